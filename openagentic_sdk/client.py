@@ -123,7 +123,7 @@ class AgentClient:
         self._change(replace(self._options, model=model))
 
     def set_permission_mode(self, mode: PermissionMode) -> None:
-        """Another permission mode, from the next call on. Raises what `PermissionGate` raises for an unknown mode."""
+        """Another permission mode, from the next call on, of subagents too. Raises `OptionsError` for an unknown mode."""
         gate = self._options.permission_gate or PermissionGate(clock=self._options.clock)
         self._change(replace(self._options, permission_gate=gate.with_mode(mode)))
 
@@ -163,7 +163,8 @@ class AgentClient:
         if self._turn is not None:
             run, agent = self._turn.run, build_agent(options, servers=self._servers)
             # The gate that runs keeps what people allowed for this session; settings may forbid the mode that was wished.
-            run.agent = replace(run.agent, model=agent.model, gate=run.agent.gate.with_mode(agent.gate.mode))
+            run.agent = replace(run.agent, model=agent.model)
+            run.change_gate(run.agent.gate.with_mode(agent.gate.mode))
         self._options = options
 
     def _require(self, *states: State) -> None:

@@ -206,6 +206,12 @@ class PermissionGate:
             gate.mode = min(self.mode, mode, key=STRICTEST_FIRST.index)
         return gate
 
+    def moved(self, old: PermissionGate, new: PermissionGate) -> PermissionGate:
+        """This gate, which was narrowed from `old`, as if that had been `new`."""
+        gate = self._with_layers((*new._layers, *self._layers[len(old._layers) :]))
+        gate.mode = min((layer.mode for layer in gate._layers), key=STRICTEST_FIRST.index)
+        return gate
+
     def forgetful(self) -> PermissionGate:
         """The same gate with a memory of its own, so that what was allowed here is not known there."""
         gate = copy.copy(self)

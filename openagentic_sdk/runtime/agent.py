@@ -208,7 +208,8 @@ class Run:
     the subagents at work, `left` names what did not end when it was told to. `servers_seen` is what of the servers is in the
     log, `instructions` what the system prompt says of them. `own_tools` are the tools without those of servers, `facts` what
     the model has to know about tools that it is not told, by what each is about. `policy_told` is the digest of the policy
-    that this run's log told last. `inside_of` is the call whose code makes the calls of this run, `waited_for` what a run
+    that this run's log told last. `helpers` are the runs of
+    subagents and code at work. `inside_of` is the call whose code makes the calls of this run, `waited_for` what a run
     that is ending waits for.
     """
 
@@ -254,6 +255,7 @@ class Run:
     kept_files: set[str] = field(default_factory=set)
     policy_told: str = ""
     inside_of: str | None = None
+    helpers: list[Run] = field(default_factory=list)
     waited_for: Guest[Any] | None = None
 
     def hurry(self) -> None:
@@ -329,6 +331,13 @@ class Run:
     def gate(self) -> PermissionGate:
         """The agent's gate, and what the active skills take away from it."""
         return within_allowlists(self.agent.gate, self.skill_policy())
+
+    def change_gate(self, gate: PermissionGate) -> None:
+        """Another gate from the next call on, for whoever works for this run too."""
+        old = self.agent.gate
+        self.agent = changed(self.agent, gate=gate)
+        for helper in self.helpers:
+            helper.change_gate(helper.agent.gate.moved(old, gate))
 
     def skill_policy(self) -> SkillPolicy:
         """What the active skills say about tools, folded again when another event has come."""

@@ -56,6 +56,7 @@ async def _run_child(run: Run, tool_use_id: str, name: str, prompt: str, events:
     child = await open_run(
         agent, request, run.recorder.channel, run_subagent, parent=run, parent_tool_use_id=tool_use_id
     )
+    run.helpers.append(child)
     child.notes += [UserMessage(added, origin="hook")] if added else []
 
     def finished(stop_reason: StopReason) -> Event:
@@ -82,6 +83,7 @@ async def _run_child(run: Run, tool_use_id: str, name: str, prompt: str, events:
         ended.exception()
         raise
     finally:
+        run.helpers = [helper for helper in run.helpers if helper is not child]
         await child.recorder.close()
     if result.stop_reason == "waiting":
         await _park(run, child, tool_use_id)

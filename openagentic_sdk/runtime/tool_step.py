@@ -213,14 +213,17 @@ class InnerCalls:
     def _inner(self) -> Run:
         run = self._run
         tools = [tool for tool in run.agent.tools if may_call(tool, CODE_CALLER)]
-        return replace(
+        inner = replace(
             run,
             agent=replace(run.agent, tools=ToolRegistry(tools)),
             request=replace(run.request, parks=False),
             stopping=Stopping("interrupt"),
             parked={},
             inside_of=self._outer.tool_use_id,
+            helpers=[],
         )
+        run.helpers.append(inner)
+        return inner
 
     @cached_property
     def _entrance(self) -> asyncio.Lock:

@@ -5,6 +5,7 @@ import unittest
 
 from openagentic_sdk.client import AgentClient
 from openagentic_sdk.errors import OptionsError
+from openagentic_sdk.options import AgentDefinition
 from openagentic_sdk.permissions.gate import PermissionGate
 from openagentic_sdk.testing.scripted import ScriptedProvider
 
@@ -105,6 +106,21 @@ class ClientTest(unittest.IsolatedAsyncioTestCase):
                 client.set_model(3)
             await client.send("hi")
             self.assertEqual(result_of(await received(client)).stop_reason, "end")
+
+    async def test_a_mode_that_changes_while_a_subagent_works_holds_for_its_next_call(self):
+        calls = {"tool_calls": [ECHO]}
+        task = {"tool_calls": [{"name": "Task", "arguments": {"agent": "a", "prompt": "p"}}]}
+        for mode, outcomes in (("deny", ["ok", "denied", "ok"]), ("bypass", ["ok", "ok", "ok"])):
+            options = options_for([task, calls, calls, "Helped.", "Done."], agents={"a": AgentDefinition("d", "Help.")})
+            async with AgentClient(options) as client:
+                await client.send("go")
+                results = []
+                async for event in client.receive():
+                    if event.type == "tool.result":
+                        results.append(event.outcome)
+                        if len(results) == 1:
+                            client.set_permission_mode(mode)
+                self.assertEqual(results, outcomes)
 
     async def test_changing_the_mode_leaves_the_rules_as_they_are(self):
         options = options_for(
