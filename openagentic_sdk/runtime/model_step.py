@@ -227,13 +227,12 @@ class _Answer:
         self._reasoning: list[str] = []
         self._calls: list[wire.ToolCall] = []
         self._cut_usage: Mapping[str, Any] | None = None
-        self._room: AnswerRoom
+        self._room = AnswerRoom(run, request.model)
 
     async def receive(self) -> wire.ModelOutput:
         """The whole answer; its pieces are shown as they come. Raises `IncompleteResponseError` for one that was cut."""
         if not streams(self._run.agent.provider):
             return self._complete(self._fitting(await call_guest(self._ask_whole, self._name)))
-        self._room = AnswerRoom(self._run, self._model)
         pieces = EventChannel[wire.StreamEvent]()
         done: list[wire.Done] = []
 
