@@ -165,21 +165,21 @@ _INDEX_INTRO = (
 )
 
 
-def index_text(skills: Sequence[SkillInfo], budget_chars: int = INDEX_BUDGET_CHARS) -> str:
-    """The skills in at most `budget_chars`: with summaries, else shorter ones, else names, else a number."""
+def index_text(skills: Sequence[SkillInfo]) -> str:
+    """The skills in at most `INDEX_BUDGET_CHARS`: with summaries, else shorter ones, else names, else a number."""
     summaries = [shortened(contain(skill.summary), MAX_SUMMARY_CHARS, "…") for skill in skills]
     full = _index_lines(skills, summaries)
-    if len(full) <= budget_chars:
+    if len(full) <= INDEX_BUDGET_CHARS:
         return full
     note = "\n(Summaries are cut. SkillList with a query finds skills by their whole summary.)"
-    room = budget_chars - len(note) - len(_index_lines(skills, [""] * len(skills)))
+    room = INDEX_BUDGET_CHARS - len(note) - len(_index_lines(skills, [""] * len(skills)))
     wanted = sum(len(summary) for summary in summaries)
     if room >= _LEAST_SUMMARY_CHARS * len(skills):
         cut = [shortened(summary, len(summary) * room // wanted, "…") for summary in summaries]
         return _index_lines(skills, cut) + note
     names = ", ".join(contain(skill.name) for skill in skills)
     names += "\n(Only names fit here. SkillList with a query says what they are for and where they are.)"
-    if len(names) <= budget_chars:
+    if len(names) <= INDEX_BUDGET_CHARS:
         return names
     return f"There are {len(skills)} skills, too many to list: find the ones for a task with SkillList and a query."
 
