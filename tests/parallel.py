@@ -7,14 +7,23 @@ result hears of it as if the test had run there. One core, or a system without f
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import os
 import pickle
 import select
 import sys
+import threading
+import time
 import unittest
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
+
+# How long what a module left behind may take to end.
+PATIENCE_S = 60.0
+# The process that starts commands is the package's own, one for each process, and stays (tools/shell/process.py).
+HELPER = b"\0-I\0-S\0-c\0"
 
 
 class Outcome(NamedTuple):
@@ -150,7 +159,11 @@ class Worker:
             with os.fdopen(jobs, "rb", buffering=0) as lines, os.fdopen(outcomes, "wb") as out:
                 while line := lines.readline():
                     notes = Notes()
-                    unittest.TestSuite([self._modules[int(line)]]).run(notes)
+                    module = self._modules[int(line)]
+                    unittest.TestSuite([module]).run(notes)
+                    if left := left_behind():
+                        text = "it leaves behind, for the tests that run after it in this process: " + ", ".join(left)
+                        notes.outcomes.append(Outcome("addError", module_name(module), text))
                     pickle.dump(notes.outcomes, out)
                     out.flush()
             status = 0
@@ -180,6 +193,23 @@ class Worker:
         """Every worker must have been closed: a later one holds the pipe of an earlier one open."""
         self._results.close()
         os.waitpid(self._pid, 0)
+
+
+def left_behind() -> list[str]:
+    """The threads and child processes of this process that do not end, by name; children where the system lists them."""
+    until = time.monotonic() + PATIENCE_S
+    threads = [thread for thread in threading.enumerate() if thread is not threading.current_thread()]
+    for thread in threads:
+        thread.join(max(0.0, until - time.monotonic()))
+    children = Path(f"/proc/self/task/{threading.get_native_id()}/children")
+    commands = []
+    for number in children.read_text().split() if children.exists() else ():
+        with contextlib.suppress(FileNotFoundError):  # it has ended
+            commands.append(Path(f"/proc/{number}/cmdline").read_bytes())
+    return [
+        *(f"the thread {thread.name}" for thread in threads if thread.is_alive()),
+        *(f"the process {words.decode(errors='replace')!r}" for words in commands if HELPER not in words),
+    ]
 
 
 def module_name(suite: unittest.TestSuite) -> str:

@@ -331,7 +331,11 @@ class FileSessionStore(RewritingFiles):
     def list_blobs(self, session_id: str) -> list[str]:
         """The digests of the session's blobs. Raises `SessionNotFoundError`."""
         folder = self.session_dir(session_id) / BLOBS_NAME
-        return sorted(name for name in os.listdir(folder) if _is_digest(name)) if folder.is_dir() else []
+        try:
+            return sorted(name for name in os.listdir(folder) if _is_digest(name))
+        except (FileNotFoundError, NotADirectoryError):
+            self.session_dir(session_id)  # it may have been deleted meanwhile
+            return []
 
     def read_blob(self, session_id: str, sha256: str) -> bytes:
         path = self.session_dir(session_id) / BLOBS_NAME / sha256

@@ -12,7 +12,9 @@ A token is four bytes of canonical JSON.
 
 from __future__ import annotations
 
+import contextlib
 import json
+import socket
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
@@ -60,6 +62,30 @@ class Asked:
         return [str(one.get("name") or one.get("function", {}).get("name") or one.get("type")) for one in declared]
 
 
+class _Server(ThreadingHTTPServer):
+    """Ends the connections that are open when it is closed, and waits for the threads that serve them."""
+
+    daemon_threads = False
+
+    def __init__(self, handler: type[BaseHTTPRequestHandler]) -> None:
+        self._open: set[Any] = set()
+        super().__init__(("127.0.0.1", 0), handler)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        self._open.add(request)
+        super().process_request(request, client_address)
+
+    def shutdown_request(self, request: Any) -> None:
+        self._open.discard(request)
+        super().shutdown_request(request)
+
+    def server_close(self) -> None:
+        for request in list(self._open):
+            with contextlib.suppress(OSError):  # its client has closed it
+                request.shutdown(socket.SHUT_RDWR)
+        super().server_close()
+
+
 class CachingEndpoint:
     """`with CachingEndpoint(script) as endpoint:` serves at `endpoint.url`; `script(asked)` gives each answer.
 
@@ -105,8 +131,7 @@ class CachingEndpoint:
             def log_message(self, format: str, *args: Any) -> None:
                 """Nothing is printed."""
 
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self._server.daemon_threads = True
+        self._server = _Server(Handler)
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.01,), name="caching-endpoint")
         self._thread.start()
         return self

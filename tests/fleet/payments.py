@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,8 @@ from openagentic_sdk.providers.base import Message, ModelOutput, ToolCall, ToolS
 from openagentic_sdk.tools.function import tool
 
 FOLDER = "OPENAGENTIC_TEST_PAYMENTS"
+# Ends the payments of this process that take their time.
+OVER = threading.Event()
 
 
 def reach(point: str, key: str) -> None:
@@ -33,14 +36,12 @@ def reach(point: str, key: str) -> None:
 @tool
 def pay(key: str, seconds: float) -> str:
     """Pay once."""
-    import time
-
     reach("started", key)
     Path(os.environ[FOLDER], f"entered {key}").touch()
     line = os.open(os.path.join(os.environ[FOLDER], "paid"), os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
     os.write(line, f"{key} {os.getpid()}\n".encode())
     os.close(line)
-    time.sleep(seconds)
+    OVER.wait(seconds)
     reach("paid", key)
     return f"paid {key}"
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import collections
+import contextlib
 import os
 import shutil
 import signal
+import sqlite3
 import subprocess
 import tempfile
 import time
@@ -23,7 +25,7 @@ from tests.pythons import ROOT, Python
 from tests.size import IN_MEMORY
 from tests.stores.servers import own_postgres_schema
 
-from .payments import FOLDER, agents
+from .payments import FOLDER, OVER, agents
 
 T = TypeVar("T")
 # What only bounds a failure.
@@ -50,6 +52,8 @@ class FleetTest(unittest.TestCase):
         self.addCleanup(self.store.close)
         self.fleet = Fleet(self.store, agents())
         self.addCleanup(self.fleet.close)
+        OVER.clear()
+        self.addCleanup(OVER.set)
 
     def make_url(self) -> str:
         return f"sqlite:{self.folder}/fleet.db"
@@ -95,6 +99,20 @@ class FleetTest(unittest.TestCase):
     def until_stopped(self, worker: Python) -> None:
         stat = Path(f"/proc/{worker.pid}/stat")
         self.until(lambda: stat.read_text().rpartition(")")[2].split()[0] == "T", "the worker stopped itself")
+
+    def stop_at_will(self, worker: Python) -> None:
+        """Stop a worker wherever it is, but in no transaction of SQLite: that would hold up all others until it goes on."""
+        while True:
+            worker.send_signal(signal.SIGSTOP)
+            self.until_stopped(worker)
+            if not self.url.startswith("sqlite:"):
+                return
+            with contextlib.closing(sqlite3.connect(self.url.removeprefix("sqlite:"), timeout=10)) as other:
+                try:
+                    other.execute("BEGIN IMMEDIATE")
+                    return
+                except sqlite3.OperationalError:
+                    worker.send_signal(signal.SIGCONT)
 
     # --- what must hold ------------------------------------------------------------------------------------------------
 

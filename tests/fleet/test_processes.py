@@ -67,7 +67,7 @@ class ProcessesTest(FleetTest):
                 self.until(partial(self._has_paid_or_ended, more, ids), "one more is paid, or all are over")
                 victim = team.pop(rng.randrange(size))
                 if number % 4 == 3:
-                    victim.send_signal(signal.SIGSTOP)
+                    self.stop_at_will(victim)
                     stopped.append(victim)
                 else:
                     end(victim, signal.SIGKILL)

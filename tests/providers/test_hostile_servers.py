@@ -8,6 +8,7 @@ import gc
 import gzip
 import json
 import os
+import select
 import socket
 import ssl
 import subprocess
@@ -35,6 +36,7 @@ from openagentic_sdk.providers.retry import RetryingProvider, RetryPolicy
 from openagentic_sdk.providers.wire.http import HttpTransport, shown_url
 from openagentic_sdk.providers.wire.timeouts import Timeouts
 from openagentic_sdk.testing.clock import FakeClock
+from tests.size import LARGE
 
 from .server import Connection, Request, Script, Server, delta, sse
 
@@ -490,12 +492,25 @@ class Connections(HostileCase):
                 await task
 
     async def test_a_consumer_that_is_slow_slows_the_server_down_and_loses_nothing(self) -> None:
-        with Server(lambda c, r: c.stream(THREE_MEGABYTES)) as server:
+        held_up = threading.Event()
+
+        def script(connection: Connection, request: Request) -> None:
+            connection.head(Content_Type="text/event-stream", Transfer_Encoding="chunked")
+            for piece in THREE_MEGABYTES:
+                if not select.select((), (connection.sock,), (), 0)[1]:
+                    held_up.set()
+                connection.chunk(piece)
+            connection.send(b"0\r\n\r\n")
+
+        timeouts = Timeouts(idle_s=3 if LARGE else 60)
+        with Server(script) as server:
             length = 0
-            async for event in provider_for(server, timeouts=Timeouts(idle_s=3)).stream(model="m", messages=HELLO):
+            async for event in provider_for(server, timeouts=timeouts).stream(model="m", messages=HELLO):
                 if isinstance(event, TextDelta):
                     if length == 0:
-                        await asyncio.sleep(3.1)  # longer than the idle timeout, which is about the server
+                        self.assertTrue(await asyncio.to_thread(held_up.wait, 60))
+                        # Longer than the idle timeout, which is about the server.
+                        await asyncio.sleep(3.1 if LARGE else 0)
                     length += len(event.delta)
         self.assertEqual(length, 3_000_000)
 

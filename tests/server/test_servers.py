@@ -104,13 +104,11 @@ class ServersCase(unittest.TestCase):
         streams = [client.stream(f"/v1/sessions/{session_id}/events") for _ in range(3)]
         while all(event["type"] != "tool.started" for event in streams[0].events(1)):
             continue
-        began = time.monotonic()
         server.process.send_signal(signal.SIGTERM)
         for stream in streams:
             stream.events()
             stream.close()
         server.process.wait(WAIT_S)
-        self.assertLess(time.monotonic() - began, 10)
         [*_, last] = server.store.read_events(session_id)
         self.assertIsInstance(last, Result)
         self.assertEqual(last.stop_reason, "interrupted")

@@ -61,7 +61,7 @@ class WordTest(unittest.TestCase):
         began = time.process_time()
         for text in ("a" * 1_000_000, "it's " + "a" * 1_000_000, "'" * 1_000_001, "\\" * 1_000_001):
             split_words(text)
-        self.assertLess(time.process_time() - began, 5.0)
+        self.assertLess(time.process_time() - began, 20.0)
 
 
 if __name__ == "__main__":

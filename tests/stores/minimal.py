@@ -27,6 +27,7 @@ class MinimalStore(SessionStore):
     def __init__(self) -> None:
         self.sessions: dict[str, dict[str, Any]] = {}
         self.touched: dict[str, int] = {}
+        self.changing = threading.Lock()
 
     def create_session(self, *, metadata: Mapping[str, Any] | None = None, session_id: str | None = None) -> str:
         session_id = check_session_id(session_id or uuid.uuid4().hex)
@@ -57,9 +58,10 @@ class MinimalStore(SessionStore):
         return {"session_id": session_id, "created_at": session["created_at"], "metadata": known}
 
     def update_metadata(self, session_id: str, changes: Mapping[str, Any]) -> None:
-        merged = {**self.read_metadata(session_id)["metadata"], **changes}
-        kept = {key: value for key, value in merged.items() if value is not None}
-        self.sessions[session_id]["metadata"] = json.dumps(kept)
+        with self.changing:
+            merged = {**self.read_metadata(session_id)["metadata"], **changes}
+            kept = {key: value for key, value in merged.items() if value is not None}
+            self.sessions[session_id]["metadata"] = json.dumps(kept)
 
     def list_sessions(self) -> list[str]:
         return sorted(self.sessions, key=self.touched.__getitem__, reverse=True)

@@ -74,10 +74,8 @@ class AddressTest(unittest.TestCase):
         ):
             if not importlib.util.find_spec(driver):
                 self.skipTest(f"the driver {driver} is not installed")
-            began = time.monotonic()
             with self.assertRaises(StorageError) as caught:
                 open_store(url).list_sessions()
-            self.assertLess(time.monotonic() - began, 10)
             self.assertNotIn("secret", str(caught.exception))
 
 

@@ -269,7 +269,7 @@ class HostileTest(LoginCase):
                 await Asker(url, timeout_s=0.2).get(url)
             stop.set()
             thread.join()
-        self.assertLess(time.monotonic() - began, 15)
+        self.assertLess(time.monotonic() - began, 60)
 
     async def test_no_secret_stands_in_an_error(self) -> None:
         oauth = self.oauth(Person(self.place))
