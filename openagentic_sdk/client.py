@@ -88,7 +88,18 @@ class AgentClient:
         self._require("connected", "running")
         if not self._prompts and self._turn is None:
             return
-        turn = self._turn = await self._start_turn(self._prompts.popleft())
+        options = replace(self._options, part="next" if self._turns else "first")
+        if self.session_id is not None:
+            options = replace(options, resume=self.session_id, session_id=None, continue_last=False)
+        agent = build_agent(options, servers=self._servers)
+        try:
+            turn = await RunTask.start(agent, run_request(options, agent), self._prompts.popleft())
+        except BaseException:
+            self.state = "failed"
+            raise
+        self.session_id = turn.run.session_id
+        self._turns += 1
+        self._turn = turn
         self.state = "running"
         try:
             while (event := await turn.next_event()) is not None:
@@ -143,20 +154,6 @@ class AgentClient:
             await servers.release()
         if is_last and self._turns and self.session_id is not None:
             await end_conversation(self._options, self.session_id)
-
-    async def _start_turn(self, prompt: Said) -> RunTask:
-        options = replace(self._options, part="next" if self._turns else "first")
-        if self.session_id is not None:
-            options = replace(options, resume=self.session_id, session_id=None, continue_last=False)
-        agent = build_agent(options, servers=self._servers)
-        try:
-            turn = await RunTask.start(agent, run_request(options, agent), prompt)
-        except BaseException:
-            self.state = "failed"
-            raise
-        self.session_id = turn.run.session_id
-        self._turns += 1
-        return turn
 
     def _change(self, options: OpenAgenticOptions) -> None:
         check_options(options)

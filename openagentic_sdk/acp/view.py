@@ -110,7 +110,18 @@ class EditorView:
         if isinstance(event, ToolUse | ToolStarted | ToolProgress | ToolResult | FileKept):
             return self._call(shown(event, self._redact))
         if isinstance(event, TextCommandStarted | TextCommandFinished):
-            return self._text_command(event)
+            # A command in the text of a skill or command looks like a call that nobody asked for.
+            key = ("", event.command_id)
+            if isinstance(event, TextCommandStarted):
+                title = f"{on_one_line(event.name, 80)}: {on_one_line(event.command, 100)}"
+                update = self._open(key, "Bash", {"title": title, "kind": "execute"}, event)
+                return [{**update, "status": "in_progress"}]
+            call = self._calls.get(key)
+            text = event.error_message or event.output
+            fields: Json = {"status": "completed" if event.outcome == "ok" else "failed"}
+            if text:
+                fields["content"] = [content(fenced(text))]
+            return [] if call is None else [{"sessionUpdate": "tool_call_update", "toolCallId": call.id, **fields}]
         if event.parent_tool_use_id is not None:
             return []
         said = [chunk for piece in self._streamed.take(event) for chunk in _chunks(piece)]
@@ -233,20 +244,6 @@ class EditorView:
         self._ids.add(wire_id)
         self._calls[key] = self._newest[given] = Call(wire_id, name, fields.get("content", ()))
         return {"sessionUpdate": "tool_call", "toolCallId": wire_id, "status": "pending", **fields}
-
-    def _text_command(self, event: TextCommandStarted | TextCommandFinished) -> list[Json]:
-        """A command in the text of a skill or command looks like a call that nobody asked for."""
-        key = ("", event.command_id)
-        if isinstance(event, TextCommandStarted):
-            title = f"{on_one_line(event.name, 80)}: {on_one_line(event.command, 100)}"
-            update = self._open(key, "Bash", {"title": title, "kind": "execute"}, event)
-            return [{**update, "status": "in_progress"}]
-        call = self._calls.get(key)
-        text = event.error_message or event.output
-        fields: Json = {"status": "completed" if event.outcome == "ok" else "failed"}
-        if text:
-            fields["content"] = [content(fenced(text))]
-        return [] if call is None else [{"sessionUpdate": "tool_call_update", "toolCallId": call.id, **fields}]
 
 
 def _chunks(piece: Piece) -> Iterator[Json]:

@@ -6,7 +6,6 @@ import argparse
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from ..errors import OptionsError
 from ..options import MAX_STEPS, OpenAgenticOptions
@@ -158,13 +157,17 @@ def build_options(
     if not cwd.is_dir():
         raise OptionsError(f"--cwd {str(cwd)!r} is no folder: name one that exists")
     store = store or open_session_store(args.store)
+    names = tuple(name.strip() for name in args.setting_sources.split(",") if name.strip() and name.strip() != "none")
+    wrong = [name for name in names if name not in SOURCES]
+    if wrong:
+        raise OptionsError(f"--setting-sources knows user, project, local and none, not {wrong[0]!r}")
     return OpenAgenticOptions(
         provider=build_provider(args),
         model=find_model(args),
         cwd=str(cwd),
         project_dir=find_project_root(cwd),
         system_prompt=args.system,
-        setting_sources=_sources(args.setting_sources),
+        setting_sources=names,
         permission_gate=gate,
         sandbox=args.sandbox,
         bash_effects=args.bash_effects,
@@ -184,14 +187,6 @@ def build_options(
         memory=args.memory,
         code=args.code,
     )
-
-
-def _sources(text: str) -> tuple[Any, ...]:
-    names = tuple(name.strip() for name in text.split(",") if name.strip() and name.strip() != "none")
-    wrong = [name for name in names if name not in SOURCES]
-    if wrong:
-        raise OptionsError(f"--setting-sources knows user, project, local and none, not {wrong[0]!r}")
-    return names
 
 
 def add_model_flags(parser: argparse._ActionsContainer) -> None:

@@ -42,7 +42,10 @@ class Player:
         """What came of one run; None when the budget ended it before its own end. Raises `OptionsError`, `SessionError`."""
         if job.planned.mode == "replay":
             return await self._replay(job)
-        options = self._options(job)
+        options = self.suite.options(job.variant)
+        if options is None:
+            raise OptionsError(f"the suite names no agent, so {job.planned.id} cannot run {job.planned.mode}")
+        options = self._in_session(options, job, "run")
         session_id = job.session_id(self.eval_id)
         if job.planned.mode == "live":
             await self._say(options, session_id, await self._prompts(job.planned))
@@ -139,12 +142,6 @@ class Player:
         return replace(agent, before_step=before_step)
 
     # --- what a run needs --------------------------------------------------------------------------------------------
-
-    def _options(self, job: Job) -> OpenAgenticOptions:
-        options = self.suite.options(job.variant)
-        if options is None:
-            raise OptionsError(f"the suite names no agent, so {job.planned.id} cannot run {job.planned.mode}")
-        return self._in_session(options, job, "run")
 
     def _in_session(self, options: OpenAgenticOptions, job: Job, part: str) -> OpenAgenticOptions:
         metadata = {EVAL_KEY: self.eval_id, "eval_case": job.planned.id, "eval_variant": job.variant, "eval_part": part}

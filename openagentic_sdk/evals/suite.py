@@ -277,7 +277,19 @@ def load_suite(where: str) -> Suite:
     if path.suffix == ".toml":
         return _read_toml(path)
     if path.suffix == ".py":
-        return _read_python(path)
+        if not path.is_file():
+            raise SuiteError("there is no such file", source=str(path))
+        try:
+            module = load_file(path, _module_name(path))
+            found = _suite_of(getattr(module, "suite", None), str(path))
+        except SuiteError:
+            raise
+        except (Exception, SystemExit) as error:  # whatever the file's code raises, the suite is what cannot be used
+            lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)]
+            line = error.lineno if isinstance(error, SyntaxError) else lines[-1] if lines else None
+            raise SuiteError(": ".join(error_words(error)), source=str(path), line=line) from error
+        folder = str(path.parent) if found.folder == "." else found.folder
+        return check_suite(replace(found, folder=folder, source=found.source or str(path)))
     found = _named(where, str(Path.cwd()), "suite")
     return check_suite(_suite_of(found, where))
 
@@ -289,22 +301,6 @@ def _suite_of(found: Any, source: str) -> Suite:
             f"must be Suite(...) or a function that gives one, not {found!r:.200}", field="suite", source=source
         )
     return found
-
-
-def _read_python(path: Path) -> Suite:
-    if not path.is_file():
-        raise SuiteError("there is no such file", source=str(path))
-    try:
-        module = load_file(path, _module_name(path))
-        found = _suite_of(getattr(module, "suite", None), str(path))
-    except SuiteError:
-        raise
-    except (Exception, SystemExit) as error:  # whatever the file's code raises, the suite is what cannot be used
-        lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)]
-        line = error.lineno if isinstance(error, SyntaxError) else lines[-1] if lines else None
-        raise SuiteError(": ".join(error_words(error)), source=str(path), line=line) from error
-    folder = str(path.parent) if found.folder == "." else found.folder
-    return check_suite(replace(found, folder=folder, source=found.source or str(path)))
 
 
 def _read_toml(path: Path) -> Suite:
@@ -320,30 +316,26 @@ def _read_toml(path: Path) -> Suite:
         at = re.search(r"\(at line (\d+)", str(error))
         raise SuiteError(f"is no TOML: {error}", source=str(path), line=int(at[1]) if at else None) from None
     try:
-        return check_suite(_suite_of_table(given, path))
+        own = {"name": path.stem, **given, "folder": str(path.parent), "source": str(path)}
+        _fits(own, Suite, "")
+        folder = str(path.parent)
+        cases = []
+        for number, table in enumerate(_tables(own, "cases", "cases")):
+            where = f"cases[{number}]"
+            _fits(table, Case, where)
+            scores = _scorers(table, folder, f"{where}.scores")
+            cases.append(Case(**{**table, "scores": scores}))
+        variants = {}
+        for name, table in own.get("variants", {}).items():
+            _fits(table, Variant, f"variants.{name}")
+            if "change" in table:
+                raise SuiteError("is for suites in Python", field=f"variants.{name}.change")
+            variants[name] = Variant(**table)
+        scores = _scorers(own, folder, "scores")
+        return check_suite(Suite(**{**own, "cases": cases, "variants": variants, "scores": scores}))
     except SuiteError as error:
         line = error.line or line_of(text, error.field)
         raise SuiteError(error.message, field=error.field, source=error.source or str(path), line=line) from None
-
-
-def _suite_of_table(given: Mapping[str, Any], path: Path) -> Suite:
-    own = {"name": path.stem, **given, "folder": str(path.parent), "source": str(path)}
-    _fits(own, Suite, "")
-    folder = str(path.parent)
-    cases = []
-    for number, table in enumerate(_tables(own, "cases", "cases")):
-        where = f"cases[{number}]"
-        _fits(table, Case, where)
-        scores = _scorers(table, folder, f"{where}.scores")
-        cases.append(Case(**{**table, "scores": scores}))
-    variants = {}
-    for name, table in own.get("variants", {}).items():
-        _fits(table, Variant, f"variants.{name}")
-        if "change" in table:
-            raise SuiteError("is for suites in Python", field=f"variants.{name}.change")
-        variants[name] = Variant(**table)
-    scores = _scorers(own, folder, "scores")
-    return Suite(**{**own, "cases": cases, "variants": variants, "scores": scores})
 
 
 def _tables(given: Mapping[str, Any], key: str, where: str) -> Sequence[Mapping[str, Any]]:

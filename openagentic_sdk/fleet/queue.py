@@ -181,7 +181,9 @@ class Queue:
             if takes_turns:
                 self.tables.take_turn(execute)
             try:
-                return self._claim(execute, name, who, run_id)
+                candidate, values = self._candidate(who, run_id)
+                command = _CLAIM.format(now=self.tables.now, candidate=candidate, columns=self._columns)
+                return execute(command, (name, who.owner, who.lease_s, *values))
             except self.tables.conflict:
                 return []  # another run of the same session was faster
 
@@ -191,11 +193,6 @@ class Queue:
     def _is_any(self, who: Claimer, run_id: int | None) -> bool:
         candidate, values = self._candidate(who, run_id)
         return self.tables.read(f"SELECT {candidate}", values) != [(None,)]
-
-    def _claim(self, execute: Execute, name: str, who: Claimer, run_id: int | None) -> Rows:
-        candidate, values = self._candidate(who, run_id)
-        command = _CLAIM.format(now=self.tables.now, candidate=candidate, columns=self._columns)
-        return execute(command, (name, who.owner, who.lease_s, *values))
 
     def _candidate(self, who: Claimer, run_id: int | None) -> tuple[str, list[Any]]:
         """The number of the next run to claim, as SQL, and its values."""

@@ -154,7 +154,13 @@ class _Field:
             return said.lower() in _YES
         if kind in ("integer", "number"):
             return self._number(said, kind)
-        return self._text(said)
+        low, high = self.schema.get("minLength"), self.schema.get("maxLength")
+        if (isinstance(low, int) and len(said) < low) or (isinstance(high, int) and len(said) > high):
+            raise ValueError(f"it must have {low or 0} to {high or 'any number of'} letters")
+        pattern = _FORMATS.get(as_text(self.schema.get("format")))
+        if pattern is not None and re.fullmatch(pattern, said) is None:
+            raise ValueError(f"it is no {self.schema['format']}")
+        return said
 
     def _pick(self, said: str) -> str:
         for number, (value, title) in enumerate(self._choices, 1):
@@ -174,15 +180,6 @@ class _Field:
         if (isinstance(low, int | float) and number < low) or (isinstance(high, int | float) and number > high):
             raise ValueError(f"it must be from {low} to {high}")
         return int(number) if number.is_integer() else number
-
-    def _text(self, said: str) -> str:
-        low, high = self.schema.get("minLength"), self.schema.get("maxLength")
-        if (isinstance(low, int) and len(said) < low) or (isinstance(high, int) and len(said) > high):
-            raise ValueError(f"it must have {low or 0} to {high or 'any number of'} letters")
-        pattern = _FORMATS.get(as_text(self.schema.get("format")))
-        if pattern is not None and re.fullmatch(pattern, said) is None:
-            raise ValueError(f"it is no {self.schema['format']}")
-        return said
 
 
 _FORMATS = {

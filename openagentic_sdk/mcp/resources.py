@@ -182,22 +182,6 @@ async def _get_prompt(seat: Readable, name: str, given: str) -> Content:
         raise McpError(f"the server {seat.name} has no prompt {name!r:.100}: its prompts are {known}", server=seat.name)
     wanted = [as_text(one.get("name")) for one in as_mappings(prompt.get("arguments"))]
     needed = [as_text(one.get("name")) for one in as_mappings(prompt.get("arguments")) if one.get("required") is True]
-    arguments = _arguments(wanted, given)
-    missing = [argument for argument in needed if argument not in arguments]
-    if missing:
-        raise McpError(
-            f"/mcp__{seat.name}__{name} needs {', '.join(wanted)}: {missing[0]} is missing", server=seat.name
-        )
-    result = await seat.ask("prompts/get", {"name": name, "arguments": arguments})
-    content = Content()
-    for message in as_mappings(result.get("messages")):
-        if message.get("role") == "assistant":
-            content.texts.append("(The assistant said:)")
-        content.add(message.get("content"))
-    return content
-
-
-def _arguments(wanted: Sequence[str], given: str) -> dict[str, str]:
     try:
         words = shlex.split(given)
     except ValueError:
@@ -213,4 +197,16 @@ def _arguments(wanted: Sequence[str], given: str) -> dict[str, str]:
     open_ones = [name for name in wanted if name not in found]
     if len(free) > len(open_ones) and open_ones:  # the last one takes the rest, as a sentence needs no quotes
         free = [*free[: len(open_ones) - 1], " ".join(free[len(open_ones) - 1 :])]
-    return {**found, **dict(zip(open_ones, free, strict=False))}
+    arguments = {**found, **dict(zip(open_ones, free, strict=False))}
+    missing = [argument for argument in needed if argument not in arguments]
+    if missing:
+        raise McpError(
+            f"/mcp__{seat.name}__{name} needs {', '.join(wanted)}: {missing[0]} is missing", server=seat.name
+        )
+    result = await seat.ask("prompts/get", {"name": name, "arguments": arguments})
+    content = Content()
+    for message in as_mappings(result.get("messages")):
+        if message.get("role") == "assistant":
+            content.texts.append("(The assistant said:)")
+        content.add(message.get("content"))
+    return content

@@ -59,7 +59,13 @@ def find_provider(
     """
     name = name or (COMPATIBLE if base_url else "openai")
     if name in VENDORS:
-        return _vendor(name, base_url, api_key_env, environ)
+        vendor = cast("type[AnthropicProvider | OpenAIProvider | OpenAIResponsesProvider]", _class_of(name))
+        if api_key_env is None and not vendor(base_url=base_url).is_at_home:
+            raise OptionsError(
+                f"${VENDORS[name]} goes to the vendor only: name the variable that holds the key for {base_url} with "
+                f"--api-key-env (api_key_env), or ask it without a key with the provider {COMPATIBLE}"
+            )
+        return vendor(base_url=base_url, api_key=_key(api_key_env or VENDORS[name], environ))
     if name in CLOUDS:
         key = _key(api_key_env, environ) if api_key_env else None
         return cast("Provider", _class_of(name)(base_url=base_url, api_key=key))
@@ -74,16 +80,6 @@ def find_provider(
     key = _key(api_key_env, environ) if api_key_env else None
     compatible = cast("type[OpenAICompatibleProvider]", _class_of(COMPATIBLE))
     return compatible(base_url=base_url, api_key=key, name=None if name == COMPATIBLE else name)
-
-
-def _vendor(name: str, base_url: str | None, api_key_env: str | None, environ: Mapping[str, str]) -> Provider:
-    vendor = cast("type[AnthropicProvider | OpenAIProvider | OpenAIResponsesProvider]", _class_of(name))
-    if api_key_env is None and not vendor(base_url=base_url).is_at_home:
-        raise OptionsError(
-            f"${VENDORS[name]} goes to the vendor only: name the variable that holds the key for {base_url} with "
-            f"--api-key-env (api_key_env), or ask it without a key with the provider {COMPATIBLE}"
-        )
-    return vendor(base_url=base_url, api_key=_key(api_key_env or VENDORS[name], environ))
 
 
 def _class_of(name: str) -> type[EndpointProvider]:

@@ -53,16 +53,7 @@ class SSEDecoder:
             self._tail += chunk
             self._check_size(len(self._tail))
             return []
-        lines = self._cut_lines(bytes(self._tail) + chunk)
-        return self._interpret(lines)
-
-    def close(self) -> list[SSEEvent]:
-        """The last event, when the stream ended without the blank line behind it."""
-        rest, self._tail = bytes(self._tail), bytearray()
-        lines = [self._without_bom(rest).rstrip(b"\r")] if rest else []
-        return self._interpret([*lines, b""])
-
-    def _cut_lines(self, data: bytes) -> list[bytes]:
+        data = bytes(self._tail) + chunk
         lines = data.splitlines()  # bytes know CR, LF and CRLF only; str.splitlines would also cut at U+2028
         if data.endswith(b"\r"):
             self._tail = bytearray(lines.pop() + b"\r")
@@ -72,7 +63,13 @@ class SSEDecoder:
             self._tail = bytearray(lines.pop())
         if lines:
             lines[0] = self._without_bom(lines[0])
-        return lines
+        return self._interpret(lines)
+
+    def close(self) -> list[SSEEvent]:
+        """The last event, when the stream ended without the blank line behind it."""
+        rest, self._tail = bytes(self._tail), bytearray()
+        lines = [self._without_bom(rest).rstrip(b"\r")] if rest else []
+        return self._interpret([*lines, b""])
 
     def _without_bom(self, line: bytes) -> bytes:
         if self._started:

@@ -70,8 +70,21 @@ async def replay_agent(
     except ReplayMismatchError as mismatch:
         problem = [str(mismatch)]
     played = replay.replayed_events()
+    # Calls that are now allowed or refused otherwise, or about which a person is now asked.
+    before, now = (
+        {event.tool_use_id: event for event in events if isinstance(event, PermissionDecision)}
+        for events in (recording.events, played)
+    )
+    calls = {event.tool_use_id: event for event in played if isinstance(event, ToolUse)}
+    judged = []
+    for call_id, old in before.items():
+        new = now.get(call_id)
+        if new is not None and (old.allowed, old.answered_by is None) != (new.allowed, new.answered_by is None):
+            call = calls.get(call_id)
+            about = "" if call is None else f" {_short(call.input)}"
+            judged.append(f"{old.name}{about} ({call_id}) {_verdict(old)} then, and {_verdict(new)} now")
     found = [
-        *_decisions(recording.events, played),
+        *judged,
         *_outputs(recording.events, played),
         *replay.first_difference(),
         *problem,
@@ -163,23 +176,6 @@ class _GivesWhatItGave(Tool):
         if result is None:
             raise ReplayMismatchError(f"call {ctx.tool_use_id} of {self.name} has no recorded result")
         return recorded_outcome(result)
-
-
-def _decisions(recorded: Iterable[Event], played: Iterable[Event]) -> list[str]:
-    """Calls that are now allowed or refused otherwise, or about which a person is now asked."""
-    before, now = (
-        {event.tool_use_id: event for event in events if isinstance(event, PermissionDecision)}
-        for events in (recorded, played)
-    )
-    calls = {event.tool_use_id: event for event in played if isinstance(event, ToolUse)}
-    found = []
-    for call_id, old in before.items():
-        new = now.get(call_id)
-        if new is not None and (old.allowed, old.answered_by is None) != (new.allowed, new.answered_by is None):
-            call = calls.get(call_id)
-            about = "" if call is None else f" {_short(call.input)}"
-            found.append(f"{old.name}{about} ({call_id}) {_verdict(old)} then, and {_verdict(new)} now")
-    return found
 
 
 def _verdict(decision: PermissionDecision) -> str:

@@ -418,29 +418,26 @@ class Run:
         try:
             if asked is None:
                 await self.record(question)
-            return await self._answer(question)
+            notified = asyncio.create_task(self._notify(question))
+            try:
+                if self.request.parks:
+                    await notified
+                    self.park(question)
+                    raise RunStopped("waiting", f"waiting for an answer to question {question.question_id}")
+                said = await call_guest(partial(self.agent.gate.answer, question), "who answers questions")
+                await notified
+            finally:
+                notified.cancel()
+            if not isinstance(said, UserAnswer):
+                said = UserAnswer("", said if isinstance(said, str) else "")
+            answer = changed(said, question_id=question.question_id)
+            await self.record(answer)
+            return answer
         except asyncio.CancelledError:
             # Whoever stops a run does not answer its question; a person who interrupts it and a limit do.
             if self.stopping.asked != "interrupt" and self.deadline.remaining_s() != 0:
                 self.park(question)
             raise
-
-    async def _answer(self, question: UserQuestion) -> UserAnswer:
-        notified = asyncio.create_task(self._notify(question))
-        try:
-            if self.request.parks:
-                await notified
-                self.park(question)
-                raise RunStopped("waiting", f"waiting for an answer to question {question.question_id}")
-            said = await call_guest(partial(self.agent.gate.answer, question), "who answers questions")
-            await notified
-        finally:
-            notified.cancel()
-        if not isinstance(said, UserAnswer):
-            said = UserAnswer("", said if isinstance(said, str) else "")
-        answer = changed(said, question_id=question.question_id)
-        await self.record(answer)
-        return answer
 
     def park(self, question: UserQuestion) -> None:
         """Let a question, and the call that asks it, stay open when this run ends."""

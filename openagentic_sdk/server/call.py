@@ -59,7 +59,21 @@ class Call:
         query = dict(pairs)
         if len(query) != len(pairs):
             raise RequestRefusedError(400, "a field of the query stands there twice")
-        self.parts, self.query = _read_path(self.scope), query
+        raw = self.scope.get("raw_path")
+        path = self.scope["path"].encode("utf-8", "surrogateescape") if raw is None else raw.partition(b"?")[0]
+        root = (self.scope.get("root_path") or "").rstrip("/").encode()
+        if root and path.startswith(root + b"/"):
+            path = path[len(root) :]
+        parts = []
+        for piece in path.removeprefix(b"/").split(b"/") if path != b"/" else ():
+            try:
+                part = (piece if raw is None else unquote_to_bytes(piece)).decode("utf-8")
+            except UnicodeDecodeError:
+                raise RequestRefusedError(400, "the path is not UTF-8") from None
+            if part in (".", "..") or not part.isprintable() or "/" in part or "\\" in part:
+                raise RequestRefusedError(400, "the path holds what no path of this server holds")
+            parts.append(part)
+        self.parts, self.query = tuple(parts), query
 
     def header(self, name: str) -> str | None:
         """The value of a header by its lower-case name; None when it is not there. Raises `RequestRefusedError` for two."""
@@ -208,25 +222,3 @@ class EventStream:
         self.is_gone = self.is_gone or not watch.cancelled()
         if self._tell is not None:
             self._tell()
-
-
-def _read_path(scope: Scope) -> tuple[str, ...]:
-    """The segments of the path. What could mean another path to somebody else on the way is refused.
-
-    A server that gives no `raw_path` has decoded the path already.
-    """
-    raw = scope.get("raw_path")
-    path = scope["path"].encode("utf-8", "surrogateescape") if raw is None else raw.partition(b"?")[0]
-    root = (scope.get("root_path") or "").rstrip("/").encode()
-    if root and path.startswith(root + b"/"):
-        path = path[len(root) :]
-    parts = []
-    for piece in path.removeprefix(b"/").split(b"/") if path != b"/" else ():
-        try:
-            part = (piece if raw is None else unquote_to_bytes(piece)).decode("utf-8")
-        except UnicodeDecodeError:
-            raise RequestRefusedError(400, "the path is not UTF-8") from None
-        if part in (".", "..") or not part.isprintable() or "/" in part or "\\" in part:
-            raise RequestRefusedError(400, "the path holds what no path of this server holds")
-        parts.append(part)
-    return tuple(parts)

@@ -66,7 +66,21 @@ class Face:
         try:
             if is_modern(params):
                 return await self._answer_modern(method, params, client)
-            return await self._answer_legacy(method, params, client)
+            if method == "initialize":
+                asked = params.get("protocolVersion")
+                version = asked if asked in LEGACY else LEGACY[0]
+                about = {"capabilities": _CAPABILITIES, "serverInfo": _SERVER, "instructions": _INSTRUCTIONS}
+                return {"protocolVersion": version, **about}
+            if method == "ping":
+                return {}
+            if method == "tools/list":
+                return {"tools": self._tools.definitions()}
+            if method != "tools/call":
+                raise RpcError(METHOD_NOT_FOUND, f"there is no method {method!r:.100}")
+            meta = params.get("_meta")
+            ask = client.ask if can_elicit(client.capabilities) else None
+            caller = Caller(client.who, _tell(meta if isinstance(meta, Mapping) else {}, client.say), ask)
+            return await self._call(params, caller)
         except RequestRefusedError as error:
             raise RpcError(INVALID_REQUEST, str(error)) from error
         except RpcError:
@@ -97,23 +111,6 @@ class Face:
             return {**common, **await self._call(params, caller)}
         except InputRequired as needed:
             return {**common, "resultType": "input_required", "inputRequests": needed.requests}
-
-    async def _answer_legacy(self, method: str, params: Mapping[str, Any], client: Client) -> dict[str, Any]:
-        if method == "initialize":
-            asked = params.get("protocolVersion")
-            version = asked if asked in LEGACY else LEGACY[0]
-            about = {"capabilities": _CAPABILITIES, "serverInfo": _SERVER, "instructions": _INSTRUCTIONS}
-            return {"protocolVersion": version, **about}
-        if method == "ping":
-            return {}
-        if method == "tools/list":
-            return {"tools": self._tools.definitions()}
-        if method != "tools/call":
-            raise RpcError(METHOD_NOT_FOUND, f"there is no method {method!r:.100}")
-        meta = params.get("_meta")
-        ask = client.ask if can_elicit(client.capabilities) else None
-        caller = Caller(client.who, _tell(meta if isinstance(meta, Mapping) else {}, client.say), ask)
-        return await self._call(params, caller)
 
     async def _call(self, params: Mapping[str, Any], caller: Caller) -> dict[str, Any]:
         name, arguments = params.get("name"), params.get("arguments")

@@ -112,7 +112,18 @@ class FrameReader:
         if len(buffer) < 2:
             return None
         is_final, opcode, size = bool(buffer[0] & 0x80), buffer[0] & 0x0F, buffer[1] & 0x7F
-        self._check_start(is_final, opcode, size, buffer[0] & 0x70, buffer[1] & 0x80)
+        if buffer[0] & 0x70:
+            raise BrokenFrameError(1002, "reserved bits are set")
+        if opcode not in (0, TEXT, BINARY, CLOSE, PING, PONG):
+            raise BrokenFrameError(1002, f"there is no opcode {opcode}")
+        if not (buffer[1] & 0x80):
+            raise BrokenFrameError(1002, "a client's frame is not masked")
+        if opcode >= 8 and (not is_final or size > 125):
+            raise BrokenFrameError(1002, "a control frame is fragmented or has more than 125 bytes")
+        if opcode == 0 and not self._opcode:
+            raise BrokenFrameError(1002, "a message goes on that has not begun")
+        if opcode in (TEXT, BINARY) and self._opcode:
+            raise BrokenFrameError(1002, "a message begins inside of another")
         start = {126: 4, 127: 10}.get(size, 2)
         if len(buffer) < start:
             return None
@@ -126,20 +137,6 @@ class FrameReader:
         del buffer[: start + 4 + size]
         key = (mask * (size // 4 + 1))[:size]
         return is_final, opcode, (int.from_bytes(payload, "big") ^ int.from_bytes(key, "big")).to_bytes(size, "big")
-
-    def _check_start(self, is_final: bool, opcode: int, size: int, reserved: int, is_masked: int) -> None:
-        if reserved:
-            raise BrokenFrameError(1002, "reserved bits are set")
-        if opcode not in (0, TEXT, BINARY, CLOSE, PING, PONG):
-            raise BrokenFrameError(1002, f"there is no opcode {opcode}")
-        if not is_masked:
-            raise BrokenFrameError(1002, "a client's frame is not masked")
-        if opcode >= 8 and (not is_final or size > 125):
-            raise BrokenFrameError(1002, "a control frame is fragmented or has more than 125 bytes")
-        if opcode == 0 and not self._opcode:
-            raise BrokenFrameError(1002, "a message goes on that has not begun")
-        if opcode in (TEXT, BINARY) and self._opcode:
-            raise BrokenFrameError(1002, "a message begins inside of another")
 
     def _take(self, is_final: bool, opcode: int, payload: bytes) -> Received | None:
         if opcode == PING:

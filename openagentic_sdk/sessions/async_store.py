@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any, Protocol, runtime_checkable
 
 from ..errors import InvalidEventError, SessionNotFoundError
-from ..events import Event, SessionCompacted, SessionRewound, SystemInit, ToolResult, ToolUse, UserMessage
+from ..events import SessionCompacted, SessionRewound, SystemInit, ToolResult, ToolUse, UserMessage
 from . import lifecycle
 from .base import SessionStore
 from .folds.compaction import standing_events
@@ -124,7 +124,17 @@ class AsyncStore:
 
         def compact() -> None:
             events = self.store.read_events(session_id)
-            event = SessionCompacted(_last_settled(events), summary, trigger="manual", method="caller")
+            # The `seq` of the last event at which every call has its result.
+            waiting: set[str] = set()
+            settled = 0
+            for event in events:
+                if isinstance(event, ToolUse):
+                    waiting.add(event.tool_use_id)
+                elif isinstance(event, ToolResult):
+                    waiting.discard(event.tool_use_id)
+                if not waiting:
+                    settled = event.seq or settled
+            event = SessionCompacted(settled, summary, trigger="manual", method="caller")
             self.store.append_events(session_id, [event], expected_seq=len(events))
 
         await self._turns.call(session_id, compact)
@@ -150,17 +160,3 @@ class AsyncStore:
             self.store.close()
 
         await InTurn().call("", close)
-
-
-def _last_settled(events: Sequence[Event]) -> int:
-    """The `seq` of the last event at which every call has its result."""
-    waiting: set[str] = set()
-    settled = 0
-    for event in events:
-        if isinstance(event, ToolUse):
-            waiting.add(event.tool_use_id)
-        elif isinstance(event, ToolResult):
-            waiting.discard(event.tool_use_id)
-        if not waiting:
-            settled = event.seq or settled
-    return settled

@@ -188,22 +188,7 @@ def import_claude_transcript(
     main = read_claude_transcript(path)
     file = Path(path)
     main_id = session_id or file.stem or os.urandom(16).hex()
-    sessions = {main_id: (main, {}), **_subagents_of(file, main_id)}
-    done = ImportedIds()
-    try:
-        for name, (session, parent) in sessions.items():
-            done.unreadable += session.unreadable
-            done.left_out += session.left_out
-            known = {**session.metadata, **parent}
-            done.append(store.import_session(name, session.events, metadata=known, created_at=session.created_at))
-    except BaseException:
-        take_back(store, done)
-        raise
-    return done
-
-
-def _subagents_of(file: Path, main_id: str) -> dict[str, tuple[ImportedSession, dict[str, Any]]]:
-    """The sessions of a transcript's subagents by the ids that they get, with what ties them to it."""
+    # The sessions of a transcript's subagents by the ids that they get, with what ties them to it.
     folder = file.parent / file.stem / "subagents"
     found: dict[str, tuple[ImportedSession, dict[str, Any]]] = {}
     for child in sorted(folder.rglob("agent-*.jsonl")):
@@ -217,7 +202,18 @@ def _subagents_of(file: Path, main_id: str) -> dict[str, tuple[ImportedSession, 
         if session.events:
             parent = {"parent_session_id": main_id, "parent_tool_use_id": child.stem, "agent_name": child.stem}
             found[name] = session, parent
-    return found
+    sessions = {main_id: (main, {}), **found}
+    done = ImportedIds()
+    try:
+        for name, (session, parent) in sessions.items():
+            done.unreadable += session.unreadable
+            done.left_out += session.left_out
+            known = {**session.metadata, **parent}
+            done.append(store.import_session(name, session.events, metadata=known, created_at=session.created_at))
+    except BaseException:
+        take_back(store, done)
+        raise
+    return done
 
 
 def _parse_lines(data: bytes) -> tuple[list[Line], int]:

@@ -136,7 +136,16 @@ def _split(text: str) -> _Split | None:
         closer = _CLOSER_BARE_CR.search(text, opener.end())
     line = _count_lines(text, 0, opener.end()) + 1
     if closer is None:
-        return _split_unclosed(text, opener.end(), line, notes)
+        # The lines behind an opener that look like metadata, up to the first one that does not; None for a mere rule.
+        normal = text[opener.end() :].replace("\r\n", "\n").replace("\r", "\n")
+        match = _UNCLOSED.match(normal) if _KEY_LINE.match(normal) else None
+        if match is None:
+            return None
+        missing = Diagnostic(
+            "frontmatter-unclosed", "no line with --- ends the frontmatter: add one", line - 1, is_error=True
+        )
+        body_line = line + normal.count("\n", 0, match.end())
+        return _Split(match[0], line, normal[match.end() :], body_line, (*notes, missing))
     body_line = line + _count_lines(text, opener.end(), closer.end())
     yaml = text[opener.end() : closer.start()]
     if "\r" in yaml or "\x85" in yaml:
@@ -145,19 +154,6 @@ def _split(text: str) -> _Split | None:
 
 
 _UNCLOSED = regex(r"""(?>(?:(?:["']?[^\W\d][\w.-]*["']?[ \t]*:(?:[ \t][^\n]*)?|[ \t]+\S[^\n]*|- [^\n]*)(?:\n|\Z))+)""")
-
-
-def _split_unclosed(text: str, start: int, line: int, notes: tuple[Diagnostic, ...]) -> _Split | None:
-    """The lines behind an opener that look like metadata, up to the first one that does not; None for a mere rule."""
-    normal = text[start:].replace("\r\n", "\n").replace("\r", "\n")
-    match = _UNCLOSED.match(normal) if _KEY_LINE.match(normal) else None
-    if match is None:
-        return None
-    missing = Diagnostic(
-        "frontmatter-unclosed", "no line with --- ends the frontmatter: add one", line - 1, is_error=True
-    )
-    body_line = line + normal.count("\n", 0, match.end())
-    return _Split(match[0], line, normal[match.end() :], body_line, (*notes, missing))
 
 
 def _count_lines(text: str, start: int, end: int) -> int:

@@ -141,7 +141,10 @@ class SkillLibrary:
             model_names=self.model_names,
         )
         before = [*events, UserMessage("")] if requested_by == "user" else events
-        if _is_in_force(event, before):
+        same = [skill for skill in active_skills(before) if name_key(skill.name) == name_key(event.name)]
+        is_active = [(skill.body_sha256, skill.arguments) for skill in same] == [(event.body_sha256, event.arguments)]
+        policy = skill_policy(before)
+        if is_active and set(event.grants) <= set(policy.grants) and event.model in (None, policy.model):
             return Activation(doc)
         if not (trusted and self.runs_commands):
             return Activation(doc, event, None, trusted)
@@ -166,13 +169,6 @@ class SkillLibrary:
             if drift is not None and (drift.name, drift.new_sha256) not in reported:
                 found.append(drift)
         return found
-
-
-def _is_in_force(event: SkillActivated, events: Sequence[Event]) -> bool:
-    same = [skill for skill in active_skills(events) if name_key(skill.name) == name_key(event.name)]
-    is_active = [(skill.body_sha256, skill.arguments) for skill in same] == [(event.body_sha256, event.arguments)]
-    policy = skill_policy(events)
-    return is_active and set(event.grants) <= set(policy.grants) and event.model in (None, policy.model)
 
 
 def _variables(project_dir: str | None, session_id: str | None) -> dict[str, str]:

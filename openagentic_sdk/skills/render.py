@@ -121,7 +121,13 @@ def fill_command(command: str, arguments: str, *, names: Sequence[str] = (), fir
     """
     words = [shlex.quote(word) for word in split_words(arguments)]
     filling = _Filling(" ".join(words), words, names, first)
-    open_places = _places_outside_quotes(command)
+    # Where placeholders begin that surely do not stand inside of quotes; none when that is for the shell to say.
+    bare = _SHELL_QUOTED.sub(
+        lambda quoted: quoted[0] if _SHELL_WORD.fullmatch(quoted[0]) else "_" * len(quoted[0]), command
+    )
+    places = frozenset(match.start() for match in _SHELL_WORD.finditer(bare))
+    is_clear = not _UNCLEAR.search(command) and not re.search("['\"]", _SHELL_WORD.sub("", bare))
+    open_places = places if is_clear else frozenset()
 
     def value(match: re.Match[str]) -> str:
         placeholder = _PLACEHOLDER.fullmatch(match[2])
@@ -130,16 +136,6 @@ def fill_command(command: str, arguments: str, *, names: Sequence[str] = (), fir
         return filled if is_safe and filled != match[2] else match[0]
 
     return _SHELL_WORD.sub(value, command)
-
-
-def _places_outside_quotes(command: str) -> frozenset[int]:
-    """Where placeholders begin that surely do not stand inside of quotes; none when that is for the shell to say."""
-    bare = _SHELL_QUOTED.sub(
-        lambda quoted: quoted[0] if _SHELL_WORD.fullmatch(quoted[0]) else "_" * len(quoted[0]), command
-    )
-    places = frozenset(match.start() for match in _SHELL_WORD.finditer(bare))
-    is_clear = not _UNCLEAR.search(command) and not re.search("['\"]", _SHELL_WORD.sub("", bare))
-    return places if is_clear else frozenset()
 
 
 def fill_arguments(

@@ -155,7 +155,23 @@ class ReplayProvider:
             name = (step.response.error_type if step.response else None) or IncompleteResponseError.__name__
             recorded = type(name, (IncompleteResponseError,), {})
             raise recorded("this answer was cut when it was recorded", partial_text=step.text)
-        yield Done(output=_output(step))
+        message, response = step.message, step.response
+        assert response is not None
+        yield Done(
+            output=ModelOutput(
+                assistant_text=step.text,
+                tool_calls=[
+                    ToolCall(use.tool_use_id, use.name, use.input, use.raw_arguments, use.extras, use.caller)
+                    for use in step.calls
+                ],
+                usage=response.usage,
+                finish_reason=response.finish_reason,
+                reasoning=step.reasoning,
+                extras=message.extras if message is not None else None,
+                refusal=message.refusal if message is not None else False,
+                model=response.model,
+            )
+        )
 
     def _compare(self, step: RecordedStep, model: str, messages: Sequence[Message], tools: Sequence[ToolSpec]) -> None:
         self.compared += 1
@@ -186,24 +202,6 @@ class ReplayProvider:
         for then, now in (places or {}).items():
             before = [line.replace(then, now) for line in before]
         return "\n".join(difflib.unified_diff(before, _lines(*self._asked[seq]), "recorded", "now", lineterm="", n=1))
-
-
-def _output(step: RecordedStep) -> ModelOutput:
-    message, response = step.message, step.response
-    assert response is not None
-    return ModelOutput(
-        assistant_text=step.text,
-        tool_calls=[
-            ToolCall(use.tool_use_id, use.name, use.input, use.raw_arguments, use.extras, use.caller)
-            for use in step.calls
-        ],
-        usage=response.usage,
-        finish_reason=response.finish_reason,
-        reasoning=step.reasoning,
-        extras=message.extras if message is not None else None,
-        refusal=message.refusal if message is not None else False,
-        model=response.model,
-    )
 
 
 def _lines(model: str, messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]]) -> list[str]:

@@ -49,27 +49,23 @@ def _fault_of(message: Mapping[str, Any], waiting: Sequence[str]) -> str | None:
     if waiting:
         return f"stands before the results of {', '.join(waiting)}"
     if role == "assistant":
-        return _assistant_fault(message)
+        calls = message.get("tool_calls") or []
+        if not calls and not message.get("content"):
+            return "neither content nor calls"
+        ids = [call.get("id") for call in calls]
+        if len(set(ids)) < len(ids) or not all(ids):
+            return f"call ids are empty or doubled: {ids}"
+        for call in calls:
+            try:
+                arguments = json.loads(call["function"]["arguments"])
+            except ValueError:
+                return f"arguments of {call['id']} are not JSON"
+            if not isinstance(arguments, dict) or not call["function"].get("name"):
+                return f"call {call['id']} has no name or its arguments are no object"
+        return None
     if role not in ("user", "system", "developer"):
         return f"unknown role {role!r}"
     return None if message.get("content") else "empty content"
-
-
-def _assistant_fault(message: Mapping[str, Any]) -> str | None:
-    calls = message.get("tool_calls") or []
-    if not calls and not message.get("content"):
-        return "neither content nor calls"
-    ids = [call.get("id") for call in calls]
-    if len(set(ids)) < len(ids) or not all(ids):
-        return f"call ids are empty or doubled: {ids}"
-    for call in calls:
-        try:
-            arguments = json.loads(call["function"]["arguments"])
-        except ValueError:
-            return f"arguments of {call['id']} are not JSON"
-        if not isinstance(arguments, dict) or not call["function"].get("name"):
-            return f"call {call['id']} has no name or its arguments are no object"
-    return None
 
 
 # --- a request as its endpoint reads it ------------------------------------------------------------------------------

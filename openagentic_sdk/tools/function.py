@@ -145,27 +145,23 @@ def json_schema(annotation: Any) -> dict[str, Any]:
             return {"type": "array", "items": json_schema(args[0] if args else Any)}
         raise OptionsError(f"{annotation!r} has no JSON schema: use list or dict")
     if isinstance(annotation, type):
-        return _class_schema(annotation)
+        if issubclass(annotation, enum.Enum):
+            return {"enum": [member.value for member in annotation]}
+        if dataclasses.is_dataclass(annotation):
+            hints = typing.get_type_hints(annotation, include_extras=True)
+            required = [
+                field.name
+                for field in dataclasses.fields(annotation)
+                if field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
+            ]
+            return _object_schema(hints, required)
+        if typing.is_typeddict(annotation):
+            hints = typing.get_type_hints(annotation, include_extras=True)
+            return _object_schema(hints, sorted(annotation.__required_keys__))  # type: ignore[attr-defined]
+        raise OptionsError(f"{annotation.__name__} has no JSON schema: make it a dataclass or a TypedDict")
     raise OptionsError(
         f"{shown(annotation)} has no JSON schema: use str, int, float, bool, list, dict, Literal or a dataclass"
     )
-
-
-def _class_schema(cls: type) -> dict[str, Any]:
-    if issubclass(cls, enum.Enum):
-        return {"enum": [member.value for member in cls]}
-    if dataclasses.is_dataclass(cls):
-        hints = typing.get_type_hints(cls, include_extras=True)
-        required = [
-            field.name
-            for field in dataclasses.fields(cls)
-            if field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
-        ]
-        return _object_schema(hints, required)
-    if typing.is_typeddict(cls):
-        hints = typing.get_type_hints(cls, include_extras=True)
-        return _object_schema(hints, sorted(cls.__required_keys__))  # type: ignore[attr-defined]
-    raise OptionsError(f"{cls.__name__} has no JSON schema: make it a dataclass or a TypedDict")
 
 
 def _object_schema(hints: Mapping[str, Any], required: list[str]) -> dict[str, Any]:

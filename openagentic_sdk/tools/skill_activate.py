@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from ..events import Event, SkillActivated
+from ..events import Event
 from ..skills.activation import active_skills, grantable, skill_request
 from ..skills.index import find_skill
 from .background_tasks import describe_result
-from .base import SubagentResult, ToolContext, ToolOutput, shared
+from .base import ToolContext, ToolOutput, shared
 from .skill_list import PROJECT_DIR_SCHEMA, SkillTool
 from .skill_load import refuse_user_only
 
@@ -69,22 +69,16 @@ class SkillActivateTool(SkillTool):
         if activation.draft is not None and ctx.fill_text is not None:
             event = replace(event, body=await ctx.fill_text(activation.draft))
         if activation.doc.runs_apart and ctx.run_skill is not None:
-            return await _run_apart(activation.doc.agent, event, ctx.run_skill)
+            done = await ctx.run_skill(activation.doc.agent, skill_request(event.name, event.arguments or ""), event)
+            output = describe_result(activation.doc.agent, done)
+            del output["agent"]
+            return ToolOutput({"skill": event.name, **output}, is_error=done.stop_reason == "error")
         for each in (event, *activation.notices):
             await record_event(each, ctx)
         answer: dict[str, Any] = {"active": active_names([*events, event])}
         if event.grants and (too_wide := grantable(activation.doc.allowed_tools)[1]):
             answer["not_granted"] = list(too_wide)
         return answer
-
-
-async def _run_apart(
-    agent: str, skill: SkillActivated, run_skill: Callable[[str, str, SkillActivated], Awaitable[SubagentResult]]
-) -> ToolOutput:
-    done = await run_skill(agent, skill_request(skill.name, skill.arguments or ""), skill)
-    output = describe_result(agent, done)
-    del output["agent"]
-    return ToolOutput({"skill": skill.name, **output}, is_error=done.stop_reason == "error")
 
 
 def session_events(ctx: ToolContext) -> list[Event]:

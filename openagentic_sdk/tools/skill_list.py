@@ -66,11 +66,13 @@ class SkillListTool(SkillTool):
     async def run(self, input: Mapping[str, Any], ctx: ToolContext) -> dict[str, Any]:
         skills = (await self.find_index(input, ctx)).read().skills
         words = name_key(str(input.get("query") or "")).split()
-        return {"skills": [_row(skill) for skill in skills if skill.model_invocable and _has_words(skill, words)]}
-
-
-def _row(skill: SkillInfo) -> dict[str, str]:
-    return {"name": skill.name, "summary": skill.summary, "path": skill.path}
+        return {
+            "skills": [
+                {"name": skill.name, "summary": skill.summary, "path": skill.path}
+                for skill in skills
+                if skill.model_invocable and _has_words(skill, words)
+            ]
+        }
 
 
 def _has_words(skill: SkillInfo, words: list[str]) -> bool:

@@ -90,7 +90,10 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 
 def run(args: argparse.Namespace) -> int:
-    _check_flags(args)
+    flags = {"--model": args.model, "--api-key-env": args.api_key_env, "--api-key-header": args.api_key_header}
+    given = [flag for flag, value in flags.items() if value]
+    if given and not args.base_url:
+        raise OptionsError(f"{given[0]} says how an endpoint is asked: name it with --base-url")
     screen, around = Screen(sys.stdout), doctor_machine.read_surroundings(Path.cwd())
     notices = _store_notices(args.store or os.environ.get(ENVIRONMENT_NAME))
     if not args.json:
@@ -105,7 +108,13 @@ def run(args: argparse.Namespace) -> int:
         endpoint = {"base_url": args.base_url, "model": model, "works": works if findings else None, "findings": rows}
         print(json.dumps({**endpoint, **doctor_machine.as_json(around), "store": notices, "servers": servers}))
     elif args.base_url:
-        _print(screen, args.base_url, model, findings, works)
+        screen.line(f"{on_one_line(args.base_url)}, model {on_one_line(model or '(none)')}")
+        for finding in findings:
+            mark, style = _MARKS[finding.works]
+            screen.line(f"  {screen.styled(f'{mark:3}', style)} {finding.name:18} {on_one_line(finding.detail, 300)}")
+            if finding.advice:
+                screen.line(f"      {'':18} {screen.styled(on_one_line(finding.advice), 'yellow')}")
+        screen.line("an agent can run there" if works else "an agent cannot run there yet")
     return OK if works else FAILED
 
 
@@ -130,13 +139,6 @@ def _store_notices(named: str | None) -> list[str]:
             return [notice for notice in (store.durability_notice(), store.search_notice()) if notice]
     except OpenAgentSdkError as error:
         return [str(error)]
-
-
-def _check_flags(args: argparse.Namespace) -> None:
-    flags = {"--model": args.model, "--api-key-env": args.api_key_env, "--api-key-header": args.api_key_header}
-    given = [flag for flag, value in flags.items() if value]
-    if given and not args.base_url:
-        raise OptionsError(f"{given[0]} says how an endpoint is asked: name it with --base-url")
 
 
 def _ask_endpoint(args: argparse.Namespace) -> tuple[str | None, list[Finding]]:
@@ -309,13 +311,3 @@ def _advice(name: str, error: Exception) -> str:
 
 def _user(text: str) -> list[dict[str, Any]]:
     return [{"role": "user", "content": text}]
-
-
-def _print(screen: Screen, base_url: str, model: str | None, findings: list[Finding], works: bool) -> None:
-    screen.line(f"{on_one_line(base_url)}, model {on_one_line(model or '(none)')}")
-    for finding in findings:
-        mark, style = _MARKS[finding.works]
-        screen.line(f"  {screen.styled(f'{mark:3}', style)} {finding.name:18} {on_one_line(finding.detail, 300)}")
-        if finding.advice:
-            screen.line(f"      {'':18} {screen.styled(on_one_line(finding.advice), 'yellow')}")
-    screen.line("an agent can run there" if works else "an agent cannot run there yet")

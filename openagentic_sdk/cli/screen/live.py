@@ -243,7 +243,15 @@ class LivePrinter(EventPrinter):
         if call is None or event.output is None:
             return []
         if call.use.name == "Bash":
-            return self._tail(self.outputs.text(number) or "", number)
+            text = self.outputs.text(number) or ""
+            lines = text.rstrip("\n").split("\n") if text.strip() else []
+            styled = self._screen.styled
+            room = self._screen.width - 5
+            rows = [styled(f"    {shortened(on_one_line(line, 1_000), room)}", "dim") for line in lines[-TAIL_LINES:]]
+            if len(lines) > TAIL_LINES:
+                above = "1 line" if len(lines) == TAIL_LINES + 1 else f"{len(lines) - TAIL_LINES} lines"
+                rows.insert(0, styled(f"    … {above} above: /show {number}", "dim"))
+            return rows
         if self._agreed == event.tool_use_id:
             return []  # it was shown when it was asked about
         if call.use.name in ("Write", "Edit") and not event.is_error:
@@ -251,16 +259,6 @@ class LivePrinter(EventPrinter):
             if after is not None and call.before is not None:
                 return shown_diff(call.before, after, self._screen)
         return []
-
-    def _tail(self, text: str, number: int) -> list[str]:
-        lines = text.rstrip("\n").split("\n") if text.strip() else []
-        styled = self._screen.styled
-        room = self._screen.width - 5
-        rows = [styled(f"    {shortened(on_one_line(line, 1_000), room)}", "dim") for line in lines[-TAIL_LINES:]]
-        if len(lines) > TAIL_LINES:
-            above = "1 line" if len(lines) == TAIL_LINES + 1 else f"{len(lines) - TAIL_LINES} lines"
-            rows.insert(0, styled(f"    … {above} above: /show {number}", "dim"))
-        return rows
 
     def _path(self, use: ToolUse) -> str:
         return os.path.join(self._cwd, str(use.input.get("file_path", "")))

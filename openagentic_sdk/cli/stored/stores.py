@@ -68,7 +68,9 @@ def open_session_store(named: str | None) -> SessionStore:
 def find_session(store: SessionStore, text: str) -> str:
     """The id that a person meant: whole, its start, or `newest`. Raises `SessionNotFoundError`, `OptionsError`."""
     if text == NEWEST:
-        return _newest(store)
+        for row in store.list_session_summaries(limit=1):
+            return row.id
+        raise OptionsError('there is no session in this store yet: `openagentic-sdk run "..."` makes one')
     if store.session_exists(text):
         return text
     found = [session_id for session_id in store.list_sessions() if text and session_id.startswith(text)]
@@ -77,12 +79,6 @@ def find_session(store: SessionStore, text: str) -> str:
     if not found:
         raise SessionNotFoundError(text)
     return found[0]
-
-
-def _newest(store: SessionStore) -> str:
-    for row in store.list_session_summaries(limit=1):
-        return row.id
-    raise OptionsError('there is no session in this store yet: `openagentic-sdk run "..."` makes one')
 
 
 def span_s(text: str) -> float | None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Literal
 
 from ...errors import OptionsError, StorageError
 from ...frozen import frozen
@@ -91,7 +91,18 @@ def _resolve_one(
         del said[key]
     try:
         check_server_name(entry.name)
-        server = _server_of(entry, said, environ)
+        # The server that an entry describes. Raises `OptionsError`.
+        if "url" in said and "type" not in said:
+            raise OptionsError('it has a url and no type: write "type": "http" beside it')
+        pin = said.pop("pin", True)
+        if not isinstance(pin, bool):
+            raise OptionsError(f"pin must be true or false, not {pin!r:.100}")
+        own = {"CLAUDE_PLUGIN_ROOT": entry.plugin_root} if entry.plugin_root else {}
+        server = read_server_entry(entry.name, expand_entry(said, {**environ, **own}), source=entry.source)
+        read_settings(entry.name, server.oauth)
+        names = [name for key, value in said.items() if key in EXPANDED for name in variables_in(value)]
+        secrets = {name: environ[name] for name in names if name in environ}
+        server = replace(server, pin=pin, env={**own, **server.env}, secrets=secrets)
     except OptionsError as error:
         return Configured(entry, "unusable", str(error))
     if entry.is_own:
@@ -103,21 +114,6 @@ def _resolve_one(
         return Configured(entry, "refused", consent.reason, consent)
     advice = f"look at it and agree with `openagentic-sdk mcp trust {entry.name}`"
     return Configured(entry, "pending", f"{consent.reason}: {advice}", consent)
-
-
-def _server_of(entry: ServerEntry, said: dict[str, Any], environ: Mapping[str, str]) -> McpServer:
-    """The server that an entry describes. Raises `OptionsError`."""
-    if "url" in said and "type" not in said:
-        raise OptionsError('it has a url and no type: write "type": "http" beside it')
-    pin = said.pop("pin", True)
-    if not isinstance(pin, bool):
-        raise OptionsError(f"pin must be true or false, not {pin!r:.100}")
-    own = {"CLAUDE_PLUGIN_ROOT": entry.plugin_root} if entry.plugin_root else {}
-    server = read_server_entry(entry.name, expand_entry(said, {**environ, **own}), source=entry.source)
-    read_settings(entry.name, server.oauth)
-    names = [name for key, value in said.items() if key in EXPANDED for name in variables_in(value)]
-    secrets = {name: environ[name] for name in names if name in environ}
-    return replace(server, pin=pin, env={**own, **server.env}, secrets=secrets)
 
 
 def _consent(entry: ServerEntry, settings: Settings, consents: Consents | None) -> Consent:

@@ -126,7 +126,23 @@ class GeminiProvider(EndpointProvider):
             "tools": _tools(tools, self.settings.extra_tools, names) or None,
             **(_tool_config(self.settings, names) if tools else {}),
         }
-        generation = _generation(self.settings, model)
+        fields: dict[str, Any] = {
+            "maxOutputTokens": self.settings.max_tokens,
+            "temperature": self.settings.temperature,
+            "topP": self.settings.top_p,
+            "seed": self.settings.seed,
+            "stopSequences": list(self.settings.stop) if self.settings.stop else None,
+        }
+        wanted = self.settings.response_format
+        if wanted is not None:
+            kind = wanted.get("type")
+            if kind not in ("json_schema", "json_object"):
+                raise OptionsError(f"Gemini takes response_format json_schema or json_object, not {kind!r}")
+            fields["responseMimeType"] = "application/json"
+            fields["responseJsonSchema"] = as_mapping(wanted.get("json_schema")).get("schema")
+        if self.settings.reasoning_effort is not None:
+            fields["thinkingConfig"] = _thinking(self.settings.reasoning_effort, model)
+        generation = {key: value for key, value in fields.items() if value is not None}
         if self._thinking is not None:
             generation["thinkingConfig"] = dict(self._thinking)
         if generation:
@@ -269,7 +285,19 @@ def _contents(messages: Sequence[Message]) -> tuple[list[dict[str, Any]], list[d
         if role == "assistant":
             parts = _model_parts(message)
         elif role == "tool":
-            parts = [_result_part(message)]
+            content = message.get("content")
+            media: list[dict[str, Any]] = []
+            if not isinstance(content, str):
+                parts = _user_parts(content)
+                media = [part for part in parts if "text" not in part]
+                content = "\n\n".join(part["text"] for part in parts if "text" in part)
+            response = {
+                "id": message["tool_call_id"],
+                "name": message["name"],
+                "response": {"output": content},
+                **({"parts": media} if media else {}),
+            }
+            parts = [{"functionResponse": response}]
         else:
             parts = _user_parts(message.get("content"))
         if turns and turns[-1]["role"] == speaker:
@@ -309,22 +337,6 @@ def _model_parts(message: Message) -> list[dict[str, Any]]:
     return parts
 
 
-def _result_part(message: Message) -> dict[str, Any]:
-    content = message.get("content")
-    media: list[dict[str, Any]] = []
-    if not isinstance(content, str):
-        parts = _user_parts(content)
-        media = [part for part in parts if "text" not in part]
-        content = "\n\n".join(part["text"] for part in parts if "text" in part)
-    response = {
-        "id": message["tool_call_id"],
-        "name": message["name"],
-        "response": {"output": content},
-        **({"parts": media} if media else {}),
-    }
-    return {"functionResponse": response}
-
-
 def _tools(
     tools: Sequence[ToolSpec], extra_tools: Sequence[Mapping[str, Any]], names: ToolNames
 ) -> list[dict[str, Any]]:
@@ -353,26 +365,6 @@ def _tool_config(settings: RequestSettings, names: ToolNames) -> dict[str, Any]:
     if chosen is None:
         chosen = {"mode": "ANY", "allowedFunctionNames": [names.sent(settings.tool_choice)]}
     return {"toolConfig": {"functionCallingConfig": chosen}}
-
-
-def _generation(settings: RequestSettings, model: str) -> dict[str, Any]:
-    fields: dict[str, Any] = {
-        "maxOutputTokens": settings.max_tokens,
-        "temperature": settings.temperature,
-        "topP": settings.top_p,
-        "seed": settings.seed,
-        "stopSequences": list(settings.stop) if settings.stop else None,
-    }
-    wanted = settings.response_format
-    if wanted is not None:
-        kind = wanted.get("type")
-        if kind not in ("json_schema", "json_object"):
-            raise OptionsError(f"Gemini takes response_format json_schema or json_object, not {kind!r}")
-        fields["responseMimeType"] = "application/json"
-        fields["responseJsonSchema"] = as_mapping(wanted.get("json_schema")).get("schema")
-    if settings.reasoning_effort is not None:
-        fields["thinkingConfig"] = _thinking(settings.reasoning_effort, model)
-    return {key: value for key, value in fields.items() if value is not None}
 
 
 def _thinking(effort: str, model: str) -> dict[str, Any]:

@@ -88,7 +88,9 @@ class ThreadFeed:
         """All the items that wait, at least one; an empty list at the end. Raises what the work raised, after its items."""
         while True:
             self._is_notified = False
-            items = self._drain()
+            items = []
+            while self._items:
+                items.append(self._items.popleft())
             if items:
                 return items
             if self._error is not None and (self._is_done or self._stopped):
@@ -138,12 +140,6 @@ class ThreadFeed:
         self._woken.set()
         if self._interrupt is not None:
             self._interrupt()
-
-    def _drain(self) -> list[Any]:
-        items = []
-        while self._items:
-            items.append(self._items.popleft())
-        return items
 
     def _end(self) -> None:
         self._is_done = True

@@ -54,18 +54,8 @@ def plan_clearing(
         return None
     before = left = conversation.size_bytes()
     cleared: list[OldOutput] = []
-    for output in _old_outputs(conversation.outputs()):
-        if left + overhead_bytes <= goal:
-            break
-        cleared.append(output)
-        left -= len(output.text.encode("utf-8", "surrogatepass")) - 200
-    if not cleared or left + overhead_bytes > enough:
-        return None
-    return ClearingPlan(cleared, before, left)
-
-
-def _old_outputs(outputs: Sequence[tuple[ToolUse, ToolResult]]) -> list[OldOutput]:
-    """The outputs that may go, oldest first."""
+    # The outputs that may go, oldest first.
+    outputs = conversation.outputs()
     last_read = [path for use, result in outputs if use.name == "Read" and (path := _path_of(use, result))]
     kept_files = list(dict.fromkeys(reversed(last_read)))[:KEPT_FILES]
     found: list[OldOutput] = []
@@ -80,7 +70,14 @@ def _old_outputs(outputs: Sequence[tuple[ToolUse, ToolResult]]) -> list[OldOutpu
             blob = result.output.get("blob") if isinstance(result.output, dict) else None
             found.append(OldOutput(use.tool_use_id, text, blob if isinstance(blob, str) else None))
     newest = {use.tool_use_id for use, _ in outputs[-KEPT_RESULTS:]}
-    return [output for output in reversed(found) if output.tool_use_id not in newest]
+    for output in [output for output in reversed(found) if output.tool_use_id not in newest]:
+        if left + overhead_bytes <= goal:
+            break
+        cleared.append(output)
+        left -= len(output.text.encode("utf-8", "surrogatepass")) - 200
+    if not cleared or left + overhead_bytes > enough:
+        return None
+    return ClearingPlan(cleared, before, left)
 
 
 def _path_of(use: ToolUse, result: ToolResult) -> str | None:

@@ -130,7 +130,13 @@ class SpanFold:
                 self._started(event)
                 return ended
             case ToolResult():
-                return self._tool_result(event)
+                self._uses.pop(event.tool_use_id, None)
+                span = self._calls.pop(event.tool_use_id, None)
+                if span is None:
+                    return []
+                facts = {genai.TOOL_RESULT: self._json(event.output)} if self._with_content else {}
+                error = (event.error_type or event.outcome) if event.is_error else None
+                return [self._end(span, event, facts, error, (event.error_message or "") if self._with_content else "")]
             case Result():
                 return [*self._settled(), *self._result(event)]
             case EvalCase():
@@ -201,18 +207,14 @@ class SpanFold:
 
     def _result(self, event: Result) -> list[Span]:
         error = event.error_type or "error" if event.stop_reason == "error" else None
-        ended = self._end_calls(event)
+        ended = [self._end(span, event, {}, "the run ended") for span in self._calls.values()]
+        self._calls = {}
         if self._run is not None:
             facts = {**_usage_facts(self._run_usage), "openagentic.stop_reason": event.stop_reason}
             if self._finish_reason is not None:
                 facts[genai.FINISH_REASONS] = [self._finish_reason]
             ended.append(self._end(self._run, event, facts, error, event.error_message or ""))
             self._run = None
-        return ended
-
-    def _end_calls(self, event: Event) -> list[Span]:
-        ended = [self._end(span, event, {}, "the run ended") for span in self._calls.values()]
-        self._calls = {}
         return ended
 
     def _request(self, event: ModelRequest) -> None:
@@ -292,15 +294,6 @@ class SpanFold:
         parent = None if self._run is None else self._run["spanId"]
         span = self._start(f"{genai.EXECUTE_TOOL} {event.name}", span_id, event, _INTERNAL, parent, facts)
         self._calls[event.tool_use_id] = span
-
-    def _tool_result(self, event: ToolResult) -> list[Span]:
-        self._uses.pop(event.tool_use_id, None)
-        span = self._calls.pop(event.tool_use_id, None)
-        if span is None:
-            return []
-        facts = {genai.TOOL_RESULT: self._json(event.output)} if self._with_content else {}
-        error = (event.error_type or event.outcome) if event.is_error else None
-        return [self._end(span, event, facts, error, (event.error_message or "") if self._with_content else "")]
 
     def _evaluated(self, event: EvalCase) -> Span:
         """What an eval says of a run: events below that run's span, in the trace of that run's session."""

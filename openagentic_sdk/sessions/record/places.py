@@ -156,7 +156,13 @@ def find_places(
         if isinstance(event, ToolResult) and event.seq in touched:
             named = (pointer for pointer, text in leaves(event) if pointer and any(name in text for name in outputs))
             found.update(dict.fromkeys((event.seq or 0, pointer) for pointer in named))
-    return _outermost(found), left
+    # Without those that stand in others.
+    ordered = sorted(found)
+    kept: list[Place] = []
+    for seq, pointer in ordered:
+        if not any(known == seq and is_at_or_below(pointer, place) for known, place in kept[-50:]):
+            kept.append((seq, pointer))
+    return kept, left
 
 
 def _derived(events: Sequence[Event], found: Sequence[Place]) -> Iterator[Place]:
@@ -182,16 +188,6 @@ def _derived(events: Sequence[Event], found: Sequence[Place]) -> Iterator[Place]
 
 def _is_digest(value: Any) -> bool:
     return isinstance(value, str) and _DIGEST.fullmatch(value) is not None
-
-
-def _outermost(places: Iterable[Place]) -> list[Place]:
-    """Without those that stand in others."""
-    ordered = sorted(places)
-    kept: list[Place] = []
-    for seq, pointer in ordered:
-        if not any(known == seq and is_at_or_below(pointer, place) for known, place in kept[-50:]):
-            kept.append((seq, pointer))
-    return kept
 
 
 # --- erasing ---------------------------------------------------------------------------------------------------------

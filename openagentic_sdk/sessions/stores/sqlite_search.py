@@ -10,8 +10,9 @@ import os
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ...errors import InvalidEventError, LogCorruptError
 from ..base import loads_stored
@@ -19,9 +20,6 @@ from ..folds.search import SearchHit, context_of, event_text, search_words
 from .per_process import PerProcess
 from .sqlite_forks import Guarded, connecting, driver, make_private
 from .sqlite_schema import LAST_SEQ, place_of
-
-if TYPE_CHECKING:
-    import sqlite3
 
 STEP_EVENTS = 64
 STEP_BYTES = 1024 * 1024
@@ -108,7 +106,9 @@ class SearchFile:
     def _opened(self) -> Iterator[Guarded]:
         with self._lock.get():
             with connecting():
-                index = Guarded(self._store_path, self._connect())
+                make_private(self._path)
+                connect = partial(driver().connect, timeout=BUSY_S, isolation_level=None, uri=True)
+                index = Guarded(self._store_path, connect(self._path, check_same_thread=False))
             try:
                 with index.lock:
                     index.connection.execute("PRAGMA journal_mode = WAL")
@@ -120,10 +120,6 @@ class SearchFile:
                 yield index
             finally:
                 index.close()
-
-    def _connect(self) -> sqlite3.Connection:
-        make_private(self._path)
-        return driver().connect(self._path, timeout=BUSY_S, isolation_level=None, uri=True, check_same_thread=False)
 
     def _catch_up(self, index: Guarded) -> None:
         with index.lock:

@@ -10,7 +10,7 @@ from ...errors import OptionsError, ToolError
 from ...text import without_hidden
 from ..base import Tool, ToolContext, ToolOutput
 from .place import CodeLimits
-from .program import Ended, run_program
+from .program import run_program
 
 # 10,000 tokens of 3.6 bytes, as they are estimated everywhere here.
 MAX_SHOWN_BYTES = 36_000
@@ -57,23 +57,21 @@ class CodeTool(Tool):
         if "\0" in code:
             raise ToolError("the code holds a NUL character: leave it out")
         ended = await run_program(code, ctx.callable_tools(), ctx.call_tool, self._limits)
-        text, blob = await _shown(ended, ctx)
+        # What the model reads, and the digest of all that was printed where that is more.
+        text = without_hidden(ended.output.decode("utf-8", "replace"))
+        text = ctx.redact(text) if ctx.redact is not None else text
+        data, blob = text.encode("utf-8", "replace"), None
+        if len(data) > MAX_SHOWN_BYTES:
+            head, tail = data[: MAX_SHOWN_BYTES * 3 // 4], data[-MAX_SHOWN_BYTES // 4 :]
+            where = "print less"
+            if ctx.keep_blob is not None:
+                blob = await ctx.keep_blob(data)
+                where = f'Read {{"file_path": "blob:{blob}", "offset": ..., "limit": ...}} gives any part of it'
+            note = f"[... {len(data) - MAX_SHOWN_BYTES} of {ended.total_bytes} bytes are left out here; {where} ...]"
+            text = f"{head.decode('utf-8', 'ignore')}\n{note}\n{tail.decode('utf-8', 'ignore')}"
+        ending = (
+            f"[{ended.reason}]" if ended.reason else f"[exit code {ended.exit_code}]" if ended.exit_code > 1 else ""
+        )
+        text = "\n".join(part for part in (text.rstrip("\n"), ending) if part) or "(the code printed nothing)"
         meta: dict[str, Any] = {"calls": ended.calls, "exit_code": ended.exit_code, **({"blob": blob} if blob else {})}
         return ToolOutput(text, meta, is_error=bool(ended.reason) or ended.exit_code != 0)
-
-
-async def _shown(ended: Ended, ctx: ToolContext) -> tuple[str, str | None]:
-    """What the model reads, and the digest of all that was printed where that is more."""
-    text = without_hidden(ended.output.decode("utf-8", "replace"))
-    text = ctx.redact(text) if ctx.redact is not None else text
-    data, blob = text.encode("utf-8", "replace"), None
-    if len(data) > MAX_SHOWN_BYTES:
-        head, tail = data[: MAX_SHOWN_BYTES * 3 // 4], data[-MAX_SHOWN_BYTES // 4 :]
-        where = "print less"
-        if ctx.keep_blob is not None:
-            blob = await ctx.keep_blob(data)
-            where = f'Read {{"file_path": "blob:{blob}", "offset": ..., "limit": ...}} gives any part of it'
-        note = f"[... {len(data) - MAX_SHOWN_BYTES} of {ended.total_bytes} bytes are left out here; {where} ...]"
-        text = f"{head.decode('utf-8', 'ignore')}\n{note}\n{tail.decode('utf-8', 'ignore')}"
-    ending = f"[{ended.reason}]" if ended.reason else f"[exit code {ended.exit_code}]" if ended.exit_code > 1 else ""
-    return "\n".join(part for part in (text.rstrip("\n"), ending) if part) or "(the code printed nothing)", blob

@@ -32,7 +32,20 @@ def explain_missing(text: str, old: str) -> str:
         )
     if old.casefold() in text.casefold():
         return "It is there with other upper and lower case: copy it exactly"
-    return _nearest(lines, wanted)
+    from difflib import SequenceMatcher
+
+    best, ratio = 0, 0.0
+    target = "\n".join(wanted)[:4_000]
+    matcher = SequenceMatcher(autojunk=False)
+    matcher.set_seq2(target)
+    for start in _candidates(lines, wanted):
+        matcher.set_seq1("\n".join(lines[start : start + len(wanted)])[:4_000])
+        if matcher.quick_ratio() > ratio and (found := matcher.ratio()) > ratio:
+            best, ratio = start, found
+    if ratio < MIN_RATIO:
+        return "Nothing in it looks alike: Read the file again"
+    end = best + min(len(wanted), MAX_SHOWN_LINES)
+    return f"The nearest text is at line {best + 1} ({ratio:.0%} alike): {_visible(lines[best:end])}"
 
 
 def _same_but_spaces(lines: list[str], wanted: list[str]) -> int | None:
@@ -52,23 +65,6 @@ def _same_but_spaces(lines: list[str], wanted: list[str]) -> int | None:
 
 def _squeeze(line: str) -> str:
     return _SPACES.sub("", line)
-
-
-def _nearest(lines: list[str], wanted: list[str]) -> str:
-    from difflib import SequenceMatcher
-
-    best, ratio = 0, 0.0
-    target = "\n".join(wanted)[:4_000]
-    matcher = SequenceMatcher(autojunk=False)
-    matcher.set_seq2(target)
-    for start in _candidates(lines, wanted):
-        matcher.set_seq1("\n".join(lines[start : start + len(wanted)])[:4_000])
-        if matcher.quick_ratio() > ratio and (found := matcher.ratio()) > ratio:
-            best, ratio = start, found
-    if ratio < MIN_RATIO:
-        return "Nothing in it looks alike: Read the file again"
-    end = best + min(len(wanted), MAX_SHOWN_LINES)
-    return f"The nearest text is at line {best + 1} ({ratio:.0%} alike): {_visible(lines[best:end])}"
 
 
 def _candidates(lines: list[str], wanted: list[str]) -> list[int]:

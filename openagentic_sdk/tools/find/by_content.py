@@ -169,14 +169,6 @@ def _output(findings: _Findings, input: Mapping[str, Any], root: str, mode: str,
         output["counts"] = dict(list(findings.counts.items())[:limit])
         output["total"] = sum(output["counts"].values())
     output["truncated"] = findings.is_full or bool(findings.stopped)
-    output["note"] = _note(findings, input, output["total"])
-    return output
-
-
-_REASONS = {"binary": "binary", "large": "too large", "unreadable": "could not be read"}
-
-
-def _note(findings: _Findings, input: Mapping[str, Any], total: int) -> str:
     notes = [f"{plural(findings.searched, 'file')} searched"]
     if findings.is_full:
         notes = ["there is more: use a narrower query, root or file_glob, or a higher head_limit"]
@@ -190,6 +182,10 @@ def _note(findings: _Findings, input: Mapping[str, Any], total: int) -> str:
     ]
     if passed:
         notes.append(f"passed over: {', '.join(passed)}")
-    if not total and not input.get("include_ignored"):
+    if not output["total"] and not input.get("include_ignored"):
         notes.append("files that .gitignore leaves out were not searched (include_ignored)")
-    return "; ".join(notes)
+    output["note"] = "; ".join(notes)
+    return output
+
+
+_REASONS = {"binary": "binary", "large": "too large", "unreadable": "could not be read"}
