@@ -271,13 +271,13 @@ def _read_toml(path: Path) -> Agents:
 
 
 _PLAIN = (
-    *("model", "system_prompt", "setting_sources", "trust_project", "sandbox", "bash_effects"),
-    *("disallowed_tools", "max_context_tokens", *LIMITS),
-)
+    "model", "system_prompt", "setting_sources", "trust_project", "sandbox", "bash_effects",
+    "disallowed_tools", "max_context_tokens", *LIMITS,
+)  # fmt: skip
 _TOML_KEYS = (
-    *("description", "provider", "base_url", "api_key_env", "fallback", "script", "project", "permission_mode"),
-    *("client_modes", "allow", "ask", "deny", "workspaces", "rate_key", *_PLAIN),
-)
+    "description", "provider", "base_url", "api_key_env", "fallback", "script", "project", "permission_mode",
+    "client_modes", "allow", "ask", "deny", "workspaces", "rate_key", *_PLAIN,
+)  # fmt: skip
 
 
 def read_agent(name: str, given: Mapping[str, Any], folder: Path, *, offline: bool = False) -> NamedAgent:

@@ -193,7 +193,7 @@ class EditorAgent:
             self._opening.discard(session_id)
 
     def _check_stored(self, session_id: str, cwd: str) -> None:
-        """Raises for a session that is not there, is in use by another process, or belongs to another folder."""
+        """Raises for a session that does not exist, is in use by another process, or belongs to another folder."""
         known = self._store.read_metadata(session_id)["metadata"].get("cwd")
         is_elsewhere = isinstance(known, str) and os.path.realpath(known) != os.path.realpath(cwd)
         if is_elsewhere and os.path.isdir(str(known)):

@@ -228,7 +228,7 @@ def with_files(text: str, cwd: str, attached: Sequence[str] = (), *, typed: bool
     """The prompt with the files that a person names beside it: `attached`, and `@path` in a text that was `typed`.
 
     A mention, from `cwd` on, that is no file stays the text that it is, and what came through a pipe has none.
-    Raises `OptionsError` for an attached file that is not there.
+    Raises `OptionsError` for an attached file that does not exist.
     """
     given = [Path(path).expanduser().absolute() for path in attached]
     missing = [str(path) for path in given if not path.is_file()]

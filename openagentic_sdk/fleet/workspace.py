@@ -57,9 +57,9 @@ _NO_FILES = (
 )
 # What of this process's environment git and ssh need to reach a server.
 _REACHING = (
-    *("HOME", "USER", "SSH_AUTH_SOCK", "SSL_CERT_FILE", "SSL_CERT_DIR", "GIT_SSL_CAINFO", "https_proxy", "HTTPS_PROXY"),
-    *("http_proxy", "all_proxy", "ALL_PROXY", "no_proxy", "NO_PROXY"),
-)
+    "HOME", "USER", "SSH_AUTH_SOCK", "SSL_CERT_FILE", "SSL_CERT_DIR", "GIT_SSL_CAINFO", "https_proxy", "HTTPS_PROXY",
+    "http_proxy", "all_proxy", "ALL_PROXY", "no_proxy", "NO_PROXY",
+)  # fmt: skip
 _SETTINGS = {
     "http.followRedirects": "false",  # a header with a token goes to its own host only
     "gc.auto": "0",

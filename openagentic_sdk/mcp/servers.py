@@ -49,7 +49,7 @@ class Servers:
         self._holders = 0
 
     def hold(self) -> None:
-        """Start the servers that are not there, in the background. To be given back with `release`."""
+        """Start the servers that do not run yet, in the background. To be given back with `release`."""
         self._holders += 1
         for seat in self._seats.values():
             seat.start()

@@ -22,7 +22,8 @@ async def query_forked(
     """Fork `source_id` behind `at_seq` (None: its end) and run there; yields what `query()` yields.
 
     `options.session_store` holds the source and gets the copy, whose id is `options.session_id` or a random one. A `prompt`
-    of None goes on without a new prompt. Raises `SessionNotFoundError`, and `OptionsError` for a position that is not there.
+    of None goes on without a new prompt. Raises `SessionNotFoundError`, and
+    `OptionsError` for a position behind the log's end.
     """
     agent = build_agent(options)
     task = await start_forked(agent, options, source_id, prompt, at_seq)

@@ -28,7 +28,7 @@ from .recorder import Recorder, ask_store, may_block
 from .text_commands import fill_draft
 from .tool_call import decision_event
 
-# The subagent for skills that name none, or one that is not there: the tools and the system prompt of the run itself.
+# The subagent for skills that name none, or an unknown one: the tools and the system prompt of the run itself.
 GENERAL_AGENT = "general-purpose"
 
 

@@ -100,7 +100,7 @@ def in_our_names(use: ToolUse, tools: ToolRegistry) -> ToolUse:
 async def propose(run: Run, use: ToolUse) -> Proposed:
     """The call as the hooks before it left it; what they did is in the log by now.
 
-    Raises `ToolError` for a tool that is not there and for input that does not fit it.
+    Raises `ToolError` for an unknown tool and for input that does not fit it.
     """
     use = in_our_names(use, run.agent.tools)
     tool = run.agent.tools.get(use.name)

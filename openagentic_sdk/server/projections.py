@@ -25,7 +25,7 @@ async def run_for_ag_ui(call: Call, office: Office) -> None:
     """`POST /v1/ag-ui/{agent}`: start a run in the session of the thread, or answer what it waits for, and tell the run."""
     desk, who, agent = office.desk, call.principal, call.parts[2]
     run = agui.read_run_input(await call.json())
-    desk.agents[agent]  # an agent that is not there is an error of the request, not of the run
+    desk.agents[agent]  # an unknown agent is an error of the request, not of the run
     session_id, is_there = await desk.place(who, run.thread_id)
     before: list[Event] = await off_loop(True, desk.store.read_events, session_id) if is_there else []
     open_questions = (await desk.row(who, session_id)).open_questions if is_there else ()

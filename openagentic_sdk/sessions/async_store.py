@@ -58,7 +58,7 @@ class AsyncSessionStore(Protocol):
         """The sessions, those of that folder or all, the one last written to first."""
 
     async def delete_session(self, session_id: str) -> None:
-        """Remove the session and those of its subagents; one that is not there is no error."""
+        """Remove the session and those of its subagents; an unknown one is no error."""
 
     async def session_exists(self, session_id: str) -> bool:
         """Whether there is such a session."""

@@ -230,7 +230,7 @@ def rewind_session(
     """Take back, in the model's view, everything after `to_seq`, or the newest `turns` prompts and what followed them.
 
     The log keeps all of it. With `files`, what calls did to files since then is taken back too, as `restore_files` does it
-    and under its conditions. Raises `OptionsError` for a position that is not there, and what `restore_files` raises.
+    and under its conditions. Raises `OptionsError` for a position behind the log's end, and what `restore_files` raises.
     """
     to_seq = rewind_point(store, session_id, to_seq=to_seq, turns=turns)
     if not files:
@@ -280,7 +280,7 @@ def fork_session(
 
     The source is only read, so it may be running. Calls that are open at the cut end in the copy with a result that says so:
     they are never run twice. What this installation allowed in the source holds in the copy (`seal` is its key's), and what
-    came from elsewhere does not. Raises `OptionsError` for a position that is not there.
+    came from elsewhere does not. Raises `OptionsError` for a position behind the log's end.
     """
     last_seq = store.last_seq(source_id)
     at_seq = last_seq if at_seq is None else at_seq

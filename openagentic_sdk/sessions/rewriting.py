@@ -40,7 +40,7 @@ class Rewriting(ABC):
         )
 
     def delete_blobs(self, session_id: str, digests: Collection[str]) -> None:
-        """Remove these blobs; those that are not there are no error."""
+        """Remove these blobs; missing ones are no error."""
         if digests:
             raise StorageError(f"{type(self).__name__} cannot remove blobs", session_id=session_id)
 
@@ -53,11 +53,11 @@ class Rewriting(ABC):
         raise StorageError(f"session {session_id!r} has no kept output {name!r}", session_id=session_id)
 
     def delete_outputs(self, session_id: str, names: Collection[str]) -> None:
-        """Remove these; those that are not there are no error."""
+        """Remove these; missing ones are no error."""
 
     def scrub(self, session_id: str) -> Sequence[str]:
         """Remove what the store itself still has of bytes that were replaced or deleted; returns sentences about what it
-        cannot remove. A session that is not there any more is no error.
+        cannot remove. A session that was deleted meanwhile is no error.
         """
         return ()
 

@@ -43,9 +43,9 @@ UNKNOWN = "unknown"
 _MAX_SESSIONS = 400
 # Calls that say what they changed, or change no files of the workspace.
 _ACCOUNTED = (
-    *("Write", "Edit", "Task", "TodoWrite", "SkillActivate", "SkillDeactivate"),
-    *("AskUserQuestion", "KillBash", "Code", "memory"),
-)
+    "Write", "Edit", "Task", "TodoWrite", "SkillActivate", "SkillDeactivate",
+    "AskUserQuestion", "KillBash", "Code", "memory",
+)  # fmt: skip
 
 
 @mutable

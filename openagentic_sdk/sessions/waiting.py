@@ -82,5 +82,5 @@ class Waiting(ABC):
         raise refuse_message()
 
     def remove_messages(self, numbers: Collection[int]) -> None:
-        """Take messages out, once what they say is in the log. Those that are not there are no error."""
+        """Take messages out, once what they say is in the log. Unknown numbers are no error."""
         raise refuse_message()

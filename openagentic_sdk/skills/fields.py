@@ -103,7 +103,7 @@ _MENU_WORDS = frozenset({"inherit", "default", "sonnet", "opus", "haiku", "fable
 def served_model(name: str, model_names: Mapping[str, str] | None = None) -> str | None:
     """The model that a file asks for by the name that an endpoint knows it by; None when it asks for none.
 
-    `model_names` says which model a word stands for; a word of the menu that is not there leaves the model as it is.
+    `model_names` says which model a word stands for; a word of the menu without a model leaves the model as it is.
     """
     plain = name.strip()
     word = plain.partition("[")[0].casefold()

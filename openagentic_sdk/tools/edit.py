@@ -1,6 +1,6 @@
 """The Edit tool: replace exact text in a file, and nothing else in it.
 
-Never fuzzy: text that is not there character by character is an error that shows the nearest place;
+Never fuzzy: text that does not match character by character is an error that shows the nearest place;
 bytes outside the replaced places come back as they were, byte order mark and line ends included.
 """
 

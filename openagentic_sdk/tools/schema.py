@@ -27,13 +27,11 @@ _TYPES: Mapping[str, Callable[[Any], bool]] = {
 }
 MAX_DEPTH = 64
 # What `validate` checks, and what only tells.
-_CHECKED = frozenset(
-    {
-        *("type", "enum", "const", "required", "properties", "additionalProperties", "items", "minItems", "maxItems"),
-        *("minLength", "maxLength", "minimum", "maximum", "pattern", "anyOf", "oneOf", "allOf", "$ref", "$defs"),
-        *("definitions", "$schema", "$id", "$comment", "title", "description", "default", "examples"),
-    }
-)
+_CHECKED = frozenset({
+    "type", "enum", "const", "required", "properties", "additionalProperties", "items", "minItems", "maxItems",
+    "minLength", "maxLength", "minimum", "maximum", "pattern", "anyOf", "oneOf", "allOf", "$ref", "$defs",
+    "definitions", "$schema", "$id", "$comment", "title", "description", "default", "examples",
+})  # fmt: skip
 
 
 def validate(value: Any, schema: Mapping[str, Any], what: str = "the arguments") -> None:

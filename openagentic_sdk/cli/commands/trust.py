@@ -105,7 +105,7 @@ def ask_about_servers(options: OpenAgenticOptions, screen: Screen) -> None:
 
 
 def check_prompt(options: OpenAgenticOptions, prompt: str) -> str | None:
-    """What is wrong with a prompt that names a command or skill which is not there; None when it can be sent."""
+    """What is wrong with a prompt that names an unknown command or skill; None when it can be sent."""
     if not prompt.lstrip().startswith("/"):
         return None
     project = open_project(options)

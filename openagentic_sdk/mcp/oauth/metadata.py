@@ -2,7 +2,7 @@
 
 Protected resource metadata (RFC 9728) names the authorization server of an MCP server, that one's metadata (RFC 8414, or
 OpenID Connect Discovery) its endpoints. Both documents are a stranger's: they are about exactly the address and the issuer
-that they were asked for, or they do not count. A member that is null is one that is not there.
+that they were asked for, or they do not count. A member that is null counts as missing.
 """
 
 from __future__ import annotations

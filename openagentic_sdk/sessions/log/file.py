@@ -142,7 +142,7 @@ class LogWriter(SessionWriter):
             self._disk.close(fd)
 
     def _own_lock(self) -> threading.Lock:
-        """The lock, which in a forked child may be held for ever by a thread that is not there."""
+        """The lock, which in a forked child may be held for ever by a thread of its parent."""
         if os.getpid() != self._pid:
             raise SessionLockedError(self.session_id, f"process {self._pid}, from which this one was forked")
         return self._lock

@@ -79,7 +79,7 @@ def erase(
     with `everywhere` in all sessions; without it only the named fields go. `archives` are files of `archive_session` that
     are written anew without it. With `dry_run` nothing is changed.
 
-    Raises `OptionsError` for places that are not there or hold the session together, `SessionHeldError`,
+    Raises `OptionsError` for unknown places and those that hold the session together, `SessionHeldError`,
     `SessionLockedError` while a run writes one of the sessions, `LogCorruptError` for a damaged log; then nothing was begun.
     """
     seal = seal or store.seal
