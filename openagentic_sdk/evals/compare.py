@@ -104,6 +104,13 @@ def compare_reports(
     better, worse = ([name(key) for key in both if sign * changed[key] > 0] for sign in (1, -1))
     known = [(one.cost_usd, other.cost_usd) for one, other in pairs]
     costs = [(one, other) for one, other in known if one is not None and other is not None]
+    # One difference for each scorer that both sides have in some case.
+    values: dict[str, list[tuple[float, float]]] = {}
+    for pair in pairs:
+        one, other = ({s: mean(v) for s, v in _score_values(row).items()} for row in pair)
+        for scorer in one:
+            if scorer in other:
+                values.setdefault(scorer, []).append((one[scorer], other[scorer]))
     return Comparison(
         better=better,
         worse=worse,
@@ -113,7 +120,7 @@ def compare_reports(
         differences=[
             difference("passed", rates),
             difference("value", [(one.value, other.value) for one, other in pairs]),
-            *_of_scores(pairs),
+            *([difference(f"score {scorer}", found) for scorer, found in values.items()] if len(values) > 1 else []),
             difference("steps", [(one.steps, other.steps) for one, other in pairs]),
             *([difference("cost_usd", costs)] if len(costs) == len(known) and any(map(any, costs)) else []),
         ],
@@ -145,17 +152,6 @@ def _under_one(report: EvalReport, rows: dict[tuple[str, str], Row], variant: st
 def _names(rows: Iterable[tuple[str, str]]) -> str:
     names = [name(key) for key in rows]
     return ", ".join(names[:5]) + (" ..." if len(names) > 5 else "") or "none"
-
-
-def _of_scores(pairs: Sequence[tuple[Row, Row]]) -> list[Difference]:
-    """One difference for each scorer that both sides have in some case."""
-    values: dict[str, list[tuple[float, float]]] = {}
-    for pair in pairs:
-        one, other = ({s: mean(v) for s, v in _score_values(row).items()} for row in pair)
-        for scorer in one:
-            if scorer in other:
-                values.setdefault(scorer, []).append((one[scorer], other[scorer]))
-    return [difference(f"score {scorer}", found) for scorer, found in values.items()] if len(values) > 1 else []
 
 
 def _score_values(row: Row) -> dict[str, list[float]]:

@@ -153,7 +153,17 @@ class _Field:
                 raise ValueError("answer yes or no")
             return said.lower() in _YES
         if kind in ("integer", "number"):
-            return self._number(said, kind)
+            number = float(said)  # its ValueError is in words
+            if (
+                number != number
+                or number in (float("inf"), float("-inf"))
+                or (kind == "integer" and not number.is_integer())
+            ):
+                raise ValueError("it is no whole number" if kind == "integer" else "it is no number")
+            low, high = self.schema.get("minimum"), self.schema.get("maximum")
+            if (isinstance(low, int | float) and number < low) or (isinstance(high, int | float) and number > high):
+                raise ValueError(f"it must be from {low} to {high}")
+            return int(number) if number.is_integer() else number
         low, high = self.schema.get("minLength"), self.schema.get("maxLength")
         if (isinstance(low, int) and len(said) < low) or (isinstance(high, int) and len(said) > high):
             raise ValueError(f"it must have {low or 0} to {high or 'any number of'} letters")
@@ -167,19 +177,6 @@ class _Field:
             if said.casefold() in (value.casefold(), title.casefold(), str(number)):
                 return value
         raise ValueError(f"choose one of {', '.join(title or value for value, title in self._choices)}")
-
-    def _number(self, said: str, kind: str) -> float:
-        number = float(said)  # its ValueError is in words
-        if (
-            number != number
-            or number in (float("inf"), float("-inf"))
-            or (kind == "integer" and not number.is_integer())
-        ):
-            raise ValueError("it is no whole number" if kind == "integer" else "it is no number")
-        low, high = self.schema.get("minimum"), self.schema.get("maximum")
-        if (isinstance(low, int | float) and number < low) or (isinstance(high, int | float) and number > high):
-            raise ValueError(f"it must be from {low} to {high}")
-        return int(number) if number.is_integer() else number
 
 
 _FORMATS = {

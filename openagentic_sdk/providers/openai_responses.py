@@ -231,7 +231,16 @@ class ResponseReading(Reading):
         elif kind == "response.reasoning_summary_part.added" and self._reasoning:
             return self._show_reasoning("\n\n")
         else:
-            return self._take_delta(kind, chunk)
+            delta = chunk.get("delta")
+            if not isinstance(delta, str) or not delta:
+                return []
+            if kind == "response.output_text.delta":
+                return self._show_text(delta)
+            if kind == "response.refusal.delta":
+                self._refusal = True
+                return self._show_text(delta)
+            if kind in ("response.reasoning_summary_text.delta", "response.reasoning_text.delta"):
+                return self._show_reasoning(delta)
         return []
 
     def take_whole(self, body: Mapping[str, Any]) -> list[StreamEvent]:
@@ -293,19 +302,6 @@ class ResponseReading(Reading):
         if self._id is not None and self._id != response_id:
             raise GarbledResponseError("the endpoint sent two responses in one stream")
         self._id = response_id
-
-    def _take_delta(self, kind: str, chunk: Mapping[str, Any]) -> list[StreamEvent]:
-        delta = chunk.get("delta")
-        if not isinstance(delta, str) or not delta:
-            return []
-        if kind == "response.output_text.delta":
-            return self._show_text(delta)
-        if kind == "response.refusal.delta":
-            self._refusal = True
-            return self._show_text(delta)
-        if kind in ("response.reasoning_summary_text.delta", "response.reasoning_text.delta"):
-            return self._show_reasoning(delta)
-        return []
 
     def _take_end(self, response: Mapping[str, Any]) -> None:
         error = error_in_body({"error": response["error"]}) if response.get("error") else None

@@ -88,24 +88,21 @@ class SSEDecoder:
                     self._data, self._data_bytes = [], 0
                 self._event = ""
             else:
-                self._take_field(line)
+                name, _, value = line.partition(b":")
+                if name == b"data":
+                    self._take_data(b"")
+                elif name == b"event":
+                    self._event = value.removeprefix(b" ").decode("utf-8", "replace")
+                elif name == b"id" and b"\0" not in value:
+                    self.last_event_id = value.removeprefix(b" ").decode("utf-8", "replace")
+                elif name == b"retry" and (value := value.strip(b" ")).isdigit():
+                    self.retry_ms = int(value[:9])
         return events
 
     def _take_data(self, value: bytes) -> None:
         self._data_bytes += len(value)
         self._check_size(self._data_bytes)
         self._data.append(value.decode("utf-8", "replace"))
-
-    def _take_field(self, line: bytes) -> None:
-        name, _, value = line.partition(b":")
-        if name == b"data":
-            self._take_data(b"")
-        elif name == b"event":
-            self._event = value.removeprefix(b" ").decode("utf-8", "replace")
-        elif name == b"id" and b"\0" not in value:
-            self.last_event_id = value.removeprefix(b" ").decode("utf-8", "replace")
-        elif name == b"retry" and (value := value.strip(b" ")).isdigit():
-            self.retry_ms = int(value[:9])
 
     def _check_size(self, size: int) -> None:
         if size > self._max_event_bytes:

@@ -36,37 +36,31 @@ class ThinkTagSplitter:
     def _step(self, pieces: list[Piece]) -> bool:
         """One move of the table above; whether another may follow."""
         if self._state == "start":
-            return self._look_for_opening(pieces)
+            start = self._held.lstrip()
+            if start.startswith(_OPEN):
+                self._state, self._held = "opened", start[len(_OPEN) :]
+                return True
+            if _OPEN.startswith(start):
+                return False
+            self._state = "text"
+            return True
         if self._state == "opened":
             self._held = self._held.lstrip()
             self._state = "thinking" if self._held else "opened"
             return bool(self._held)
         if self._state == "thinking":
-            return self._look_for_closing(pieces)
+            thought, tag, rest = self._held.partition(_CLOSE)
+            if tag:
+                pieces.append((True, thought))
+                self._state, self._held = "after", rest
+                return True
+            keep = next((n for n in range(len(_CLOSE) - 1, 0, -1) if thought.endswith(_CLOSE[:n])), 0)
+            pieces.append((True, thought[: len(thought) - keep]))
+            self._held = thought[len(thought) - keep :]
+            return False
         self._held = self._held.lstrip() if self._state == "after" else self._held
         if self._held:
             self._state = "text"
             pieces.append((False, self._held))
             self._held = ""
-        return False
-
-    def _look_for_opening(self, pieces: list[Piece]) -> bool:
-        start = self._held.lstrip()
-        if start.startswith(_OPEN):
-            self._state, self._held = "opened", start[len(_OPEN) :]
-            return True
-        if _OPEN.startswith(start):
-            return False
-        self._state = "text"
-        return True
-
-    def _look_for_closing(self, pieces: list[Piece]) -> bool:
-        thought, tag, rest = self._held.partition(_CLOSE)
-        if tag:
-            pieces.append((True, thought))
-            self._state, self._held = "after", rest
-            return True
-        keep = next((n for n in range(len(_CLOSE) - 1, 0, -1) if thought.endswith(_CLOSE[:n])), 0)
-        pieces.append((True, thought[: len(thought) - keep]))
-        self._held = thought[len(thought) - keep :]
         return False

@@ -351,26 +351,23 @@ class BackgroundRun:
         self._unsaid = []
         try:
             while (event := await task.next_event()) is not None:
-                self._see(event)
+                self._metrics = self._metrics.after(event)
+                if isinstance(event, UserQuestion):
+                    self._question = event
+                if event.seq is not None and event.parent_tool_use_id is None:
+                    self._stored = event.seq
+                    self._news.set()
+                    if not self._begun.done():
+                        self._begun.set_result(event.seq)
+                    if isinstance(event, UserMessage) and event.request_id is not None:
+                        self.heard.add(event.request_id)
+                    if isinstance(event, UserMessage) and event.origin == "user" and not self._taken.done():
+                        self._taken.set_result(event.seq)
             return await task.result()
         finally:
             await task.close()
             self._task = None
             self._unsaid.extend(task.run.inbox)
-
-    def _see(self, event: Event) -> None:
-        self._metrics = self._metrics.after(event)
-        if isinstance(event, UserQuestion):
-            self._question = event
-        if event.seq is not None and event.parent_tool_use_id is None:
-            self._stored = event.seq
-            self._news.set()
-            if not self._begun.done():
-                self._begun.set_result(event.seq)
-            if isinstance(event, UserMessage) and event.request_id is not None:
-                self.heard.add(event.request_id)
-            if isinstance(event, UserMessage) and event.origin == "user" and not self._taken.done():
-                self._taken.set_result(event.seq)
 
 
 # One run starts at a time in an event loop: many that are submitted together must not keep it from everything else.

@@ -135,26 +135,18 @@ async def _settle_subagent(run: Run, started: SubagentStarted, *, is_open: bool)
     if any(child.has_asked(record.use.tool_use_id) for record in child.open_calls()):
         run.parked_children[started.tool_use_id] = started.child_session_id
         if not is_open:
-            await _finish_background(run, started)
+            done = await run.spawn(run, started.tool_use_id, started.name, started.prompt, ())
+            record = run.view.calls.get(started.tool_use_id)
+            output = None if record is None or record.result is None else record.result.output
+            task_id = output.get("task_id") if isinstance(output, Mapping) else None
+            if isinstance(task_id, str):
+                shared(run.resources, RunTasks).put(task_id, started.name, done)
+            said = dumps_json({"task_id": task_id, **describe_result(started.name, done)})
+            await run.record(UserMessage(f"A subagent that worked in the background has ended: {said}", origin="task"))
         return
     finished: SubagentFinished = await off_loop(True, end_abandoned, store, started, run.agent.seal)
     run.budget.charge(finished.usage, finished.cost_usd)
     await run.record(finished)
-
-
-async def _finish_background(run: Run, started: SubagentStarted) -> None:
-    """Let a subagent go on whose call has its result: it worked in the background, and asked a person before the run ended.
-
-    What comes of it is where the model finds it: in `TaskOutput`, and in a message. Raises `RunStopped` when it still waits.
-    """
-    done = await run.spawn(run, started.tool_use_id, started.name, started.prompt, ())
-    record = run.view.calls.get(started.tool_use_id)
-    output = None if record is None or record.result is None else record.result.output
-    task_id = output.get("task_id") if isinstance(output, Mapping) else None
-    if isinstance(task_id, str):
-        shared(run.resources, RunTasks).put(task_id, started.name, done)
-    said = dumps_json({"task_id": task_id, **describe_result(started.name, done)})
-    await run.record(UserMessage(f"A subagent that worked in the background has ended: {said}", origin="task"))
 
 
 def end_abandoned(

@@ -285,7 +285,20 @@ class RunEvents:
                 self._questions.pop(event.question_id, None)
             case Result():
                 return self._finish(event)
-        return _custom(event)
+        value: Json  # what AG-UI has no event for, and people want to see
+        match event:
+            case PermissionDecision():
+                value = {"toolCallId": event.tool_use_id, "toolName": event.name, "allowed": event.allowed}
+                value |= {"reason": event.reason, "answeredBy": event.answered_by}
+            case SystemNotice():
+                value = {"code": event.code, "message": event.message}
+            case HookEvent() if event.action not in (None, "none"):
+                value = {"hook": event.name, "point": event.hook_point, "action": event.action}
+            case SkillActivated():
+                value = {"name": event.name, "requestedBy": event.requested_by}
+            case _:
+                return []
+        return [{"type": "CUSTOM", "name": event.type, "value": value}]
 
     def _call(self, event: ToolUse) -> list[Json]:
         known = {"toolCallId": event.tool_use_id}
@@ -372,24 +385,6 @@ def _usage(provider: str, model: str, spent: Mapping[str, Any]) -> Json:
     counts = {name: normal[key] for key, name in _USAGE.items() if normal.get(key, -1) >= 0}
     total = {"totalTokens": counts["inputTokens"] + counts["outputTokens"]} if len(counts) == len(_USAGE) else {}
     return {**({"provider": provider} if provider else {}), **({"model": model} if model else {}), **counts, **total}
-
-
-def _custom(event: Event) -> list[Json]:
-    """What AG-UI has no event for, and people want to see."""
-    value: Json
-    match event:
-        case PermissionDecision():
-            value = {"toolCallId": event.tool_use_id, "toolName": event.name, "allowed": event.allowed}
-            value |= {"reason": event.reason, "answeredBy": event.answered_by}
-        case SystemNotice():
-            value = {"code": event.code, "message": event.message}
-        case HookEvent() if event.action not in (None, "none"):
-            value = {"hook": event.name, "point": event.hook_point, "action": event.action}
-        case SkillActivated():
-            value = {"name": event.name, "requestedBy": event.requested_by}
-        case _:
-            return []
-    return [{"type": "CUSTOM", "name": event.type, "value": value}]
 
 
 def conversation(events: Iterable[Event]) -> list[Json]:

@@ -144,7 +144,15 @@ class FrameReader:
         if opcode == PONG:
             return Received("pong", payload)
         if opcode == CLOSE:
-            return _read_close(payload)
+            if not payload:
+                return Received("close", "", 1005)
+            code = int.from_bytes(payload[:2], "big")
+            if len(payload) == 1 or not (code in _CODES or 3000 <= code <= 4999):
+                raise BrokenFrameError(1002, "a close has no code that may be sent")
+            try:
+                return Received("close", payload[2:].decode("utf-8"), code)
+            except UnicodeDecodeError:
+                raise BrokenFrameError(1007, "the reason of a close is not UTF-8") from None
         self._opcode = opcode or self._opcode
         self._size += len(payload)
         if self._opcode == TEXT:
@@ -162,15 +170,3 @@ class FrameReader:
         self._opcode, self._size, self._text, self._bytes = 0, 0, StringIO(), bytearray()
         self._decoder.reset()
         return whole
-
-
-def _read_close(payload: bytes) -> Received:
-    if not payload:
-        return Received("close", "", 1005)
-    code = int.from_bytes(payload[:2], "big")
-    if len(payload) == 1 or not (code in _CODES or 3000 <= code <= 4999):
-        raise BrokenFrameError(1002, "a close has no code that may be sent")
-    try:
-        return Received("close", payload[2:].decode("utf-8"), code)
-    except UnicodeDecodeError:
-        raise BrokenFrameError(1007, "the reason of a close is not UTF-8") from None

@@ -123,7 +123,14 @@ class ScriptedProvider:
             yield TextDelta(piece)
         if error is not None:
             raise _error(error, shown)
-        calls = _calls(turn, index)
+        calls = []
+        for position, call in enumerate(turn.get("tool_calls") or ()):
+            if isinstance(call, ToolCall):
+                calls.append(call)
+                continue
+            call_id = str(call.get("id") or f"call_{index}_{position + 1}")
+            rest = call.get("raw_arguments"), None, call.get("caller")
+            calls.append(ToolCall(call_id, call["name"], call.get("arguments") or {}, *rest))
         for call in calls:
             yield ToolCallReady(call)
         yield Done(
@@ -190,18 +197,6 @@ def _pieces(text: str, deltas: Any) -> Iterable[str]:
     size = int(deltas or 0) or max(1, len(text))
     for start in range(0, len(text), size):
         yield text[start : start + size]
-
-
-def _calls(turn: Mapping[str, Any], index: int) -> list[ToolCall]:
-    calls = []
-    for position, call in enumerate(turn.get("tool_calls") or ()):
-        if isinstance(call, ToolCall):
-            calls.append(call)
-            continue
-        call_id = str(call.get("id") or f"call_{index}_{position + 1}")
-        rest = call.get("raw_arguments"), None, call.get("caller")
-        calls.append(ToolCall(call_id, call["name"], call.get("arguments") or {}, *rest))
-    return calls
 
 
 def _error(error: Mapping[str, Any], partial: str) -> ProviderError:

@@ -119,7 +119,21 @@ class WebFetchTool(BlockingTool):
             target = self._parse(urljoin(url.url, location))
             if not _may_follow(url, target):
                 self._checked_addresses(target)
-                return _reported_redirect(url, answer.status, target)
+                text = (
+                    f"{url.url} redirects to {target.url}, which was not followed: "
+                    "call WebFetch with that address if it is right."
+                )
+                return {
+                    "url": url.url,
+                    "status": answer.status,
+                    "content_type": "",
+                    "charset": "",
+                    "title": "",
+                    "text": text,
+                    "truncated": False,
+                    "redirect_url": target.url,
+                    "notes": [],
+                }
             url = target
         raise ToolError(
             f"{input['url']} redirects more than {self._max_redirects} times: fetch {url.url} if that is right"
@@ -178,23 +192,6 @@ def _may_follow(url: WebUrl, target: WebUrl) -> bool:
         return False
     is_upgrade = (url.scheme, url.port, target.scheme, target.port) == ("http", 80, "https", 443)
     return is_upgrade or (url.scheme, url.port) == (target.scheme, target.port)
-
-
-def _reported_redirect(url: WebUrl, status: int, target: WebUrl) -> dict[str, Any]:
-    text = (
-        f"{url.url} redirects to {target.url}, which was not followed: call WebFetch with that address if it is right."
-    )
-    return {
-        "url": url.url,
-        "status": status,
-        "content_type": "",
-        "charset": "",
-        "title": "",
-        "text": text,
-        "truncated": False,
-        "redirect_url": target.url,
-        "notes": [],
-    }
 
 
 def fetch(

@@ -86,7 +86,10 @@ class Console:
             for row in self._asked:
                 self.screen.line(row)
             try:
-                await self._until_seen()
+                # Let no key that was typed for something else answer what has just appeared.
+                self._keyboard.take_typed()
+                if self.editor.text:
+                    await self._still.wait()
                 answer: asyncio.Future[str] = asyncio.get_running_loop().create_future()
                 self._box = box_for(question), answer
                 self.draw()
@@ -96,12 +99,6 @@ class Console:
                 self.draw()
             self.screen.line(styled(f"  → {on_one_line(said, 300) or '(no answer)'}", "dim"))
             return said
-
-    async def _until_seen(self) -> None:
-        """Let no key that was typed for something else answer what has just appeared."""
-        self._keyboard.take_typed()
-        if self.editor.text:
-            await self._still.wait()
 
     def tell(self, text: str) -> None:
         """Say something that needs no answer."""
@@ -128,7 +125,19 @@ class Console:
 
     def _press(self, key: Key) -> None:
         if key.name in _TERMINAL_KEYS:
-            return self._terminal_changed(key.name)
+            # Draw what stands on a terminal that has another size, was cleared, or was used by a shell meanwhile.
+            if key.name == "stop":
+                return self.printer.pause()
+            if key.name == "resize":
+                self.screen.resized()
+            elif key.name == "clear":
+                self.screen.clear()
+            else:
+                self.screen.begin_anew()
+            if key.name != "resize":
+                for row in self._asked:
+                    self.screen.line(row)
+            self.draw()
         self._still.clear()
         if self._until_still is not None:
             self._until_still.cancel()
@@ -146,21 +155,6 @@ class Console:
             self._lines.put_nowait(None)
         else:
             self._take(self.editor.press(Key("delete") if key.name == "eof" else key))
-        self.draw()
-
-    def _terminal_changed(self, how: str) -> None:
-        """Draw what stands on a terminal that has another size, was cleared, or was used by a shell meanwhile."""
-        if how == "stop":
-            return self.printer.pause()
-        if how == "resize":
-            self.screen.resized()
-        elif how == "clear":
-            self.screen.clear()
-        else:
-            self.screen.begin_anew()
-        if how != "resize":
-            for row in self._asked:
-                self.screen.line(row)
         self.draw()
 
     def _take(self, text: str | None) -> None:

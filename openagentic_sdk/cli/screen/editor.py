@@ -38,14 +38,31 @@ class LineEditor:
     def press(self, key: Key) -> str | None:
         """Take a key; the text when it was submitted. Keys that mean nothing here change nothing."""
         if key.name == "enter":
-            return self._enter()
-        offers, self.offers = self.offers, ()
+            if self.text.endswith("\\") and self.cursor == len(self.text):
+                self.text = self.text[:-1]
+                self.cursor -= 1
+                self._insert("\n")
+                return None
+            text = self.text
+            if text.strip() and (not self._history or self._history[-1] != text):
+                self._history.append(text)
+            self.clear()
+            return text
+        self.offers = ()
         if key.name in ("text", "paste"):
             self._insert(key.text)
         elif key.name == "newline":
             self._insert("\n")
         elif key.name == "tab":
-            self._offer(offers)
+            start = max(self.text.rfind(blank, 0, self.cursor) for blank in " \n") + 1
+            word = self.text[start : self.cursor]
+            found = list(self._complete(word, start == 0))
+            common = _common_start(found)
+            if len(common) > len(word) or len(found) == 1:
+                self._delete(start, self.cursor)
+                self._insert(common + (" " if len(found) == 1 and not common.endswith("/") else ""))
+            elif len(found) > 1:
+                self.offers = found
         else:
             act = _KEYS.get(key.name)
             if act is not None:
@@ -63,18 +80,6 @@ class LineEditor:
             self.text = f"{text}\n{self.text}" if self.text else text
             self.cursor = len(self.text)
 
-    def _enter(self) -> str | None:
-        if self.text.endswith("\\") and self.cursor == len(self.text):
-            self.text = self.text[:-1]
-            self.cursor -= 1
-            self._insert("\n")
-            return None
-        text = self.text
-        if text.strip() and (not self._history or self._history[-1] != text):
-            self._history.append(text)
-        self.clear()
-        return text
-
     def _insert(self, text: str) -> None:
         self.text = self.text[: self.cursor] + text + self.text[self.cursor :]
         self.cursor += len(text)
@@ -84,17 +89,6 @@ class LineEditor:
             self._killed = self.text[start:end]
         self.text = self.text[:start] + self.text[end:]
         self.cursor = start
-
-    def _offer(self, before: Sequence[str]) -> None:
-        start = max(self.text.rfind(blank, 0, self.cursor) for blank in " \n") + 1
-        word = self.text[start : self.cursor]
-        found = list(self._complete(word, start == 0))
-        common = _common_start(found)
-        if len(common) > len(word) or len(found) == 1:
-            self._delete(start, self.cursor)
-            self._insert(common + (" " if len(found) == 1 and not common.endswith("/") else ""))
-        elif len(found) > 1:
-            self.offers = found
 
     # --- moving ------------------------------------------------------------------------------------------------------
 

@@ -112,7 +112,24 @@ def verify_record(
     for place, event in enumerate(log):
         if isinstance(event, RecordSigned):
             checked.take(place, event)
-    problems = [*checked.problems, *_unfinished(log), *_unsaid(log, checked.erased)]
+    said = {
+        (each["seq"], each["path"])
+        for event in log
+        if isinstance(event, RecordErasing)
+        for each in event.fields
+        if is_place(each)
+    }
+    copied = max((event.parent_seq for event in log if isinstance(event, SessionForked)), default=0)
+    text = "was erased, and no record.erasing says by whom"
+    problems = [
+        *checked.problems,
+        *_unfinished(log),
+        *[
+            RecordProblem("erasure", seq, f"{path} {text}")
+            for seq, path in checked.erased
+            if seq > copied and not any(seq == known and is_at_or_below(path, place) for known, place in said)
+        ],
+    ]
     for receipt in receipts:
         problems += _missing(receipt, session_id, log, trust)
     approvals = _approvals(session_id, log, trust, checked)
@@ -360,27 +377,6 @@ def _longest_rise(found: Mapping[int, int]) -> set[int]:
         rise.add(at)
         at = before[at]
     return rise
-
-
-def _unsaid(log: Sequence[Event], erased: Sequence[tuple[int, str]]) -> list[RecordProblem]:
-    """What was erased under a proof that holds, and nobody wrote down: whoever has the log has its salts and can do that.
-
-    Of what a fork copied, the record may stand behind the copied part.
-    """
-    said = {
-        (each["seq"], each["path"])
-        for event in log
-        if isinstance(event, RecordErasing)
-        for each in event.fields
-        if is_place(each)
-    }
-    copied = max((event.parent_seq for event in log if isinstance(event, SessionForked)), default=0)
-    text = "was erased, and no record.erasing says by whom"
-    return [
-        RecordProblem("erasure", seq, f"{path} {text}")
-        for seq, path in erased
-        if seq > copied and not any(seq == known and is_at_or_below(path, place) for known, place in said)
-    ]
 
 
 def _unfinished(log: Sequence[Event]) -> list[RecordProblem]:

@@ -237,7 +237,14 @@ class Exporter:
         """Send what waits; gives the seconds to wait before the next try, 0 when all is sent."""
         for session_id, one in list(self._folds.items()):
             while one.waiting:
-                batch = self._batch(one.waiting)
+                # The first of them that are few and small enough for one request.
+                size, count = 0, 0
+                for _, span in one.waiting[: self._settings.max_spans]:
+                    size += len(json.dumps(span))
+                    if count and size > _MAX_BODY_BYTES:
+                        break
+                    count += 1
+                batch = list(one.waiting[:count])
                 wait_s = await self._send(transport, [span for _, span in batch])
                 if wait_s is not None:
                     doubled = min(max(pause_s * 2, _FIRST_PAUSE_S), _LONGEST_PAUSE_S)
@@ -249,16 +256,6 @@ class Exporter:
             one.sent = one.read
             self._cursors.keep(session_id, one.sent, one.read, is_done=session_id not in self._live)
         return 0.0
-
-    def _batch(self, waiting: Sequence[tuple[int, Span]]) -> list[tuple[int, Span]]:
-        """The first of them that are few and small enough for one request."""
-        size, count = 0, 0
-        for _, span in waiting[: self._settings.max_spans]:
-            size += len(json.dumps(span))
-            if count and size > _MAX_BODY_BYTES:
-                break
-            count += 1
-        return list(waiting[:count])
 
     async def _send(self, transport: HttpTransport, spans: Sequence[Span]) -> float | None:
         """Send one request. None when these spans are done with, else the seconds that the collector wants to be left alone,

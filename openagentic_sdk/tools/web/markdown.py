@@ -189,7 +189,12 @@ class _Writer(HTMLParser):
         elif tag == "a":
             self._links.append((attributes.get("href", ""), len(self._inline)))
         elif tag == "img":
-            self._image(attributes)
+            alt = _SPACE.sub(" ", attributes.get("alt", "")).strip()
+            source = attributes.get("src", "")
+            if alt and not source.startswith("data:"):
+                self._inline.append(f"![{alt}]({self._absolute(source)})")
+            elif alt:
+                self._inline.append(f"[image: {alt}]")
         elif tag == "br":
             self._inline.append(" " if self._cell() is not None else "\n")
         elif tag == "hr":
@@ -208,7 +213,12 @@ class _Writer(HTMLParser):
                 self._blocks.append(_Block(tag, self._lead_of(tag)))
         elif tag == "li":
             self._flush()
-            self._start_item()
+            block = self._blocks[-1] if self._blocks else None
+            if block is not None and block.tag == "ol":
+                block.number += 1
+                self._marker = f"{block.number}. "
+            else:
+                self._marker = "- "
         elif tag == "tr" and (table := self._table()) is not None:
             self._end_cell()
             table.rows.append([])
@@ -225,7 +235,12 @@ class _Writer(HTMLParser):
         elif tag in _EMPHASIS:
             self._inline.append(_EMPHASIS[tag])
         elif tag == "a" and self._links:
-            self._end_link()
+            href, start = self._links.pop()
+            # A block inside the link has flushed its start already: then the text stands and the link is dropped.
+            text = "".join(self._inline[start:]).strip() if start <= len(self._inline) else ""
+            target = self._absolute(href)
+            if text and target and not href.startswith("#"):
+                self._inline[start:] = [f"[{text}]({target})"]
         elif tag in _HEADINGS:
             self._flush()
             self._heading = 0
@@ -235,22 +250,6 @@ class _Writer(HTMLParser):
             self._end_block(tag)
         elif tag in _BLOCKS or tag == "li":
             self._flush()
-
-    def _image(self, attributes: dict[str, str]) -> None:
-        alt = _SPACE.sub(" ", attributes.get("alt", "")).strip()
-        source = attributes.get("src", "")
-        if alt and not source.startswith("data:"):
-            self._inline.append(f"![{alt}]({self._absolute(source)})")
-        elif alt:
-            self._inline.append(f"[image: {alt}]")
-
-    def _end_link(self) -> None:
-        href, start = self._links.pop()
-        # A block inside the link has flushed its start already: then the text stands and the link is dropped.
-        text = "".join(self._inline[start:]).strip() if start <= len(self._inline) else ""
-        target = self._absolute(href)
-        if text and target and not href.startswith("#"):
-            self._inline[start:] = [f"[{text}]({target})"]
 
     def _absolute(self, href: str) -> str:
         try:
@@ -271,14 +270,6 @@ class _Writer(HTMLParser):
         if tag == "table" or not self._blocks:
             return ""
         return {"ol": "   ", "ul": "  ", "menu": "  "}.get(self._blocks[-1].tag, "")
-
-    def _start_item(self) -> None:
-        block = self._blocks[-1] if self._blocks else None
-        if block is not None and block.tag == "ol":
-            block.number += 1
-            self._marker = f"{block.number}. "
-        else:
-            self._marker = "- "
 
     def _end_block(self, tag: str) -> None:
         if not any(block.tag == tag for block in self._blocks):
