@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -82,7 +82,12 @@ def plan_cases(suite: Suite, store: SessionStore) -> list[Planned]:
                 )
             found.append(Planned(id=case.id, case=case, session_id=case.session))
         elif case.tag is not None or case.search is not None:
-            names = _tagged(store, case) if case.tag is not None else _searched(store, case)
+            if case.tag is not None:
+                rows = store.list_session_summaries()
+                ids: Iterable[str] = (row.id for row in rows if case.tag in row.tags and not row.error)
+            else:
+                ids = dict.fromkeys(hit.session_id for hit in store.search(case.search or "", limit=100 * case.limit))
+            names = _own(store, ids, case.limit)
             if not names:
                 field = f"{where}.{'tag' if case.tag is not None else 'search'}"
                 raise SuiteError("finds no session in this store", field=field, source=suite.source)
@@ -118,17 +123,7 @@ def variants_of(suite: Suite) -> list[str]:
     return list(suite.variants) or [PLAIN]
 
 
-def _tagged(store: SessionStore, case: Case) -> list[str]:
-    rows = (row.id for row in store.list_session_summaries() if case.tag in row.tags and not row.error)
-    return _own(store, rows, case.limit)
-
-
-def _searched(store: SessionStore, case: Case) -> list[str]:
-    hits = store.search(case.search or "", limit=100 * case.limit)
-    return _own(store, dict.fromkeys(hit.session_id for hit in hits), case.limit)
-
-
-def _own(store: SessionStore, names: Iterator[str] | Mapping[str, None], limit: int) -> list[str]:
+def _own(store: SessionStore, names: Iterable[str], limit: int) -> list[str]:
     """The first of them that no eval made; a copy of a session has its tags too."""
     found: list[str] = []
     for name in names:

@@ -254,19 +254,14 @@ def to_junit(report: EvalReport) -> str:
         properties = {"session_id": report.session_id, "cost_usd": str(report.cost_usd)}
         lines = [f"<property{_attributes({'name': key, 'value': value})}/>" for key, value in properties.items()]
         several = report.started.repeats > 1
-        cases = "\n".join(
-            [_test_case(run, name, several) for run in runs] + [_skipped(*key, name, several) for key in missing]
-        )
+        skipped = [f"<testcase{_named(*key, name, several, 0.0)}><skipped/></testcase>" for key in missing]
+        cases = "\n".join([_test_case(run, name, several) for run in runs] + skipped)
         suites.append(
             f"<testsuite{_attributes(head)}>\n<properties>{''.join(lines)}</properties>\n{cases}\n"
             "<system-out></system-out>\n<system-err></system-err>\n</testsuite>"
         )
     body = "\n".join(suites)
     return f'<?xml version="1.0" encoding="UTF-8"?>\n<testsuites>\n{body}\n</testsuites>\n'
-
-
-def _skipped(case: str, repeat: int, suite: str, several: bool) -> str:
-    return f"<testcase{_named(case, repeat, suite, several, 0.0)}><skipped/></testcase>"
 
 
 def _named(case: str, repeat: int, suite: str, several: bool, seconds: float) -> str:

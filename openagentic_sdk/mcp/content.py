@@ -53,7 +53,8 @@ class Content:
         elif kind in ("image", "audio"):
             self._add_bytes(as_text(part.get("data")), as_text(part.get("mimeType")), "")
         elif kind == "resource_link":
-            self.texts.append(f"[resource {_described(part)}]")
+            words = [clean_text(as_text(part.get(key)), 300) for key in ("name", "uri", "mimeType", "description")]
+            self.texts.append(f"[resource {', '.join(word for word in words if word)}]")
         elif kind == "resource":
             self.add_resource(as_mapping(part.get("resource")))
         else:
@@ -128,11 +129,6 @@ def _json_text(value: Any) -> str:
         return json.dumps(value, ensure_ascii=False)
     except InvalidEventError:
         return repr(value)[:MAX_KEPT_BYTES]
-
-
-def _described(link: Mapping[str, Any]) -> str:
-    words = [clean_text(as_text(link.get(key)), 300) for key in ("name", "uri", "mimeType", "description")]
-    return ", ".join(word for word in words if word)
 
 
 def _text_of(raw: bytes) -> str | None:

@@ -506,16 +506,14 @@ def _choices(settings: RequestSettings, names: ToolNames, has_tools: bool) -> di
         "max_output_tokens": settings.max_tokens,
         "temperature": settings.temperature,
         "top_p": settings.top_p,
-        "text": {"format": _format(settings.response_format)} if settings.response_format else None,
     }
+    if settings.response_format:
+        inner = settings.response_format.get("json_schema")
+        written = {"type": "json_schema", **inner} if isinstance(inner, Mapping) else dict(settings.response_format)
+        fields["text"] = {"format": written}
     if has_tools:
         fields["parallel_tool_calls"] = settings.parallel_tool_calls
         choice = settings.tool_choice
         named = choice not in (None, "auto", "none", "required")
         fields["tool_choice"] = {"type": "function", "name": names.sent(str(choice))} if named else choice
     return fields
-
-
-def _format(response_format: Mapping[str, Any]) -> dict[str, Any]:
-    inner = response_format.get("json_schema")
-    return {"type": "json_schema", **inner} if isinstance(inner, Mapping) else dict(response_format)

@@ -123,7 +123,9 @@ class RetryingProvider(AroundProvider):
         *,
         mid_answer: bool,
     ) -> AsyncGenerator[StreamEvent, None]:
-        provider = self._for_one_call()
+        provider = self.provider
+        if isinstance(provider, KeyedProvider):
+            provider = provider.with_idempotency_key(os.urandom(16).hex())
         began = self._clock.monotonic()
         attempt, garbled = 1, 0
         while True:
@@ -145,11 +147,6 @@ class RetryingProvider(AroundProvider):
             yield Retrying(reason, delay, attempt, mid_answer=shown)
             await self._clock.sleep(delay)
             attempt += 1
-
-    def _for_one_call(self) -> Provider:
-        if isinstance(self.provider, KeyedProvider):
-            return self.provider.with_idempotency_key(os.urandom(16).hex())
-        return self.provider
 
     def _delay_s(self, error: Exception, attempt: int, began: float) -> float | None:
         elapsed = self._clock.monotonic() - began

@@ -21,6 +21,7 @@ from ..runtime.agent import Agent, Run, RunStopped
 from ..serialization import dumps_json
 from ..sessions.memory import MemorySessionStore
 from ..testing.replay import RecordedRun, RecordedTool, Recording, recorded_outcome
+from ..text import shortened
 from ..tools.base import Tool, ToolContext
 from ..tools.function import FunctionTool
 from ..tools.registry import ToolRegistry
@@ -203,5 +204,4 @@ def _lines(values: Sequence[Any]) -> list[str]:
 
 
 def _short(value: Any) -> str:
-    text = value if isinstance(value, str) else dumps_json(value)
-    return text if len(text) <= _MAX_SHOWN_CHARS else text[:_MAX_SHOWN_CHARS] + "..."
+    return shortened(value if isinstance(value, str) else dumps_json(value), _MAX_SHOWN_CHARS)

@@ -175,7 +175,8 @@ def after_power_cut(base: bytes, steps: Sequence[Step], rng: random.Random) -> b
     versions = [safe]
     for step in steps[synced:]:
         versions.append(_apply(versions[-1], [step]))
-    size = _some_length([len(version) for version in versions], rng)
+    lengths = [len(version) for version in versions]
+    size = rng.choice(lengths) if rng.random() < 0.5 else rng.randint(min(lengths), max(lengths))
     page_bytes = rng.choice((PAGE_BYTES, 512))
     pages = [
         rng.choice(versions)[start : start + page_bytes].ljust(page_bytes, b"\0")
@@ -193,9 +194,3 @@ def _apply(content: bytes, steps: Sequence[Step]) -> bytes:
         elif step.kind == "cut":
             content = content[: step.offset]
     return content
-
-
-def _some_length(lengths: Sequence[int], rng: random.Random) -> int:
-    if rng.random() < 0.5:
-        return rng.choice(lengths)
-    return rng.randint(min(lengths), max(lengths))

@@ -150,9 +150,9 @@ class ScriptedProvider:
                 return self._agent_turns.pop(position)
         if self._turns:
             return self._turns.popleft()
+        last = f"a {messages[-1].get('role')} message: {_clip(_text(messages[-1]))}" if messages else "nothing"
         raise ScriptError(
-            f"{self._source} has {self._total} turns and all are played: "
-            f"the model was asked once more, after {_show(messages[-1]) if messages else 'nothing'}"
+            f"{self._source} has {self._total} turns and all are played: the model was asked once more, after {last}"
         )
 
     def _count_usage(self, text: str, calls: Sequence[ToolCall], messages: Sequence[Message]) -> dict[str, int]:
@@ -253,10 +253,6 @@ def _text(message: Message) -> str:
 
 def _list(value: Any) -> list[str]:
     return [] if value is None else [value] if isinstance(value, str) else list(value)
-
-
-def _show(message: Message) -> str:
-    return f"a {message.get('role')} message: {_clip(_text(message))}"
 
 
 def _clip(text: str) -> str:

@@ -32,7 +32,10 @@ class Asker:
         async with self._turn:
             with self._screen.nothing_below():
                 self._screen.end_line()
-                answer = (await read_line(self._text(question), self._screen) or "").strip()
+                text = f"{show_question(question)}\n  answer: "
+                if question.kind == "permission":
+                    text = question_text(question, colour=self._screen.has_colours)
+                answer = (await read_line(text, self._screen) or "").strip()
         if answer.isdecimal() and 0 < int(answer) <= len(question.choices):
             return question.choices[int(answer) - 1]
         return answer
@@ -41,11 +44,6 @@ class Asker:
         """Say something that needs no answer."""
         self._screen.end_line()
         self._screen.line(on_one_line(text, 300))
-
-    def _text(self, question: UserQuestion) -> str:
-        if question.kind == "permission":
-            return question_text(question, colour=self._screen.has_colours)
-        return f"{show_question(question)}\n  answer: "
 
 
 def ask_yes_or_no(question: str, screen: Screen) -> bool | None:

@@ -29,7 +29,7 @@ from ...events import (
     TextCommandStarted,
     ToolProgress,
 )
-from ...text import on_one_line
+from ...text import on_one_line, plural
 
 _MAX_ARGUMENT_CHARS = 100
 MAX_ERROR_CHARS = 300
@@ -68,7 +68,7 @@ def _brought(event: CommandExpanded | SkillActivated) -> str:
 
 def _in_short(value: Any) -> str:
     if isinstance(value, list | dict):
-        return f"{len(value)} {'item' if len(value) == 1 else 'items'}"
+        return plural(len(value), "item")
     return json.dumps(value)
 
 

@@ -182,12 +182,9 @@ def _derived(events: Sequence[Event], found: Sequence[Place]) -> Iterator[Place]
             yield seq, "/moved_to"  # its name is a checksum of what stood there
         elif getattr(event, "tool_use_id", None) in calls:
             for pointer, _ in leaves(event):
-                if pointer and not pointer.endswith("/policy_sha256") and _is_digest(value_at(event, pointer)):
+                value = value_at(event, pointer) if pointer and not pointer.endswith("/policy_sha256") else None
+                if isinstance(value, str) and _DIGEST.fullmatch(value):
                     yield seq, pointer
-
-
-def _is_digest(value: Any) -> bool:
-    return isinstance(value, str) and _DIGEST.fullmatch(value) is not None
 
 
 # --- erasing ---------------------------------------------------------------------------------------------------------

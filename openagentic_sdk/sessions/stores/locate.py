@@ -37,7 +37,9 @@ def open_store(url: str | None = None) -> SessionStore:
     scheme, colon, _ = url.partition(":")
     opener = _OPENERS.get(scheme.lower()) if colon else None
     if opener is None:
-        raise OptionsError(f"store {_without_password(url)!r} cannot be used: name it as {FORMS}")
+        password = urlsplit(url).password if "@" in url else None
+        shown = url.replace(f":{password}@", ":...@") if password else url
+        raise OptionsError(f"store {shown!r} cannot be used: name it as {FORMS}")
     return opener(url)
 
 
@@ -83,8 +85,3 @@ def _path_and_durability(url: str) -> tuple[Path, str]:
         wrong = f"there is no setting {unknown[0]!r}" if unknown else "the path is missing"
         raise OptionsError(f"store {url!r} cannot be used: {wrong}")
     return Path(path).expanduser(), settings.get("durability", DEFAULT_DURABILITY)
-
-
-def _without_password(url: str) -> str:
-    password = urlsplit(url).password if "@" in url else None
-    return url.replace(f":{password}@", ":...@") if password else url
