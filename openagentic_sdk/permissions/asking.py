@@ -1,7 +1,11 @@
-"""Ask about a call that no rule settles: hooks that answer in a person's place, then a callback, then a person."""
+"""Ask about a call that no rule settles: hooks that answer in a person's place, then a callback, then a person.
+
+Whoever is asked gets a copy of the input: what was judged is what runs, whatever becomes of the copy.
+"""
 
 from __future__ import annotations
 
+import copy
 import os
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
@@ -42,7 +46,7 @@ async def ask(facts: Facts, verdict: Verdict, people: People) -> ApprovalResult:
     asked, changed = facts, None
     result = facts.result(verdict)
     request = facts.context.permission_request
-    said = None if request is None else await request(facts.subject.tool, facts.subject.input)
+    said = None if request is None else await request(facts.subject.tool, copy.deepcopy(dict(facts.subject.input)))
     if said is not None:
         reason = said.reason or f"a hook {'allowed' if said.allowed else 'denied'} this call"
         spoken = replace(
@@ -69,7 +73,7 @@ async def _ask_callback(facts: Facts, result: ApprovalResult, approver: Approver
     tool = facts.subject.tool
     running_loop("an approver")
     began = clock.monotonic()
-    call = partial(approver, tool, facts.subject.input, facts.context.told)
+    call = partial(approver, tool, copy.deepcopy(dict(facts.subject.input)), dict(facts.context.told))
     try:
         said = await call_guest(partial(ask_callable, call, "openagentic-approver"), "the approver")
     except Exception as error:  # noqa: BLE001 - a callback is anybody's code, and one that fails has not said yes
@@ -97,7 +101,7 @@ async def _ask_person(facts: Facts, result: ApprovalResult, people: People) -> A
             tool_use_id=facts.context.tool_use_id,
             details={
                 "tool_name": subject.tool,
-                "input": dict(subject.input),
+                "input": copy.deepcopy(dict(subject.input)),
                 "input_sha256": facts.input_sha256,
                 "preview": preview(subject.tool, subject.input, subject.workspace.cwd),
                 "reason": result.reason,

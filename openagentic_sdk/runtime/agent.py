@@ -294,11 +294,18 @@ class Run:
         return self.recorder.append(*events)
 
     def hook_context(self, **more: Any) -> dict[str, Any]:
-        """What every hook is told about where it runs; without hooks nobody is told."""
-        return self.whereabouts(**more) if self.agent.hooks.are_any else more
+        """What every hook is told about where it runs, and what it may ask; without hooks nobody is told."""
+        if not self.agent.hooks.are_any:
+            return more
+        return {
+            **self.whereabouts(**more),
+            "transcript": self.transcript,
+            "is_active": lambda name: any(skill.name == name for skill in active_skills(self.view.skill_events)),
+            "has_run": lambda name: any(isinstance(e, HookEvent) and e.name == name for e in self.view.events),
+        }
 
     def whereabouts(self, **more: Any) -> dict[str, Any]:
-        """What hooks, and who decides about calls, are told about where a call runs."""
+        """What hooks, and who decides about calls, are told about where a call runs, as JSON values."""
         agent = self.agent
         return {
             "session_id": self.session_id,
@@ -307,9 +314,6 @@ class Run:
             "agent_name": agent.name,
             "model": self.model,
             "permission_mode": agent.gate.mode,
-            "transcript": self.transcript,
-            "is_active": lambda name: any(skill.name == name for skill in active_skills(self.view.skill_events)),
-            "has_run": lambda name: any(isinstance(e, HookEvent) and e.name == name for e in self.view.events),
             **more,
         }
 

@@ -323,9 +323,7 @@ async def after_hooks(run: Run, call: Permitted, result: ToolResult) -> tuple[Se
         tool_name=call.use.name,
         tool_input=call.input,
         tool_output=result.output,
-        context=run.hook_context(
-            tool_use_id=call.use.tool_use_id, tool_input=call.input, error_message=result.error_message
-        ),
+        context=run.hook_context(tool_use_id=call.use.tool_use_id, error_message=result.error_message),
     )
     if decision is not None and decision.block:
         text = decision.block_reason or "a hook withheld this result"

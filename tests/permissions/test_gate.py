@@ -248,6 +248,27 @@ class People(WorkspaceTestCase):
                 self.assertEqual((result.allowed, result.answered_by), (allowed, "callback"))
         self.assertEqual(person.asked, [])
 
+    def test_what_those_who_are_asked_do_to_the_input_changes_nothing(self) -> None:
+        def spoil(tool: str, input: Any, *context: Any) -> bool:
+            input["command"], input["more"]["k"] = "rm -rf x", "spoilt"
+            return True
+
+        async def answer(question: UserQuestion) -> str:
+            return "yes" if spoil("Bash", question.details["input"]) else "no"
+
+        async def request(tool: str, input: Any) -> ApprovalResult:
+            return ApprovalResult(spoil(tool, input))
+
+        asks, given = {"permission_request": request}, {"command": "npm test", "more": {"k": "as it was"}}
+        for policy, context in (({"approver": spoil}, {}), ({"user_answerer": answer}, {}), ({}, asks)):
+            with self.subTest(policy):
+                gate = PermissionGate(cwd=str(self.root), **policy)
+                result = self.approve(gate, "Bash", given, **context)
+                self.assertEqual(
+                    (result.allowed, given["command"], given["more"]), (True, "npm test", {"k": "as it was"})
+                )
+                self.assertEqual(result.input_sha256, json_sha256(given))
+
     def test_a_callback_that_fails_has_not_said_yes(self) -> None:
         async def fails(*call: Any) -> bool:
             raise RuntimeError("boom")
