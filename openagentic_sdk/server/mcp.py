@@ -21,7 +21,7 @@ from ..version import __version__
 from .call import COMMENT_S, Call, EventStream
 from .desk import Desk
 from .guard import Principal
-from .mcp_tools import WAIT_S, Caller, InputRequired, RunTools
+from .mcp_tools import WAIT_S, Ask, Caller, InputRequired, RunTools
 
 MAX_OPEN_CALLS = 32
 
@@ -40,7 +40,6 @@ _NAMED_BY = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri
 _MAX_PROGRESS_CHARS = 500
 
 Say = Callable[[str, Mapping[str, Any]], Awaitable[None]]
-Ask = Callable[[str, Mapping[str, Any]], Awaitable[Any]]
 
 
 @frozen

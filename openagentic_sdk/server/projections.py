@@ -7,7 +7,6 @@ Each starts a run like everybody else, follows its session, and folds the events
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable
-from typing import Any
 
 from ..errors import OpenAgentSdkError, OptionsError, RequestRefusedError
 from ..events import Event, SystemInit, UserAnswer, UserMessage
@@ -15,10 +14,9 @@ from ..runtime.recorder import off_loop
 from ..serialization import dumps_json
 from ..sessions.base import SessionStore
 from . import agui, responses
+from .agui import Json
 from .call import COMMENT_S, Call, EventStream
 from .routes import REFUSALS, Office, Route, refusal_of
-
-Json = dict[str, Any]
 
 
 async def run_for_ag_ui(call: Call, office: Office) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from typing import Protocol
 
 from ...events import UserQuestion
@@ -11,9 +10,8 @@ from ...text import on_one_line
 from ...tools.ask_user_question import SEVERAL_ANSWERS
 from .editor import LineEditor
 from .keys import Key
+from .palette import Style
 from .widths import text_width, wrapped
-
-Style = Callable[[str, str], str]
 
 # The key of each answer to a permission question, and what it is called below the question.
 _ANSWERS = (

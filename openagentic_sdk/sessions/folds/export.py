@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any
 
 from ...events import (
@@ -24,26 +24,24 @@ from ...events import (
 from ...frozen import values_of
 from ...media import describe_attachment
 from ...serialization import event_to_dict
-from ...text import visible
+from ...text import Redact, visible
 from ..rebuild import rebuild_messages
 from .spans import SpanFold, masked, session_spans, trace_request
 
-Mask = Callable[[str], str]
 
-
-def to_json(events: Iterable[Event], mask: Mask | None = None) -> list[dict[str, Any]]:
+def to_json(events: Iterable[Event], mask: Redact | None = None) -> list[dict[str, Any]]:
     """The events as JSON objects."""
     known: list[dict[str, Any]] = masked([event_to_dict(event) for event in events], mask)
     return known
 
 
-def to_messages(events: Iterable[Event], mask: Mask | None = None) -> list[dict[str, Any]]:
+def to_messages(events: Iterable[Event], mask: Redact | None = None) -> list[dict[str, Any]]:
     """The conversation as a chat-completions model would be sent it now."""
     messages: list[dict[str, Any]] = masked(rebuild_messages(events), mask)
     return messages
 
 
-def to_markdown(events: Iterable[Event], mask: Mask | None = None) -> str:
+def to_markdown(events: Iterable[Event], mask: Redact | None = None) -> str:
     """A transcript to read. Text of people and models stands as quotes, so that it cannot become the page's own headings."""
     if mask is not None:
         known = (event for event in events if not isinstance(event, UnknownEvent))
@@ -54,7 +52,7 @@ def to_markdown(events: Iterable[Event], mask: Mask | None = None) -> str:
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
-def to_otlp(events: Iterable[Event], *, mask: Mask | None = None, with_content: bool = False) -> dict[str, Any]:
+def to_otlp(events: Iterable[Event], *, mask: Redact | None = None, with_content: bool = False) -> dict[str, Any]:
     """OTLP/JSON trace data (`ExportTraceServiceRequest`) in the GenAI semantic conventions of OpenTelemetry, see `spans`.
 
     What an eval says of a run is a `gen_ai.evaluation.result` event, in that run's trace and below its span.

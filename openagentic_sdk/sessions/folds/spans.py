@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from ...events import (
@@ -28,13 +28,12 @@ from ...events import (
     ToolUse,
 )
 from ...frozen import frozen
-from ...text import shortened
+from ...text import Redact, shortened
 from ...version import __version__
 from . import genai
 from .trace import read_traceparent
 from .usage import Usage, add_usage, normalize_usage
 
-Mask = Callable[[str], str]
 Span = dict[str, Any]
 
 _NANOSECONDS = 1_000_000_000
@@ -78,7 +77,7 @@ class SpanFold:
     """Folds a log into spans. `take` gives those that ended with an event, `rest` those that have not ended."""
 
     def __init__(
-        self, session_id: str, place: Place | None = None, *, mask: Mask | None = None, with_content: bool = False
+        self, session_id: str, place: Place | None = None, *, mask: Redact | None = None, with_content: bool = False
     ) -> None:
         self._session = session_id
         self._place = place or own_trace(session_id)
@@ -388,7 +387,7 @@ def _nanoseconds(ts: float | None) -> str:
     return str(int(min(max(ts or 0.0, 0.0), _LAST_TIME) * _NANOSECONDS))
 
 
-def masked(value: Any, mask: Mask | None) -> Any:
+def masked(value: Any, mask: Redact | None) -> Any:
     """A JSON value with every text in it masked, where there is a mask; keys stay."""
     if mask is None:
         return value

@@ -35,9 +35,10 @@ from ...frozen import mutable
 from ...providers.retry import retry_after_s
 from ...providers.wire.http import HttpTransport
 from ...providers.wire.timeouts import Timeouts
+from ...text import Redact
 from ...threads import error_words
 from ..base import SessionStore
-from ..folds.spans import Mask, Place, Span, SpanFold, call_span_id, own_trace, trace_request
+from ..folds.spans import Place, Span, SpanFold, call_span_id, own_trace, trace_request
 from .settings import TelemetrySettings
 
 _RETRIED = frozenset({429, 502, 503, 504})
@@ -81,7 +82,7 @@ class Exporter:
     """
 
     def __init__(
-        self, store: SessionStore, settings: TelemetrySettings, folder: Path | None, mask: Mask | None = None
+        self, store: SessionStore, settings: TelemetrySettings, folder: Path | None, mask: Redact | None = None
     ) -> None:
         self.health = Health()
         self._known_store = weakref.ref(store)
@@ -395,7 +396,9 @@ _EXPORTERS: WeakKeyDictionary[SessionStore, dict[TelemetrySettings, Exporter]] =
 _LOCK = threading.Lock()
 
 
-def exporter_for(store: SessionStore, settings: TelemetrySettings, folder: Path | None, mask: Mask | None) -> Exporter:
+def exporter_for(
+    store: SessionStore, settings: TelemetrySettings, folder: Path | None, mask: Redact | None
+) -> Exporter:
     """The exporter that all runs of this process on this store share."""
     with _LOCK:
         known = _EXPORTERS.setdefault(store, {})
