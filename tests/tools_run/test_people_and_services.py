@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import http.server
+import json
 import os
+import threading
 import unittest
 from collections.abc import Mapping
 from typing import Any
 
 from openagentic_sdk.errors import ToolError, ToolInputError
+from openagentic_sdk.tools import web_search_tavily
 from openagentic_sdk.tools.ask_user_question import AskUserQuestionTool
 from openagentic_sdk.tools.background_tasks import RunTasks, TaskOutputTool
 from openagentic_sdk.tools.base import SubagentResult, ToolContext, ToolOutput, run_in_thread
@@ -176,6 +180,41 @@ class Searching(unittest.TestCase):
         finally:
             if key is not None:
                 os.environ["TAVILY_API_KEY"] = key
+
+    def test_a_question_goes_to_the_service_with_its_key_and_a_refusal_names_the_key(self) -> None:
+        asked: list[tuple[str, str | None, dict[str, Any]]] = []
+
+        class Service(http.server.BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+                asked.append((self.path, self.headers["Authorization"], body))
+                is_known = self.headers["Authorization"] == "Bearer good"
+                said = json.dumps({"results": [{"title": "T", "url": "u", "content": "C"}]}).encode()
+                self.send_response(200 if is_known else 401)
+                self.send_header("Content-Length", str(len(said)))
+                self.end_headers()
+                self.wfile.write(said)
+
+            def log_message(self, format: str, *args: Any) -> None: ...
+
+        usual = web_search_tavily.SEARCH_URL
+        with http.server.HTTPServer(("127.0.0.1", 0), Service) as server:
+            threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
+            web_search_tavily.SEARCH_URL = f"http://127.0.0.1:{server.server_address[1]}/search"
+            try:
+                result = WebSearchTool(api_key="good").run_sync(
+                    {"query": "q", "allowed_domains": ["a.b"]}, ToolContext()
+                )
+                with self.assertRaisesRegex(ToolError, "status 401.*TAVILY_API_KEY"):
+                    WebSearchTool(api_key="bad").run_sync({"query": "q"}, ToolContext())
+            finally:
+                web_search_tavily.SEARCH_URL = usual
+                server.shutdown()
+        hits = [{"title": "T", "url": "u", "content": "C", "source": "tavily"}]
+        self.assertEqual(result, {"query": "q", "results": hits})
+        self.assertEqual(
+            asked[0], ("/search", "Bearer good", {"query": "q", "max_results": 5, "include_domains": ["a.b"]})
+        )
 
     def test_an_answer_without_results_is_an_error(self) -> None:
         with self.assertRaisesRegex(ToolError, "without a list"):
