@@ -36,8 +36,8 @@ from .runtime.agent import Agent, FinalAnswer, RunRequest, ToolServers
 from .runtime.day_limits import DayLimits, read_day_limits
 from .runtime.final_answer import FinalAnswerTool, ask_for_final_answer, final_answer_prompt
 from .runtime.guidance import ProjectGuidance
-from .runtime.opening import GENERAL_AGENT
 from .runtime.session_hooks import end_session
+from .runtime.skill_apart import GENERAL_AGENT
 from .runtime.structured import read_output_schema
 from .sessions.base import SessionStore
 from .sessions.folds.compaction import BYTES_PER_TOKEN, ContextLimits
