@@ -17,6 +17,7 @@ from ..errors import OptionsError
 from ..frozen import frozen
 from ..skills.files import read_text
 from ..skills.frontmatter import Diagnostic
+from ..skills.index import Precedence
 from .claude import ClaudeFolders
 
 MAX_SETTINGS_BYTES = 1024 * 1024
@@ -87,7 +88,7 @@ class Settings:
     bypass_disabled: bool = False
     agents_md: str | None = None
     outside_imports: bool = False
-    skill_precedence: str | None = None
+    skill_precedence: Precedence | None = None
     enforce_allowed_tools: bool = False
     text_commands: bool = False
     text_commands_disabled: bool = False
@@ -304,7 +305,7 @@ class Entries:
         self.skip(key, "text")
         return None
 
-    def choice(self, data: Mapping[str, Any], key: str, choices: Sequence[str]) -> str | None:
+    def choice(self, data: Mapping[str, Any], key: str, choices: Sequence[str]) -> Any:
         value = data.get(key)
         if value is None or value in choices:
             return value

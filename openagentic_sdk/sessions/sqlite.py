@@ -41,7 +41,7 @@ from .base import (
 from .folds.search import SearchHit, search_words
 from .folds.summary import SessionSummary, moves_summary, start_summary, time_after
 from .folds.view import KeptView
-from .log.line import is_barrier
+from .log.line import DURABILITY_LEVELS, Durability, is_barrier
 from .log.lock import LeaseFile, living_holder
 from .stores.database import Position, changed_metadata, intact_blob
 from .stores.log_state import Head, copied_head, read_head
@@ -57,7 +57,6 @@ if TYPE_CHECKING:
     import sqlite3
 
 PAGE_EVENTS = 256
-DURABILITIES = ("flush", "barrier", "fsync")
 _UPDATED = LAST_EVENT.format(column="updated")
 _ROW = f"SELECT key, epoch, held, id, created_at, metadata, summary, {LAST_SEQ}, {_UPDATED} FROM sessions"
 _POSITION = f"SELECT epoch, coalesce({LAST_SEQ}, 0), metadata FROM sessions WHERE key = ?"
@@ -85,12 +84,12 @@ class SqliteSessionStore(RewritingSqlite, TableStore):
     page_events = PAGE_EVENTS
 
     def __init__(
-        self, path: str | os.PathLike[str], *, durability: str = "barrier", clock: Clock | None = None
+        self, path: str | os.PathLike[str], *, durability: Durability = "barrier", clock: Clock | None = None
     ) -> None:
-        if durability not in DURABILITIES:
-            raise OptionsError(f"durability {durability!r} is unknown: choose one of {', '.join(DURABILITIES)}")
+        if durability not in DURABILITY_LEVELS:
+            raise OptionsError(f"durability {durability!r} is unknown: choose one of {', '.join(DURABILITY_LEVELS)}")
         self.path = Path(path).expanduser()
-        self.durability = durability
+        self.durability: str = durability
         self._clock = clock or SystemClock()
         self._beside: tempfile.TemporaryDirectory[str] | None = None
         if str(path) == MEMORY:

@@ -39,7 +39,7 @@ from .base import SessionStore, check_copied_part, check_expected_seq, check_seq
 from .folds.summary import SessionSummary, fold_session_summary, page_of, start_summary, summary_matches
 from .folds.view import KeptView
 from .log.checkpoint_file import Checkpoint, stands_at
-from .log.file import DURABILITY_LEVELS, LogWriter, open_log, seal_events
+from .log.file import LogWriter, open_log, seal_events
 from .log.folder import (
     BLOBS_NAME,
     LOG_NAME,
@@ -54,7 +54,7 @@ from .log.folder import (
     storage_errors,
     sweep_unfinished,
 )
-from .log.line import stamp_event
+from .log.line import DURABILITY_LEVELS, Durability, stamp_event
 from .log.lock import is_locked, lock_holder, try_lock
 from .log.rewriting import RewritingFiles
 from .log.scan import START, LogReader, Position, cut_block, find_end, find_seq
@@ -78,7 +78,7 @@ class FileSessionStore(RewritingFiles):
     def __init__(
         self,
         root_dir: str | os.PathLike[str],
-        durability: str = "barrier",
+        durability: Durability = "barrier",
         *,
         clock: Clock | None = None,
         disk: Disk | None = None,
@@ -88,7 +88,7 @@ class FileSessionStore(RewritingFiles):
         if durability not in DURABILITY_LEVELS:
             raise OptionsError(f"durability {durability!r} is none of {', '.join(DURABILITY_LEVELS)}")
         self.root_dir = Path(root_dir)
-        self.durability = durability
+        self.durability: Durability = durability
         self.read_only = read_only
         self._clock = clock or SystemClock()
         self._disk = disk or SystemDisk()

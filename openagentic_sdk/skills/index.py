@@ -10,7 +10,7 @@ import os
 import stat
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 
 from ..clock import Clock, SystemClock
 from ..disk import is_within, user_home
@@ -24,6 +24,7 @@ from .parse import SkillDoc, parse_skill_markdown
 
 MAX_SKILL_BYTES = 1024 * 1024
 PROJECT_FOLDERS = (".claude/skills", ".agents/skills")
+Precedence = Literal["project", "user"]
 USER_FOLDERS = (".claude/skills", ".agents/skills", ".openagentic-sdk/skills")
 # An error that names a thousand skills would be all that the model reads.
 _MAX_NAMED = 50
@@ -126,7 +127,7 @@ def index_skills(
     setting_sources: Iterable[str] = (),
     paths: Sequence[str | os.PathLike[str]] = (),
     home: str | os.PathLike[str] | None = None,
-    precedence: str = "project",
+    precedence: Precedence = "project",
 ) -> list[SkillInfo]:
     """The skills of a project, by name; with `user` in `setting_sources` those of the user too.
 
@@ -146,7 +147,7 @@ def skill_roots(
     setting_sources: Iterable[str] = (),
     paths: Sequence[str | os.PathLike[str]] = (),
     home: str | os.PathLike[str] | None = None,
-    precedence: str = "project",
+    precedence: Precedence = "project",
     below: Sequence[str] = (),
     plugins: Sequence[SkillRoot] = (),
 ) -> list[SkillRoot]:
@@ -211,7 +212,7 @@ class SkillIndex:
         setting_sources: Iterable[str] = (),
         paths: Sequence[str | os.PathLike[str]] = (),
         home: str | os.PathLike[str] | None = None,
-        precedence: str = "project",
+        precedence: Precedence = "project",
         below: Sequence[str] = (),
         plugins: Sequence[SkillRoot] = (),
         bounds: Bounds | None = None,

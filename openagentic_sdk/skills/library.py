@@ -13,7 +13,7 @@ from ..events import Event, SkillActivated, SkillDrifted, SystemNotice, UserMess
 from ..frozen import frozen
 from .activation import activation_event, active_skills, drift_event, render_body, skill_policy
 from .files import tree_sha256
-from .index import PROJECT_FOLDERS, SkillIndex, SkillInfo, SkillRoot, load_skill
+from .index import PROJECT_FOLDERS, Precedence, SkillIndex, SkillInfo, SkillRoot, load_skill
 from .names import name_key
 from .parse import SkillDoc
 from .text_commands import Draft, draft_of
@@ -61,7 +61,7 @@ class SkillLibrary:
         setting_sources: Sequence[str] = (),
         paths: Sequence[str] = (),
         home: str | None = None,
-        precedence: str = "project",
+        precedence: Precedence = "project",
         trusts: Callable[[SkillInfo], bool] = trust_nobody,
         enforce: bool = False,
         runs_commands: bool = False,

@@ -30,12 +30,10 @@ from ...serialization import dumps_time
 from ..base import SessionWriter
 from ..folds.view import KeptView
 from .blocks import read_range
-from .line import FORMAT_VERSION, encode_event, encode_events, is_barrier, seal_line, stamp_event
+from .line import FORMAT_VERSION, Durability, encode_event, encode_events, is_barrier, seal_line, stamp_event
 from .lock import hold, let_go, lock_holder, try_lock, unlock
 from .scan import LogEnd, Position, find_end, position_behind
 from .summary_file import SummaryFile
-
-DURABILITY_LEVELS = ("flush", "barrier", "fsync")
 
 # Opening a log checks what its lines do not say to be on disk, so at level `flush` the disk is asked now and then as well:
 # by a writer that appended this much, and by one that opens and finds that much.
@@ -52,7 +50,9 @@ _NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EINTR, errn
 class LogWriter(SessionWriter):
     """The one writer of a log; made by `open_log`. Threads may share it: they append one after the other."""
 
-    def __init__(self, disk: Disk, fd: int, end: LogEnd, *, session_id: str, durability: str, clock: Clock) -> None:
+    def __init__(
+        self, disk: Disk, fd: int, end: LogEnd, *, session_id: str, durability: Durability, clock: Clock
+    ) -> None:
         self.session_id = session_id
         self._disk = disk
         self._fd = fd
@@ -235,7 +235,7 @@ class LogWriter(SessionWriter):
         )
 
 
-def open_log(path: Path, *, session_id: str, durability: str, clock: Clock, disk: Disk) -> LogWriter:
+def open_log(path: Path, *, session_id: str, durability: Durability, clock: Clock, disk: Disk) -> LogWriter:
     """Become the one writer of an existing log; a torn tail is moved aside and reported in the log.
 
     Raises `SessionNotFoundError`, `SessionLockedError`, `LogCorruptError`, and `StorageError` when the disk refuses or the
@@ -265,7 +265,9 @@ def open_log(path: Path, *, session_id: str, durability: str, clock: Clock, disk
         ) from error
 
 
-def _repaired_writer(fd: int, path: Path, session_id: str, durability: str, clock: Clock, disk: Disk) -> LogWriter:
+def _repaired_writer(
+    fd: int, path: Path, session_id: str, durability: Durability, clock: Clock, disk: Disk
+) -> LogWriter:
     end = find_end(disk, fd, session_id)
     if end.version > FORMAT_VERSION:
         raise StorageError(

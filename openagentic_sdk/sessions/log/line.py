@@ -11,7 +11,7 @@ reader can check any log. Lines with neither of the two, as older tools wrote th
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, Literal
 from zlib import crc32
 
 from ...errors import InvalidEventError
@@ -39,6 +39,9 @@ from ...patterns import regex
 from ...serialization import DECODER, dumps_fields, dumps_values, event_from_dict
 
 FORMAT_VERSION = 1
+# How far a store sees to it that what was appended is on disk, see `is_barrier`.
+Durability = Literal["flush", "barrier", "fsync"]
+DURABILITY_LEVELS: tuple[Durability, ...] = ("flush", "barrier", "fsync")
 
 _ENVELOPE = ("v", "seq", "ts", "dur", "crc")
 HEAD = b'{"v":'

@@ -14,6 +14,7 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 
 from ...errors import OptionsError
 from ..base import SessionStore
+from ..log.line import Durability
 from ..seal import sdk_home
 from ..store import FileSessionStore
 
@@ -45,7 +46,7 @@ def open_store(url: str | None = None) -> SessionStore:
 
 def _open_file(url: str) -> SessionStore:
     path, durability = _path_and_durability(url)
-    return FileSessionStore(path, durability)
+    return FileSessionStore(path, cast(Durability, durability))  # which looks at it
 
 
 def _open_sqlite(url: str) -> SessionStore:
