@@ -6,6 +6,13 @@ A name is imported when it is first used, so that `import openagentic_sdk` itsel
 import os
 import sys
 
+if sys.version_info < (3, 11):  # noqa: UP036 - pip keeps to pyproject.toml, a checkout and a bundle do not
+    # Whoever types a command reads a sentence; a program that imports the package can catch the error.
+    _typed = sys.argv[:1] == ["-m"] or sys.argv[0].endswith((".pyz", "openagentic-sdk"))
+    raise (SystemExit if _typed else ImportError)(
+        f"openagentic_sdk needs Python 3.11 or newer, and this is {sys.version.split()[0]}: start a newer one"
+    )
+
 if sys.argv[:1] == ["-m"] and sys.orig_argv[sys.orig_argv.index("-m") + 1 :][:1] == [__name__]:
     # `python3 -m openagentic_sdk` looks for every module in the folder one stands in first: in a stranger's project, in the
     # stranger's files. Unless that is where this package lives, the folder goes before anything else is imported.
@@ -16,18 +23,10 @@ if sys.argv[:1] == ["-m"] and sys.orig_argv[sys.orig_argv.index("-m") + 1 :][:1]
     if os.path.realpath(os.path.join(os.path.dirname(__file__), os.pardir)) != _here:
         sys.path[:] = [path for path in sys.path if path and os.path.realpath(path) != _here]
 
-import sys
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from .version import __version__
-
-if sys.version_info < (3, 11):  # noqa: UP036 - pip keeps to pyproject.toml, a checkout and a bundle do not
-    # Whoever types a command reads a sentence; a program that imports the package can catch the error.
-    _typed = sys.argv[:1] == ["-m"] or sys.argv[0].endswith((".pyz", "openagentic-sdk"))
-    raise (SystemExit if _typed else ImportError)(
-        f"openagentic_sdk needs Python 3.11 or newer, and this is {sys.version.split()[0]}: start a newer one"
-    )
 
 if TYPE_CHECKING:
     from . import errors as errors

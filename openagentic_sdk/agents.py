@@ -16,6 +16,7 @@ from dataclasses import field, replace
 from pathlib import Path
 from typing import Any
 
+from .disk import working_dir
 from .errors import AgentNotFoundError, OptionsError
 from .events import Mode
 from .frozen import frozen
@@ -243,7 +244,7 @@ def load_agents(where: str) -> Agents:
     module, colon, name = where.rpartition(":")
     if where.endswith(".toml") or not colon or os.sep in where:
         return _read_toml(Path(where).expanduser().absolute())
-    here = os.getcwd()
+    here = working_dir()
     sys.path.append(here)
     try:
         found: Any = importlib.import_module(module)

@@ -511,7 +511,7 @@ def _day_limits(options: OpenAgenticOptions) -> DayLimits | None:
     if path is None:
         return None
     named = options.limits_file or os.environ.get(LIMITS_VARIABLE)
-    if named and not path.exists():
+    if named and not os.path.exists(path):
         raise OptionsError(
             f"the limits file {str(path)!r} is not there: make it, or take limits_file and ${LIMITS_VARIABLE} away"
         )
@@ -571,7 +571,7 @@ def _gate(options: OpenAgenticOptions, project: Project) -> tuple[PermissionGate
     rules = rules_of_settings(settings, project.root)
     gate = gate.with_rules(allow=rules.allow, ask=rules.ask, deny=rules.deny)
     limits = _limits_path(options)
-    kept = [str(limits)] if limits is not None and limits.exists() else []
+    kept = [str(limits)] if limits is not None and os.path.exists(limits) else []
     return gate.with_rules(deny=_secret_rules(options.key_file, kept), source="built in"), notes
 
 

@@ -14,14 +14,33 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Protocol
 
+from .errors import OptionsError
+
 BINARY = getattr(os, "O_BINARY", 0) | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOINHERIT", 0)
 NO_FOLLOW = getattr(os, "O_NOFOLLOW", 0)
 
 
 def user_home() -> str:
-    """The user's home folder. Where there is none, a path below which nothing can be, for what would be read there."""
+    """The user's home folder. Where there is none, a path below which nothing can be, for what would be read there.
+
+    Another user's, which HOME names after `sudo -u` and the like, is none.
+    """
     home = os.path.expanduser("~")
+    try:
+        os.stat(os.path.join(home, "."))
+    except PermissionError:
+        return os.devnull
+    except (OSError, ValueError):  # one that is not there can be made
+        pass
     return home if os.path.isabs(home) else os.devnull
+
+
+def working_dir() -> str:
+    """The folder that this process works in. Raises `OptionsError` when it has been removed."""
+    try:
+        return os.getcwd()
+    except FileNotFoundError as error:
+        raise OptionsError("the folder that this process works in has been removed: name another as cwd") from error
 
 
 def user_name() -> str:

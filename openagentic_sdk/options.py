@@ -34,6 +34,7 @@ from .checks import (
     shown,
 )
 from .clock import Clock
+from .disk import working_dir
 from .errors import InvalidEventError, OptionsError, PermissionRuleError
 from .frozen import frozen
 from .hooks.engine import POINTS, HookEngine
@@ -243,7 +244,7 @@ class OpenAgenticOptions:
 
     def working_dir(self) -> Path:
         """`cwd` as an absolute path."""
-        return Path(self.cwd or os.getcwd()).expanduser().absolute()
+        return Path(self.cwd or working_dir()).expanduser().absolute()
 
     def project_root(self) -> Path:
         """`project_dir` as an absolute path; when it is not set, the repository that cwd is in, else cwd."""

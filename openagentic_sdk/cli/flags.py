@@ -7,6 +7,7 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
+from ..disk import working_dir
 from ..errors import OptionsError
 from ..options import MAX_STEPS, OpenAgenticOptions
 from ..patterns import regex
@@ -153,7 +154,7 @@ def build_options(
     args: argparse.Namespace, gate: PermissionGate, store: SessionStore | None = None
 ) -> OpenAgenticOptions:
     """The options that the flags stand for. Raises `OptionsError` with a sentence that names the flag to set."""
-    cwd = Path(args.cwd or os.getcwd()).expanduser().absolute()
+    cwd = Path(args.cwd or working_dir()).expanduser().absolute()
     if not cwd.is_dir():
         raise OptionsError(f"--cwd {str(cwd)!r} is no folder: name one that exists")
     store = store or open_session_store(args.store)

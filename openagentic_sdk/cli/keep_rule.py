@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from ..assemble import trust_store
+from ..disk import working_dir
 from ..errors import OpenAgentSdkError
 from ..project.claude import find_project_root
 from ..project.settings_write import LOCAL_SETTINGS, add_allow_rule
@@ -17,7 +18,7 @@ def rule_keeper(args: argparse.Namespace, tell: Callable[[str], None]) -> Callab
     """What keeps a rule and tells where; None when the run would not read those settings again."""
     if "local" not in [name.strip() for name in args.setting_sources.split(",")]:
         return None
-    root = find_project_root(Path(args.cwd or os.getcwd()).expanduser().absolute())
+    root = find_project_root(Path(args.cwd or working_dir()).expanduser().absolute())
 
     def keep(rule: str) -> None:
         try:

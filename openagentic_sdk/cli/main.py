@@ -23,6 +23,7 @@ _EPILOG = "exit codes: 0 ended, 1 failed or refused, 2 wrong usage, 130 interrup
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit code."""
+    _open_streams()
     try:
         command, args = read_command_line(sys.argv[1:] if argv is None else argv)
         return _run(command, args)
@@ -56,6 +57,13 @@ def read_command_line(argv: Sequence[str]) -> tuple[Subcommand, argparse.Namespa
     args = parser.parse_args(argv)
     assert command is not None, "argparse lets nothing through that is no subcommand"
     return command, args
+
+
+def _open_streams() -> None:
+    """Python has None for a standard stream that was closed when the process began: nothing is read and written there."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115 - for as long as the process lives
 
 
 def _run(command: Subcommand, args: argparse.Namespace) -> int:

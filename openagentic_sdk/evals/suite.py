@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from ..agents import read_agent
+from ..disk import working_dir
 from ..errors import OptionsError, SuiteError, ToolInputError
 from ..events import Outcome, StopReason
 from ..frozen import frozen
@@ -290,7 +291,7 @@ def load_suite(where: str) -> Suite:
             raise SuiteError(": ".join(error_words(error)), source=str(path), line=line) from error
         folder = str(path.parent) if found.folder == "." else found.folder
         return check_suite(replace(found, folder=folder, source=found.source or str(path)))
-    found = _named(where, str(Path.cwd()), "suite")
+    found = _named(where, working_dir(), "suite")
     return check_suite(_suite_of(found, where))
 
 

@@ -18,6 +18,7 @@ from typing import Any
 
 from ..checks import BOOL, PATHS, TEXT, Check, check_settings, is_a, is_callable, or_none, path
 from ..clock import Clock, SystemClock
+from ..disk import working_dir
 from ..errors import OptionsError
 from ..events import Event, Mode, PermissionDecision, UserAnswer, UserQuestion
 from ..frozen import mutable
@@ -425,7 +426,7 @@ class PermissionGate:
 
     def _workspace(self, context: CallContext) -> Workspace:
         real, follower = self._memory.real_root, Follower()
-        cwd = os.path.abspath(context.cwd or self.cwd or os.getcwd())
+        cwd = os.path.abspath(context.cwd or self.cwd or working_dir())
         named = context.project_dir or self.cwd or cwd
         base = cwd if named == context.cwd else os.path.abspath(named)
         roots = context.workspace_roots or self.workspace_roots or (base, cwd)

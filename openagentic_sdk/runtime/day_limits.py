@@ -94,16 +94,16 @@ def rows_since(store: SessionStore, moment: float) -> list[SessionSummary]:
 def read_day_limits(path: Path) -> DayLimits | None:
     """The limits of this file; None when there is none. Raises `OptionsError` for what is no such file: a limit that cannot
     be read must not be one that does not hold."""
-    if not path.exists():
-        return None
-    import tomllib  # most machines have no limits
-
     try:
         with open(path, "rb") as file:
             text = file.read(_MAX_BYTES + 1)
         if len(text) > _MAX_BYTES:
             raise ValueError(f"it has more than {_MAX_BYTES} bytes")
+        import tomllib  # most machines have no limits
+
         data = tomllib.loads(text.decode("utf-8-sig"))
+    except (FileNotFoundError, NotADirectoryError):
+        return None
     except (OSError, ValueError, RecursionError) as error:
         raise OptionsError(f"the limits in {str(path)!r} cannot be read: {error}") from error
     unknown = data.keys() - {"day", "tag"}

@@ -47,8 +47,8 @@ def sdk_home() -> Path:
         return Path(os.path.expanduser(named))
     if not has_home():
         raise OptionsError(
-            f"this user has no home folder (HOME is not set): set {HOME_NAME} to a folder for sessions, keys and trust, "
-            "or keep nothing with --store memory:"
+            f"this user has no home folder (HOME is not set, or is another user's): set {HOME_NAME} to a folder for "
+            "sessions, keys and trust, or keep nothing with --store memory:"
         )
     return Path(user_home(), ".openagentic-sdk")
 

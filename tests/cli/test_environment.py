@@ -7,12 +7,14 @@ import io
 import os
 import shutil
 import subprocess
+import sys
 import tempfile
 import unittest
 from pathlib import Path
 from typing import Any
 
 from openagentic_sdk.cli.main import main
+from openagentic_sdk.disk import user_home
 
 try:
     import pwd
@@ -72,6 +74,47 @@ class NoHome(unittest.TestCase):
 
 def _unknown(uid: int) -> Any:
     raise KeyError(f"getpwuid(): uid not found: {uid}")
+
+
+class OddProcess(unittest.TestCase):
+    def setUp(self) -> None:
+        self.folder = Path(self.enterContext(tempfile.TemporaryDirectory()))
+        (self.folder / "script.json").write_text('{"turns": ["Hello."]}')
+        self.run_it = ("run", "--store", "memory:", "--script", str(self.folder / "script.json"), "hi")
+
+    def test_closed_standard_streams_are_no_failure(self) -> None:
+        before = sys.stdin, sys.stdout, sys.stderr
+        try:
+            sys.stdin = sys.stdout = sys.stderr = None  # type: ignore[assignment]
+            code = main(self.run_it)
+        finally:
+            opened = {sys.stdin, sys.stdout, sys.stderr} - {None}
+            sys.stdin, sys.stdout, sys.stderr = before
+            for stream in opened:
+                stream.close()
+        self.assertEqual((code, len(opened)), (0, 3))
+
+    def test_a_working_folder_that_was_removed_is_one_sentence(self) -> None:
+        gone = self.folder / "gone"
+        gone.mkdir()
+        err = io.StringIO()
+        with contextlib.chdir(gone), contextlib.redirect_stderr(err):
+            gone.rmdir()
+            code = main(self.run_it)
+        self.assertEqual(code, 2)
+        self.assertRegex(
+            err.getvalue(), r"\Aopenagentic-sdk: the folder that this process works in has been removed.*\n\Z"
+        )
+
+    @unittest.skipIf(not hasattr(os, "geteuid") or os.geteuid() == 0, "root may enter every folder")
+    def test_a_home_that_is_another_users_is_none(self) -> None:
+        before = os.environ["HOME"]
+        self.addCleanup(os.environ.__setitem__, "HOME", before)
+        self.addCleanup(self.folder.chmod, 0o700)
+        os.environ["HOME"] = str(self.folder)
+        self.assertEqual(user_home(), str(self.folder))
+        self.folder.chmod(0o600)
+        self.assertEqual(user_home(), os.devnull)
 
 
 class OldPython(unittest.TestCase):

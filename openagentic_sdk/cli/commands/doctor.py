@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from ...assemble import configured_servers, mcp_home
+from ...disk import working_dir
 from ...errors import OpenAgentSdkError, OptionsError, ProviderError, ProviderHTTPError, ProviderResponseError
 from ...frozen import frozen
 from ...project.project import Project
@@ -94,7 +95,7 @@ def run(args: argparse.Namespace) -> int:
     given = [flag for flag, value in flags.items() if value]
     if given and not args.base_url:
         raise OptionsError(f"{given[0]} says how an endpoint is asked: name it with --base-url")
-    screen, around = Screen(sys.stdout), doctor_machine.read_surroundings(Path.cwd())
+    screen, around = Screen(sys.stdout), doctor_machine.read_surroundings(Path(working_dir()))
     notices = _store_notices(args.store or os.environ.get(ENVIRONMENT_NAME))
     if not args.json:
         doctor_machine.show(screen, around)
