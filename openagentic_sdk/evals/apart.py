@@ -204,8 +204,7 @@ def serve() -> None:
 def _answer(question: Mapping[str, Any]) -> Answer:
     try:
         if question["kind"] == "patterns":
-            found = [re.search(pattern, text) is not None for pattern, text in question["pairs"]]
-            return {"value": found}
+            return {"value": [re.search(pattern, text) is not None for pattern, text in question["pairs"]]}
         if question["kind"] == "schema":
             validate(question["value"], question["schema"], "the answer")
             return {"value": True}
@@ -215,20 +214,16 @@ def _answer(question: Mapping[str, Any]) -> Answer:
         return _raised(error)
     try:
         sys.path[:] = question["path"]
-        function = _find(question["place"])
+        place = question["place"]
+        known = sys.modules.get(place["module"])
+        if known is None and not importlib.util.find_spec(place["module"]):
+            known = load_file(Path(place["file"]), place["module"])
+        found: Any = known or importlib.import_module(place["module"])
+        for part in place["name"].split("."):
+            found = getattr(found, part)
     except BaseException as error:  # noqa: BLE001 - somebody's module, which may even want to end the process
         return _raised(error)
-    return _called(function, question["events"])
-
-
-def _find(place: Mapping[str, str]) -> Callable[..., Any]:
-    known = sys.modules.get(place["module"])
-    if known is None and not importlib.util.find_spec(place["module"]):
-        known = load_file(Path(place["file"]), place["module"])
-    found: Any = known or importlib.import_module(place["module"])
-    for part in place["name"].split("."):
-        found = getattr(found, part)
-    return found  # type: ignore[no-any-return]
+    return _called(found, question["events"])
 
 
 def _called(function: Callable[..., Any], events: list[Any]) -> Answer:

@@ -157,7 +157,9 @@ async def _calls(scorer: Calls, name: str, run: Played, apart: Apart) -> Score:
         if _fits_plainly(call, made)
         for argument, pattern in (call.matches or {}).items()
     ]
-    pairs = [(pattern, _text_of(run.calls[place].input.get(argument))) for _, place, pattern, argument in texts]
+    values = [run.calls[place].input.get(argument) for _, place, _, argument in texts]
+    given = [value if isinstance(value, str) else json.dumps(value, ensure_ascii=False) for value in values]
+    pairs = [(pattern, text) for (_, _, pattern, _), text in zip(texts, given, strict=True)]
     answer = await _search(apart, pairs, scorer.timeout_s) if pairs else {"value": []}
     if "value" not in answer:
         return failed_score(scorer, name, str(answer.get("error_type")), str(answer.get("error")))
@@ -218,7 +220,3 @@ def _holds(value: Any, wanted: Any) -> bool:
     if isinstance(wanted, Mapping):
         return isinstance(value, Mapping) and all(key in value and _holds(value[key], wanted[key]) for key in wanted)
     return json_sha256(value) == json_sha256(wanted)
-
-
-def _text_of(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

@@ -169,8 +169,10 @@ class Queue:
 
     def claim(self, who: Claimer, *, run_id: int | None = None) -> FleetRun | None:
         """Become the owner of the next run that is due or was lost, or of this one; None when there is none."""
-        if not self.tables.skip_locked and not self._is_any(who, run_id):
-            return None  # who writes shuts others out
+        if not self.tables.skip_locked:  # who writes shuts others out
+            candidate, values = self._candidate(who, run_id)
+            if self.tables.read(f"SELECT {candidate}", values) == [(None,)]:
+                return None
         name, attempts, takes_turns = os.urandom(8).hex(), 0, self.limits.are_any
 
         def attempt(execute: Execute) -> Rows:
@@ -189,10 +191,6 @@ class Queue:
 
         rows = self.tables.change(attempt, steps=2 if takes_turns else 1, patience_s=PATIENCE_S)
         return _read(rows[0]) if rows else None
-
-    def _is_any(self, who: Claimer, run_id: int | None) -> bool:
-        candidate, values = self._candidate(who, run_id)
-        return self.tables.read(f"SELECT {candidate}", values) != [(None,)]
 
     def _candidate(self, who: Claimer, run_id: int | None) -> tuple[str, list[Any]]:
         """The number of the next run to claim, as SQL, and its values."""

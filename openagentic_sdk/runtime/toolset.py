@@ -96,7 +96,10 @@ def _registry(run: Run, tools: Sequence[Tool]) -> ToolRegistry:
     told = {name: spec for name, spec in specs.items() if name not in hidden}
     told[TOOL_SEARCH] = tool_spec(search)
     if can_load_tools(run.agent.provider, run.model):
-        found = _found_in_view(run) & loaded.keys()
+        # The tools that results of ToolSearch in view name.
+        outputs = [result.output for use, result in run.view.conversation.outputs() if use.name == TOOL_SEARCH]
+        rows = [tool for output in outputs if isinstance(output, Mapping) for tool in output.get("tools") or ()]
+        found = {str(row["name"]) for row in rows if isinstance(row, Mapping) and "name" in row} & loaded.keys()
         told = {name: {**spec, "defer_loading": True} if name in found else spec for name, spec in told.items()}
     names = dict.fromkeys([*(name for name in known if name in told), *(n for n in told if n not in loaded), *loaded])
     run.facts = {"tools:": _overview(hidden)} if hidden else {}
@@ -111,13 +114,6 @@ def _defers(run: Run, specs: Mapping[str, Any], known: Mapping[str, Any], may_wa
     if TOOL_SEARCH in known:
         return True
     return len(may_wait) >= _LEAST_DEFERRED and sum(len(canonical_json(spec)) for spec in specs.values()) > limit
-
-
-def _found_in_view(run: Run) -> set[str]:
-    """The tools that results of ToolSearch in view name."""
-    outputs = [result.output for use, result in run.view.conversation.outputs() if use.name == TOOL_SEARCH]
-    found = [tool for output in outputs if isinstance(output, Mapping) for tool in output.get("tools") or ()]
-    return {str(tool["name"]) for tool in found if isinstance(tool, Mapping) and "name" in tool}
 
 
 def _overview(names: Iterable[str]) -> str:

@@ -119,7 +119,11 @@ class Desk:
         self._check_open()
         said = None if prompt is None else read_said(prompt)
         may_be_known = key is not None or request_id is not None
-        request_id = request_id or _request_id(key, [agent, prompt, wishes])
+        if not request_id:
+            request_id = os.urandom(16).hex()
+            if key is not None:  # the key, and the digest of what is asked
+                asked = dumps_json([agent, prompt, wishes]).encode()
+                request_id = f"{_checked_key(key)}~{hashlib.sha256(asked).hexdigest()[:16]}"
         if session_id is None:
             target, is_there = await self.place(who, name, key)
         else:
@@ -549,13 +553,6 @@ def _said(message: InboxMessage) -> Said | None:
     except OptionsError:
         return None
     return Said(said.text, said.parts, request_id=f"inbox {message.number}")
-
-
-def _request_id(key: str | None, body: Any) -> str:
-    """The name of a request: random, or the key it came with and the digest of what it asks."""
-    if key is None:
-        return os.urandom(16).hex()
-    return f"{_checked_key(key)}~{hashlib.sha256(dumps_json(body).encode()).hexdigest()[:16]}"
 
 
 def _checked_key(key: str | None) -> str:

@@ -113,14 +113,12 @@ def _prompt(given: Any) -> list[Json]:
                 "session that previous_response_id names"
             )
         content = item.get("content")
-        parts += [{"type": "text", "text": content}] if isinstance(content, str) else map(_part, _list(content))
+        if isinstance(content, str):
+            content = [{"type": "input_text", "text": content}]
+        if not isinstance(content, list) or not content:
+            raise OptionsError("the content of a message must be a text or a list of parts")
+        parts += map(_part, content)
     return parts
-
-
-def _list(content: Any) -> list[Any]:
-    if not isinstance(content, list) or not content:
-        raise OptionsError("the content of a message must be a text or a list of parts")
-    return content
 
 
 def _part(part: Any) -> Json:

@@ -192,15 +192,12 @@ def sign_again(session_id: str, before: Sequence[Event], after: Sequence[Event],
             # What a fork copied was signed in the session that it was copied from.
             written_in = next((parent for seq, parent in forks if seq > (event.seq or 0)), session_id)
             mac = Authority(written_in, seal)._mac(event, event.seq or 0, body, chain) if known.is_ours(was) else None
-            event = _with_mac(event, mac)
+            if isinstance(event, UnknownEvent):
+                event = UnknownEvent({name: value for name, value in event.data.items() if name != "mac"})
+            else:
+                event = changed(event, mac=mac)
         made.append(event)
     return made
-
-
-def _with_mac(event: Event, mac: str | None) -> Event:
-    if isinstance(event, UnknownEvent):
-        return UnknownEvent({name: value for name, value in event.data.items() if name != "mac"})
-    return changed(event, mac=mac)
 
 
 def foreign_authority(session_id: str, events: Iterable[Event], seal: Seal) -> list[Event]:

@@ -16,7 +16,7 @@ import importlib
 import json
 import signal
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -172,7 +172,10 @@ class _LiveChat:
             return Turn(options, self._printer, tick=self._printer.tick)
 
         self.conversation = Conversation(options, self._screen, self._console, make_turn)
-        cwd, names = str(options.cwd), _project_commands(options)
+        cwd, project = str(options.cwd), open_project(options)
+        own = [command.name for command in project.commands.commands]
+        own += [skill.name for skill in project.skills().skills if skill.user_invocable]
+        names = [f"/{name}" for name in own]
         models = [str(options.model)] if options.model else []
         self._history = _History(cwd)
         self._console.editor = LineEditor(
@@ -241,13 +244,6 @@ class _LiveChat:
             return
         self._leaving = now
         self._screen.line(self._screen.styled("ctrl-c again, or ctrl-d, leaves", "dim"))
-
-
-def _project_commands(options: OpenAgenticOptions) -> Sequence[str]:
-    """The project's own commands and skills, for completion."""
-    project = open_project(options)
-    names = [command.name for command in project.commands.commands]
-    return [f"/{name}" for name in (*names, *(skill.name for skill in project.skills().skills if skill.user_invocable))]
 
 
 class _History:

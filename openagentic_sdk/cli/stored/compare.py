@@ -14,7 +14,7 @@ from ...errors import OptionsError
 from ...events import Event, ModelContext, ModelRequest, UserMessage
 from ...runtime.masking import known_here, mask_value, shown
 from ...sessions.base import SessionStore
-from ...sessions.folds.compare import Difference, SessionDiff, Thresholds, compare_sessions
+from ...sessions.folds.compare import SessionDiff, Thresholds, compare_sessions
 from ...sessions.folds.explain import StepExplanation, explain_step
 from ...sessions.folds.metrics import run_metrics
 from ...sessions.follow import follow
@@ -81,13 +81,11 @@ def comparison_lines(a: Sequence[Event], b: Sequence[Event], found: SessionDiff)
     until = "they do the same in every step" if first is None else f"they part at step {first}"
     same = f", and do the same in the {first - 1} before" if first is not None and first > 1 else ""
     changed = _conditions(a, b)
-    return [
-        *([f"B ran with {' and '.join(changed)}"] if changed else []),
-        until + same,
-        *(f"  {_sentence(difference)}" for difference in found.differences),
-        f"A: {_figures(a)}",
-        f"B: {_figures(b)}",
-    ]
+    lines = [*([f"B ran with {' and '.join(changed)}"] if changed else []), until + same]
+    for each in found.differences:
+        form = _SENTENCES.get(each.kind, "step {step}, {kind}: {b} instead of {a}")
+        lines.append("  " + form.format(step=each.step, kind=each.kind, a=_value(each.a), b=_value(each.b)))
+    return [*lines, f"A: {_figures(a)}", f"B: {_figures(b)}"]
 
 
 def _conditions(a: Sequence[Event], b: Sequence[Event]) -> list[str]:
@@ -130,11 +128,6 @@ _SENTENCES = {
     "cost": "B costs ${b} instead of ${a}",
     "time": "B's model takes {b} s instead of {a}",
 }
-
-
-def _sentence(difference: Difference) -> str:
-    form = _SENTENCES.get(difference.kind, "step {step}, {kind}: {b} instead of {a}")
-    return form.format(step=difference.step, kind=difference.kind, a=_value(difference.a), b=_value(difference.b))
 
 
 def _figures(events: Sequence[Event]) -> str:

@@ -155,14 +155,11 @@ def find_misses(events: Iterable[Event]) -> Iterator[tuple[RebuiltRequest, Prefi
     previous: RebuiltRequest | None = None
     prefixes = _Prefixes(events)
     for request in rebuild_requests(events):
-        if previous is not None and not _continues(previous, request):
-            yield request, prefixes.report(previous, request)
+        if previous is not None:
+            leads_alike = previous.model == request.model and _lead(previous) == _lead(request)
+            if not leads_alike or _same(previous.messages, request.messages) < len(previous.messages):
+                yield request, prefixes.report(previous, request)
         previous = previous if request.seq in apart else request
-
-
-def _continues(previous: RebuiltRequest, request: RebuiltRequest) -> bool:
-    leads_alike = previous.model == request.model and _lead(previous) == _lead(request)
-    return leads_alike and _same(previous.messages, request.messages) == len(previous.messages)
 
 
 def _lead(request: RebuiltRequest) -> list[Mapping[str, Any]]:

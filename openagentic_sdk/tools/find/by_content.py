@@ -119,7 +119,8 @@ def _files(root: ResolvedPath, input: Mapping[str, Any], ctx: ToolContext) -> It
         except FileNotFoundError:
             raise missing_file(root, ctx.cwd, "file or folder") from None
         return
-    glob = _file_pattern(input.get("file_glob"))
+    named = input.get("file_glob")
+    glob = GlobPattern("**" if named is None else named.removeprefix("./") if "/" in named else f"**/{named}")
     suffixes = type_suffixes(input["type"]) if input.get("type") else ("",)
     options = WalkOptions(bool(input.get("include_ignored")), input.get("include_hidden", True))
     for folder in walk(root, options, ctx):
@@ -131,12 +132,6 @@ def _files(root: ResolvedPath, input: Mapping[str, Any], ctx: ToolContext) -> It
         for name in sorted(pick(folder.names)):
             if name in inodes and name.endswith(suffixes):
                 yield ListedFile(folder.prefix + name, base + name, inodes[name])
-
-
-def _file_pattern(glob: str | None) -> GlobPattern:
-    if glob is None:
-        return GlobPattern("**")
-    return GlobPattern(glob.removeprefix("./") if "/" in glob else f"**/{glob}")
 
 
 def _matches(path: str, hits: list[Hit]) -> Iterator[dict[str, Any]]:

@@ -116,7 +116,9 @@ class MemoryTool(BlockingTool):
         folder, place = self.memory.folders[scope], f"{ROOT}/{scope}/{name}"
         sources = tuple(f"{source} (event {seq})" for source, seq in ctx.untrusted.items())
         write = Write(command, ctx.session_id or "", ctx.seq or 0, round(time.time(), 3), sources[:5])
-        text = {key: self._given(input, key, ctx) for key in ("file_text", "old_str", "new_str", "insert_text")}
+        given = {key: str(input.get(key) or "") for key in ("file_text", "old_str", "new_str", "insert_text")}
+        masked = ctx.redact or str
+        text = {key: masked(value.replace("\r\n", "\n")) for key, value in given.items()}
         with folder.changing() as kept:
             below = [other for other in kept if other == name or other.startswith(f"{name}/")]
             if command == "create":
@@ -150,10 +152,6 @@ class MemoryTool(BlockingTool):
         at = "\n".join(lines).partition(text["old_str"])[0].count("\n") + 1
         shown = _numbered(changed, max(at - 2, 1), min(at + text["new_str"].count("\n") + 2, len(changed)))
         return f"The memory file has been edited.\n{shown}"
-
-    def _given(self, input: Mapping[str, Any], key: str, ctx: ToolContext) -> str:
-        text = str(input.get(key) or "").replace("\r\n", "\n")
-        return text if ctx.redact is None else ctx.redact(text)
 
 
 def _refuse_taken(kept: Mapping[str, Any], name: str, place: str) -> None:

@@ -43,7 +43,11 @@ def keep_text(head: bytes, tail: bytes, total_bytes: int, max_bytes: int, redact
         if _size(text) <= max_bytes:
             return KeptText(text, total_bytes, 0)
     first_limit = max_bytes - max_bytes // 2
-    start, end = trim_incomplete(head).decode("utf-8", "replace"), _whole_end(tail or head)
+    start = trim_incomplete(head).decode("utf-8", "replace")
+    whole, skipped = tail or head, 0
+    while skipped < min(3, len(whole)) and whole[skipped] in _CONTINUATION:
+        skipped += 1
+    end = whole[skipped:].decode("utf-8", "replace")
     first = start[: safe_cut(start, len(_fitting_start(start, first_limit)), redact)]
     last = end[safe_cut(end, len(end) - len(_fitting_end(end, max_bytes // 2)), redact, forward=True) :]
     first_shown, last_shown = mask(first), mask(last)
@@ -66,13 +70,6 @@ def trim_incomplete(data: bytes) -> bytes:
         width = 4 if byte >= 0xF0 else width
         return data[:-back] if width > back else data
     return data
-
-
-def _whole_end(data: bytes) -> str:
-    start = 0
-    while start < min(3, len(data)) and data[start] in _CONTINUATION:
-        start += 1
-    return data[start:].decode("utf-8", "replace")
 
 
 def _fitting_start(text: str, max_bytes: int) -> str:

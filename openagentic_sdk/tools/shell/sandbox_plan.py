@@ -189,20 +189,17 @@ def bwrap_command(plan: Mapping[str, Any]) -> list[str]:
     command = [program, "--die-with-parent", "--cap-drop", "ALL"]
     # Without a user namespace a command of root would keep its capabilities within reach.
     command += ["--unshare-user-try", "--unshare-pid", "--unshare-ipc", *([] if plan["network"] else ["--unshare-net"])]
-    if plan["closed"]:
-        return [*command, *_closed_mounts(plan["closed"], plan["cwd"])]
+    cwd, mounts = plan["cwd"], list[tuple[str, ...]]()
+    if closed := plan["closed"]:
+        mounts += [("--ro-bind", path, path) for path in closed["readable"]]
+        mounts += [("--symlink", target, name) for name, target in closed["links"]]
+        mounts += [("--dev", "/dev"), ("--remount-ro", "/dev"), ("--size", str(closed["folder_bytes"]), "--tmpfs", cwd)]
+        return [*command, *(word for mount in (*mounts, ("--remount-ro", "/")) for word in mount), "--chdir", cwd]
     command += ["--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc"]
-    mounts: list[tuple[str, ...]] = [("--bind", path, path) for path in plan["writable"]]
+    mounts += [("--bind", path, path) for path in plan["writable"]]
     mounts += [("--tmpfs", path) if os.path.isdir(path) else ("--ro-bind", os.devnull, path) for path in plan["hidden"]]
     mounts += [("--ro-bind", path, path) for path in plan["protected"]]
-    return [*command, *(word for mount in mounts for word in mount), "--chdir", plan["cwd"]]
-
-
-def _closed_mounts(closed: Mapping[str, Any], cwd: str) -> list[str]:
-    mounts: list[tuple[str, ...]] = [("--ro-bind", path, path) for path in closed["readable"]]
-    mounts += [("--symlink", target, name) for name, target in closed["links"]]
-    mounts += [("--dev", "/dev"), ("--remount-ro", "/dev"), ("--size", str(closed["folder_bytes"]), "--tmpfs", cwd)]
-    return [word for mount in (*mounts, ("--remount-ro", "/"), ("--chdir", cwd)) for word in mount]
+    return [*command, *(word for mount in mounts for word in mount), "--chdir", cwd]
 
 
 def control_sockets() -> list[str]:
