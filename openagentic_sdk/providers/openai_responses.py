@@ -136,7 +136,10 @@ class OpenAIResponsesProvider(EndpointProvider):
             tools = [tool for tool in tools if not tool.get("defer_loading")]
         written = write_tools(tools, self.settings.extra_tools, write)
         if found is not None:
-            written = [_as_search(tool) if tool.get("name") == _SEARCH else tool for tool in written]
+            # The search for tools is the API's own tool, carried out here.
+            own = {"type": "tool_search", "execution": "client"}
+            told = ("description", "parameters")
+            written = [{**own, **{k: t[k] for k in told}} if t.get("name") == _SEARCH else t for t in written]
         reasoning = {"effort": self.settings.reasoning_effort, "summary": self._reasoning_summary}
         payload: dict[str, Any] = {
             "model": model,
@@ -180,11 +183,6 @@ _COUNTED = (
 
 
 _SEARCH = "ToolSearch"
-
-
-def _as_search(tool: dict[str, Any]) -> dict[str, Any]:
-    """The search for tools as the API's own tool, carried out here."""
-    return {"type": "tool_search", "execution": "client", **{key: tool[key] for key in ("description", "parameters")}}
 
 
 class ResponseReading(Reading):

@@ -89,14 +89,11 @@ class KeyParser:
                 yield Key(_CONTROLS[self._rest[0]])
                 self._rest = self._rest[1:]
             else:
-                count = next((at for at, letter in enumerate(self._rest) if not _is_text(letter)), len(self._rest))
+                controls = (at for at, letter in enumerate(self._rest) if letter < " " or letter == "\x7f")
+                count = next(controls, len(self._rest))
                 if count:
                     yield Key("text", self._rest[:count])
                 self._rest = self._rest[max(count, 1) :]
-
-
-def _is_text(letter: str) -> bool:
-    return letter >= " " and letter != "\x7f"
 
 
 class Keyboard:

@@ -307,7 +307,8 @@ class LivePrinter(EventPrinter):
         tokens = f"{status.input_tokens:,} + {status.output_tokens:,} tokens"
         cost = f"${status.cost_usd:.4f}" if status.cost_usd else ""
         phase = f"{len(self._running)} running" if self._running else status.phase
-        took = _whole_seconds(time.monotonic() - status.began)
+        duration_s = time.monotonic() - status.began
+        took = f"{int(duration_s)} s" if duration_s < 60 else f"{int(duration_s // 60)} min {int(duration_s % 60)} s"
         if status.is_asked:
             parts = ("waiting for your answer", took, tokens, cost, "ctrl-c interrupts")
         else:
@@ -411,10 +412,6 @@ def text_of(path: str) -> str | None:
     except (OSError, ValueError):  # a model names what it likes, also what no file system can hold
         return None
     return None if b"\0" in data else data.decode("utf-8", "replace")
-
-
-def _whole_seconds(duration_s: float) -> str:
-    return f"{int(duration_s)} s" if duration_s < 60 else f"{int(duration_s // 60)} min {int(duration_s % 60)} s"
 
 
 _ACTS: dict[str, Callable[[LivePrinter, Any], None]] = {
