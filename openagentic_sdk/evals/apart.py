@@ -185,7 +185,7 @@ def load_file(path: Path, name: str) -> ModuleType:
 
 
 def serve() -> None:
-    """Answer questions until there are no more. What functions print is nobody's."""
+    """Answer questions until there are no more. What functions print is thrown away."""
     answers = os.fdopen(os.dup(1), "wb")
     quiet = os.open(os.devnull, os.O_WRONLY)
     os.dup2(quiet, 1)

@@ -1,4 +1,4 @@
-"""Which runs a suite stands for: its cases, with the sessions that they name looked up once, by the variants, by repeats."""
+"""Which runs a suite consists of: each case (its sessions are looked up once) with each variant, repeated."""
 
 from __future__ import annotations
 

@@ -73,13 +73,13 @@ class Case:
 
     @property
     def how(self) -> Mode:
-        """The mode, as it is when none is said."""
+        """The mode, or the usual one when none is given."""
         return self.mode or ("live" if self.prompt is not None else "replay" if self.at is None else "whatif")
 
 
 @frozen(kw_only=True)
 class Variant:
-    """What is other than the suite's agent says; None and empty leave it as it is.
+    """What differs from the suite's agent; None and empty change nothing.
 
     `tools` are the only ones that are offered; `skills` are active from the start, `skill_paths` more folders of them;
     `allow` and `deny` are more rules. `agent` (`module:name`) replaces all of the agent, and `change`, in Python, is a

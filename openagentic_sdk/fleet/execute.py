@@ -138,7 +138,7 @@ async def _attend(background: BackgroundRun, lease: Lease, draining: asyncio.Eve
 
 
 async def _ending(store: SessionStore, lease: Lease, background: BackgroundRun) -> Outcome:
-    """Where a run belongs that does not go on here any more."""
+    """The next state of a run that this process gives up."""
     if background.state == "cancelled":
         return Outcome("cancelled", "interrupted") if lease.is_cancelled else Outcome("queued")
     result = await background.wait()
@@ -154,7 +154,7 @@ async def _ending(store: SessionStore, lease: Lease, background: BackgroundRun) 
 
 
 def _take_over(store: SessionStore, session: str) -> None:
-    """Keep whoever ran it, and its subagents, from writing, should he live."""
+    """Keep the process that ran it, and its subagents, from writing, in case it still lives."""
     with suppress(SessionNotFoundError):
         store.take_over(session).close()
         for child in store.list_children(session):

@@ -266,7 +266,7 @@ class Fleet:
         )
 
     def close(self) -> None:
-        """Wait for nothing any more. The store is its owner's."""
+        """End the listening of this fleet; the store stays open, for it belongs to the caller."""
         self.queue.tables.close()
 
 

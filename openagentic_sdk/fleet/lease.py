@@ -1,4 +1,4 @@
-"""How long this process may go on with a run, and the thread that makes it longer.
+"""How long this process may go on with a run, and the thread that renews that time.
 
 A lease says who should try; it is counted from before the moment when it was asked for, on a clock that also runs while the
 process is stopped. A run whose lease is over is lost for good here, whatever the database says later: nothing more is
@@ -56,17 +56,17 @@ class Lease:
             raise RunLostError(self.run.id)
 
     def renew(self, lease_s: float, asked_at: float) -> None:
-        """It is longer now, unless it was lost meanwhile."""
+        """Extend the lease, unless it was lost meanwhile."""
         if not self.is_lost:
             self._until = asked_at + lease_s * (1 - MARGIN)
 
     def lose(self) -> None:
-        """Another one has the run."""
+        """Note that another worker has the run."""
         self._is_lost = True
         self._tell()
 
     def cancel(self) -> None:
-        """Somebody wants the run to end."""
+        """Note that the run is to end."""
         if not self.is_cancelled:
             self.is_cancelled = True
             self._tell()
@@ -79,7 +79,7 @@ class Lease:
 
 
 class Heart:
-    """Makes the leases of one process longer, in a thread: neither a busy event loop nor a long tool keeps it from that."""
+    """Renews the leases of one process in a thread, which neither a busy event loop nor a long tool holds up."""
 
     def __init__(self, queue: Queue, lease_s: float) -> None:
         self.lease_s = lease_s
@@ -89,7 +89,7 @@ class Heart:
         self._running = False
 
     def hold(self, lease: Lease) -> None:
-        """Begin with one more."""
+        """Start to renew this lease."""
         with self._changed:
             self._leases[lease.run.id] = lease
             if not self._running:
@@ -97,14 +97,14 @@ class Heart:
                 threading.Thread(target=self._run, name="openagentic-fleet-lease", daemon=True).start()
 
     def drop(self, lease: Lease) -> None:
-        """End with it."""
+        """Stop renewing it."""
         with self._changed:
             if self._leases.get(lease.run.id) is lease:
                 del self._leases[lease.run.id]
             self._changed.notify_all()
 
     def held(self) -> list[Lease]:
-        """Those that it makes longer."""
+        """The leases that are renewed."""
         with self._changed:
             return list(self._leases.values())
 

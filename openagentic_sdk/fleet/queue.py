@@ -222,7 +222,7 @@ class Queue:
         return dict(self.tables.change(lambda execute: execute(command, values), patience_s=patience_s))
 
     def leave(self, run: FleetRun, outcome: Outcome, *, patience_s: float = 30.0) -> bool:
-        """Take the run from `running` to where its owner found it to belong; False when he is the owner no more."""
+        """Move the run from `running` to its next state; False when it has another owner by now."""
         state, attempts = outcome.state, 0
         values = (
             *(state, state, state, state, state, outcome.delay_s, state, state, outcome.parked_seq),
@@ -278,7 +278,7 @@ class Queue:
         return woken
 
     def wake(self, run_id: int, parked_seq: int) -> None:
-        """Put a parked run back into the queue, unless somebody did."""
+        """Put a parked run back into the queue, if it is not there already."""
 
         def attempt(execute: Execute) -> None:
             if execute(_WAKE.format(now=self.tables.now), (parked_seq, run_id, parked_seq)):

@@ -132,7 +132,7 @@ class Rates:
         self._tables.change(lambda execute: execute(_SETTLE, (tokens, name)))
 
     def block(self, name: str, for_s: float) -> None:
-        """Let nobody ask with this key for so many seconds."""
+        """Block the key for that many seconds."""
 
         def change(execute: Execute) -> None:
             execute(_ADD.format(now=self._tables.now), (name,))
@@ -142,7 +142,7 @@ class Rates:
         self._looked_at = None
 
     def is_blocked(self, name: str) -> bool:
-        """Whether it is left alone now."""
+        """Whether the key is blocked now."""
         command = f"SELECT 1 FROM openagentic_rates WHERE name = %s AND blocked_until > {self._tables.now}"
         return bool(self._tables.read(command, (name,)))
 

@@ -67,7 +67,7 @@ class FleetRun:
 
     @property
     def is_over(self) -> bool:
-        """Whether nothing more will come of it."""
+        """Whether it is over."""
         return self.state in OVER
 
     @property

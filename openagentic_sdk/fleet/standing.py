@@ -72,7 +72,7 @@ def used_behind(store: SessionStore, session: str, after_seq: int) -> Used | Non
 
 
 def outcome_of(result: Result) -> Outcome:
-    """Where a run belongs whose own end this is."""
+    """The next state of a run that ended like this."""
     if result.stop_reason == "error":
         return Outcome("failed", "error", result.error_message or "error")
     return Outcome("ended", result.stop_reason, result.error_message)

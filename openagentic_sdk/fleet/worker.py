@@ -72,11 +72,11 @@ class Worker:
 
     @property
     def is_draining(self) -> bool:
-        """Whether it claims nothing more."""
+        """Whether it has stopped claiming runs."""
         return self._draining.is_set()
 
     def drain(self) -> None:
-        """Claim nothing more, and hand back what does not come to its end in time; `work` returns then."""
+        """Stop claiming runs, and hand back those that do not end in time; then `work` returns."""
         self._draining.set()
 
     async def work(self, *, until_idle: bool = False) -> None:

@@ -231,7 +231,7 @@ _RUNNING: set[asyncio.Task[tuple[int, str, str]]] = set()
 def _forget(task: asyncio.Task[tuple[int, str, str]]) -> None:
     _RUNNING.discard(task)
     if not task.cancelled():
-        task.exception()  # what came of it concerns nothing any more
+        task.exception()  # its outcome is no longer needed
 
 
 def _in_our_names(payload: Mapping[str, Any], answer: HookDecision | None) -> HookDecision | None:

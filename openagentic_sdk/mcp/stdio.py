@@ -152,7 +152,7 @@ class StdioWire:
             self._loop.add_writer(self._fds["in"], self._flush)
 
     def _write(self, data: bytes | bytearray) -> int:
-        """Write what goes; how much that was."""
+        """Write as much as is taken at once; returns how many bytes that was."""
         try:
             return os.write(self._fds["in"], data)
         except BlockingIOError:
@@ -168,7 +168,7 @@ class StdioWire:
     # --- reading -----------------------------------------------------------------------------------------------------
 
     def _read_output(self) -> bool:
-        """Take one piece of its output; whether there was one."""
+        """Read one piece of its output; says whether there was one."""
         data = self._read("out")
         if data:
             for line in self._lines.feed(data):

@@ -127,7 +127,7 @@ def _outcome(judge: Judge, call: RecordedCall) -> str:
 
 
 def _said(call: RecordedCall) -> str:
-    """What a person said: `yes`, `no`, or nothing when nobody was asked, or a program."""
+    """What a person answered, `yes` or `no`; empty when no person was asked."""
     decision = call.decision
     if decision is None or decision.answered_by in (None, "hook", "callback"):
         return ""
@@ -139,7 +139,7 @@ def _said(call: RecordedCall) -> str:
 
 
 def _candidates(judge: Judge, approved: Sequence[RecordedCall], project_dir: str) -> list[str]:
-    """The rules that could be suggested for these calls, the likeliest first."""
+    """The rules that could be suggested for these calls, the most useful first."""
     counts: Counter[str] = Counter()
     prefixes: dict[tuple[str, ...], set[tuple[str, ...]]] = {}
     folders: dict[tuple[str, str], set[str]] = {}

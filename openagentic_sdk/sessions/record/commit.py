@@ -131,7 +131,7 @@ def is_text_field(event: Event, pointer: str) -> bool:
 
 
 class BadOpeningError(ValueError):
-    """The salts of a range are not what this version writes."""
+    """The salts of a range cannot be read by this version."""
 
 
 def new_opening() -> dict[str, Any]:

@@ -180,7 +180,7 @@ def _begun(
     session_id: str,
     asked: Sequence[Place],
 ) -> ErasedIn:
-    """Find what is to go in one session, and write it down there."""
+    """Find what is to be erased in one session, and record it there."""
     for _ in range(ROUNDS):
         events = store.read_events(session_id)
         blobs = [
@@ -203,7 +203,7 @@ def _begun(
 
 
 def _forget_beside(store: SessionStore, names: Iterable[str], needles: Needles) -> None:
-    """Take it out of metadata, and out of messages that wait for a run."""
+    """Remove the erased texts from metadata and from messages that wait for a run."""
     for name in names:
         metadata: dict[str, Any] = store.read_metadata(name)["metadata"]
         store.update_metadata(name, {key: ERASED for key, value in metadata.items() if needles.are_in(value)})
@@ -213,7 +213,7 @@ def _forget_beside(store: SessionStore, names: Iterable[str], needles: Needles) 
 
 
 def _erase_archive(path: Path, needles: Needles, **known: Any) -> None:
-    """Write an archive anew without it. What it had signed stays signed."""
+    """Rewrite an archive without the erased texts; its signatures still hold."""
     store = MemorySessionStore()
     first = restore_session(store, path)[0]
     if needles.texts:
@@ -234,7 +234,7 @@ def _erase_archive(path: Path, needles: Needles, **known: Any) -> None:
 def _finish(
     store: SessionStore, erasure_id: str, source: str, touched: Sequence[str], seal: Seal, reason: str, by: str
 ) -> tuple[str, ...]:
-    """Do what the logs say was begun, the source's last; every part of it may have been done before."""
+    """Finish the erasure that the logs say was begun, the source's last; each part may be done already."""
     ended: list[tuple[str, int]] = []
     for name in touched:
         store.rewrite_events(name, partial(_change, erasure_id, name, seal))

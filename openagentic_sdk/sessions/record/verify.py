@@ -1,4 +1,4 @@
-"""Say which events of a session who vouches for, and name what was done to the others. Offline, from the events alone."""
+"""Check a record offline, from its events alone: who vouches for which events, and what was done to the others."""
 
 from __future__ import annotations
 

@@ -120,14 +120,14 @@ class Exporter:
             self._wake.set()
 
     def flush(self, timeout_s: float) -> bool:
-        """Wait until all that has ended is sent, at most so long; says whether it is."""
+        """Wait at most this long until every ended span is sent; says whether they are."""
         if self._thread is None:
             return True
         self._wake.set()
         return self._idle.wait(timeout_s)
 
     def close(self, timeout_s: float = CLOSING_S) -> None:
-        """Send what is left, for so long; the rest is sent from the logs another time."""
+        """Send what is left for at most this many seconds; the rest is sent from the logs later."""
         thread = self._thread
         if thread is None or self._process != os.getpid():
             return
@@ -164,7 +164,7 @@ class Exporter:
             transport.close()
 
     def _ends(self, is_pause: bool) -> bool:
-        """Whether nothing is left to do; then this thread is the exporter's no more."""
+        """Whether nothing is left to do; then this thread ends and the next event starts another."""
         with self._lock:
             is_sent = not self._grown and not any(one.waiting for one in self._folds.values())
             if is_sent:
@@ -408,7 +408,7 @@ def exporter_for(
 
 
 def close_all(timeout_s: float = CLOSING_S) -> None:
-    """Send what is left of all sessions of this process, for so long, as its end does by itself."""
+    """Send what is left of all sessions of this process, as the end of the process does by itself."""
     with _LOCK:
         open_ones = [exporter for known in _EXPORTERS.values() for exporter in known.values()]
     until = time.monotonic() + timeout_s

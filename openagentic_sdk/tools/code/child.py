@@ -41,7 +41,7 @@ class ToolError(Exception):
 
 
 class Host:
-    """The other end: sends calls, and gives each its answer, in whatever event loop the code runs just now."""
+    """The channel to the host: sends calls and hands each its answer, in whichever event loop the code runs."""
 
     def __init__(self, channel: socket.socket) -> None:
         self._channel = channel
@@ -52,7 +52,7 @@ class Host:
         self._reading: asyncio.Task[None] | None = None
 
     def first_frame(self) -> Any:
-        """What there is to do, before there is an event loop."""
+        """What the host asks for, read before there is an event loop."""
         while (frame := self._next_frame()) is None:
             piece = self._channel.recv(1 << 16)
             if not piece:

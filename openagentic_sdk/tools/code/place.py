@@ -51,9 +51,9 @@ class CodeLimits:
 
 @contextmanager
 def code_place(source: str, limits: CodeLimits) -> Iterator[ServerSpec]:
-    """How to run `source` in a place of its own, which is gone behind the block. Raises `ToolError` where there is none."""
+    """How to run `source` in a sandbox that is removed behind the block. Raises `ToolError` where there is none."""
     with tempfile.TemporaryDirectory(prefix="openagentic-code-", ignore_cleanup_errors=True) as scratch:
-        # The best rung in which code runs here. Raises `ToolError` when there is none.
+        # The strongest sandbox in which code runs here.
         report = probe_sandbox()
         works = {"namespaces": report.namespaces, "bwrap": report.bwrap, "landlock": report.landlock}
         rungs = tuple(name for name in works if works[name])

@@ -177,7 +177,7 @@ class _Program:
             )
 
     def _read_output(self) -> bool:
-        """Take one piece of what it prints; whether there was one."""
+        """Read one piece of its output; says whether there was one."""
         try:
             data = os.read(self._out_r, _READ_BYTES)
         except BlockingIOError:
@@ -269,7 +269,7 @@ class _Program:
             self._stop("the code was ended because it does not read the results of its calls")
 
     def _write(self, data: bytes | bytearray) -> int:
-        """Write what goes; how much that was."""
+        """Write as much as is taken at once; returns how many bytes that was."""
         assert self._channel is not None, "it is there"
         try:
             return self._channel.send(data)
