@@ -35,11 +35,7 @@ def add_rules(add: Add) -> None:
         "--cron", metavar="LINE", help="minute hour day-of-month month day-of-week, or @daily and its like"
     )
     schedule.add_argument("--zone", default="UTC", metavar="ZONE", help="as Europe/Berlin (default: %(default)s)")
-    schedule.add_argument("--queue", default="default", metavar="NAME", help="(default: %(default)s)")
-    schedule.add_argument("--priority", type=int, default=0, metavar="N", help="higher comes first (default: 0)")
-    schedule.add_argument("--tenant", default="", metavar="NAME")
-    schedule.add_argument("--workspace", metavar="NAME", help="of the agent's workspaces")
-    schedule.add_argument("--max-attempts", type=int, default=MAX_ATTEMPTS, metavar="N", help="(default: %(default)s)")
+    add_run_flags(schedule)
     limits = add("limits", _limits, "how much of the fleet somebody may have: list, set, rate, budget", agents=False)
     limits.add_argument("what", choices=("list", *KINDS, "rate", "budget"), help="what is limited; list shows all")
     limits.add_argument("name", nargs="?", metavar="NAME", help="the tenant, queue, agent, or key of a provider")
@@ -49,6 +45,21 @@ def add_rules(add: Add) -> None:
     limits.add_argument("--run", type=float, metavar="USD", help="budget: what one run may cost (default: a tenth)")
     stats = add("stats", _stats, "figures of all hosts, as text for Prometheus and its like", agents=False)
     stats.add_argument("--tenant", metavar="NAME", help="only of this tenant")
+
+
+def add_run_flags(parser: argparse.ArgumentParser) -> None:
+    """The flags that say how a run of the fleet is to be carried out."""
+    parser.add_argument("--queue", default="default", metavar="NAME", help="(default: %(default)s)")
+    parser.add_argument("--priority", type=int, default=0, metavar="N", help="higher comes first (default: 0)")
+    parser.add_argument("--tenant", default="", metavar="NAME")
+    parser.add_argument("--workspace", metavar="NAME", help="of the agent's workspaces")
+    about = "how many workers may die of it (default: %(default)s)"
+    parser.add_argument("--max-attempts", type=int, default=MAX_ATTEMPTS, metavar="N", help=about)
+
+
+def run_wishes(args: argparse.Namespace) -> dict[str, Any]:
+    """What these flags say, as `Fleet.enqueue` and `Fleet.schedule` take it."""
+    return {name: getattr(args, name) for name in ("queue", "priority", "tenant", "workspace", "max_attempts")}
 
 
 async def _schedule(fleet: Fleet, args: argparse.Namespace) -> int:
@@ -70,11 +81,7 @@ async def _schedule(fleet: Fleet, args: argparse.Namespace) -> int:
             args.agent,
             sys.stdin.read() if args.prompt == "-" else args.prompt,
             zone=args.zone,
-            queue=args.queue,
-            priority=args.priority,
-            tenant=args.tenant,
-            workspace=args.workspace,
-            max_attempts=args.max_attempts,
+            **run_wishes(args),
         )
     else:
         made = schedules.pause(args.name, paused=args.what == "pause")

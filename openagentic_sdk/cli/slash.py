@@ -21,6 +21,7 @@ from ..sessions.undo import plan_restore
 from ..text import on_one_line
 from .conversation import Conversation
 from .screen.live import CallOutputs
+from .screen.render import cost_words
 from .screen.widths import wrapped
 from .stored.files import newest_restore, plan_lines, restored_lines, show_file_changes
 from .stored.stores import find_session
@@ -97,8 +98,8 @@ class SlashCommands:
         session_id = self._session()
         if session_id is not None:
             row = self._conversation.store.read_summary(session_id)
-            cost = "cost unknown" if row.cost_usd is None else f"${row.cost_usd:.4f}"
-            self._say(f"{row.turns} turns, {row.steps} steps, {row.tokens:,} tokens, {cost}")
+            told = f"{row.turns} turns, {row.steps} steps, {row.tokens:,} tokens"
+            self._say(f"{told}, {cost_words(row.cost_usd)}")
 
     async def _diff(self, rest: str) -> None:
         session_id = self._session()

@@ -15,13 +15,13 @@ from typing import Any
 from ...agents import load_agents
 from ...errors import FleetError
 from ...fleet.fleet import Fleet
-from ...fleet.record import MAX_ATTEMPTS, STATES, FleetRun
+from ...fleet.record import STATES, FleetRun
 from ...fleet.worker import GRACE_S, LEASE_S, SLOTS, Worker
 from ...serialization import dumps_json
 from ...text import on_one_line
 from ..exits import OK
 from ..flags import add_agents_flag
-from ..fleet_rules import add_rules
+from ..fleet_rules import add_rules, add_run_flags, run_wishes
 from ..screen.terminal import Screen
 from ..stored.stores import add_store_flag, open_session_store
 
@@ -48,19 +48,9 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     enqueue.add_argument("prompt", metavar="PROMPT", help="- reads it from standard input")
     enqueue.add_argument("--session", metavar="ID", help="which goes on, or is made (default: a new one)")
     enqueue.add_argument("--request-id", metavar="ID", help="the same run is put there once under it")
-    enqueue.add_argument("--queue", default="default", metavar="NAME", help="(default: %(default)s)")
-    enqueue.add_argument("--priority", type=int, default=0, metavar="N", help="higher comes first (default: 0)")
-    enqueue.add_argument("--tenant", default="", metavar="NAME")
+    add_run_flags(enqueue)
     enqueue.add_argument(
         "--run-at", type=_time, metavar="TIME", help="2026-12-01T09:00+01:00, or seconds since 1970 (default: now)"
-    )
-    enqueue.add_argument("--workspace", metavar="NAME", help="of the agent's workspaces")
-    enqueue.add_argument(
-        "--max-attempts",
-        type=int,
-        default=MAX_ATTEMPTS,
-        metavar="N",
-        help="how many workers may die of it (default: %(default)s)",
     )
     work = add("work", _work, "work on runs until a signal ends it", agents=True)
     work.add_argument("--slots", type=int, default=SLOTS, metavar="N", help="at the same time (default: %(default)s)")
@@ -121,12 +111,8 @@ async def _enqueue(fleet: Fleet, args: argparse.Namespace) -> int:
         sys.stdin.read() if args.prompt == "-" else args.prompt,
         session=args.session,
         request_id=args.request_id,
-        queue=args.queue,
-        priority=args.priority,
-        tenant=args.tenant,
         run_at=args.run_at,
-        workspace=args.workspace,
-        max_attempts=args.max_attempts,
+        **run_wishes(args),
     )
     _say(await fleet.status(run_id), args, text=str(run_id))
     return OK

@@ -223,7 +223,7 @@ def closing_line(event: Result, id_letters: int | None = None) -> str:
     parts.append("no tokens" if event.usage == {} else known)
     if share := cached_share(event.usage):
         parts.append(f"{share:.0%} cached")
-    parts.append("cost unknown" if event.cost_usd is None else f"${event.cost_usd:.4f}")
+    parts.append(cost_words(event.cost_usd))
     if event.duration_s is not None:
         parts.append(seconds(event.duration_s))
     if event.stop_reason == "end":
@@ -237,6 +237,11 @@ def _explain(event: Result) -> str:
     if event.error_message:
         return printable(event.error_message).replace("\n", "\n  ") + saved
     return advice + saved
+
+
+def cost_words(cost_usd: float | None) -> str:
+    """What something cost, or that it is not known."""
+    return "cost unknown" if cost_usd is None else f"${cost_usd:.4f}"
 
 
 def seconds(duration_s: float) -> str:

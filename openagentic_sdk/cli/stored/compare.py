@@ -20,7 +20,7 @@ from ...sessions.folds.metrics import run_metrics
 from ...sessions.follow import follow
 from ...text import on_one_line
 from ..exits import FAILED, OK
-from ..screen.render import EventPrinter
+from ..screen.render import EventPrinter, cost_words
 from ..screen.terminal import Screen
 from ..screen.turn import JsonPrinter
 from . import costs
@@ -132,9 +132,8 @@ _SENTENCES = {
 
 def _figures(events: Sequence[Event]) -> str:
     figures = run_metrics(events)
-    cost = "cost unknown" if figures.cost_usd is None else f"${figures.cost_usd:.4f}"
     tokens = f"{figures.input_tokens:,} + {figures.output_tokens:,} tokens" if figures.usage else "tokens unknown"
-    return f"{figures.steps} steps, {figures.tool_calls} calls, {tokens}, {cost}"
+    return f"{figures.steps} steps, {figures.tool_calls} calls, {tokens}, {cost_words(figures.cost_usd)}"
 
 
 def _value(value: object) -> str:

@@ -19,6 +19,7 @@ from ...sessions.folds.summary import SessionSummary
 from ...sessions.folds.usage import cached_share, usage
 from ...text import on_one_line
 from ..exits import FAILED, OK
+from ..screen.render import cost_words
 from ..screen.terminal import Screen
 from ..screen.widths import text_width
 from .stores import ID_HELP, NEWEST, ActionList, find_session, moment
@@ -167,7 +168,7 @@ def _cost_of_one(store: SessionStore, session_id: str, as_json: bool) -> int:
             "tokens unknown" if tokens is None else f"{tokens['input_tokens']:,} + {tokens['output_tokens']:,} tokens"
         )
         cached = "" if share is None else f", {share:.1%} of the prompts cached"
-        cost = "cost unknown" if row.cost_usd is None else f"${row.cost_usd:.4f}"
+        cost = cost_words(row.cost_usd)
         screen.line(f"{on_one_line(f'{row.kind} {row.name}'.strip())}: {row.calls} calls, {known}{cached}, {cost}")
     for step, seq, report in misses:
         missed = f"bytes {report.same_bytes:,} to {report.previous_bytes:,} of the request before"
