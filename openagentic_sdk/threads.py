@@ -14,7 +14,8 @@ import inspect
 import math
 import signal
 import threading
-from collections.abc import Awaitable, Callable
+import types
+from collections.abc import Awaitable, Callable, Generator
 from functools import partial
 from opcode import opmap
 from typing import Any, Generic, TypeVar
@@ -179,6 +180,12 @@ async def _wait_a_moment(
             over = min(now() + GUEST_MOMENT_S, math.inf if over is None else over)
 
 
+@types.coroutine
+def next_turn() -> Generator[None, None, None]:
+    """Let everything go first that is ready by now: `asyncio.sleep(0)`, at half its price."""
+    yield
+
+
 # --- other people's coroutines ---------------------------------------------------------------------------------------
 
 
@@ -206,7 +213,7 @@ class Guest(Generic[T]):
     async def ended(self) -> None:
         """Wait for its end. A cancellation ends this wait only."""
         if not self._task.done():
-            await asyncio.sleep(0)  # one that began just now is mostly done by then
+            await next_turn()  # one that began just now is mostly done by then
         if not self._task.done():
             waiter = asyncio.get_running_loop().create_future()
             self._waiters.append(waiter)

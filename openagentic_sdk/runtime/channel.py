@@ -10,6 +10,8 @@ import asyncio
 from collections import deque
 from typing import Generic, TypeVar
 
+from ..threads import next_turn
+
 T = TypeVar("T")
 
 
@@ -35,7 +37,7 @@ class EventChannel(Generic[T]):
         self._waiting.extend(events)
         self._sent = last = self._sent + len(events)
         _release(self._arrival)
-        await asyncio.sleep(0)  # a receiver that was waiting goes first, and is mostly back by then
+        await next_turn()  # a receiver that was waiting goes first, and is mostly back by then
         if self._handled < last and not self.is_closed:
             handled = asyncio.get_running_loop().create_future()
             self._senders.append((last, handled))

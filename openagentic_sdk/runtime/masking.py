@@ -36,15 +36,18 @@ _EXACT_OF = {"system.init": frozenset({"tools"})}
 
 def mask_event(event: E, redact: Redact) -> E:
     """The event as it may be stored. `meta["masked"]` of a result counts what a `Redactor` masked in it, by name."""
+    kind: Any = event.__class__
+    names, take = _masked_fields(kind)
+    values = take(event)
+    places = _may_hold_text(tuple(map(type, values)))
+    if not places:
+        return event
     if isinstance(event, UserAnswer) and event.answer.startswith("edit "):
         return event  # it holds the input of a call
     counter = redact if isinstance(event, ToolResult) and isinstance(redact, Redactor) else None
     before = {} if counter is None else dict(counter.counts)
     changes: dict[str, Any] = {}
-    kind: Any = event.__class__
-    names, take = _masked_fields(kind)
-    values = take(event)
-    for index in _may_hold_text(tuple(map(type, values))):
+    for index in places:
         name, value = names[index], values[index]
         masked = redact(value) if value.__class__ is str else mask_value(value, redact)
         if masked is not value and masked != value:

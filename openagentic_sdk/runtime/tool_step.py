@@ -54,7 +54,7 @@ class Job:
         began = clock.monotonic()
         try:
             # A copy: what is in the log and goes back to the model is not the tool's to change.
-            input = copy.deepcopy(self.call.input)
+            input = _own_copy(self.call.input)
             inside = InnerCalls(self._run, self.call.use)
             output = await self.call.tool.run(input, tool_context(self._run, self.call.use, inside))
             if isinstance(output, ToolOutput):
@@ -108,6 +108,15 @@ def result_of(tool_use_id: str, output: ToolOutput) -> ToolResult:
         meta=output.meta,
         attachments=output.attachments,
     )
+
+
+def _own_copy(value: Any) -> Any:
+    """The value copied in depth: what JSON has without the price of looking for anything else."""
+    if value.__class__ is dict:
+        return {key: _own_copy(item) for key, item in value.items()}
+    if value.__class__ is list:
+        return [_own_copy(item) for item in value]
+    return value if value.__class__ in (str, int, float, bool) or value is None else copy.deepcopy(value)
 
 
 async def run_calls(run: Run, calls: Sequence[ToolUse]) -> list[ToolResult]:

@@ -320,14 +320,14 @@ def _change_session(state: dict[str, Any], event: SessionForked | SessionMeta | 
 
 def _follow_run(state: dict[str, Any], event: Event) -> None:
     match event:
+        case ModelResponse():  # by far the most
+            state["tokens"], state["cost_usd"] = _sums_after(state["tokens"], state["cost_usd"], event)
         case SystemInit():
             state["state"] = "running"
             state["cwd"] = state["cwd"] or event.cwd or None
             state["model"] = event.model or state["model"]
         case ModelContext():
             state["model"] = event.model
-        case ModelResponse():
-            state["tokens"], state["cost_usd"] = _sums_after(state["tokens"], state["cost_usd"], event)
         case SubagentStarted():
             if event.child_session_id not in state["subagents"]:
                 state["subagents"] = (*state["subagents"], event.child_session_id)

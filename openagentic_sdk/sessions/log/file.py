@@ -107,11 +107,11 @@ class LogWriter(SessionWriter):
             else:
                 self._check_end()
             now = self._clock.now()
-            ts, seq, crc = dumps_time(now), self._seq, self._crc
+            ts, dur, seq, crc = dumps_time(now), self._durable_seq, self._seq, self._crc
             stored, lines = [], []
             for event, body in zip(events, bodies, strict=True):
                 seq += 1
-                line, crc = seal_line(body, seq=seq, ts=ts, dur=self._durable_seq, crc=crc)
+                line, crc = seal_line(body, seq=seq, ts=ts, dur=dur, crc=crc)
                 lines.append(line)
                 stored.append(stamp_event(event, seq, now))
             self._write(b"".join(lines), seq, crc)
