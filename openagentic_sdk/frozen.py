@@ -138,7 +138,7 @@ def _make_at_first_use(cls: type[T], known: _Known) -> type[T]:
 
 
 def _look_at(cls: type, is_frozen: bool, kw_only: bool) -> _Known | None:
-    """None for a class that is left to the standard decorator; that one also words what is wrong with it."""
+    """What is known of a class; None for one that is left to the standard decorator, which words what is wrong with it."""
     present = vars(cls)
     positional = _positional_of_bases(cls, is_frozen) if _STEERING.isdisjoint(present) else None
     if positional is None:

@@ -68,7 +68,7 @@ def find_provider(
         return vendor(base_url=base_url, api_key=_key(api_key_env or VENDORS[name], environ))
     if name in CLOUDS:
         key = _key(api_key_env, environ) if api_key_env else None
-        return cast("Provider", _class_of(name)(base_url=base_url, api_key=key))
+        return _class_of(name)(base_url=base_url, api_key=key)
     if name != COMPATIBLE and name not in LOCAL_SERVERS:
         raise OptionsError(f"there is no provider {name!r}: the providers are {', '.join(PROVIDERS)}")
     base_url = base_url or LOCAL_SERVERS.get(name)
