@@ -349,8 +349,8 @@ class _Assembly:
             tools = ToolRegistry((*tools, FinalAnswerTool(schema)))
         return provider, wanted, tools
 
-    def child(self, name: str) -> Agent:
-        """The agent of a subagent: its own prompt and tools, within what its parent may do."""
+    def child(self, name: str, starter: Agent) -> Agent:
+        """The agent of a subagent: its own prompt and tools, within what `starter`, which starts it, may do by now."""
         definition = self._agents.get(name) or (_GENERAL if name == GENERAL_AGENT else None)
         if definition is None:
             known = ", ".join(self._agents) or "(none)"
@@ -360,7 +360,7 @@ class _Assembly:
             raise ToolInputError(text, path="agent")
         parent = self.agent()
         names_all = not definition.tools or "*" in definition.tools
-        gate = parent.gate.narrowed(
+        gate = starter.gate.narrowed(
             permission_mode=definition.permission_mode,
             tools=None if names_all else definition.tools,
             deny=definition.disallowed_tools,
@@ -378,13 +378,14 @@ class _Assembly:
             named = [tool for tool in served if names_all or any(rule.covers(tool) for rule in patterns)]
             return gate.offered_tools(tool for tool in named if tool not in definition.disallowed_tools)
 
+        provider = starter.provider if starter.name else guarded_provider(self._options, self._clock)
         return replace(
             parent,
             name=name,
             offers=offers,
-            provider=definition.provider or guarded_provider(self._options, self._clock),
+            provider=definition.provider or provider,
             final_answer=None,
-            model=served_model(definition.model or "", self._project.settings.model_names) or parent.model,
+            model=served_model(definition.model or "", self._project.settings.model_names) or starter.model,
             tools=tools.only(gate.offered_tools(tools.names())),
             gate=gate,
             guidance=ProjectGuidance(self._project, base=definition.prompt, brings=definition.skills),

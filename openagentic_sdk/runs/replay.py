@@ -223,5 +223,5 @@ def is_prompt(event: Event) -> bool:
     return isinstance(event, UserMessage) and event.origin == "user"
 
 
-def _no_child(name: str) -> Agent:
+def _no_child(name: str, starter: Agent) -> Agent:
     raise ToolError(f"a replay starts no subagents, and {name!r} has no recorded result")

@@ -83,13 +83,13 @@ class FinalAnswer:
 class Agent:
     """Everything that stays the same while an agent runs. Built by `assemble`, the only place that picks classes.
 
-    `guidance` is what the project says to a run. `child` builds the agent of a subagent by its name and raises `ToolError`
-    for a name that is not known. `cost` prices the usage of one call, None when the price is not known. `before_step` is
-    called before each model call; None makes room when it is needed. `seal` marks what this installation wrote. `servers`
-    bring more tools, which may come and go between two steps; `offers` picks the names of those that this agent may have.
-    When the definitions of all tools weigh more than `defer_bytes`, some are told only once they are found; None is never.
-    `memories` reads what the model is told of its notes from earlier sessions. `export` is told what each session stored.
-    `record_signers` vouch for the record when a run ends.
+    `guidance` is what the project says to a run. `child` builds the agent of a subagent by its name and who starts it, and
+    raises `ToolError` for a name that is not known. `cost` prices the usage of one call, None when the price is not known.
+    `before_step` is called before each model call; None makes room when it is needed. `seal` marks what this installation
+    wrote. `servers` bring more tools, which may come and go between two steps; `offers` picks the names of those that this
+    agent may have. When the definitions of all tools weigh more than `defer_bytes`, some are told only once they are found;
+    None is never. `memories` reads what the model is told of its notes from earlier sessions. `export` is told what each
+    session stored. `record_signers` vouch for the record when a run ends.
     """
 
     provider: Provider
@@ -102,7 +102,7 @@ class Agent:
     cwd: str
     project_dir: str
     guidance: Guidance
-    child: Callable[[str], Agent]
+    child: Callable[[str, Agent], Agent]
     cost: Callable[..., float | None]
     name: str | None = None
     servers: ToolServers | None = None

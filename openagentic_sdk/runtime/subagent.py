@@ -35,7 +35,7 @@ async def run_subagent(
 
 
 async def _run_child(run: Run, tool_use_id: str, name: str, prompt: str, events: Sequence[Event]) -> SubagentResult:
-    agent = run.agent.child(name)
+    agent = run.agent.child(name, run.agent)
     # What the parent's active skills take away is taken from its subagents too.
     policy = run.skill_policy()
     gate = within_allowlists(agent.gate, policy)

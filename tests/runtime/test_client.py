@@ -12,6 +12,7 @@ from openagentic_sdk.testing.scripted import ScriptedProvider
 from .support import assert_closed, options_for, result_of
 
 ECHO = {"name": "echo", "arguments": {"text": "x"}}
+TASK = {"tool_calls": [{"name": "Task", "arguments": {"agent": "a", "prompt": "p"}}]}
 
 
 async def received(client):
@@ -109,9 +110,8 @@ class ClientTest(unittest.IsolatedAsyncioTestCase):
 
     async def test_a_mode_that_changes_while_a_subagent_works_holds_for_its_next_call(self):
         calls = {"tool_calls": [ECHO]}
-        task = {"tool_calls": [{"name": "Task", "arguments": {"agent": "a", "prompt": "p"}}]}
         for mode, outcomes in (("deny", ["ok", "denied", "ok"]), ("bypass", ["ok", "ok", "ok"])):
-            options = options_for([task, calls, calls, "Helped.", "Done."], agents={"a": AgentDefinition("d", "Help.")})
+            options = options_for([TASK, calls, calls, "Helped.", "Done."], agents={"a": AgentDefinition("d", "Help.")})
             async with AgentClient(options) as client:
                 await client.send("go")
                 results = []
@@ -121,6 +121,22 @@ class ClientTest(unittest.IsolatedAsyncioTestCase):
                         if len(results) == 1:
                             client.set_permission_mode(mode)
                 self.assertEqual(results, outcomes)
+
+    async def test_a_subagent_that_starts_later_has_the_mode_and_model_of_then(self):
+        turns = [{"tool_calls": [ECHO]}, TASK, {"tool_calls": [{"name": "fail"}]}, "Helped.", "Done."]
+        provider = ScriptedProvider(turns)
+        options = options_for(provider, agents={"a": AgentDefinition("d", "Help.")}, allowed_tools=["Task"])
+        async with AgentClient(options) as client:
+            await client.send("go")
+            results = []
+            async for event in client.receive():
+                if event.type == "tool.result":
+                    results.append(event.outcome)
+                    if len(results) == 1:
+                        client.set_permission_mode("dontAsk")
+                        client.set_model("another")
+        self.assertEqual(results, ["ok", "denied", "ok"])
+        self.assertEqual([request["model"] for request in provider.requests], ["scripted-1", *["another"] * 4])
 
     async def test_changing_the_mode_leaves_the_rules_as_they_are(self):
         options = options_for(

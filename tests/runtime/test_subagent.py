@@ -145,6 +145,30 @@ class SubagentTest(unittest.IsolatedAsyncioTestCase):
         inside = [e for e in await events_of("go", options) if e.type == "tool.result" and e.agent_name == "one"]
         self.assertEqual([result.error_type for result in inside], ["PermissionDenied", "ToolNotFoundError"])
 
+    async def test_what_a_subagent_starts_is_within_what_that_one_may_do(self):
+        for of_one, of_two, reason in (
+            ({"tools": ("Task",)}, {}, "ToolNotFoundError"),
+            ({"tools": ("Task", "fail"), "permission_mode": "plan"}, {"permission_mode": "bypass"}, "PermissionDenied"),
+            ({"disallowed_tools": ("fail",), "tools": ("*",)}, {"tools": ("fail",)}, "ToolNotFoundError"),
+        ):
+            agents = {
+                "one": AgentDefinition("", "You are one.", **of_one),
+                "two": AgentDefinition("", "You are two.", **of_two),
+            }
+            turns = [
+                delegate("one"),
+                {"agent": "You are one.", **delegate("two")},
+                {"agent": "You are two.", "tool_calls": [{"name": "fail", "arguments": {}}]},
+                {"agent": "You are two.", "text": "done"},
+                {"agent": "You are one.", "text": "done"},
+                "ok",
+            ]
+            gate = PermissionGate(permission_mode="bypass", allow=["Task"])
+            events = await events_of("go", options_with(turns, agents=agents, permission_gate=gate))
+            inner = next(e for e in events if e.type == "tool.result" and e.agent_name == "two")
+            with self.subTest(of_one):
+                self.assertEqual(inner.error_type, reason)
+
     async def test_an_unknown_name_and_too_deep_a_nesting_are_results_for_the_model(self):
         events = await events_of("go", options_with([delegate("three"), "I see."]))
         self.assertIn("not 'three'", next(e for e in events if e.type == "tool.result").error_message)
