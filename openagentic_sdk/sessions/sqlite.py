@@ -11,6 +11,7 @@ import hashlib
 import os
 import tempfile
 import threading
+import weakref
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import islice
@@ -91,11 +92,13 @@ class SqliteSessionStore(RewritingSqlite, TableStore):
         self.path = Path(path).expanduser()
         self.durability: str = durability
         self._clock = clock or SystemClock()
-        self._beside: tempfile.TemporaryDirectory[str] | None = None
+        self._beside: list[tempfile.TemporaryDirectory[str]] = []  # one, once something is held in memory
         if str(path) == MEMORY:
             self.path, self.durability = Path(MEMORY), "memory"
         self._index = SearchFile(self.path)
         self._file = SqliteFile(self.path, always_syncs=durability == "fsync")
+        # A run that was given the store's name has nobody else who would close it; `__del__` may come when modules are gone.
+        weakref.finalize(self, _close, self._file, self._beside)
 
     # --- the core ----------------------------------------------------------------------------------------------------
 
@@ -171,15 +174,7 @@ class SqliteSessionStore(RewritingSqlite, TableStore):
         return SqliteTables(self._file)
 
     def close(self) -> None:
-        self._file.close()
-        if self._beside is not None:
-            self._beside.cleanup()
-            self._beside = None
-
-    def __del__(self) -> None:
-        # A run that was given the store's name has nobody else who would close it.
-        if "_file" in self.__dict__:
-            self.close()
+        _close(self._file, self._beside)
 
     # --- what a database does better ---------------------------------------------------------------------------------
 
@@ -352,9 +347,9 @@ class SqliteSessionStore(RewritingSqlite, TableStore):
             raise
 
     def _lease_path(self, key: int, epoch: int) -> Path:
-        if self._file.is_memory and self._beside is None:
-            self._beside = tempfile.TemporaryDirectory(prefix="openagentic-sdk-")
-        beside = Path(self._beside.name) if self._beside else self.path.with_name(f"{self.path.name}-leases")
+        if self._file.is_memory and not self._beside:
+            self._beside.append(tempfile.TemporaryDirectory(prefix="openagentic-sdk-"))
+        beside = Path(self._beside[0].name) if self._beside else self.path.with_name(f"{self.path.name}-leases")
         return beside / f"{key}-{epoch}"
 
     def _append(self, writer: _SqliteWriter, events: Sequence[Event]) -> tuple[list[Event], Head]:
@@ -463,6 +458,12 @@ class _SqliteWriter(SessionWriter):
             db.execute("UPDATE sessions SET held = 0 WHERE key = ? AND epoch = ?", (self.key, self.epoch))
             self.lease.release()
         self.lease.release()
+
+
+def _close(file: SqliteFile, beside: list[tempfile.TemporaryDirectory[str]]) -> None:
+    file.close()
+    while beside:
+        beside.pop().cleanup()
 
 
 def _position(key: int, epoch: int, held: int, *head: Any) -> Position:
