@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..clock import Clock, SystemClock
+from ..disk import remove_tree
 from ..errors import (
     ConcurrencyError,
     LeaseLostError,
@@ -92,7 +93,7 @@ class SqliteSessionStore(RewritingSqlite, TableStore):
         self.path = Path(path).expanduser()
         self.durability: str = durability
         self._clock = clock or SystemClock()
-        self._beside: list[tempfile.TemporaryDirectory[str]] = []  # one, once something is held in memory
+        self._beside: list[str] = []  # a folder, once something is held in memory
         if str(path) == MEMORY:
             self.path, self.durability = Path(MEMORY), "memory"
         self._index = SearchFile(self.path)
@@ -348,8 +349,8 @@ class SqliteSessionStore(RewritingSqlite, TableStore):
 
     def _lease_path(self, key: int, epoch: int) -> Path:
         if self._file.is_memory and not self._beside:
-            self._beside.append(tempfile.TemporaryDirectory(prefix="openagentic-sdk-"))
-        beside = Path(self._beside[0].name) if self._beside else self.path.with_name(f"{self.path.name}-leases")
+            self._beside.append(tempfile.mkdtemp(prefix="openagentic-sdk-"))
+        beside = Path(self._beside[0]) if self._beside else self.path.with_name(f"{self.path.name}-leases")
         return beside / f"{key}-{epoch}"
 
     def _append(self, writer: _SqliteWriter, events: Sequence[Event]) -> tuple[list[Event], Head]:
@@ -460,10 +461,10 @@ class _SqliteWriter(SessionWriter):
         self.lease.release()
 
 
-def _close(file: SqliteFile, beside: list[tempfile.TemporaryDirectory[str]]) -> None:
+def _close(file: SqliteFile, beside: list[str]) -> None:
     file.close()
     while beside:
-        beside.pop().cleanup()
+        remove_tree(beside.pop())
 
 
 def _position(key: int, epoch: int, held: int, *head: Any) -> Position:
