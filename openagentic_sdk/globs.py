@@ -9,6 +9,7 @@ nothing is tried twice. A set with a range that is empty, such as `[z-a]`, raise
 from __future__ import annotations
 
 import re
+from fnmatch import fnmatchcase
 from functools import lru_cache
 from itertools import pairwise
 
@@ -17,6 +18,11 @@ MAX_CHARS = 4096
 
 # What has a meaning in a pattern without braces.
 SPECIAL = frozenset("*?[\\")
+
+
+def fits_name(pattern: str, name: str) -> bool:
+    """Whether a name, of a tool for one, fits one of the `|`-separated fnmatch patterns."""
+    return any(fnmatchcase(name, part.strip()) for part in pattern.split("|"))
 
 
 @lru_cache(maxsize=1024)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from fnmatch import fnmatchcase
 from typing import Any
 
 from ..errors import OpenAgentSdkError
+from ..globs import fits_name
 from ..serialization import event_to_dict
 from ..sessions.request import json_sha256
 from ..text import on_one_line
@@ -206,9 +206,8 @@ def told_call(call: Call) -> str:
 
 def _fits_plainly(call: Call, made: MadeCall) -> bool:
     """Whether the call fits but for its patterns."""
-    names = any(fnmatchcase(made.tool, part.strip()) for part in call.tool.split("|"))
     return (
-        names
+        fits_name(call.tool, made.tool)
         and call.outcome in (None, made.outcome)
         and _holds(made.input, call.input or {})
         and all(argument in made.input for argument in call.matches or {})

@@ -12,12 +12,12 @@ import functools
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import field, replace
-from fnmatch import fnmatchcase
 from typing import Any
 
 from ..clock import Clock, SystemClock
 from ..events import HookEvent
 from ..frozen import frozen
+from ..globs import fits_name
 from ..threads import ask_callable, call_guest, error_words, running_loop
 from .models import HookDecision, HookMatcher
 
@@ -67,10 +67,7 @@ _NOT_NOW = HookDecision(action="not now")
 _STRICTNESS = {None: 0, "allow": 1, "ask": 2, "deny": 3}
 
 
-def _match_name(pattern: str, name: str) -> bool:
-    """Whether a tool's name fits one of the `|`-separated fnmatch patterns."""
-    return any(fnmatchcase(name, part.strip()) for part in pattern.split("|"))
-
+_match_name = fits_name  # the name that programs know
 
 _compiled = functools.lru_cache(maxsize=256)(re.compile)
 
@@ -287,7 +284,7 @@ def _concerns(matcher: HookMatcher, name: Any) -> bool:
         return True
     if matcher.tool_name_regex is not None:
         return _compiled(matcher.tool_name_regex).search(name) is not None
-    return _match_name(matcher.tool_name_pattern, name)
+    return fits_name(matcher.tool_name_pattern, name)
 
 
 def _details(decision: HookDecision) -> dict[str, Any]:
