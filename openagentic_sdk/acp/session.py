@@ -86,9 +86,9 @@ class EditorSession:
             read_blob=self._read_blob,
         )
         # What one session's calls were allowed must not be known to another's.
-        gate = (options.permission_gate or PermissionGate(clock=options.clock)).forgetful()
-        gate.user_answerer = self._ask
-        self.options = replace(options, permission_gate=gate)
+        self._gate = (options.permission_gate or PermissionGate(clock=options.clock)).forgetful()
+        self._gate.user_answerer = self._ask
+        self.options = replace(options, permission_gate=self._gate)
         if editor.reads_files:
             hooks = options.hooks or HookEngine()
             guard = unsaved_guard(lambda path: self._request("fs/read_text_file", {"path": path}))
@@ -280,10 +280,10 @@ class EditorSession:
 
     def set_option(self, name: str, value: Any) -> None:
         """Set an option, from the next step of a turn that runs. Raises `OptionsError` for one that is not offered."""
-        client, gate = self._client, self.options.permission_gate
-        assert gate is not None, "it was made with the session"
+        client = self._client
         if name == "mode" and value in self._modes:
-            self.mode, self.options = value, replace(self.options, permission_gate=gate.with_mode(value))
+            gate = self._gate.with_mode(value)
+            self.mode, self.options = value, replace(self.options, permission_gate=gate)
             if client is not None:
                 client.set_permission_mode(value)
         elif name == "model" and value in self._models:
