@@ -101,10 +101,10 @@ def _finite(text: str) -> float:
 _ARGUMENTS = json.JSONDecoder(parse_constant=_refuse_constant, parse_float=_finite)
 
 
-def read_arguments(text: str, *, cut: bool = False) -> tuple[dict[str, Any], str | None]:
+def read_arguments(text: str) -> tuple[dict[str, Any], str | None]:
     """The arguments of a call and None, or {} and the text when it is no JSON object. Nothing at all means no arguments."""
     if not text.strip():
-        return {}, (text if cut else None)
+        return {}, None
     try:
         value = _ARGUMENTS.decode(text)
         if isinstance(value, str):  # some models encode twice

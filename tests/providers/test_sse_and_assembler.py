@@ -127,7 +127,6 @@ class Assembler(unittest.TestCase):
         ]
         for text, arguments, raw in table:
             self.assertEqual(read_arguments(text), (arguments, raw), text[:40])
-        self.assertEqual(read_arguments("", cut=True), ({}, ""))
 
 
 class ThinkTags(unittest.TestCase):
