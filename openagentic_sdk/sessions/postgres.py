@@ -11,7 +11,6 @@ import hashlib
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from functools import partial
 from itertools import islice
 from typing import Any
 from uuid import uuid4
@@ -26,7 +25,6 @@ from .folds.summary import SessionSummary, start_summary
 from .inbox import MAX_WAITING, InboxMessage, dumps_message, full_inbox, is_sendable, loads_message
 from .stores.database import Position, intact_blob, text_key
 from .stores.log_state import Head, copied_head, read_head
-from .stores.per_process import PerProcess
 from .stores.postgres_link import SERVERS, PostgresServer, driver
 from .stores.postgres_schema import LOCK_SPACE
 from .stores.postgres_search import has_index, search_index
@@ -128,7 +126,7 @@ class PostgresSessionStore(RemoteStore[PostgresServer], TableStore):
         driver()
         self._patience_s = patience_s
         self._clock = clock or SystemClock()
-        self._joined = PerProcess(partial(SERVERS.join, url))
+        self._join(url)
 
     # --- steps of the server -----------------------------------------------------------------------------------------
 

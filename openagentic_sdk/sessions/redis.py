@@ -46,8 +46,7 @@ from .base import (
 from .folds.summary import SessionSummary, start_summary
 from .stores.database import Position, intact_blob, text_key
 from .stores.log_state import Head, copied_head, read_head
-from .stores.per_process import PerProcess
-from .stores.redis_link import SERVERS, driver, run, without_prefix
+from .stores.redis_link import driver, run, without_prefix
 from .stores.redis_rewriting import RewritingRedis
 from .stores.redis_scripts import APPEND, CHANGE, CLAIM, CREATE, DELETE, KEEP, POSITION, PUT_BLOB, STAGE, STAGE_COPY
 from .stores.remote import Batch
@@ -75,7 +74,7 @@ class RedisSessionStore(RewritingRedis):
         prefix = "{%s}" % (prefix or named or DEFAULT_PREFIX)
         self._patience_s = patience_s
         self._clock = clock or SystemClock()
-        self._joined = PerProcess(partial(SERVERS.join, address, prefix, patience_s))
+        self._join(address, prefix, patience_s)
 
     @property
     def durability(self) -> str:  # type: ignore[override]

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import threading
+import weakref
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -73,6 +74,11 @@ class Server(Shared, Protocol):
 S = TypeVar("S", bound=Server)
 
 
+def _leave(servers: SharedByName[S], joined: PerProcess[S]) -> None:
+    if server := joined.take():
+        servers.leave(server)
+
+
 class RemoteStore(DatabaseStore, Generic[S]):
     """A store on a server. What differs are the steps that the server takes whole or not at all."""
 
@@ -86,13 +92,14 @@ class RemoteStore(DatabaseStore, Generic[S]):
         """This process's way to the server."""
         return self._joined.get()
 
-    def close(self) -> None:
-        if server := self._joined.take():
-            self._servers.leave(server)
+    def _join(self, *name: Any) -> None:
+        """Share the server of this name with the other stores of this process, from the first use on."""
+        self._joined = PerProcess(partial(self._servers.join, *name))
+        # At the latest when the process ends; `__del__` may come when modules are gone.
+        weakref.finalize(self, _leave, self._servers, self._joined)
 
-    def __del__(self) -> None:
-        if "_joined" in self.__dict__:
-            self.close()
+    def close(self) -> None:
+        _leave(self._servers, self._joined)
 
     @abstractmethod
     def _position_on(self, db: Any, session_id: str) -> Position:
