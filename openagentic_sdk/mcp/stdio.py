@@ -16,7 +16,7 @@ from ..errors import McpError, ToolError
 from ..jsonrpc import Lines, Peer
 from ..text import one_line, without_hidden
 from ..threads import settled, start_thread
-from ..tools.shell.process import CommandReport, HelperHold, RunningCommand, ServerSpec
+from ..tools.shell.process import CommandReport, HelperHold, Outbox, RunningCommand, ServerSpec
 from .server_config import McpServer, mask_told
 
 MAX_LINE_BYTES = 64 * 1024 * 1024
@@ -67,7 +67,7 @@ class StdioWire:
         self._on_lost = on_lost
         self._lines = Lines(MAX_LINE_BYTES)
         self._stderr = bytearray()
-        self._unsent = bytearray()
+        self._outbox: Outbox | None = None
         self._loop = asyncio.get_running_loop()
         self._hold = HelperHold()
         self._command: RunningCommand | None = None
@@ -97,6 +97,7 @@ class StdioWire:
             raise McpError(f"the server {self.name} cannot be started: {error}", server=self.name) from None
         for fd in self._fds.values():
             os.set_blocking(fd, False)
+        self._outbox = Outbox(in_w, partial(os.write, in_w))
         self._loop.add_reader(out_r, self._read_output)
         self._loop.add_reader(err_r, self._read_stderr)
         self._command.watch(self._take_end)
@@ -139,31 +140,10 @@ class StdioWire:
     # --- writing -----------------------------------------------------------------------------------------------------
 
     async def _send(self, line: bytes) -> None:
-        if self.lost is not None or "in" not in self._fds:
+        if self.lost is not None or self._outbox is None or "in" not in self._fds:
             return  # whoever waits for an answer hears of it by another way
-        if self._unsent:
-            self._unsent += line
-            if len(self._unsent) > MAX_UNSENT_BYTES:
-                self._lose("does not read what it is sent")
-            return
-        sent = self._write(line)
-        if sent < len(line):
-            self._unsent += line[sent:]
-            self._loop.add_writer(self._fds["in"], self._flush)
-
-    def _write(self, data: bytes | bytearray) -> int:
-        """Write as much as is taken at once; returns how many bytes that was."""
-        try:
-            return os.write(self._fds["in"], data)
-        except BlockingIOError:
-            return 0
-        except OSError:  # it reads no more: its end tells why
-            return len(data)
-
-    def _flush(self) -> None:
-        del self._unsent[: self._write(self._unsent)]
-        if not self._unsent:
-            self._loop.remove_writer(self._fds["in"])
+        if self._outbox.send(line) > MAX_UNSENT_BYTES:
+            self._lose("does not read what it is sent")
 
     # --- reading -----------------------------------------------------------------------------------------------------
 

@@ -24,7 +24,7 @@ from ...serialization import dumps_json, loads_json
 from ...sessions.rebuild import result_text
 from ...threads import run_in_thread, settled, start_thread
 from ..base import Tool
-from ..shell.process import CommandReport, HelperHold, RunningCommand, ServerSpec
+from ..shell.process import CommandReport, HelperHold, Outbox, RunningCommand, ServerSpec
 from .place import CodeLimits, code_place
 
 MAX_FRAME_BYTES = 4 << 20
@@ -81,7 +81,8 @@ class _Program:
         self._hold = HelperHold()
         self._command: RunningCommand | None = None
         self._channel: socket.socket | None = None
-        self._received, self._unsent = bytearray(), bytearray()
+        self._received = bytearray()
+        self._outbox: Outbox | None = None
         self._seen: set[int] = set()
         self._calls_bytes = 0
         self._waiting: deque[tuple[int, str, Mapping[str, Any]]] = deque()  # for room among the calls that run
@@ -113,6 +114,7 @@ class _Program:
         self._command.watch(self._take_end)
         self._channel = ours
         ours.setblocking(False)
+        self._outbox = Outbox(ours.fileno(), ours.send)
         self._loop.add_reader(ours, self._read_calls)
         if cancelled is not None:
             raise cancelled
@@ -256,32 +258,10 @@ class _Program:
             self._over.set()
 
     def _send(self, frame: bytes) -> None:
-        """Send a frame, as much as is taken at once, and the rest when the code reads on."""
-        if self._channel is None:
+        if self._channel is None or self._outbox is None:
             return
-        if not self._unsent:
-            frame = frame[self._write(frame) :]
-            if not frame:
-                return
-            self._loop.add_writer(self._channel, self._flush)
-        self._unsent += frame
-        if len(self._unsent) > MAX_UNSENT_BYTES:
+        if self._outbox.send(frame) > MAX_UNSENT_BYTES:
             self._stop("the code was ended because it does not read the results of its calls")
-
-    def _write(self, data: bytes | bytearray) -> int:
-        """Write as much as is taken at once; returns how many bytes that was."""
-        assert self._channel is not None, "it is there"
-        try:
-            return self._channel.send(data)
-        except BlockingIOError:
-            return 0
-        except OSError:  # it has ended, or lets go of the channel
-            return len(data)
-
-    def _flush(self) -> None:
-        del self._unsent[: self._write(self._unsent)]
-        if not self._unsent and self._channel is not None:
-            self._loop.remove_writer(self._channel)
 
     async def _outcome(self, number: int, tool: str, input: Mapping[str, Any]) -> bytes:
         if self.ended.calls >= self._limits.max_calls:

@@ -175,6 +175,38 @@ class RunningCommand:
         self.report = _parse_report(bytes(self._received))
 
 
+class Outbox:
+    """Bytes for a program, by a pipe or socket of the running event loop that must not block: what it takes at once is
+    written at once, the rest when it reads on."""
+
+    def __init__(self, fd: int, write: Callable[[bytes | bytearray], int]) -> None:
+        self._fd, self._write = fd, write
+        self._unsent = bytearray()
+        self._loop = asyncio.get_running_loop()
+
+    def send(self, data: bytes) -> int:
+        """Put the bytes behind those that wait; returns how many wait now."""
+        if not self._unsent:
+            data = data[self._written(data) :]
+            if data:
+                self._loop.add_writer(self._fd, self._flush)
+        self._unsent += data
+        return len(self._unsent)
+
+    def _written(self, data: bytes | bytearray) -> int:
+        try:
+            return self._write(data)
+        except BlockingIOError:
+            return 0
+        except OSError:  # it reads no more: its end tells why
+            return len(data)
+
+    def _flush(self) -> None:
+        del self._unsent[: self._written(self._unsent)]
+        if not self._unsent:
+            self._loop.remove_writer(self._fd)
+
+
 def run_command(
     spec: CommandSpec, *, timeout_s: float, is_cancelled: Callable[[], bool] = lambda: False
 ) -> CommandReport:
