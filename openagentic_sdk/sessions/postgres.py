@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import islice
 from typing import Any
@@ -19,11 +19,11 @@ from ..clock import Clock, SystemClock
 from ..errors import LeaseLostError, SessionExistsError, SessionNotFoundError, StorageError
 from ..events import Event
 from ..serialization import dumps_json
-from .base import check_copied_part, check_sequence, check_session_id, stamp_events
+from .base import check_copied_part, check_session_id, stamp_events
 from .folds.search import SearchHit, search_words
 from .folds.summary import SessionSummary, start_summary
 from .inbox import MAX_WAITING, InboxMessage, dumps_message, full_inbox, is_sendable, loads_message
-from .stores.database import Position, intact_blob, text_key
+from .stores.database import Metadata, Position, intact_blob, text_key
 from .stores.log_state import Head, copied_head, read_head
 from .stores.postgres_link import SERVERS, PostgresServer, driver
 from .stores.postgres_schema import LOCK_SPACE
@@ -268,17 +268,10 @@ class PostgresSessionStore(RemoteStore[PostgresServer], TableStore):
             "`openagentic-sdk store migrate URL` makes it with a role that may create extensions"
         )
 
-    def import_session(
-        self,
-        session_id: str,
-        events: Iterable[Event],
-        *,
-        metadata: Mapping[str, Any] | None = None,
-        created_at: float | None = None,
-        blobs: Iterable[bytes] = (),
-    ) -> str:
-        created_at = self._clock.now() if created_at is None else created_at
-        remaining, blobs, begun = check_sequence(events), iter(blobs), False
+    def _import(
+        self, session_id: str, created_at: float, metadata: Metadata, events: Iterator[Event], blobs: Iterator[bytes]
+    ) -> None:
+        begun = False
 
         def fill(db: Any, at: Position) -> None:
             nonlocal begun
@@ -288,7 +281,7 @@ class PostgresSessionStore(RemoteStore[PostgresServer], TableStore):
                     session_id=session_id,
                 )
             head = at.head
-            while batch := list(islice(remaining, PAGE_EVENTS)):
+            while batch := list(islice(events, PAGE_EVENTS)):
                 begun = True
                 head = self._add_events(db, at, head, batch)
             for data in blobs:
@@ -296,7 +289,7 @@ class PostgresSessionStore(RemoteStore[PostgresServer], TableStore):
                 self._give_time(db)
                 _insert_blob(db, at.key, data)
 
-        return self._make_once(session_id, created_at, metadata or {}, fill)
+        self._make_once(session_id, created_at, metadata, fill)
 
     def copy_session(
         self, source_id: str, target_id: str, *, at_seq: int, tail: Sequence[Event], metadata: Mapping[str, Any]

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from itertools import islice
@@ -37,14 +37,13 @@ from ..serialization import dumps_json, loads_json
 from .base import (
     Remains,
     check_copied_part,
-    check_sequence,
     check_session_id,
     dumps_stored,
     iter_pages,
     stamp_events,
 )
 from .folds.summary import SessionSummary, start_summary
-from .stores.database import Position, intact_blob, text_key
+from .stores.database import Metadata, Position, intact_blob, text_key
 from .stores.log_state import Head, copied_head, read_head
 from .stores.redis_link import driver, run, without_prefix
 from .stores.redis_rewriting import RewritingRedis
@@ -220,21 +219,13 @@ class RedisSessionStore(RewritingRedis):
     def list_children(self, session_id: str) -> list[str]:
         return list(reversed(self._ids(f"parent:{text_key(session_id)}", 0, None)))
 
-    def import_session(
-        self,
-        session_id: str,
-        events: Iterable[Event],
-        *,
-        metadata: Mapping[str, Any] | None = None,
-        created_at: float | None = None,
-        blobs: Iterable[bytes] = (),
-    ) -> str:
-        created_at = self._clock.now() if created_at is None else created_at
-        known = dumps_json(dict(metadata or {}))
+    def _import(
+        self, session_id: str, created_at: float, metadata: Metadata, events: Iterator[Event], blobs: Iterator[bytes]
+    ) -> None:
+        known, digests = dumps_json(dict(metadata)), set()
         head = Head(start_summary(check_session_id(session_id), created_at, loads_json(known)))
-        remaining, digests = check_sequence(events), set()
         with self._staged(session_id) as staged:
-            while batch := list(islice(remaining, self.page_events)):
+            while batch := list(islice(events, self.page_events)):
                 lines = [dumps_stored(event) for event in batch]
                 stage = partial(run, STAGE, [staged.log, staged.blobs], [head.last_seq, STAGED_S, *lines])
                 head = head.after(batch)
@@ -245,7 +236,6 @@ class RedisSessionStore(RewritingRedis):
                 digests.add(digest)
                 self._call(session_id, partial(_stage_blob, staged.blobs, digest, data))
             self._create(session_id, staged, head, created_at, known, len(digests))
-        return session_id
 
     def copy_session(
         self, source_id: str, target_id: str, *, at_seq: int, tail: Sequence[Event], metadata: Mapping[str, Any]

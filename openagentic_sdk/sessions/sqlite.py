@@ -12,7 +12,7 @@ import os
 import tempfile
 import threading
 import weakref
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import islice
 from pathlib import Path
@@ -35,7 +35,6 @@ from .base import (
     SessionWriter,
     check_copied_part,
     check_expected_seq,
-    check_sequence,
     check_session_id,
     dumps_all_stored,
     stamp_events,
@@ -45,7 +44,7 @@ from .folds.summary import SessionSummary, moves_summary, start_summary, time_af
 from .folds.view import KeptView
 from .log.line import DURABILITY_LEVELS, Durability, is_barrier
 from .log.lock import LeaseFile, living_holder
-from .stores.database import Position, changed_metadata, intact_blob
+from .stores.database import Metadata, Position, changed_metadata, intact_blob
 from .stores.log_state import Head, copied_head, read_head
 from .stores.per_process import check_open, check_own
 from .stores.sqlite_file import MEMORY, SqliteFile
@@ -206,24 +205,15 @@ class SqliteSessionStore(RewritingSqlite, TableStore):
         found = self._index.search(words, limit, None if tenant is None else dumps_json(tenant or None))
         return super().search(query, limit=limit, tenant=tenant) if found is None else found
 
-    def import_session(
-        self,
-        session_id: str,
-        events: Iterable[Event],
-        *,
-        metadata: Mapping[str, Any] | None = None,
-        created_at: float | None = None,
-        blobs: Iterable[bytes] = (),
-    ) -> str:
-        created_at = self._clock.now() if created_at is None else created_at
+    def _import(
+        self, session_id: str, created_at: float, metadata: Metadata, events: Iterator[Event], blobs: Iterator[bytes]
+    ) -> None:
         with self._file.transaction(session_id, durable=self.durability != "flush") as db:
-            key, head = self._add(db, session_id, created_at, dict(metadata or {}))
-            remaining = check_sequence(events)
-            while batch := list(islice(remaining, PAGE_EVENTS)):
+            key, head = self._add(db, session_id, created_at, dict(metadata))
+            while batch := list(islice(events, PAGE_EVENTS)):
                 head = self._write(db, key, head, batch)
             for data in blobs:
                 _insert_blob(db, key, data)
-        return session_id
 
     def copy_session(
         self, source_id: str, target_id: str, *, at_seq: int, tail: Sequence[Event], metadata: Mapping[str, Any]

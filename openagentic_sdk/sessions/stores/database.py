@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, ClassVar
 
@@ -21,10 +21,12 @@ from ...errors import (
 from ...events import Event
 from ...frozen import frozen
 from ...serialization import dumps_json, loads_json
-from ..base import SessionStore, as_shown, dumps_stored, iter_pages
+from ..base import SessionStore, as_shown, check_sequence, dumps_stored, iter_pages
 from ..folds.summary import SessionSummary, failed_summary, page_of, start_summary, summary_matches
 from ..rewriting import Change
 from .log_state import Head
+
+Metadata = Mapping[str, Any]
 
 
 @frozen
@@ -80,6 +82,25 @@ class DatabaseStore(SessionStore):
         self, *, cwd: str | None, tenant: str | None, include_children: bool, limit: int | None, offset: int
     ) -> Iterator[Position]:
         """The rows of the sessions in the order of lists."""
+
+    @abstractmethod
+    def _import(
+        self, session_id: str, created_at: float, metadata: Metadata, events: Iterator[Event], blobs: Iterator[bytes]
+    ) -> None:
+        """Make a session with these events and blobs in one step. The `seq` of the events is checked as they are read."""
+
+    def import_session(
+        self,
+        session_id: str,
+        events: Iterable[Event],
+        *,
+        metadata: Mapping[str, Any] | None = None,
+        created_at: float | None = None,
+        blobs: Iterable[bytes] = (),
+    ) -> str:
+        created_at = self._clock.now() if created_at is None else created_at
+        self._import(session_id, created_at, metadata or {}, check_sequence(events), iter(blobs))
+        return session_id
 
     def create_session(self, *, metadata: Mapping[str, Any] | None = None, session_id: str | None = None) -> str:
         return self.import_session(session_id or os.urandom(16).hex(), (), metadata=metadata)
