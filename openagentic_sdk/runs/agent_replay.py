@@ -20,9 +20,9 @@ from ..options import OpenAgenticOptions
 from ..runtime.agent import Agent, Run, RunStopped
 from ..serialization import dumps_json
 from ..sessions.memory import MemorySessionStore
-from ..testing.replay import RecordedRun, RecordedTool, Recording, recorded_outcome
+from ..testing.replay import RecordedRun, RecordedTool, Recording
 from ..text import shortened
-from ..tools.base import Tool, ToolContext
+from ..tools.base import Tool
 from ..tools.function import FunctionTool
 from ..tools.registry import ToolRegistry
 from .replay import Replay, is_prompt
@@ -164,19 +164,13 @@ class _AgentReplay(Replay):
         self.provider.expect(step)
 
 
-class _GivesWhatItGave(Tool):
+class _GivesWhatItGave(RecordedTool):
     """A tool of the agent, as the model sees it, with the recorded results."""
 
     def __init__(self, tool: Tool, results: Mapping[str, ToolResult]) -> None:
         self.name, self.description, self.input_schema = tool.name, tool.description, tool.input_schema
         self.effect, self.allowed_callers = tool.effect, tool.allowed_callers
         self._results = results
-
-    async def run(self, input: Mapping[str, Any], ctx: ToolContext) -> Any:
-        result = self._results.get(ctx.tool_use_id or "")
-        if result is None:
-            raise ReplayMismatchError(f"call {ctx.tool_use_id} of {self.name} has no recorded result")
-        return recorded_outcome(result)
 
 
 def _verdict(decision: PermissionDecision) -> str:
