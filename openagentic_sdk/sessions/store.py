@@ -244,6 +244,17 @@ class FileSessionStore(RewritingFiles):
             start = start_summary(session_id, known.created_at, known.metadata)
             return beside.brought_up(fd, start, keep=not self.read_only)
 
+    def list_lost(self) -> list[str]:
+        """The ids of sessions whose log is gone: it was removed, and what was kept beside it was not."""
+        sessions = self.root_dir / "sessions"
+        names = os.listdir(sessions) if sessions.is_dir() else []
+        folders = {name: sessions / name for name in sorted(names) if is_session_id(name)}
+        return [
+            name
+            for name, folder in folders.items()
+            if not os.path.lexists(folder / LOG_NAME) and os.path.isfile(folder / META_NAME)
+        ]
+
     def list_sessions(self) -> list[str]:
         return list(self._newest_first())
 

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
+import json
 import random
 import threading
 from itertools import accumulate
 
+from openagentic_sdk.cli.main import main
 from openagentic_sdk.errors import LogCorruptError, SessionExistsError
 from openagentic_sdk.events import (
     AssistantMessage,
@@ -97,6 +101,10 @@ class CorruptionTest(SceneTest):
                 edited = self.lines[index].replace(old, new, 1)
                 lines = [*self.lines[:index], edited, *self.lines[index + 1 :]]
                 self.assert_damaged(lines, index + 1, (kind,), "edited")
+
+    def test_a_line_that_a_program_wrote_anew_is_edited_and_no_older_tools(self) -> None:
+        anew = json.dumps(json.loads(self.lines[4]), sort_keys=True).encode() + b"\n"
+        self.assert_damaged([*self.lines[:4], anew, *self.lines[5:]], 5, ("checksum",), "edited")
 
     def test_deleted_doubled_and_moved_events_are_named_as_that(self) -> None:
         lines, kinds = self.lines, ("sequence",)
@@ -330,6 +338,26 @@ class WitnessTest(SceneTest):
         (problem,) = verify_session(self.store, "s").problems
         self.assertEqual(problem.kind, "torn-tail")
         self.assertIn("summary.json knows", str(problem))
+
+    def test_a_log_that_lacks_its_last_line_end_has_lost_nothing(self) -> None:
+        self.path.write_bytes(b"".join(self.lines)[:-1])
+        report = verify_session(self.store, "s")
+        self.assertEqual((report.ok, report.events), (True, len(self.lines)))
+        self.assertIn("line end behind it is missing", str(report.problems[0]))
+        self.store.append_event("s", UserMessage("more"))
+        self.assertEqual(verify_session(self.store, "s").problems, ())
+
+    def test_a_log_that_was_removed_is_told_by_the_summary_or_the_metadata(self) -> None:
+        folder = self.path.parent
+        self.path.unlink()
+        for witness, words in (("summary.json", f"knows {len(self.lines)} events"), ("meta.json", "knows a session")):
+            (problem,) = verify_session(self.store, "s").problems
+            self.assertIn(f"{witness}: it {words}, and there is no log", str(problem))
+            with contextlib.redirect_stdout(io.StringIO()) as shown:
+                for which in ("s", "--all"):
+                    code = main(["sessions", "verify", which, "--store", f"file:{self.store.root_dir}"])
+                    self.assertEqual((code, "s: damaged" in shown.getvalue()), (1, True))
+            (folder / "summary.json").unlink(missing_ok=True)
 
     def test_another_log_in_its_place_is_told_by_the_summary(self) -> None:
         self.store.create_session(session_id="t")

@@ -51,7 +51,9 @@ def verify_sessions(store: SessionStore, args: argparse.Namespace) -> int:
     if args.signed:
         return verify_signed(store, args)
     screen = Screen(sys.stdout)
-    names = store.list_sessions() if args.all else [find_session(store, args.id)]
+    lost = store.list_lost() if isinstance(store, FileSessionStore) and (args.all or args.id != NEWEST) else []
+    one = [] if args.all else [args.id if args.id in lost else find_session(store, args.id)]
+    names = one or [*store.list_sessions(), *lost]
     subagents = subagent_sessions(store) if args.all and isinstance(store, FileSessionStore) else None
     damaged = sum(not _is_intact(store, name, screen, subagents, as_json=args.json) for name in names)
     if args.all and not args.json:

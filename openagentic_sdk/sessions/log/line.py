@@ -141,8 +141,12 @@ def check_line(line: bytes, seq: int, crc: int) -> int:
         raise BadLineError("hole")
     elif _SEAL.fullmatch(line.removesuffix(b"\r"), max(0, line.rfind(b',"dur":'))):
         raise BadLineError("checksum")
-    elif not isinstance(_load_object(line, "utf-8-sig").get("type"), str):
-        raise BadLineError("json")
+    else:
+        data = _load_object(line, "utf-8-sig")
+        if not isinstance(data.get("type"), str):
+            raise BadLineError("json")
+        if "v" in data and "crc" in data:  # one of ours that something wrote anew: older tools knew neither
+            raise BadLineError("checksum")
     return crc32(line, crc)
 
 

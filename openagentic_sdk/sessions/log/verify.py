@@ -42,7 +42,7 @@ from ..store import FileSessionStore
 from .blocks import line_blocks
 from .checkpoint_file import CHECKPOINT_NAME, Checkpoint
 from .damage import Fragment, as_written, fragments
-from .folder import LOG_NAME, SUMMARY_NAME, storage_errors
+from .folder import LOG_NAME, META_NAME, SUMMARY_NAME, storage_errors
 from .scan import LogReader, Position
 from .summary_beside import LOST, SummaryBeside
 
@@ -152,6 +152,8 @@ def verify_session(
     of the log are checked, which takes little more than reading the file. Raises `SessionNotFoundError`, and
     `StorageError` when the disk does not give the bytes.
     """
+    if not store.session_exists(session_id) and session_id in store.list_lost():
+        return _verify_lost(store, session_id)
     with _opened(store, session_id) as fd:
         # Before the log is read: a running session writes to it first, so what knows more than the log knows better.
         witnesses = _Witnesses(store, session_id, subagents) if decode else None
@@ -199,7 +201,7 @@ class _Witnesses:
             problems += [*self._ends(report, fd), *self._calls(report)]
             torn = next((problem for problem in problems if problem.is_harmless), None)
             summary = self.places[SUMMARY_NAME]
-            if torn and summary and summary.seq == torn.seq:
+            if torn and torn.detail is None and summary and summary.seq == torn.seq:
                 known = f"{_WRONG['torn-tail']}, and {SUMMARY_NAME} knows that it had been written whole"
                 problems[problems.index(torn)] = replace(torn, detail=known)
             for witness in sorted(os.listdir(self.store.session_dir(report.session_id))):
@@ -231,6 +233,10 @@ class _Witnesses:
                 if place.seq > report.events + 1 or report.good_bytes == report.size:
                     detail = f"it knows {place.seq} events up to byte {place.offset}, and {end}: its end was cut off"
                     yield Problem("witness", report.events + 1, report.good_bytes, _CUT, detail=detail, witness=name)
+            elif place.offset == report.size + 1 and _prefix_crc(fd, report.size, b"\n") == place.crc:
+                todo = "nothing needs to be done: the next run writes it"
+                detail = "the line end behind it is missing"
+                yield Problem("torn-tail", place.seq, report.size, todo, detail=detail)
             elif place.offset > report.good_bytes or _prefix_crc(fd, place.offset) != place.crc:
                 detail = f"it was kept of another log than the one that stands there up to event {place.seq}"
                 yield Problem("witness", place.seq, place.offset, _CUT, detail=detail, witness=name)
@@ -246,6 +252,16 @@ class _Witnesses:
                 detail = f"it says that call {call!r} started it, and no event of the log is that call"
                 seq, offset = report.events + 1, report.good_bytes
                 yield Problem("witness", seq, offset, _CUT, detail=detail, witness=f"session {name}")
+
+
+def _verify_lost(store: FileSessionStore, session_id: str) -> SessionReport:
+    """What is left of a session whose log is gone."""
+    summary = SummaryBeside(SystemDisk(), store.root_dir / "sessions" / session_id).kept()
+    known = f"it knows {summary.position.seq} events" if summary else "it knows a session"
+    detail = f"{known}, and there is no log: {LOG_NAME} was removed"
+    todo = "bring the log back from a copy: there is nothing here to go on with"
+    witness = SUMMARY_NAME if summary else META_NAME
+    return SessionReport(session_id, 0, 0, 0, (Problem("witness", 1, 0, todo, detail=detail, witness=witness),))
 
 
 def _verify_log(fd: int, session_id: str, witnesses: _Witnesses | None) -> SessionReport:
@@ -279,14 +295,15 @@ def _verify_log(fd: int, session_id: str, witnesses: _Witnesses | None) -> Sessi
     return SessionReport(session_id, good.seq, good.offset, size, tuple(problems), behind)
 
 
-def _prefix_crc(fd: int, length: int) -> int:
+def _prefix_crc(fd: int, length: int, behind: bytes = b"") -> int:
+    """The checksum of the log's first bytes, and of what should stand behind them."""
     crc = 0
     for block in line_blocks(SystemDisk(), fd, 0):
         crc = crc32(block[:length], crc)
         length -= len(block)
         if length <= 0:
             break
-    return crc
+    return crc32(behind, crc)
 
 
 @contextmanager
