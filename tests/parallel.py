@@ -15,6 +15,7 @@ import select
 import sys
 import threading
 import time
+import traceback
 import unittest
 from collections.abc import Iterable
 from pathlib import Path
@@ -160,13 +161,16 @@ class Worker:
                 while line := lines.readline():
                     notes = Notes()
                     module = self._modules[int(line)]
+                    name = module_name(module)  # a suite forgets its tests
                     unittest.TestSuite([module]).run(notes)
                     if left := left_behind():
                         text = "it leaves behind, for the tests that run after it in this process: " + ", ".join(left)
-                        notes.outcomes.append(Outcome("addError", module_name(module), text))
+                        notes.outcomes.append(Outcome("addError", name, text))
                     pickle.dump(notes.outcomes, out)
                     out.flush()
             status = 0
+        except BaseException:  # noqa: BLE001 - the process ends here, and nobody else would say why
+            traceback.print_exc()
         finally:
             os._exit(status)
 
@@ -204,11 +208,11 @@ def left_behind() -> list[str]:
     children = Path(f"/proc/self/task/{threading.get_native_id()}/children")
     commands = []
     for number in children.read_text().split() if children.exists() else ():
-        with contextlib.suppress(FileNotFoundError):  # it has ended
+        with contextlib.suppress(OSError):  # it has ended
             commands.append(Path(f"/proc/{number}/cmdline").read_bytes())
     return [
         *(f"the thread {thread.name}" for thread in threads if thread.is_alive()),
-        *(f"the process {words.decode(errors='replace')!r}" for words in commands if HELPER not in words),
+        *(f"the process {words.decode(errors='replace')!r}" for words in commands if words and HELPER not in words),
     ]
 
 
