@@ -238,7 +238,7 @@ class KilledSubagentTest(unittest.TestCase):
                     return ""
 
                 agents = {
-                    "one": AgentDefinition("does one", "You are one.", tools=("Task",)),
+                    "one": AgentDefinition("does one", "You are one.", tools=("Task", "die")),
                     "two": AgentDefinition("does two", "You are two.", tools=("die",)),
                 }
                 tools = [die, TaskTool({"one": "", "two": ""})]
