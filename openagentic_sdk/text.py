@@ -9,6 +9,8 @@ name where a script calls one of its letters a filler, and the ranges that are k
     printable       for reading on a terminal: lines and tabs stay, and joiners where a script or an emoji needs them
     on_one_line     the same on one line, cut where it is too long
     without_hidden  for what a model reads: hidden letters are taken out, by the same rule as `printable`
+
+Beside these stand how a text is cut short (`shortened`, and `safe_cut` where secrets are masked) and how things are counted.
 """
 
 from __future__ import annotations

@@ -179,7 +179,17 @@ def command_folder(resources: Mapping[Any, Any], cwd: str) -> str:
 _SHELL_ID = {"type": "string", "description": "What Bash returned as `shell_id`."}
 
 
-class BashOutputTool(BlockingTool):
+class _ShellTool(BlockingTool):
+    """A tool about one background shell, which returns its state and new output."""
+
+    # It moves the place up to which output was read, so it is not run twice and not beside another call.
+    effect = "unsafe"
+
+    def __init__(self, *, max_output_bytes: int = 30_000) -> None:
+        self._max_output_bytes = max_output_bytes
+
+
+class BashOutputTool(_ShellTool):
     """Returns `{"shell_id", "status", "stdout", "stderr", "stdout_truncated", "stderr_truncated", "exit_code", "notes"}`.
 
     The text is what is new since the last call; `exit_code` is None while the shell runs.
@@ -203,11 +213,6 @@ class BashOutputTool(BlockingTool):
         },
         "required": ["shell_id"],
     }
-    # It moves the place up to which output was read, so it is not run twice and not beside another call.
-    effect = "unsafe"
-
-    def __init__(self, *, max_output_bytes: int = 30_000) -> None:
-        self._max_output_bytes = max_output_bytes
 
     def execute(self, input: Mapping[str, Any], ctx: ToolContext) -> dict[str, Any]:
         shell = run_shells(ctx).get(input["shell_id"])
@@ -217,7 +222,7 @@ class BashOutputTool(BlockingTool):
         return describe_shell(shell, self._max_output_bytes, ctx)
 
 
-class KillBashTool(BlockingTool):
+class KillBashTool(_ShellTool):
     """Returns what `BashOutput` returns, after the shell and everything it started has ended."""
 
     name = "KillBash"
@@ -227,10 +232,6 @@ class KillBashTool(BlockingTool):
         "properties": {"shell_id": _SHELL_ID},
         "required": ["shell_id"],
     }
-    effect = "unsafe"
-
-    def __init__(self, *, max_output_bytes: int = 30_000) -> None:
-        self._max_output_bytes = max_output_bytes
 
     def execute(self, input: Mapping[str, Any], ctx: ToolContext) -> dict[str, Any]:
         shell = run_shells(ctx).get(input["shell_id"])
