@@ -25,8 +25,8 @@ from tests.pythons import Python
 
 from .support import assert_closed, options_for
 
-LIMIT_S = 1.0
-MOMENT_S = 8.0  # far above what the runtime gives, so that a busy machine fails no test
+LIMIT_S = 4.0  # long enough for a busy machine to come to the place that hangs
+MOMENT_S = 60.0  # far above what the runtime gives, so that a busy machine fails no test
 NEVER = threading.Event()
 OVER = threading.Event()  # the test is: what it left behind may end, so that its event loop can close
 
@@ -221,10 +221,10 @@ class HangingTest(unittest.IsolatedAsyncioTestCase):
             self.check_tools(),
             self.check_hooks(),
             self.check_prompts(),
-            self.check_providers(),
             self.check_stores(),
             self.check_closing(),
         )
+        await self.check_providers()  # some of which take all the time of the event loop
 
     async def ended_in_time(self, options, prompt="go"):
         began = time.monotonic()
@@ -311,7 +311,7 @@ class HangingTest(unittest.IsolatedAsyncioTestCase):
         asked += [(f"{work.__name__} of a summary", summarising(work)) for work in for_ever[:3]]
 
         async def check(name, changes):
-            options = options_for([], **changes, timeout_s=LIMIT_S)
+            options = options_for([], **changes, timeout_s=LIMIT_S / 4)
             result = await self.ended_in_time(options)
             with self.subTest(name):
                 self.assertEqual(result.stop_reason, "timeout")
@@ -322,12 +322,11 @@ class HangingTest(unittest.IsolatedAsyncioTestCase):
         """A store that does not answer can promise no result: it is an error in time."""
 
         async def check(hangs_at):
-            # Long enough for a busy machine to come to the place where the store hangs.
-            options = options_for([CALL, "done"], tools=[Made(lambda input: "ok")], timeout_s=2 * LIMIT_S)
+            options = options_for([CALL, "done"], tools=[Made(lambda input: "ok")], timeout_s=LIMIT_S)
             began = time.monotonic()
             with self.subTest(hangs_at), self.assertRaises(StorageError):
                 await run(prompt="go", options=options_for_store(options, ForeignStore(hangs_at)))
-            self.assertLess(time.monotonic() - began, 2 * LIMIT_S + MOMENT_S)
+            self.assertLess(time.monotonic() - began, LIMIT_S + MOMENT_S)
 
         places = ["open", "system.init", "model.request", "tool.started", "tool.result", "result"]
         await asyncio.gather(*map(check, places))
