@@ -17,6 +17,7 @@ from itertools import islice
 from threading import Lock
 from weakref import WeakKeyDictionary
 
+from ..checks import COUNT, check_settings
 from ..events import Event, Result, SystemInit
 from ..threads import in_daemon_thread, running_loop
 from .base import SessionStore
@@ -37,8 +38,8 @@ async def follow(
 
     With `deltas` also those of a run in this process, as they are shown, from the first behind the newest event on; they
     have no `seq`. Goes on for ever, or with `until_result` ends behind a `result` when nothing follows it yet. Raises
-    `SessionNotFoundError` when there is no such session, or when it is deleted, and `EventLoopError` where asyncio does
-    not run.
+    `SessionNotFoundError` when there is no such session, or when it is deleted, `OptionsError` for a cursor that is none,
+    and `EventLoopError` where asyncio does not run.
     """
     follower = Follower(store, session_id, after_seq=after_seq, deltas=deltas)
     ended = False
@@ -55,6 +56,7 @@ class Follower:
     """One who follows a session. `after_seq` is where it stands. Whoever makes one closes it."""
 
     def __init__(self, store: SessionStore, session_id: str, *, after_seq: int = 0, deltas: bool = False) -> None:
+        check_settings({"after_seq": after_seq}, {"after_seq": COUNT})
         self._watch = watch_of(store)
         self.session_id = session_id
         self.after_seq = after_seq

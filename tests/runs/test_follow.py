@@ -5,7 +5,7 @@ import tempfile
 import threading
 import unittest
 
-from openagentic_sdk.errors import SessionNotFoundError
+from openagentic_sdk.errors import OptionsError, SessionNotFoundError
 from openagentic_sdk.events import Result, UserMessage
 from openagentic_sdk.hooks.engine import HookEngine
 from openagentic_sdk.hooks.models import HookMatcher
@@ -158,6 +158,13 @@ class FollowTest(unittest.IsolatedAsyncioTestCase):
         store.delete_session(session_id)
         with self.assertRaises(SessionNotFoundError):
             await asyncio.wait_for(waiting, 120)
+
+    async def test_a_cursor_that_is_none_is_refused(self):
+        store = MemorySessionStore()
+        session_id = store.create_session()
+        for cursor in (-1, 1.5, "1", None, True, float("nan"), 10**20):
+            with self.subTest(cursor=cursor), self.assertRaisesRegex(OptionsError, "after_seq"):
+                await anext(follow(store, session_id, after_seq=cursor))
 
     async def test_who_is_woken_while_the_store_is_read_does_not_wait_any_more(self):
         reading, go_on = threading.Event(), threading.Event()
