@@ -350,7 +350,7 @@ class _Assembly:
         return provider, wanted, tools
 
     def child(self, name: str, starter: Agent) -> Agent:
-        """The agent of a subagent: its own prompt and tools, within what `starter`, which starts it, may do by now."""
+        """The agent of a subagent: its own prompt and tools, under the mode and denials of `starter`."""
         definition = self._agents.get(name) or (_GENERAL if name == GENERAL_AGENT else None)
         if definition is None:
             known = ", ".join(self._agents) or "(none)"
@@ -360,11 +360,10 @@ class _Assembly:
             raise ToolInputError(text, path="agent")
         parent = self.agent()
         names_all = not definition.tools or "*" in definition.tools
-        gate = starter.gate.narrowed(
-            permission_mode=definition.permission_mode,
-            tools=None if names_all else definition.tools,
-            deny=definition.disallowed_tools,
-            source=definition.source or "subagent",
+        source = definition.source or "subagent"
+        gate = starter.gate.for_subagent(None if names_all else definition.tools, source)
+        gate = gate.narrowed(
+            permission_mode=definition.permission_mode, deny=definition.disallowed_tools, source=source
         )
         # a subagent that names no tools has all but Task
         named = {ALSO.get(tool, tool) for tool in (tool.partition("(")[0].strip() for tool in definition.tools)}

@@ -207,6 +207,15 @@ class PermissionGate:
             gate.mode = min(self.mode, mode, key=STRICTEST_FIRST.index)
         return gate
 
+    def for_subagent(self, tools: Iterable[str | Rule] | None, source: str) -> PermissionGate:
+        """A gate for a subagent that has `tools` (None: all) instead of those that its starter's definition lists."""
+        layers = tuple([replace(layer, only=None) if layer.only_itself else layer for layer in self._layers])
+        gate = self._with_layers(layers)
+        if tools is None:
+            return gate
+        *outer, inner = gate.narrowed(tools=tools, source=source)._layers
+        return gate._with_layers((*outer, replace(inner, only_itself=True)))
+
     def moved(self, old: PermissionGate, new: PermissionGate) -> PermissionGate:
         """This gate, which was narrowed from `old`, as if that had been `new`."""
         gate = self._with_layers((*new._layers, *self._layers[len(old._layers) :]))

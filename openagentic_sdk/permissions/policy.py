@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import cached_property
 from typing import Literal
 
@@ -33,13 +34,17 @@ READING_MODES = frozenset({"default", "acceptEdits", "plan", "dontAsk"})
 
 @frozen
 class Policy:
-    """One layer of authority. `only`, when set, is all that may be used at all (the tools of a subagent or skill)."""
+    """One layer of authority. `only`, when set, is all that may be used at all (the tools of a subagent or skill).
+
+    `only_itself` says that `only` is the list of one subagent, which those that it starts do not take over.
+    """
 
     mode: Mode
     allow: RuleBook
     ask: RuleBook
     deny: RuleBook
     only: RuleBook | None = None
+    only_itself: bool = False
 
     @cached_property
     def text(self) -> str:
@@ -56,7 +61,7 @@ class Policy:
             return self
         more_allow = RuleBook((*self.allow.rules, *allow)) if allow else self.allow
         more_deny = RuleBook((*self.deny.rules, *deny)) if deny else self.deny
-        return Policy(self.mode, more_allow, self.ask, more_deny, self.only)
+        return replace(self, allow=more_allow, deny=more_deny)
 
 
 @frozen

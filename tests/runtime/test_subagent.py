@@ -145,9 +145,10 @@ class SubagentTest(unittest.IsolatedAsyncioTestCase):
         inside = [e for e in await events_of("go", options) if e.type == "tool.result" and e.agent_name == "one"]
         self.assertEqual([result.error_type for result in inside], ["PermissionDenied", "ToolNotFoundError"])
 
-    async def test_what_a_subagent_starts_is_within_what_that_one_may_do(self):
+    async def test_what_a_subagent_starts_has_tools_of_its_own_within_the_mode_and_denials_of_that_one(self):
         for of_one, of_two, reason in (
-            ({"tools": ("Task",)}, {}, "ToolNotFoundError"),
+            ({"tools": ("Task",)}, {"tools": ("fail",)}, "RuntimeError"),
+            ({"tools": ("Task",)}, {"tools": ("echo",)}, "ToolNotFoundError"),
             ({"tools": ("Task", "fail"), "permission_mode": "plan"}, {"permission_mode": "bypass"}, "PermissionDenied"),
             ({"disallowed_tools": ("fail",), "tools": ("*",)}, {"tools": ("fail",)}, "ToolNotFoundError"),
         ):
