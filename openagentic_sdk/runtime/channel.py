@@ -10,8 +10,6 @@ import asyncio
 from collections import deque
 from typing import Generic, TypeVar
 
-from ..threads import next_turn
-
 T = TypeVar("T")
 
 
@@ -19,11 +17,9 @@ class EventChannel(Generic[T]):
     """Many senders (a run and its subagents), one receiver."""
 
     def __init__(self) -> None:
-        self._waiting: deque[T] = deque()
+        self._waiting: deque[tuple[T, asyncio.Future[None] | None]] = deque()
         self._arrival: asyncio.Future[None] | None = None
-        # How many events were sent, were taken, and were taken and done with: the receiver came back from them.
-        self._sent = self._taken = self._handled = 0
-        self._senders: deque[tuple[int, asyncio.Future[None]]] = deque()  # who waits until so many are done with
+        self._in_hand: asyncio.Future[None] | None = None
         self.is_closed = False
 
     async def send(self, *events: T) -> None:
@@ -34,33 +30,30 @@ class EventChannel(Generic[T]):
         """
         if self.is_closed or not events:
             return
-        self._waiting.extend(events)
-        self._sent = last = self._sent + len(events)
+        handled = asyncio.get_running_loop().create_future()
+        self._waiting.extend([(event, None) for event in events[:-1]])
+        self._waiting.append((events[-1], handled))
         _release(self._arrival)
-        await next_turn()  # a receiver that was waiting goes first, and is mostly back by then
-        if self._handled < last and not self.is_closed:
-            handled = asyncio.get_running_loop().create_future()
-            self._senders.append((last, handled))
-            await handled
+        await handled
 
     async def receive(self) -> T | None:
         """The next event, or None after `close` when none is left."""
-        self._handled = self._taken
-        while self._senders and self._senders[0][0] <= self._handled:
-            _release(self._senders.popleft()[1])
+        _release(self._in_hand)
+        self._in_hand = None
         while not self._waiting:
             if self.is_closed:
                 return None
             self._arrival = asyncio.get_running_loop().create_future()
             await self._arrival
-        self._taken += 1
-        return self._waiting.popleft()
+        event, self._in_hand = self._waiting.popleft()
+        return event
 
     def close(self) -> None:
         """No more events: senders go on, the receiver gets what is left."""
         self.is_closed = True
         _release(self._arrival)
-        for _, handled in self._senders:
+        _release(self._in_hand)
+        for _, handled in self._waiting:
             _release(handled)
 
 
