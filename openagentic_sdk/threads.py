@@ -262,6 +262,8 @@ class Guest(Generic[T]):
             self._value = await work()
         except BaseException as error:
             if isinstance(error, KeyboardInterrupt) and is_ctrl_c(error):
+                # It goes its own way out of the event loop: without this the task would complain of it too.
+                self._task.add_done_callback(asyncio.Task.exception)
                 raise
             self.error = error
         finally:
