@@ -69,7 +69,7 @@ class Cancelling(unittest.IsolatedAsyncioTestCase):
     async def test_at_every_message_of_a_run(self) -> None:
         """Before the first event, in the middle of text, in a call, in a question, in a subagent, behind the last one."""
         total = await whole_run()
-        for at in range(total + 1) if LARGE else sorted({0, total, *range(0, total, 2)}):
+        for at in range(total + 1) if LARGE else sorted({0, total, *range(0, total, 4)}):
             with self.subTest(at=at):
                 editor = Editor(SCENE, answers=asks(), agents=AGENTS)
                 editor.write("a.txt", "zero\none\n")
@@ -157,7 +157,7 @@ class TheEditorGoes(unittest.IsolatedAsyncioTestCase):
     async def test_at_every_message_of_a_run(self) -> None:
         """Whatever it leaves behind is free at once, and goes on when it comes back; nothing runs that nobody allowed."""
         total = await whole_run()
-        for at in range(total) if LARGE else sorted({0, *range(1, total, 2)}):
+        for at in range(total) if LARGE else sorted({0, *range(1, total, 4)}):
             with self.subTest(at=at):
                 provider = ScriptedProvider(SCENE)
                 editor = Editor(lambda: provider, answers=asks(), agents=AGENTS)  # noqa: B023

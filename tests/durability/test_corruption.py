@@ -43,7 +43,7 @@ class BitFlipTest(SceneTest):
         """
         events = self.write(three_turns() if LARGE else small_batches(8))
         content = self.path.read_bytes()
-        for bit in range(0, len(content) * 8, 1 if LARGE else 3):
+        for bit in range(0, len(content) * 8, 1 if LARGE else 7):
             flipped = bytearray(content)
             flipped[bit // 8] ^= 1 << bit % 8
             self.path.write_bytes(flipped)

@@ -145,7 +145,7 @@ class Firing(unittest.TestCase):
     def test_any_line_fires_when_a_search_of_every_minute_says_so(self) -> None:
         seed = random.randrange(2**32)
         chance, minutes = random.Random(seed), 50 * 60
-        for _ in range(3000 if LARGE else 15):
+        for _ in range(3000 if LARGE else 8):
             zone_name, day = chance.choice(CHANGES)
             zone = read_zone(zone_name)
             fields = [_random_field(chance, *span) for span in ((0, 59), (0, 23), (1, 31), (1, 12), (0, 7))]

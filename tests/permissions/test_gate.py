@@ -16,6 +16,7 @@ from openagentic_sdk.permissions.interactive import InteractiveApprover, questio
 from openagentic_sdk.permissions.policy import MODES
 from openagentic_sdk.sessions.request import json_sha256
 from openagentic_sdk.testing.clock import FakeClock
+from tests.size import LARGE
 
 from .workspace import Person, WorkspaceTestCase
 
@@ -412,7 +413,7 @@ class Narrowing(WorkspaceTestCase):
                 ("Custom", {}),
             ),
         )
-        for _ in range(150):
+        for _ in range(1_000 if LARGE else 75):
             parent_policy, child_policy = (
                 {
                     "permission_mode": rng.choice(MODES),

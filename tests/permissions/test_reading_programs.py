@@ -17,7 +17,7 @@ from tests.size import LARGE
 from .real_bash import BASH
 from .workspace import WorkspaceTestCase
 
-LINES = 20_000 if LARGE else 600
+LINES = 20_000 if LARGE else 300
 _LETTERS = string.ascii_letters + string.digits
 _WORDS = (
     "README.md",

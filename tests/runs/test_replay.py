@@ -16,6 +16,7 @@ from openagentic_sdk.serialization import loads_event
 from openagentic_sdk.sessions.memory import MemorySessionStore
 from tests.runtime.support import echo, options_for
 from tests.runtime.test_cancel import long_run
+from tests.size import LARGE
 
 ROOT = Path(__file__).resolve().parents[2]
 ECHO = {"name": "echo", "arguments": {"text": "x"}}
@@ -163,7 +164,7 @@ class ReplayTest(unittest.IsolatedAsyncioTestCase):
 
     async def test_generated_sessions_replay(self):
         rng = random.Random(20261121)
-        for _ in range(40):
+        for _ in range(200 if LARGE else 15):
             turns = []
             for _ in range(rng.randint(0, 6)):
                 calls = [rng.choice([ECHO, {"name": "fail"}, {"name": "nope"}]) for _ in range(rng.randint(1, 3))]

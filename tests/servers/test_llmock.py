@@ -35,7 +35,7 @@ OVERFLOW = {"type": "fail", "status": 400, "code": "context_length_exceeded", "m
 FAULTS: dict[str, list[dict[str, Any]]] = {
     "two refusals": [{"type": "fail", "status": 429, "retry_after": 0.2, "times": 2}],
     "no delay asked": [{"type": "fail", "status": 429, "retry_after": 0, "times": 2}],
-    "overloaded": [{"type": "fail", "status": 503, "times": 2}],
+    "overloaded": [{"type": "fail", "status": 503, "retry_after": 0.2, "times": 2}],
     "disconnect": [{"type": "stream_fault", "kind": "disconnect", "after_chunks": 2}],
     "truncate": [{"type": "stream_fault", "kind": "truncate", "after_chunks": 2}],
     "stall": [{"type": "stream_fault", "kind": "stall", "after_chunks": 2, "stall_seconds": 60}],

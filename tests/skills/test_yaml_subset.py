@@ -61,14 +61,14 @@ class AgainstPyYamlTest(unittest.TestCase):
 
     def test_generated_documents(self) -> None:
         source = random.Random(6)
-        for _ in range(400 if LARGE else 200):
+        for _ in range(400 if LARGE else 100):
             text = document(source)
             self.assertIsNotNone(answer(text), text)
             self.check(text)
 
     def test_documents_with_random_changes(self) -> None:
         source = random.Random(7)
-        for _ in range(1_500 if LARGE else 600):
+        for _ in range(1_500 if LARGE else 300):
             self.check(mutated(source, document(source)))
 
 
