@@ -114,6 +114,7 @@ class Spread(unittest.TestSuite):
     def run(self, result: unittest.TestResult, debug: bool = False) -> unittest.TestResult:
         modules = sorted(self, key=source_bytes, reverse=True)  # the long ones first, so that all end together
         gc.freeze()  # what is loaded stays: no worker looks through it for garbage
+        gc.set_threshold(10_000, 20)  # and for that of the tests less often: twice the memory, a fiftieth of the time
         workers = [Worker(modules) for _ in range(min(self.workers, len(modules)))]
         numbers = iter(range(len(modules)))
         for worker in workers:
