@@ -263,12 +263,12 @@ class WallsTest(CodeTestCase):
 
 class LimitsTest(CodeTestCase):
     async def test_time_calls_output_and_memory_are_limited_and_each_says_so(self):
-        brief, few = CodeLimits(seconds=1), CodeLimits(max_calls=2, memory_bytes=256 << 20, output_bytes=100_000)
+        brief, few = CodeLimits(seconds=0.3), CodeLimits(max_calls=2, memory_bytes=256 << 20, output_bytes=100_000)
         swallowing = "import asyncio\nwhile True:\n    try: await asyncio.sleep(99)\n    except BaseException: pass"
         calling = "for n in range(4):\n    try: print(await echo(str(n)))\n    except ToolError as error: print(error)"
         for limits, code, expected in (
-            (brief, "while True: pass", "ended after 1 s"),
-            (brief, swallowing, "ended after 1 s"),
+            (brief, "while True: pass", "ended after 0.3 s"),
+            (brief, swallowing, "ended after 0.3 s"),
             (few, "while True: print('x' * 1000)", "printed more than 100000 bytes"),
             (few, "x = 'x' * (1 << 30)", "MemoryError"),
             (few, calling, "0\n1\nthis code has made its 2 calls"),

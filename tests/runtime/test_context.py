@@ -193,7 +193,7 @@ class AppendOnlyTest(ContextTestCase):
             self.skipTest("code runs only in a sandbox, and this machine gives none")
         code = "for name in ('a.py', 'b.txt'):\n    await Read(file_path=name)\nprint('both are read')"
         answers = [call("Code", code=code), call("Glob", pattern="*"), Answer("Enough.", thinking="Enough.")]
-        for protocol in PROVIDERS:
+        for protocol in PROVIDERS if LARGE else ("messages", "responses"):
             self.setUp()
             with self.subTest(protocol), CachingEndpoint(script_of(answers)) as endpoint:
                 options = self.options(protocol, endpoint, code=True)
@@ -221,7 +221,7 @@ class AppendOnlyTest(ContextTestCase):
 
     def test_an_active_skill_is_told_again_behind_a_compaction_in_the_same_run(self) -> None:
         answers = [call("SkillActivate", name="deploy"), *(call("Read", file_path="b.txt") for _ in range(12))]
-        for protocol in PROVIDERS:
+        for protocol in PROVIDERS if LARGE else ("messages",):
             with self.subTest(protocol), CachingEndpoint(script_of(answers)) as endpoint:
                 self.setUp()
                 self.run_in(self.options(protocol, endpoint, max_context_bytes=24_000), "Go.")
