@@ -7,6 +7,7 @@ import io
 import json
 import random
 import threading
+import zlib
 from itertools import accumulate
 
 from openagentic_sdk.cli.main import main
@@ -167,6 +168,25 @@ class CorruptionTest(SceneTest):
         mixed = [*self.lines[:half], *(line.replace(b"\n", b"\r\n") for line in self.lines[half:])]
         self.assert_damaged(mixed, half + 1, kinds, "line ends")
         self.assertEqual(salvage(self.store, "s").events, len(self.lines))
+
+    def test_a_log_that_was_saved_in_another_form_is_no_torn_tail_and_stays_as_it_is(self) -> None:
+        text = b"".join(self.lines).decode()
+        array = json.dumps([json.loads(line) for line in self.lines])
+        for content in (
+            *(text.encode(encoding) for encoding in ("utf-16", "utf-16-le", "utf-16-be", "utf-32")),
+            text.replace("\n", "\r").encode(),
+            array.encode(),
+            zlib.compress(text.encode()),
+            b"<html>Not found",
+        ):
+            with self.subTest(content=content[:9]):
+                self.path.write_bytes(content)
+                for use in (self.store.open_writer, self.store.read_events):
+                    with self.assertRaises(LogCorruptError) as caught:
+                        use("s")
+                    self.assertEqual(caught.exception.seq, 1)
+                self.assertEqual(self.path.read_bytes(), content)
+                self.assertFalse(verify_session(self.store, "s").ok)
 
     def test_a_hole_in_what_was_on_disk_is_a_loss_and_no_torn_tail(self) -> None:
         content = bytearray(b"".join(self.lines) * 1)

@@ -17,7 +17,16 @@ from ...events import Event
 from ...frozen import frozen
 from .blocks import claimed_dur, line_blocks, offset_of, read_range, settled_size, split_lines
 from .damage import name_change
-from .line import FORMAT_VERSION, BadLineError, Envelope, check_block, check_line, decode_line, read_envelope
+from .line import (
+    FORMAT_VERSION,
+    HEAD_PATTERN,
+    BadLineError,
+    Envelope,
+    check_block,
+    check_line,
+    decode_line,
+    read_envelope,
+)
 
 # A disk loses whole sectors, so a hole ends at a multiple of this or at the end of the file.
 SECTOR_BYTES = 512
@@ -133,7 +142,8 @@ class LogReader:
         here = self.position
         try:
             crc = check_line(line, here.seq + 1, here.crc)
-        except BadLineError:
+        except BadLineError as bad:
+            self._check_form(line, bad.kind)
             return
         self.position = Position(here.offset + len(line), here.seq + 1, crc, terminated=False)
         yield line
@@ -148,8 +158,17 @@ class LogReader:
         if claimed_dur(self._disk, self._fd, here.offset) > here.seq:
             kind = "durable-loss"
         elif any((here.offset + hole.end()) % SECTOR_BYTES == 0 for hole in re.finditer(rb"\0+", line)):
+            self._check_form(line, kind)
             return
         raise LogCorruptError(self._session_id, here.seq + 1, here.offset, kind)
+
+    def _check_form(self, line: bytes, kind: str) -> None:
+        """Raise for a log of which not even the first line begins as one does, or holds others: no crash leaves that."""
+        begins = line.startswith(b'{"'[: len(line)]) or not line[:SECTOR_BYTES].strip(b"\0")
+        holds_others = b"\0" not in line and HEAD_PATTERN.search(line, 1)
+        if self.position.seq == 0 and (not begins or holds_others):
+            text = "its encoding, line ends or layout are not those that were written (edited)"
+            raise LogCorruptError(self._session_id, 1, 0, kind, "edited", text)
 
 
 def cut_block(block: bytes, behind: Position, lines: int) -> tuple[bytes, Position]:
