@@ -177,7 +177,7 @@ class CorruptionTest(SceneTest):
             text.replace("\n", "\r").encode(),
             array.encode(),
             zlib.compress(text.encode()),
-            b"<html>Not found",
+            b"<html>Not found" * 9,
         ):
             with self.subTest(content=content[:9]):
                 self.path.write_bytes(content)

@@ -20,6 +20,7 @@ from .damage import name_change
 from .line import (
     FORMAT_VERSION,
     HEAD_PATTERN,
+    SEAL_LENGTH,
     BadLineError,
     Envelope,
     check_block,
@@ -163,10 +164,13 @@ class LogReader:
         raise LogCorruptError(self._session_id, here.seq + 1, here.offset, kind)
 
     def _check_form(self, line: bytes, kind: str) -> None:
-        """Raise for a log of which not even the first line begins as one does, or holds others: no crash leaves that."""
+        """Raise for a log of which not even the first line begins as one does, or holds others: no crash leaves that.
+
+        What is too short to hold an event in any form is left to be moved aside.
+        """
         begins = line.startswith(b'{"'[: len(line)]) or not line[:SECTOR_BYTES].strip(b"\0")
         holds_others = b"\0" not in line and HEAD_PATTERN.search(line, 1)
-        if self.position.seq == 0 and (not begins or holds_others):
+        if self.position.seq == 0 and len(line) > SEAL_LENGTH and (not begins or holds_others):
             text = "its encoding, line ends or layout are not those that were written (edited)"
             raise LogCorruptError(self._session_id, 1, 0, kind, "edited", text)
 
