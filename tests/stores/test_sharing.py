@@ -183,9 +183,8 @@ import os, sys
 from openagentic_sdk.sessions.stores.locate import open_store
 store = open_store(sys.argv[1])
 writer = store.open_writer(sys.argv[2])
-child = os.fork()
-if child:
-    print(child, flush=True)
+if not os.fork():
+    print(os.getpid(), flush=True)  # the child itself: what it had of its parent it has let go of
 sys.stdin.readline()
 """
 
