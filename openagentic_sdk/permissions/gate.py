@@ -155,12 +155,11 @@ class PermissionGate:
         """The same gate with more rules in its last layer, for settings and options."""
         *above, last = self._layers
         more = make_policy(last.mode, allow, ask, deny, None, source, root)
-        joined = Policy(
-            last.mode,
-            RuleBook((*last.allow.rules, *more.allow.rules)),
-            RuleBook((*last.ask.rules, *more.ask.rules)),
-            RuleBook((*last.deny.rules, *more.deny.rules)),
-            last.only,
+        joined = replace(
+            last,
+            allow=RuleBook((*last.allow.rules, *more.allow.rules)),
+            ask=RuleBook((*last.ask.rules, *more.ask.rules)),
+            deny=RuleBook((*last.deny.rules, *more.deny.rules)),
         )
         gate = self._with_layers((*above, joined))
         gate.trusted = self.trusted if trusted is None else trusted
@@ -218,7 +217,13 @@ class PermissionGate:
 
     def moved(self, old: PermissionGate, new: PermissionGate) -> PermissionGate:
         """This gate, which was narrowed from `old`, as if that had been `new`."""
-        gate = self._with_layers((*new._layers, *self._layers[len(old._layers) :]))
+        own = self._layers[len(old._layers) :]
+        # What a starter lists for itself alone was left out of the gate of a subagent, and stays out.
+        taken = [
+            replace(layer, only=None) if layer.only_itself and before.only is None else layer
+            for layer, before in zip(new._layers, self._layers, strict=False)
+        ]
+        gate = self._with_layers((*taken, *own))
         gate.mode = min((layer.mode for layer in gate._layers), key=STRICTEST_FIRST.index)
         return gate
 

@@ -509,5 +509,19 @@ class Concurrency(unittest.IsolatedAsyncioTestCase):
         self.assertEqual(most, 1)
 
 
+class SubagentsOfSubagentsTest(unittest.TestCase):
+    def test_each_has_tools_of_its_own_also_after_the_mode_changed_while_they_work(self):
+        run = PermissionGate(permission_mode="default")
+        one = run.for_subagent(("Task",), "one")
+        two = one.for_subagent(("Read",), "two")
+        code = one.narrowed(source="code")  # what works for an agent without being one keeps its list
+        new_run = run.with_mode("bypass")
+        new_one = one.moved(run, new_run)
+        moved = {"one": new_one, "two": two.moved(one, new_one), "code": code.moved(one, new_one)}
+        offered = {name: sorted(gate.offered_tools(("Read", "Task"))) for name, gate in moved.items()}
+        self.assertEqual(offered, {"one": ["Task"], "two": ["Read"], "code": ["Task"]})
+        self.assertEqual({gate.mode for gate in moved.values()}, {"bypass"})
+
+
 if __name__ == "__main__":
     unittest.main()
