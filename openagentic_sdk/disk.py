@@ -131,14 +131,16 @@ def is_within(path: str, folder: str) -> bool:
     return path == folder or path.startswith(folder.rstrip(os.sep) + os.sep)
 
 
-def write_durably(disk: Disk, path: Path, data: bytes, *, sync: bool = True, mode: int = 0o600) -> None:
-    """Write a whole file so that after a crash it is there complete or not at all. Raises `OSError`.
+def write_durably(
+    disk: Disk, path: Path, data: bytes | Iterable[bytes], *, sync: bool = True, mode: int = 0o600
+) -> None:
+    """Write a whole file, at once or by blocks, so that after a crash it is there complete or not at all. Raises `OSError`.
 
     Without `sync`, only the death of the process counts as a crash.
     """
     unfinished = path.with_name(f".{path.name}.{os.urandom(6).hex()}.tmp")
     try:
-        write_new_file(disk, unfinished, [data], sync=sync, mode=mode)
+        write_new_file(disk, unfinished, [data] if isinstance(data, bytes) else data, sync=sync, mode=mode)
         disk.replace(str(unfinished), str(path))
     except BaseException:  # whatever happened, nothing unfinished should fill a disk that may be full already
         with contextlib.suppress(OSError):

@@ -210,10 +210,11 @@ class BashTool(BlockingTool):
         }
         streams = (("stdout", out, report.stdout, spec.paths[0]), ("stderr", err, report.stderr, spec.paths[1]))
         for name, text, stream, path in streams:
-            if stream.is_spooled:
-                path = result[f"{name}_file"] = keep_output(path, ctx.session_dir, ctx.redact)
+            kept = keep_output(path, ctx.session_dir, ctx.redact, is_over=True) if stream.is_spooled else None
+            if kept is not None:
+                result[f"{name}_file"] = kept
             if text.is_truncated:
-                where = f"all of it is in {path}" if stream.is_spooled else "narrow the output down to see it"
+                where = f"all of it is in {kept}" if kept is not None else "narrow the output down to see it"
                 cut = f"{text.omitted_bytes:,} of {text.total_bytes:,} bytes"
                 notes.append(f"{name}: {cut} are left out of the middle; {where}")
         return result

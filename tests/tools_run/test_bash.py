@@ -22,7 +22,7 @@ from openagentic_sdk.tools.bash import BashTool
 from openagentic_sdk.tools.shell.background import BashOutputTool, KillBashTool, run_shells
 from openagentic_sdk.tools.shell.environment import command_environment, is_dropped
 from openagentic_sdk.tools.shell.helper import descendants, process_parents
-from openagentic_sdk.tools.shell.output import keep_text
+from openagentic_sdk.tools.shell.output import keep_text, output_paths
 from openagentic_sdk.tools.shell.process import stop_helper
 from tests.size import LARGE
 
@@ -107,6 +107,25 @@ class Output(WorkspaceTestCase):
         self.addCleanup(close_run, ctx)
         result = BashTool(max_output_bytes=10).run_sync({"command": "seq 100"}, ctx)
         self.assertEqual(Path(result["stdout_file"]).parent, session_dir / "outputs")
+
+    def test_a_command_that_cleans_up_all_that_is_temporary_has_a_result_and_the_next_one_a_file(self) -> None:
+        folder = Path(output_paths(None)[0]).parent
+        cleaning = f"until rm {folder}/command-*; do sleep 0.01; done 2>/dev/null; rm -r {folder}"
+        result = self.bash(f"seq 10000; {cleaning}; exit 3", max_output_bytes=400)
+        self.assertEqual((result["exit_code"], result["stdout_truncated"]), (3, True))
+        self.assertNotIn("stdout_file", result)
+        self.assertIn("narrow the output down", result["notes"][0])
+        self.assertTrue(Path(self.bash("seq 10000", max_output_bytes=400)["stdout_file"]).is_file())
+
+    def test_a_secret_is_in_no_file_once_the_command_is_over(self) -> None:
+        ctx = ToolContext(
+            cwd=str(self.workspace), tool_use_id="masked", redact=lambda text: text.replace("5000", "****")
+        )
+        self.addCleanup(close_run, ctx)
+        result = BashTool(max_output_bytes=400).run_sync({"command": "seq 10000"}, ctx)
+        kept = Path(result["stdout_file"])
+        self.assertEqual(kept.read_text().split()[4998:5001], ["4999", "****", "5001"])
+        self.assertEqual(list(kept.parent.parent.rglob("masked-*")), [kept])
 
     def test_what_writes_too_much_is_ended_and_the_file_stops_at_the_limit(self) -> None:
         result = self.bash("yes", max_file_bytes=3_000_000)
@@ -333,6 +352,17 @@ class BackgroundShells(WorkspaceTestCase):
         self.assertTrue(result["stdout_truncated"])
         self.assertLessEqual(len(result["stdout"]), 1000)
         self.assertTrue(result["stdout"].startswith("1\n") and result["stdout"].endswith("100000\n"))
+
+    def test_one_whose_output_was_cut_goes_on_to_be_read(self) -> None:
+        os.mkfifo(self.workspace / "pipe")
+        shell_id = self.start("seq 10000; read x < pipe; echo last")
+        running = run_shells(self.ctx).get(shell_id)
+        while running.stdout.size() < 48_894:
+            threading.Event().wait(0.01)
+        latest = BashOutputTool(max_output_bytes=1000).run_sync({"shell_id": shell_id}, self.ctx)
+        self.assertTrue(latest["stdout_truncated"])
+        (self.workspace / "pipe").write_text("go\n")
+        self.assertEqual(self.read_until(shell_id, lambda text, state: state != "running")[0], "last\n")
 
     def test_killing_one_ends_all_it_started(self) -> None:
         marker = unique_seconds()

@@ -7,15 +7,19 @@ much was cut is said elsewhere in the result.
 from __future__ import annotations
 
 import atexit
+import codecs
 import os
 import re
 import threading
+from collections.abc import Iterable, Iterator
+from pathlib import Path
 
-from ...disk import remove_tree
+from ...disk import SystemDisk, remove_tree, write_durably
 from ...frozen import frozen
 from ...text import CUT_MARGIN, Redact, safe_cut
 
 _CONTINUATION = range(0x80, 0xC0)
+_PIECE_BYTES = 1 << 20
 
 
 @frozen
@@ -108,39 +112,51 @@ def output_paths(tool_use_id: str | None) -> tuple[str, str]:
     return f"{base}.stdout.txt", f"{base}.stderr.txt"
 
 
-def keep_output(path: str, session_dir: str | None, redact: Redact | None) -> str:
-    """Put what a command wrote into its session's folder, masked, and say where it is; without a session it stays.
+def keep_output(path: str, session_dir: str | None, redact: Redact | None, *, is_over: bool) -> str | None:
+    """Put what a command wrote into its session's folder, masked, and say where it is; None when it cannot be kept.
 
-    The command may have put something else in its place, so no link is followed.
+    Without a session it stays with this process, and where nothing masks it as the file that it is. Once it `is_over`,
+    nothing writes that file any more and its copy is enough. The command may have put something else in its place: no link
+    is followed.
     """
-    folder = os.path.dirname(path) if session_dir is None else os.path.join(os.path.abspath(session_dir), "outputs")
-    os.makedirs(folder, 0o700, exist_ok=True)
-    target = os.path.join(folder, os.path.basename(path))
-    unfinished = f"{target}.{os.urandom(4).hex()}.tmp"
-    source = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    with (
-        open(source, encoding="utf-8", errors="replace", newline="") as raw,
-        open(os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "w", newline="") as kept,
-    ):
-        held = ""
-        while piece := raw.read(1 << 20):
-            held += piece
-            end = safe_cut(held, max(0, len(held) - CUT_MARGIN), redact) if len(held) > CUT_MARGIN else 0
-            kept.write(held[:end] if redact is None else redact(held[:end]))
-            held = held[end:]
-        kept.write(held if redact is None else redact(held))
-    os.replace(unfinished, target)
+    try:
+        source = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        try:
+            if session_dir is None and redact is None:
+                return path
+            folder = os.path.join(os.path.abspath(session_dir or os.path.dirname(path)), "outputs")
+            os.makedirs(folder, 0o700, exist_ok=True)
+            target = os.path.join(folder, os.path.basename(path))
+            pieces = iter(lambda: os.read(source, _PIECE_BYTES), b"")
+            write_durably(SystemDisk(), Path(target), _masked(pieces, redact) if redact else pieces, sync=False)
+        finally:
+            os.close(source)
+        if is_over:
+            os.unlink(path)
+    except OSError:  # the command took it away, or the disk is full: what is known of its end is worth more
+        return None
     return target
+
+
+def _masked(pieces: Iterable[bytes], redact: Redact) -> Iterator[bytes]:
+    decoder, held = codecs.getincrementaldecoder("utf-8")("replace"), ""
+    for piece in pieces:
+        held += decoder.decode(piece)
+        end = safe_cut(held, len(held) - CUT_MARGIN, redact) if len(held) > CUT_MARGIN else 0
+        yield redact(held[:end]).encode("utf-8", "replace")
+        held = held[end:]
+    yield redact(held + decoder.decode(b"", True)).encode("utf-8", "replace")
 
 
 def _temporary_dir() -> str:
     pid = os.getpid()
     with _lock:
-        if pid not in _temporary_dirs:
+        if not os.path.isdir(_temporary_dirs.get(pid, "")):  # a command may have cleaned up all that is temporary
             import tempfile
 
+            if pid not in _temporary_dirs:
+                atexit.register(_remove_temporary_dir, pid)
             _temporary_dirs[pid] = tempfile.mkdtemp(prefix="openagentic-")
-            atexit.register(_remove_temporary_dir, pid)
         return _temporary_dirs[pid]
 
 
