@@ -160,15 +160,9 @@ class _CallableSource:
     def __init__(self, answer: Callable[[], Iterable[bytes | Whole]], name: str, timeouts: Timeouts) -> None:
         self._answer = answer
         self._progress = Progress("first_byte")
-        self._watch = Watch(
-            name,
-            timeouts,
-            self._progress,
-            lambda error: self._feed.fail(error),
-            lambda: self._feed.has_waiting_items,
-        )
+        self._watch = Watch(name, timeouts, self._progress)
         self._feed = ThreadFeed(self._produce)
-        self._watch.arm()
+        self._watch.start(self._feed)
 
     async def read(self) -> list[Any]:
         items = await self._feed.take()

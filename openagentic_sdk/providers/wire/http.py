@@ -19,10 +19,12 @@ import time
 import weakref
 import zlib
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import field
 from http.client import HTTPConnection, HTTPException, HTTPResponse, IncompleteRead, RemoteDisconnected, parse_headers
 from urllib.parse import SplitResult, urljoin, urlsplit
 
 from ...errors import OptionsError, ProviderConnectionError, ProviderError, ProviderResponseError, ProviderTimeoutError
+from ...frozen import frozen
 from .connect import Line, Target, find_proxy, open_connection, proxy_authorization, shared_tls_context, shown_url
 from .thread_feed import FeedStopped, ThreadFeed
 from .timeouts import Progress, Timeouts, Watch
@@ -81,12 +83,15 @@ class HttpTransport:
         are followed on the same origin only, and a POST only when the status (307, 308) says that it stays one.
         """
         check_headers(headers)
-        timeouts, began = timeouts or self.timeouts, time.monotonic()
+        is_post = body is not None or method is not None
+        method = method or ("GET" if body is None else "POST")
+        began = time.monotonic()
         for _ in range(_MAX_REDIRECTS + 1):
-            answer = HttpAnswer(self, url, headers, body, method=method, timeouts=timeouts, began=began)
+            asked = _Request(method, read_url(url), headers, body, timeouts or self.timeouts, began)
+            answer = HttpAnswer(self, asked)
             try:
                 await answer.start()
-                followed = _redirect(answer, url, is_post=body is not None or method is not None)
+                followed = _redirect(answer, url, is_post=is_post)
             except BaseException:
                 await answer.aclose()
                 raise
@@ -107,39 +112,33 @@ class HttpTransport:
         return self._ssl_context or shared_tls_context(environment)
 
 
+@frozen
+class _Request:
+    """What is sent where, and how long all may take that `began` then (`time.monotonic`)."""
+
+    method: str
+    parts: SplitResult
+    headers: Mapping[str, str] = field(repr=False)
+    body: bytes | None = field(repr=False)
+    timeouts: Timeouts
+    began: float
+
+
 class HttpAnswer:
     """One answer: its status and headers, and its body as it comes. Close it, even after its end."""
 
-    def __init__(
-        self,
-        transport: HttpTransport,
-        url: str,
-        headers: Mapping[str, str],
-        body: bytes | None,
-        *,
-        method: str | None = None,
-        timeouts: Timeouts,
-        began: float,
-    ) -> None:
+    def __init__(self, transport: HttpTransport, asked: _Request) -> None:
         self.status = 0
         self.headers: dict[str, str] = {}
-        self._parts = read_url(url)
-        self.timeouts = timeouts
-        self._began = began
-        method = method or ("GET" if body is None else "POST")
-        self._exchange = _Exchange(transport, method, self._parts, headers, body, timeouts.connect_s, self._enter_phase)
+        self._exchange = _Exchange(transport, asked, self._enter_phase)
+        self._watch = Watch(shown_url(asked.parts.geturl()), asked.timeouts, self._exchange.progress, asked.began)
         self._feed: ThreadFeed | None = None
-        self._watch: Watch | None = None
         self._waiting: list[bytes] = []
 
     async def start(self) -> None:
         """Send the request and wait for the head of the answer."""
         feed = self._feed = ThreadFeed(self._exchange.run, interrupt=self._exchange.line.cut)
-        name = shown_url(self._parts.geturl())
-        self._watch = Watch(
-            name, self.timeouts, self._exchange.progress, feed.fail, lambda: feed.has_waiting_items, began=self._began
-        )
-        self._watch.arm()
+        self._watch.start(feed)
         head, *self._waiting = await feed.take()
         self.status, self.headers = head
 
@@ -161,14 +160,13 @@ class HttpAnswer:
 
     async def aclose(self) -> None:
         """Free the connection at once, or keep it when the body was read to its end; no thread is left."""
-        if self._watch is not None:
-            self._watch.stop()
+        self._watch.stop()
         if self._feed is not None:
             await self._feed.aclose()
 
     def _enter_phase(self) -> None:
         # Runs in the exchange's thread; the watch belongs to the loop.
-        if self._feed is not None and self._watch is not None:
+        if self._feed is not None:
             self._feed.call_on_loop(self._watch.arm)
 
 
@@ -193,32 +191,19 @@ class _Response(HTTPResponse):
 class _Exchange:
     """One request and its answer, in a thread."""
 
-    def __init__(
-        self,
-        transport: HttpTransport,
-        method: str,
-        parts: SplitResult,
-        headers: Mapping[str, str],
-        body: bytes | None,
-        connect_s: float | None,
-        on_phase: Callable[[], None],
-    ) -> None:
+    def __init__(self, transport: HttpTransport, asked: _Request, on_phase: Callable[[], None]) -> None:
         self.progress = Progress()
         self.line = Line()
         self._transport = transport
-        self._method = method
-        self._parts = parts
-        self._headers = headers
-        self._body = body
-        self._connect_s = connect_s
+        self._asked = asked
         self._on_phase = on_phase
-        self._origin = f"{parts.scheme}://{parts.netloc}"
+        self._origin = f"{asked.parts.scheme}://{asked.parts.netloc}"
 
     def run(self, feed: ThreadFeed) -> None:
         """Do it. What goes wrong is raised as one of the provider errors."""
         response: HTTPResponse | None = None
         try:
-            target = self._transport.find_target(self._parts)
+            target = self._transport.find_target(self._asked.parts)
             connection, response = self._send(target)
             self._read(feed, response)
             if not response.will_close:
@@ -245,20 +230,22 @@ class _Exchange:
                 self.line.close()
         self._enter("connect")
         tls_context = self._transport.tls_context() if target.scheme == "https" else None
-        connection = open_connection(target, self.line, connect_s=self._connect_s, tls_context=tls_context)
+        connect_s = self._asked.timeouts.connect_s
+        connection = open_connection(target, self.line, connect_s=connect_s, tls_context=tls_context)
         return connection, self._ask(target, connection)
 
     def _ask(self, target: Target, connection: HTTPConnection) -> HTTPResponse:
         self._enter("first_byte")
-        path = (self._parts.path or "/") + (f"?{self._parts.query}" if self._parts.query else "")
-        headers = {"Accept-Encoding": "identity", **self._headers}
+        asked = self._asked
+        path = (asked.parts.path or "/") + (f"?{asked.parts.query}" if asked.parts.query else "")
+        headers = {"Accept-Encoding": "identity", **asked.headers}
         if target.proxy and target.scheme == "http":
             path = target.origin + path
             headers.update(proxy_authorization(target.proxy))
         connection.response_class = _Response
         unsent: OSError | None = None
         try:
-            connection.request(self._method, path, self._body, headers)
+            connection.request(asked.method, path, asked.body, headers)
         except (BrokenPipeError, ConnectionResetError) as error:
             unsent = error  # a server that refuses a big request may answer and close before it has read all of it
         try:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
 from dataclasses import fields
 
 from ...errors import OptionsError, ProviderTimeoutError
 from ...frozen import frozen, mutable
+from .thread_feed import ThreadFeed
 
 
 @frozen(kw_only=True)
@@ -51,43 +51,37 @@ _WAITED_FOR = {
 
 
 class Watch:
-    """Calls `expire` with an error when a phase or the whole takes too long.
+    """Ends a feed with an error when a phase or the whole takes too long.
 
-    It looks at the clock when a timer fires, not at every chunk. `is_consumer_slow` tells it that the endpoint is not the
-    one to blame for a silence. `began` is when the time for the whole started to run; None is now.
+    It looks at the clock when a timer fires, not at every chunk, and blames no endpoint for a silence while the feed's
+    consumer is the slow one. `began` is when the time for the whole started to run; None is now.
     """
 
-    def __init__(
-        self,
-        name: str,
-        timeouts: Timeouts,
-        progress: Progress,
-        expire: Callable[[ProviderTimeoutError], None],
-        is_consumer_slow: Callable[[], bool],
-        *,
-        began: float | None = None,
-    ) -> None:
+    def __init__(self, name: str, timeouts: Timeouts, progress: Progress, began: float | None = None) -> None:
         self._name = name
         self._timeouts = timeouts
         self._progress = progress
-        self._expire = expire
-        self._is_consumer_slow = is_consumer_slow
         progress.since = time.monotonic()
         self._began = progress.since if began is None else began
+        self._feed: ThreadFeed | None = None
         self._timer: asyncio.TimerHandle | None = None
-        self._stopped = False
+
+    def start(self, feed: ThreadFeed) -> None:
+        """Watch this feed from now on."""
+        self._feed = feed
+        self.arm()
 
     def arm(self) -> None:
         """Set the timer for whatever ends first; called again whenever the phase changes."""
         self._disarm()
         deadline = min((deadline for _, deadline, _ in self._deadlines()), default=None)
-        if deadline is not None and not self._stopped:
+        if deadline is not None and self._feed is not None:
             delay = max(deadline - time.monotonic(), 0.001)
             self._timer = asyncio.get_running_loop().call_later(delay, self._look)
 
     def stop(self) -> None:
         """Watch no longer."""
-        self._stopped = True
+        self._feed = None
         self._disarm()
 
     def _deadlines(self) -> list[tuple[str, float, float]]:
@@ -105,13 +99,14 @@ class Watch:
         return found
 
     def _look(self) -> None:
-        now = time.monotonic()
-        if self._is_consumer_slow() and self._progress.phase == "idle":
+        feed, now = self._feed, time.monotonic()
+        assert feed is not None, "a watch that was stopped has no timer"
+        if feed.has_waiting_items and self._progress.phase == "idle":
             self._progress.since = now
         for phase, deadline, limit in self._deadlines():
             if now >= deadline:
                 self.stop()
-                self._expire(timeout_error(self._name, phase, limit))
+                feed.fail(timeout_error(self._name, phase, limit))
                 return
         self.arm()
 
