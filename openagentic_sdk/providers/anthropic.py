@@ -14,13 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import field
 from typing import Any, Unpack
 
-from ..errors import (
-    GarbledResponseError,
-    IncompleteResponseError,
-    OptionsError,
-    ProviderHTTPError,
-    ProviderResponseError,
-)
+from ..errors import GarbledResponseError, OptionsError, ProviderHTTPError
 from ..frozen import mutable
 from .base import Message, ModelOutput, ReasoningDelta, StreamEvent, TextDelta, ToolCall, ToolSpec
 from .calls import HeardCall, allowed_callers, finish_calls, is_unfinished, read_arguments, vendor_caller
@@ -37,11 +31,11 @@ from .chat_request import (
 from .claude_models import ClaudeFamily, claude_family
 from .content import Part, cannot_carry, read_parts
 from .endpoint import EndpointArguments, EndpointProvider, Reading
+from .failures import cut_answer, unexpected
 from .keys import ApiKey, is_host_of
 from .loose import as_list, as_mapping, as_mappings, as_text
 from .quirks import Quirks
 from .reasoning import DROP_BLOCK, is_prefix_refused
-from .token_count import TokenCount
 
 _MAX_EDITS = 8
 _EDITING_BETA = "context-management-2025-06-27"
@@ -119,21 +113,21 @@ class AnthropicProvider(EndpointProvider):
 
     async def request_headers(self, api_key: ApiKey | None = None, *, fresh: bool = False) -> dict[str, str]:
         headers = await super().request_headers(api_key, fresh=fresh)
-        if betas := self.betas():
-            given = [value for name, value in headers.items() if name.lower() == "anthropic-beta"]
-            named = dict.fromkeys(part.strip() for value in (*given, *betas) for part in value.split(","))
+        if betas := self.betas(headers):
             headers = {name: value for name, value in headers.items() if name.lower() != "anthropic-beta"}
-            headers["anthropic-beta"] = ",".join(named)
+            headers["anthropic-beta"] = ",".join(betas)
         return headers
 
     def loads_tools(self, model: str) -> bool:
         """Whether definitions may stand where they were found (platform.claude.com, "Custom tool search implementation")."""
         return self._loads_tools and claude_family(model).loads_tools
 
-    def betas(self) -> list[str]:
-        """The parts of the API that are to be switched on for what this provider's requests ask for."""
-        editing = [_EDITING_BETA] if self._context_management else []
-        return [*editing, _BINDING_BETA] if self.is_under(DROP_BLOCK) else editing
+    def betas(self, headers: Mapping[str, str]) -> list[str]:
+        """The parts of the API that are to be switched on: those that the headers name, and what the requests ask for."""
+        named = [value for name, value in headers.items() if name.lower() == "anthropic-beta"]
+        named += [_EDITING_BETA] if self._context_management else []
+        named += [_BINDING_BETA] if self.is_under(DROP_BLOCK) else []
+        return list(dict.fromkeys(part.strip() for value in named for part in value.split(",")))
 
     def control_for(self, error: ProviderHTTPError) -> str | None:
         """The vendor's own control first (platform.claude.com, "Fix a thinking block bound to a different conversation")."""
@@ -141,14 +135,9 @@ class AnthropicProvider(EndpointProvider):
             return DROP_BLOCK
         return super().control_for(error)
 
-    async def count_tokens(
-        self, *, model: str, messages: Sequence[Message], tools: Sequence[ToolSpec] = (), api_key: ApiKey | None = None
-    ) -> TokenCount:
-        """What the endpoint counts, or an estimate where it does not."""
-        payload = self.prepare(model, messages, tools, stream=False)[0]
-        counted = {key: payload[key] for key in COUNTED if key in payload}
-        url = self.address("/v1/messages/count_tokens")
-        return await self.count_at(url, counted, "input_tokens", payload, api_key)
+    def count_request(self, model: str, payload: dict[str, Any]) -> tuple[str, dict[str, Any], str]:
+        counted = {key: payload[key] for key in _COUNTED if key in payload}
+        return self.address("/v1/messages/count_tokens"), counted, "input_tokens"
 
     def prepare(
         self, model: str, messages: Sequence[Message], tools: Sequence[ToolSpec], *, stream: bool
@@ -188,17 +177,15 @@ class AnthropicProvider(EndpointProvider):
         return payload, reading, names
 
 
-COUNTED = ("model", "messages", "system", "tools", "tool_choice", "thinking", "output_config", "context_management")
+_COUNTED = ("model", "messages", "system", "tools", "tool_choice", "thinking", "output_config", "context_management")
 
 
 class MessageReading(Reading):
     """A message being read, block by block. With `holds` the request did not say all, so that its answer is not the last."""
 
     def __init__(self, used_ids: set[str], origin: str, *, holds: bool = False) -> None:
-        super().__init__()
+        super().__init__(used_ids, origin)
         self._holds = holds
-        self._used_ids = used_ids
-        self._origin = origin
         self._blocks: dict[int, dict[str, Any]] = {}
         self._ended: set[int] = set()
         self._arguments: dict[int, list[str]] = {}
@@ -230,7 +217,7 @@ class MessageReading(Reading):
 
     def take_whole(self, body: Mapping[str, Any]) -> list[StreamEvent]:
         if not isinstance(body.get("content"), list):
-            raise ProviderResponseError(f"the endpoint's answer has no content; it is {json.dumps(body)[:200]}")
+            raise unexpected("answer has no content", body)
         self._start(body)
         shown: list[StreamEvent] = []
         for index, block in enumerate(body["content"]):
@@ -243,15 +230,11 @@ class MessageReading(Reading):
         blocks = [block for _, block in sorted(self._blocks.items())]
         text = "".join(as_text(block.get("text")) for block in blocks if block.get("type") == "text")
         if not self._stopped and self._stop_reason is None:
-            raise IncompleteResponseError(
-                f"the message stopped after {len(text)} characters without message_stop", partial_text=text
-            )
+            raise cut_answer(text, "message_stop")
         reasoning = "".join(as_text(block.get("thinking")) for block in blocks if block.get("type") == "thinking")
-        calls = self._calls()
-        service_tier = self._usage.get("service_tier")
         return [], ModelOutput(
             assistant_text=text or None,
-            tool_calls=calls,
+            tool_calls=self._calls(),
             usage=self._usage or None,
             finish_reason="pause_turn" if self._holds and self._stop_reason == "end_turn" else self._stop_reason,
             reasoning=reasoning or None,
@@ -260,7 +243,7 @@ class MessageReading(Reading):
             model=self._model,
             citations=tuple(citation for block in blocks for citation in as_list(block.get("citations"))),
             response_id=self._id,
-            service_tier=service_tier if isinstance(service_tier, str) else None,
+            service_tier=as_text(self._usage.get("service_tier")) or None,
         )
 
     def _start(self, message: Mapping[str, Any]) -> None:
@@ -279,12 +262,10 @@ class MessageReading(Reading):
             self.notices.append(f"the endpoint edited the context with {as_text(edit.get('type'))}: {cleared}")
         if dropped := len(as_list(message.get("input_transformations"))):
             self.notices.append(f"the endpoint dropped or changed {dropped} blocks of thinking that fit no longer")
-        container = as_mapping(message.get("container")).get("id")
-        self._container = container if isinstance(container, str) else self._container
-        model, reason = message.get("model"), message.get("stop_reason")
-        self._model = model if isinstance(model, str) and model else self._model
-        if isinstance(reason, str) and reason and not is_unfinished(self._stop_reason):
-            self._stop_reason = reason
+        self._container = as_text(as_mapping(message.get("container")).get("id")) or self._container
+        self._model = as_text(message.get("model")) or self._model
+        if not is_unfinished(self._stop_reason):
+            self._stop_reason = as_text(message.get("stop_reason")) or self._stop_reason
         # The last message_delta is cumulative, but does not repeat what message_start said of the prompt.
         usage = as_mapping(message.get("usage"))
         self._usage.update({key: value for key, value in usage.items() if value is not None})

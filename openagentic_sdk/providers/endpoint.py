@@ -6,11 +6,10 @@ answer. `complete` and `stream` go through the same request, reader and fold, so
 
 from __future__ import annotations
 
-import json
 import os
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Collection, Mapping, Sequence
 from contextlib import aclosing, contextmanager
 from copy import copy
 from dataclasses import replace
@@ -21,9 +20,9 @@ from urllib.parse import urlencode, urlsplit
 from ..errors import GarbledResponseError, OptionsError, ProviderError, ProviderHTTPError, ProviderResponseError
 from .base import Done, Message, ModelOutput, Retrying, SessionState, StreamEvent, ToolCallReady, ToolSpec
 from .chat_request import RequestSettings, ToolNames
-from .failures import error_in_body, hide_secrets_in, secrets_of
+from .failures import error_in_body, hide_secrets_in, secrets_of, unexpected
 from .keys import ApiKey, Headers, KeySource, call, is_host_of
-from .loose import read_json
+from .loose import as_mappings, read_json
 from .reasoning import NO_REASONING, is_reasoning_refused, without_reasoning
 from .sse import SSEEvent
 from .token_count import TokenCount, estimate_tokens
@@ -33,22 +32,28 @@ from .wire.http import HttpTransport
 # After the end marker only the end of the body is missing; after a finish reason, usage may still follow.
 LINGER_AFTER_DONE_S = 0.25
 LINGER_AFTER_FINISH_S = 5.0
+# Where endpoints put their list of models, and in each of them its name.
+_MODEL_LISTS = ("data", "models", "modelSummaries", "publisherModels")
+_MODEL_NAMES = ("id", "modelId", "name", "model")
 
 
 class Reading(ABC):
     """An answer being read, event by event or whole.
 
-    `linger_s`, once set, says that what matters has come; `is_over` that nothing can follow any more. `raw`, when it is a
-    list, gets everything as it came. `notices` say what was left out of the request. Whatever an endpoint sends, only
-    `ProviderError`s leave `take` and `finish`.
+    `used_ids` are the ids of the conversation's calls, `origin` is the host that opaque fields go back to. `linger_s`, once
+    set, says that what matters has come; `is_over` that nothing can follow any more. `raw`, when it is a list, gets
+    everything as it came. `notices` say what was left out of the request. Whatever an endpoint sends, only `ProviderError`s
+    leave `take` and `finish`.
     """
 
     linger_s: float | None = None
     is_over = False
 
-    def __init__(self) -> None:
+    def __init__(self, used_ids: Collection[str] = (), origin: str = "") -> None:
         self.raw: Any = None
         self.notices: list[str] = []
+        self._used_ids = used_ids
+        self._origin = origin
         self._count = 0
 
     @abstractmethod
@@ -74,9 +79,7 @@ class Reading(ABC):
                 self._count += 1
                 _raise_error_in(batch.data)
                 if not isinstance(batch.data, Mapping):
-                    raise ProviderResponseError(
-                        f"the endpoint's answer is no object; it is {json.dumps(batch.data)[:200]}"
-                    )
+                    raise unexpected("answer is no object", batch.data)
                 if self.raw is not None:
                     self.raw = batch.data
                 return self.take_whole(batch.data)
@@ -291,12 +294,11 @@ class EndpointProvider(ABC):
         """The names of the models that the endpoint serves. Raises one of the provider errors."""
         body = await self.fetch(self.models_url(), api_key=api_key)
         if isinstance(body, Mapping):
-            keys = ("data", "models", "modelSummaries", "publisherModels")
-            body = next((body[key] for key in keys if isinstance(body.get(key), list)), body)
+            body = next((body[key] for key in _MODEL_LISTS if isinstance(body.get(key), list)), body)
         if not isinstance(body, list):
-            raise ProviderResponseError(f"the endpoint lists no models; it says {json.dumps(body)[:200]}")
-        names = [_model_name(item) for item in body if isinstance(item, Mapping)]
-        return [name for name in names if name]
+            raise unexpected("list of models is none", body)
+        found = [next((one[key] for key in _MODEL_NAMES if one.get(key)), None) for one in as_mappings(body)]
+        return [short for name in found if isinstance(name, str) and (short := name.rpartition("models/")[2])]
 
     def models_url(self) -> str:
         """Where the list of models is."""
@@ -306,24 +308,26 @@ class EndpointProvider(ABC):
         self, *, model: str, messages: Sequence[Message], tools: Sequence[ToolSpec] = (), api_key: ApiKey | None = None
     ) -> TokenCount:
         """How many tokens a request takes in: from the endpoint where it counts them, else an estimate that says so."""
-        return estimate_tokens(self.prepare(model, messages, tools, stream=False)[0])
-
-    async def count_at(
-        self, url: str, asked: dict[str, Any], field: str, payload: Mapping[str, Any], api_key: ApiKey | None
-    ) -> TokenCount:
-        """What the endpoint counts at this URL, in this field of its answer; an estimate for `payload` where it does not."""
+        payload = self.prepare(model, messages, tools, stream=False)[0]
+        asked = self.count_request(model, payload)
+        if asked is None:
+            return estimate_tokens(payload)
+        url, question, field = asked
         try:
-            body = await self.fetch(url, asked, api_key=api_key)
+            body = await self.fetch(url, question, api_key=api_key)
         except ProviderHTTPError as error:
             if error.status not in (404, 405, 501):
                 raise
             return estimate_tokens(payload)
         count = body.get(field) if isinstance(body, Mapping) else None
         if isinstance(count, bool) or not isinstance(count, int):
-            raise ProviderResponseError(
-                f"the endpoint's count of tokens has no {field}; it is {json.dumps(body)[:200]}"
-            )
+            raise unexpected(f"count of tokens has no {field}", body)
         return TokenCount(count)
+
+    def count_request(self, model: str, payload: dict[str, Any]) -> tuple[str, dict[str, Any], str] | None:
+        """Where the endpoint counts a request's tokens, what it is asked there and the field of its answer; None where it
+        does not count."""
+        return None
 
     async def request_headers(self, api_key: ApiKey | None = None, *, fresh: bool = False) -> dict[str, str]:
         """The headers of a request. Raises `OptionsError` when a key is needed and there is none.
@@ -471,11 +475,6 @@ def _cost_in(headers: Mapping[str, str]) -> float | None:
         return float(cost) if isinstance(cost, int | float) and 0 <= cost < 1e9 else None
     except (KeyError, ValueError, RecursionError):
         return None
-
-
-def _model_name(item: Mapping[str, Any]) -> str:
-    name = item.get("id") or item.get("modelId") or item.get("name") or item.get("model")
-    return str(name).rpartition("models/")[2] if isinstance(name, str) else ""
 
 
 @contextmanager

@@ -11,7 +11,13 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from ..errors import ContextLengthError, ProviderError, ProviderHTTPError
+from ..errors import (
+    ContextLengthError,
+    IncompleteResponseError,
+    ProviderError,
+    ProviderHTTPError,
+    ProviderResponseError,
+)
 from ..patterns import regex
 from ..text import shortened
 
@@ -66,6 +72,16 @@ def error_in_body(data: Any) -> ProviderHTTPError | None:
         return None
     message, code = _read_error(data)
     return _judged_error(message or "unknown error", code, 200, {}, json.dumps(data)[:4000], "")
+
+
+def unexpected(what: str, said: Any) -> ProviderResponseError:
+    """The error for JSON that is not in the protocol's form; `what` says which and why: "answer has no choices"."""
+    return ProviderResponseError(f"the endpoint's {what}; it is {json.dumps(said)[:200]}")
+
+
+def cut_answer(text: str, end: str) -> IncompleteResponseError:
+    """The error for an answer that stopped without its end, behind this text."""
+    return IncompleteResponseError(f"the answer stopped after {len(text)} characters without {end}", partial_text=text)
 
 
 def read_error_text(text: str) -> tuple[str, str | None]:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from typing import Any, Unpack
 
-from ..errors import ProviderResponseError
 from .base import Message, ModelOutput, StreamEvent, ToolSpec
 from .chat_request import ToolNames, build_chat_request, used_call_ids
 from .endpoint import LINGER_AFTER_FINISH_S, EndpointArguments, EndpointProvider, Reading
+from .failures import unexpected
 from .openai_stream_assembler import ChatAssembler
 from .quirks import OPENAI, Quirks
 
@@ -86,7 +85,7 @@ class ChatReading(Reading):
 
     def take_whole(self, body: Mapping[str, Any]) -> list[StreamEvent]:
         if not isinstance(body.get("choices"), list) or not body["choices"]:
-            raise ProviderResponseError(f"the endpoint's answer has no choices; it is {json.dumps(body)[:200]}")
+            raise unexpected("answer has no choices", body)
         self._assembler.end_marker()
         return self._assembler.apply(body)
 

@@ -12,13 +12,7 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any, Unpack
 
-from ..errors import (
-    GarbledResponseError,
-    IncompleteResponseError,
-    OptionsError,
-    ProviderHTTPError,
-    ProviderResponseError,
-)
+from ..errors import GarbledResponseError, OptionsError, ProviderHTTPError, ProviderResponseError
 from .base import Message, ModelOutput, ReasoningDelta, StreamEvent, TextDelta, ToolCall, ToolSpec
 from .calls import HeardCall, allowed_callers, finish_calls, vendor_caller
 from .chat_request import (
@@ -33,13 +27,11 @@ from .chat_request import (
 )
 from .content import Part, cannot_carry, read_parts
 from .endpoint import EndpointArguments, EndpointProvider, Reading
-from .failures import error_in_body
-from .keys import ApiKey
+from .failures import cut_answer, error_in_body, unexpected
 from .loose import as_mapping, as_mappings, as_text
 from .openai import OPENAI_HOSTS, OPENAI_URL
 from .openai_stream_assembler import reported_cost
 from .quirks import Quirks, quirks_for
-from .token_count import TokenCount
 
 _QUIRKS = Quirks(
     empty_content="",
@@ -53,6 +45,18 @@ _QUIRKS = Quirks(
 # router's) may stand for a model that does.
 _PLAIN_MODEL = r"(?:.*/)?(?:ft:)?(?:gpt-[34]|chatgpt|davinci|babbage|computer-use)"
 _ENDS = {"response.completed", "response.incomplete", "response.failed", "response.cancelled"}
+# What of a request the count of its tokens depends on.
+_COUNTED = {
+    "model",
+    "input",
+    "tools",
+    "tool_choice",
+    "reasoning",
+    "text",
+    "previous_response_id",
+    "parallel_tool_calls",
+}
+_SEARCH = "ToolSearch"
 
 
 class OpenAIResponsesProvider(EndpointProvider):
@@ -111,13 +115,9 @@ class OpenAIResponsesProvider(EndpointProvider):
         self._plain_models.add(model)
         return True
 
-    async def count_tokens(
-        self, *, model: str, messages: Sequence[Message], tools: Sequence[ToolSpec] = (), api_key: ApiKey | None = None
-    ) -> TokenCount:
-        """What the endpoint counts, or an estimate where it does not."""
-        payload = self.prepare(model, messages, tools, stream=False)[0]
+    def count_request(self, model: str, payload: dict[str, Any]) -> tuple[str, dict[str, Any], str]:
         counted = {key: payload[key] for key in _COUNTED if key in payload}
-        return await self.count_at(self.address("/responses/input_tokens"), counted, "input_tokens", payload, api_key)
+        return self.address("/responses/input_tokens"), counted, "input_tokens"
 
     def prepare(
         self, model: str, messages: Sequence[Message], tools: Sequence[ToolSpec], *, stream: bool
@@ -170,28 +170,11 @@ class OpenAIResponsesProvider(EndpointProvider):
         return self._previous_response_id, messages
 
 
-_COUNTED = (
-    "model",
-    "input",
-    "tools",
-    "tool_choice",
-    "reasoning",
-    "text",
-    "previous_response_id",
-    "parallel_tool_calls",
-)
-
-
-_SEARCH = "ToolSearch"
-
-
 class ResponseReading(Reading):
     """A response being read, item by item. Items are known by their place, their id, or as the last one."""
 
     def __init__(self, used_ids: set[str], origin: str, *, stored: bool = False) -> None:
-        super().__init__()
-        self._used_ids = used_ids
-        self._origin = origin
+        super().__init__(used_ids, origin)
         self._stored = stored
         self._items: list[dict[str, Any]] = []
         self._ended: set[int] = set()
@@ -243,7 +226,7 @@ class ResponseReading(Reading):
 
     def take_whole(self, body: Mapping[str, Any]) -> list[StreamEvent]:
         if not isinstance(body.get("output"), list):
-            raise ProviderResponseError(f"the endpoint's answer has no output; it is {json.dumps(body)[:200]}")
+            raise unexpected("answer has no output", body)
         self._check_same_response(body.get("id"))
         self._take_end(body)
         shown: list[StreamEvent] = []
@@ -257,39 +240,25 @@ class ResponseReading(Reading):
         text = _text_of(self._items) or "".join(self._text)
         response = self._response
         if response is None:
-            raise IncompleteResponseError(
-                f"the response stopped after {len(text)} characters without response.completed", partial_text=text
-            )
-        rest: list[StreamEvent] = []
-        if text and not self._text:
-            rest = self._show_text(text)
+            raise cut_answer(text, "response.completed")
+        rest = self._show_text(text) if text and not self._text else []
         parts = [part for item in self._items for part in as_mappings(item.get("content"))]
         refusal = self._refusal or any(part.get("refusal") for part in parts)
         reason = self._finish_reason(response)
         calls = self._calls(reason, refusal)
-        model, tier, usage = response.get("model"), response.get("service_tier"), as_mapping(response.get("usage"))
-        # Reasoning, and what the vendor's own tools did, as it came and where it stood between the others.
-        extras: dict[str, Any] = {"responses_id": self._id} if self._stored and self._id else {}
-        plain = [item.get("type") == "message" or _is_call(item) for item in self._items]
-        if not all(plain) or any(map(vendor_caller, self._items)):
-            extras["responses_items"] = [
-                {key: item[key] for key in ("type", "call_id", "execution", "caller") if key in item}
-                if is_plain
-                else {key: value for key, value in item.items() if key != "_place" and value is not None}
-                for item, is_plain in zip(self._items, plain, strict=True)
-            ]
+        usage = as_mapping(response.get("usage"))
         return rest, ModelOutput(
             assistant_text=text or None,
             tool_calls=calls,
             usage=usage or None,
             finish_reason=reason or ("tool_calls" if calls else "stop"),
             reasoning=_reasoning_of(self._items) or "".join(self._reasoning) or None,
-            extras={**extras, "origin": self._origin} if extras else None,
+            extras=self._extras(),
             refusal=refusal,
-            model=model if isinstance(model, str) else None,
+            model=as_text(response.get("model")) or None,
             citations=tuple(note for part in parts for note in as_mappings(part.get("annotations"))),
             response_id=self._id,
-            service_tier=tier if isinstance(tier, str) else None,
+            service_tier=as_text(response.get("service_tier")) or None,
             logprobs=[one for part in parts for one in as_mappings(part.get("logprobs"))] or None,
             cost_usd=reported_cost(usage),
         )
@@ -302,8 +271,7 @@ class ResponseReading(Reading):
         self._id = response_id
 
     def _take_end(self, response: Mapping[str, Any]) -> None:
-        error = error_in_body({"error": response["error"]}) if response.get("error") else None
-        if error is not None:
+        if error := error_in_body({"error": response.get("error")}):
             raise error
         if response.get("status") in ("failed", "cancelled"):
             raise ProviderResponseError(f"the response ended with status {response['status']} and without a reason")
@@ -352,6 +320,19 @@ class ResponseReading(Reading):
         for (_, item), call in zip(asked, calls, strict=True):
             item["call_id"] = call.tool_use_id
         return calls
+
+    def _extras(self) -> dict[str, Any] | None:
+        """Reasoning, and what the vendor's own tools did, as it came and where it stood between the others."""
+        extras: dict[str, Any] = {"responses_id": self._id} if self._stored and self._id else {}
+        plain = [item.get("type") == "message" or _is_call(item) for item in self._items]
+        if not all(plain) or any(map(vendor_caller, self._items)):
+            extras["responses_items"] = [
+                {key: item[key] for key in ("type", "call_id", "execution", "caller") if key in item}
+                if is_plain
+                else {key: value for key, value in item.items() if key != "_place" and value is not None}
+                for item, is_plain in zip(self._items, plain, strict=True)
+            ]
+        return {**extras, "origin": self._origin} if extras else None
 
     def _finish_reason(self, response: Mapping[str, Any]) -> str | None:
         """Why the response ended before its end; None when it did not."""

@@ -12,11 +12,12 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import field
 from typing import Any
 
-from ..errors import GarbledResponseError, IncompleteResponseError
+from ..errors import GarbledResponseError
 from ..frozen import mutable
 from .base import ModelOutput, ReasoningDelta, StreamEvent, TextDelta, ToolCall
 from .calls import HeardCall, finish_calls, is_unfinished, read_arguments
-from .loose import as_text
+from .failures import cut_answer
+from .loose import as_list, as_mapping, as_mappings, as_text
 from .think_tags import ThinkTagSplitter
 
 _REASONING_TEXT = ("reasoning_content", "reasoning", "reasoning_text")
@@ -36,8 +37,7 @@ class _Slot:
     def take(self, entry: Mapping[str, Any]) -> None:
         """Add a fragment. Ids and names are kept from the first fragment that has them: many servers repeat them whole."""
         self.id = self.id or as_text(entry.get("id"))
-        function = entry.get("function")
-        function = function if isinstance(function, Mapping) else {}
+        function = as_mapping(entry.get("function"))
         self.name = self.name or as_text(function.get("name"))
         arguments = function.get("arguments")
         if isinstance(arguments, str):
@@ -53,8 +53,7 @@ class _Slot:
         call_id = as_text(entry.get("id"))
         if self.id and call_id:
             return call_id != self.id
-        function = entry.get("function")
-        function = function if isinstance(function, Mapping) else {}
+        function = as_mapping(entry.get("function"))
         name, arguments = as_text(function.get("name")), function.get("arguments")
         if not (name and self.name):
             return False
@@ -83,17 +82,13 @@ class ToolCallAssembler:
 
     def apply_delta(self, delta: Mapping[str, Any]) -> None:
         """Take one fragment: an entry of `tool_calls`, or a delta that holds such a list."""
-        if "tool_calls" in delta:
-            entries = delta["tool_calls"]
-            for entry in entries if isinstance(entries, Sequence) else ():
-                if isinstance(entry, Mapping):
-                    self._slot_for(entry).take(entry)
-        else:
-            self._slot_for(delta).take(delta)
+        entries = delta.get("tool_calls", (delta,))
+        for entry in entries if isinstance(entries, Sequence) else ():
+            if isinstance(entry, Mapping):
+                self._slot_for(entry).take(entry)
 
     def finalize(self, *, finish_reason: str | None = None, refusal: bool = False) -> list[ToolCall]:
         """The calls of an answer that has ended, with this reason. Chat completions have no end for a single call."""
-        said = [slot for slot in self._slots if slot.name or slot.pieces]
         heard = [
             HeardCall(
                 slot.id,
@@ -102,7 +97,8 @@ class ToolCallAssembler:
                 ended=True,
                 extras={**slot.extras, "origin": self._origin} if slot.extras else None,
             )
-            for slot in said
+            for slot in self._slots
+            if slot.name or slot.pieces
         ]
         return finish_calls(heard, finish_reason=finish_reason, refusal=refusal, used_ids=self._used_ids)
 
@@ -116,8 +112,7 @@ class ToolCallAssembler:
         known = next((slot for slot in self._slots if call_id and slot.id == call_id), None)
         if known is not None:
             return known
-        function = entry.get("function")
-        names_call = isinstance(function, Mapping) and bool(function.get("name"))
+        names_call = as_mapping(entry.get("function")).get("name")
         return self._open() if call_id or names_call or not self._slots else self._slots[-1]
 
     def _open(self) -> _Slot:
@@ -192,16 +187,10 @@ class ChatAssembler:
             self._half = ""
             self._show_text("\ufffd", events)
         if (self._finish_reason is None and not self._ended) or self._finish_reason == "error":
-            text = "".join(self._text)
-            raise IncompleteResponseError(
-                f"the answer stopped after {len(text)} characters without a finish reason or an end marker: "
-                "the connection was cut, or the endpoint does not end its streams",
-                partial_text=text,
-            )
+            end = "a finish reason or an end marker: the connection was cut, or the endpoint does not end its streams"
+            raise cut_answer("".join(self._text), end)
         calls = self._calls if len(self._calls) else self._function_call
-        extras = dict(self._message_extras)
-        for name, pieces in self._reasoning_fields.items():
-            extras[name] = "".join(pieces)
+        extras = {**self._message_extras, **{name: "".join(said) for name, said in self._reasoning_fields.items()}}
         if self._details:
             extras["reasoning_details"] = self._details
         output = ModelOutput(
@@ -225,22 +214,18 @@ class ChatAssembler:
 
         Some servers give each chunk an id of its own, so the id alone says nothing.
         """
-        if not self._id or not isinstance(choices, list) or not (self._text or self._reasoning or len(self._calls)):
+        if not self._id or not (self._text or self._reasoning or len(self._calls)):
             return
-        for choice in choices:
-            delta = choice.get("delta") if isinstance(choice, Mapping) and not choice.get("index") else None
-            if not isinstance(delta, Mapping):
-                continue
+        for choice in as_mappings(choices):
+            delta = {} if choice.get("index") else as_mapping(choice.get("delta"))
             says = bool(delta.get("content") or delta.get("tool_calls"))
             if (self._finish_reason is not None and says) or (self._role_begins and delta.get("role")):
                 raise GarbledResponseError("the endpoint sent two answers in one stream")
 
     def _take_usage(self, chunk: Mapping[str, Any]) -> None:
         """Keep the last usage: some send it once, some in every chunk and cumulative, none as differences."""
-        usage = chunk.get("usage")
-        if not isinstance(usage, Mapping) and isinstance(chunk.get("x_groq"), Mapping):
-            usage = chunk["x_groq"].get("usage")
-        if isinstance(usage, Mapping) and usage:
+        usage = chunk.get("usage") or (as_mapping(chunk["x_groq"]).get("usage") if "x_groq" in chunk else None)
+        if usage and isinstance(usage, Mapping):
             self._usage = usage
             self._take_facts(chunk)
 
@@ -250,8 +235,7 @@ class ChatAssembler:
             value = chunk.get(name)
             if value and name not in self._facts and isinstance(value, str):
                 self._facts[name] = value
-        if chunk.get("citations"):
-            self._take_citations(chunk["citations"])
+        self._take_citations(chunk.get("citations"))
 
     def _take_choice(self, choice: Mapping[str, Any], events: list[StreamEvent]) -> None:
         delta = choice.get("delta")
@@ -261,12 +245,10 @@ class ChatAssembler:
             self._take_delta(delta, events)
         elif isinstance(choice.get("text"), str):
             self._show_content(choice["text"], events)
-        reason = choice.get("finish_reason")
-        if isinstance(reason, str) and reason and not is_unfinished(self._finish_reason):
+        if (reason := as_text(choice.get("finish_reason"))) and not is_unfinished(self._finish_reason):
             self._finish_reason = reason
-        logprobs = choice.get("logprobs")
-        if isinstance(logprobs, Mapping) and isinstance(logprobs.get("content"), list):
-            self._logprobs += logprobs["content"]
+        if choice.get("logprobs"):
+            self._logprobs += as_list(as_mapping(choice["logprobs"]).get("content"))
         self._take_usage(choice)
 
     def _take_delta(self, delta: Mapping[str, Any], events: list[StreamEvent]) -> None:
@@ -282,8 +264,7 @@ class ChatAssembler:
                     self._take_part(part, events)
                 elif isinstance(part, str):
                     self._show_content(part, events)
-        refusal = delta.get("refusal")
-        if isinstance(refusal, str) and refusal:
+        if refusal := as_text(delta.get("refusal")):
             self._refusal = True
             self._show_text(refusal, events)
         if delta.get("tool_calls"):
@@ -303,32 +284,30 @@ class ChatAssembler:
 
     def _take_reasoning(self, delta: Mapping[str, Any], events: list[StreamEvent]) -> None:
         """Show reasoning under the first name that has some; servers send copies of it under several names."""
-        details = delta.get("reasoning_details")
-        if isinstance(details, list):
-            self._take_details(details)
         shown = False
         for name in _REASONING_TEXT:
-            text = delta.get(name)
-            if isinstance(text, str) and text:
+            if text := as_text(delta.get(name)):
                 self._reasoning_fields.setdefault(name, []).append(text)
                 if not shown:
                     self._show_reasoning(text, events)
                 shown = True
-        if isinstance(details, list) and not shown:
-            self._show_reasoning("".join(_detail_text(detail) for detail in details), events)
+        if delta.get("reasoning_details"):
+            details = as_mappings(delta["reasoning_details"])
+            self._take_details(details)
+            if not shown:
+                inside = [as_text(detail.get("text")) or as_text(detail.get("summary")) for detail in details]
+                self._show_reasoning("".join(inside), events)
 
     def _take_citations(self, citations: Any) -> None:
         """Keep what the answer refers to, each once: OpenAI's annotations, Perplexity's and xAI's list of URLs."""
-        for item in citations if isinstance(citations, list) else ():
+        for item in as_list(citations):
             citation = {"type": "url", "url": item} if isinstance(item, str) else item
             if isinstance(citation, Mapping) and citation not in self._citations:
                 self._citations.append(citation)
 
-    def _take_details(self, details: list[Any]) -> None:
+    def _take_details(self, details: Sequence[Mapping[str, Any]]) -> None:
         """Keep reasoning details as they came; fragments of one entry (same type and index) become one entry again."""
         for detail in details:
-            if not isinstance(detail, Mapping):
-                continue
             last = self._details[-1] if self._details else {}
             same = last and all(detail.get(key) == last.get(key) for key in ("type", "index"))
             if same and not (last.get("id") and detail.get("id") and last["id"] != detail["id"]):
@@ -382,14 +361,8 @@ def reported_cost(usage: Mapping[str, Any] | None) -> float | None:
     return None
 
 
-def _detail_text(detail: Any) -> str:
-    if not isinstance(detail, Mapping):
-        return ""
-    return as_text(detail.get("text")) or as_text(detail.get("summary"))
-
-
 def _part_text(value: Any) -> str:
     """The text of a content part, which may itself be a list of parts."""
     if isinstance(value, list):
-        return "".join(_part_text(part.get("text")) for part in value if isinstance(part, Mapping))
+        return "".join(_part_text(part.get("text")) for part in as_mappings(value))
     return as_text(value)

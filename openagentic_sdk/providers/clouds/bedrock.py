@@ -13,8 +13,7 @@ from ..anthropic import AnthropicProvider
 from ..base import Message, ToolSpec
 from ..chat_request import ToolNames, encode_request
 from ..endpoint import EndpointArguments, Reading
-from ..keys import ApiKey, call
-from ..token_count import TokenCount
+from ..keys import call
 from ..wire.exchange import BodyReader
 from .aws import AwsCredentials, read_credentials, read_region, sign
 from .event_stream import EventStreamReader
@@ -30,6 +29,8 @@ class HostedClaudeProvider(AnthropicProvider):
     url_variable = None
     needs_key = False
     hosted_version: ClassVar[str]
+    # What of a request the address says already.
+    in_address: ClassVar[tuple[str, ...]] = ("model",)
 
     def authorization(self, key: str) -> dict[str, str]:
         return {"Authorization": f"Bearer {key}"}
@@ -42,12 +43,11 @@ class HostedClaudeProvider(AnthropicProvider):
     ) -> tuple[dict[str, Any], Reading, ToolNames]:
         payload, reading, names = super().prepare(model, messages, tools, stream=stream)
         given = self._headers if isinstance(self._headers, Mapping) else {}
-        named = [value for name, value in given.items() if name.lower() == "anthropic-beta"]
-        betas = dict.fromkeys(part.strip() for value in (*named, *self.betas()) for part in value.split(","))
+        betas = self.betas(given)
         hosted = {
             "anthropic_version": self.hosted_version,
-            **({"anthropic_beta": list(betas)} if betas else {}),
-            **{key: value for key, value in payload.items() if key != "model"},
+            **({"anthropic_beta": betas} if betas else {}),
+            **{key: value for key, value in payload.items() if key not in self.in_address},
         }
         return hosted, reading, names
 
@@ -63,6 +63,7 @@ class BedrockProvider(HostedClaudeProvider):
     name = "bedrock"
     key_variable = "AWS_BEARER_TOKEN_BEDROCK"
     hosted_version = "bedrock-2023-05-31"
+    in_address = ("model", "stream")
 
     def __init__(
         self,
@@ -120,18 +121,7 @@ class BedrockProvider(HostedClaudeProvider):
         signature = sign(method, url, content_type, body, credentials=credentials, region=self.region, service=SERVICE)
         return {**headers, **signature}
 
-    async def count_tokens(
-        self, *, model: str, messages: Sequence[Message], tools: Sequence[ToolSpec] = (), api_key: ApiKey | None = None
-    ) -> TokenCount:
-        """What the endpoint counts, or an estimate where it does not."""
-        payload = self.prepare(model, messages, tools, stream=False)[0]
+    def count_request(self, model: str, payload: dict[str, Any]) -> tuple[str, dict[str, Any], str]:
         body = base64.b64encode(encode_request(payload)).decode()
-        counted = {"input": {"invokeModel": {"body": body}}}
         url = self.address(f"/model/{quote(model, safe='')}/count-tokens")
-        return await self.count_at(url, counted, "inputTokens", payload, api_key)
-
-    def prepare(
-        self, model: str, messages: Sequence[Message], tools: Sequence[ToolSpec], *, stream: bool
-    ) -> tuple[dict[str, Any], Reading, ToolNames]:
-        payload, reading, names = super().prepare(model, messages, tools, stream=stream)
-        return {key: value for key, value in payload.items() if key != "stream"}, reading, names
+        return url, {"input": {"invokeModel": {"body": body}}}, "inputTokens"

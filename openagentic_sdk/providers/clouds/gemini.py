@@ -12,13 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Unpack
 from urllib.parse import quote
 
-from ...errors import (
-    GarbledResponseError,
-    IncompleteResponseError,
-    OptionsError,
-    ProviderHTTPError,
-    ProviderResponseError,
-)
+from ...errors import GarbledResponseError, OptionsError, ProviderHTTPError
 from ...patterns import regex
 from ..base import Message, ModelOutput, ReasoningDelta, StreamEvent, TextDelta, ToolSpec
 from ..calls import HeardCall, finish_calls
@@ -34,11 +28,10 @@ from ..chat_request import (
 )
 from ..content import Part, cannot_carry, read_parts
 from ..endpoint import LINGER_AFTER_FINISH_S, EndpointArguments, EndpointProvider, Reading
-from ..keys import ApiKey
-from ..loose import as_mapping
+from ..failures import cut_answer, unexpected
+from ..loose import as_mapping, as_mappings, as_text
 from ..quirks import Quirks
 from ..reasoning import UNSIGNED
-from ..token_count import TokenCount
 
 _QUIRKS = Quirks(
     empty_content="", echo_fields=("gemini_parts",), name_in_tool_result=True, think_tags=False, keeps_parts=True
@@ -91,14 +84,9 @@ class GeminiProvider(EndpointProvider):
     def models_url(self) -> str:
         return self.address("/v1beta/models", pageSize="1000")
 
-    async def count_tokens(
-        self, *, model: str, messages: Sequence[Message], tools: Sequence[ToolSpec] = (), api_key: ApiKey | None = None
-    ) -> TokenCount:
-        """What the endpoint counts, or an estimate where it does not."""
-        payload = self.prepare(model, messages, tools, stream=False)[0]
+    def count_request(self, model: str, payload: dict[str, Any]) -> tuple[str, dict[str, Any], str]:
         request = {"model": f"models/{model.removeprefix('models/')}", **payload}
-        address = self.address(f"{self.model_path(model)}:countTokens")
-        return await self.count_at(address, {"generateContentRequest": request}, "totalTokens", payload, api_key)
+        return self.address(f"{self.model_path(model)}:countTokens"), {"generateContentRequest": request}, "totalTokens"
 
     def authorization(self, key: str) -> dict[str, str]:
         return {"x-goog-api-key": key}
@@ -156,9 +144,7 @@ class GeminiReading(Reading):
     """An answer being read; each chunk brings whole parts, and the last one says why it ended."""
 
     def __init__(self, used_ids: set[str], origin: str) -> None:
-        super().__init__()
-        self._used_ids = used_ids
-        self._origin = origin
+        super().__init__(used_ids, origin)
         self._parts: list[dict[str, Any]] = []
         self._usage: dict[str, Any] | None = None
         self._finish_reason: str | None = None
@@ -170,35 +156,30 @@ class GeminiReading(Reading):
         self._logprobs: Any = None
 
     def take_chunk(self, chunk: Mapping[str, Any]) -> list[StreamEvent]:
-        response_id = chunk.get("responseId")
-        if isinstance(response_id, str) and response_id:
+        if response_id := as_text(chunk.get("responseId")):
             if self._response_id not in (None, response_id):
                 raise GarbledResponseError(
                     f"the endpoint mixed two answers in one stream ({self._response_id} and {response_id}): nothing of it "
                     "was used"
                 )
             self._response_id = response_id
-        usage, model = chunk.get("usageMetadata"), chunk.get("modelVersion")
+        usage = chunk.get("usageMetadata")
         self._usage = _usage(usage) if isinstance(usage, Mapping) else self._usage
-        self._model = model if isinstance(model, str) and model else self._model
+        self._model = as_text(chunk.get("modelVersion")) or self._model
         feedback = as_mapping(chunk.get("promptFeedback"))
         self._blocked = str(feedback["blockReason"]) if feedback.get("blockReason") else self._blocked
-        candidates = chunk.get("candidates")
-        candidates = candidates if isinstance(candidates, list) else []
-        first = next((one for one in candidates if isinstance(one, Mapping) and one.get("index", 0) == 0), {})
+        candidates = as_mappings(chunk.get("candidates"))
+        first: Mapping[str, Any] = next((one for one in candidates if one.get("index", 0) == 0), {})
         shown: list[StreamEvent] = []
-        parts = as_mapping(first.get("content")).get("parts")
-        for part in parts if isinstance(parts, list) else []:
-            if isinstance(part, Mapping):
-                shown += self._take_part(dict(part))
+        for part in as_mappings(as_mapping(first.get("content")).get("parts")):
+            shown += self._take_part(dict(part))
         for holder, key in (("groundingMetadata", "groundingChunks"), ("citationMetadata", "citationSources")):
-            found = as_mapping(first.get(holder)).get(key)
-            for item in found if isinstance(found, list) else []:
-                if isinstance(item, Mapping) and item not in self._citations:
+            for item in as_mappings(as_mapping(first.get(holder)).get(key)):
+                if item not in self._citations:
                     self._citations.append(item)
         self._logprobs = first.get("logprobsResult") or self._logprobs
-        reason = first.get("finishReason")
-        if isinstance(reason, str) and reason not in ("", "FINISH_REASON_UNSPECIFIED"):
+        reason = as_text(first.get("finishReason"))
+        if reason not in ("", "FINISH_REASON_UNSPECIFIED"):
             self._finish_reason = reason
             self._finish_message = str(first.get("finishMessage") or "")
         if self._finish_reason or self._blocked:
@@ -207,15 +188,13 @@ class GeminiReading(Reading):
 
     def take_whole(self, body: Mapping[str, Any]) -> list[StreamEvent]:
         if not isinstance(body.get("candidates"), list) and not body.get("promptFeedback"):
-            raise ProviderResponseError(f"the endpoint's answer has no candidates; it is {json.dumps(body)[:200]}")
+            raise unexpected("answer has no candidates", body)
         return self.take_chunk(body)
 
     def conclude(self) -> tuple[list[StreamEvent], ModelOutput]:
-        text = "".join(_text(part) for part in self._parts if not part.get("thought"))
+        text = "".join(as_text(part.get("text")) for part in self._parts if not part.get("thought"))
         if self._finish_reason is None and self._blocked is None:
-            raise IncompleteResponseError(
-                f"the answer stopped after {len(text)} characters without a finishReason", partial_text=text
-            )
+            raise cut_answer(text, "a finishReason")
         reason = (self._finish_reason or f"blocked:{self._blocked}").lower()
         heard = [
             HeardCall(
@@ -227,12 +206,10 @@ class GeminiReading(Reading):
             for call in (as_mapping(part.get("functionCall")) for part in self._parts)
             if call
         ]
-        is_refusal = bool(self._blocked) or bool(
-            re.search("safety|prohibited|blocklist|spii|recitation", reason.lower())
-        )
+        is_refusal = bool(self._blocked or re.search("safety|prohibited|blocklist|spii|recitation", reason))
         calls = finish_calls(heard, finish_reason=reason, refusal=is_refusal, used_ids=self._used_ids)
         said = self._finish_message or (f"the endpoint blocked the prompt: {self._blocked}" if self._blocked else "")
-        reasoning = "".join(_text(part) for part in self._parts if part.get("thought"))
+        reasoning = "".join(as_text(part.get("text")) for part in self._parts if part.get("thought"))
         return [], ModelOutput(
             assistant_text=text or (said if is_refusal else "") or None,
             tool_calls=calls,
@@ -248,12 +225,12 @@ class GeminiReading(Reading):
         )
 
     def _take_part(self, part: dict[str, Any]) -> list[StreamEvent]:
-        text = _text(part)
+        text = as_text(part.get("text"))
         last = self._parts[-1] if self._parts else {}
         # Text arrives in many parts; those without anything of their own are one. A signature closes the part it is on.
         joins = set(part) <= {"text", "thought"} and set(last) <= {"text", "thought"} and "text" in last
         if joins and "text" in part and bool(part.get("thought")) == bool(last.get("thought")):
-            last["text"] = _text(last) + text
+            last["text"] = as_text(last.get("text")) + text
         else:
             self._parts.append(part)
         if not text:
@@ -387,8 +364,3 @@ def _usage(said: Mapping[str, Any]) -> dict[str, Any]:
         "input_tokens_details": {"cached_tokens": counts.get("cachedContentTokenCount", 0)},
         "output_tokens_details": {"reasoning_tokens": thoughts},
     }
-
-
-def _text(part: Mapping[str, Any]) -> str:
-    text = part.get("text")
-    return text if isinstance(text, str) else ""

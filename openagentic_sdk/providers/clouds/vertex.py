@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, Unpack
 from urllib.parse import quote
 
 from ...errors import OptionsError
 from ...patterns import regex
-from ..anthropic import COUNTED
-from ..base import Message, ToolSpec
 from ..endpoint import EndpointArguments
-from ..keys import ApiKey
-from ..token_count import TokenCount
 from .bedrock import HostedClaudeProvider
 from .gemini import GeminiProvider
 
@@ -52,14 +48,9 @@ class VertexClaudeProvider(HostedClaudeProvider):
     def url_of_request(self, model: str, *, stream: bool) -> str:
         return self.url(model).replace(":rawPredict", ":streamRawPredict") if stream else self.url(model)
 
-    async def count_tokens(
-        self, *, model: str, messages: Sequence[Message], tools: Sequence[ToolSpec] = (), api_key: ApiKey | None = None
-    ) -> TokenCount:
-        """What the endpoint counts, or an estimate where it does not."""
-        payload = {"model": model, **self.prepare(model, messages, tools, stream=False)[0]}
-        counted = {key: payload[key] for key in COUNTED if key in payload}
-        address = self.address(f"/v1/{self._place}/publishers/anthropic/models/count-tokens:rawPredict")
-        return await self.count_at(address, counted, "input_tokens", payload, api_key)
+    def count_request(self, model: str, payload: dict[str, Any]) -> tuple[str, dict[str, Any], str]:
+        _, counted, field = super().count_request(model, {"model": model, **payload})
+        return self.address(f"/v1/{self._place}/publishers/anthropic/models/count-tokens:rawPredict"), counted, field
 
 
 class VertexGeminiProvider(GeminiProvider):
