@@ -32,7 +32,7 @@ from ..options import OpenAgenticOptions
 from ..project.claude import find_project_root
 from ..project.commands import unknown_name
 from ..project.project import Project
-from ..sessions.base import SessionStore
+from ..sessions.base import SessionStore, new_session_id
 from ..sessions.lifecycle import delete_session
 from ..text import on_one_line
 from ..threads import run_in_thread
@@ -161,7 +161,7 @@ class EditorAgent:
     # --- sessions ----------------------------------------------------------------------------------------------------
 
     async def _new(self, params: Mapping[str, Any]) -> Answer:
-        session_id = os.urandom(16).hex()
+        session_id = new_session_id()
         session = await self._open(session_id, self._options(params))
         return self._opened(session, {"sessionId": session_id, **session.state()})
 

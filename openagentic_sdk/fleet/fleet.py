@@ -19,7 +19,7 @@ from ..runs.background import answer_questions, cancel_session
 from ..runtime.prompt import read_prompt
 from ..runtime.recorder import off_loop
 from ..serialization import dumps_json
-from ..sessions.base import SessionStore, check_session_id
+from ..sessions.base import SessionStore, check_session_id, new_session_id
 from ..sessions.folds.summary import TENANT_KEY
 from ..sessions.folds.trace import read_traceparent
 from ..sessions.follow import Follower
@@ -112,7 +112,7 @@ class Fleet:
         if traceparent is not None and read_traceparent(traceparent) is None:
             raise OptionsError(f"traceparent {traceparent!r:.100} is none: it is 00-TRACE-SPAN-FLAGS in hex")
         new = NewRun(
-            session=os.urandom(16).hex() if session is None else check_session_id(session),
+            session=new_session_id() if session is None else check_session_id(session),
             agent=agent,
             body=_body(prompt, wishes),
             request_id=f"fleet-{os.urandom(12).hex()}" if request_id is None else _checked("request_id", request_id),

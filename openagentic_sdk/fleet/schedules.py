@@ -7,7 +7,6 @@ nothing, and what was missed while nobody worked is made up for once.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -15,6 +14,7 @@ from typing import Any
 
 from ..errors import FleetError, OptionsError
 from ..frozen import frozen
+from ..sessions.base import new_session_id
 from ..sessions.stores.tables import Execute, drive
 from ..text import on_one_line
 from .cron import next_fire, parse_cron, read_zone
@@ -122,7 +122,7 @@ class Schedules:
             self._tables.change(lambda execute: execute(command, values))
             return False
         run = NewRun(
-            session=os.urandom(16).hex(),
+            session=new_session_id(),
             agent=schedule.agent,
             body=schedule.body,
             request_id=request_id_of(schedule.name, at),

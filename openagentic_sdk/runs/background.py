@@ -7,7 +7,6 @@ the answer is an event of the log like any other, and whoever gives it, here or 
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import field, replace
@@ -25,7 +24,7 @@ from ..runtime.prompt import OnePrompt, Prompt, Said, read_prompt
 from ..runtime.recorder import off_loop
 from ..runtime.settle import end_session
 from ..runtime.task import RunTask
-from ..sessions.base import SessionStore
+from ..sessions.base import SessionStore, new_session_id
 from ..sessions.folds.metrics import RunMetrics
 from ..sessions.resume import load_view
 from ..sessions.seal import Seal
@@ -68,7 +67,7 @@ def submit(
     goes on after its question was answered. Raises `EventLoopError` where asyncio does not run.
     """
     running_loop("submit()")
-    session_id = options.resume or options.session_id or os.urandom(16).hex()
+    session_id = options.resume or options.session_id or new_session_id()
     if options.resume is None:
         options = replace(options, session_id=session_id)
     return BackgroundRun(prompt, options, session_id, slots, guard)

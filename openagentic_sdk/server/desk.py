@@ -31,7 +31,7 @@ from ..runs.background import BackgroundRun, answer_questions, cancel_session, s
 from ..runtime.prompt import OnePrompt, Said, read_prompt
 from ..runtime.recorder import off_loop
 from ..serialization import dumps_json
-from ..sessions.base import SessionStore
+from ..sessions.base import SessionStore, new_session_id
 from ..sessions.folds.search import SearchHit
 from ..sessions.folds.summary import TENANT_KEY, SessionSummary
 from ..sessions.follow import Follower, watch_of
@@ -373,7 +373,7 @@ class Desk:
     async def place(self, who: Principal, name: str | None, key: str | None = None) -> tuple[str, bool]:
         """The id of the session that a client's name or key stands for, and whether there is one already."""
         if name is None and key is None:
-            return os.urandom(16).hex(), False
+            return new_session_id(), False
         # The owner's names are ids, as far as those are free for him; a tenant's names are his alone.
         ids = [_hashed(who.tenant, *(("key", _checked_key(key)) if name is None else ("name", name)))]
         if name is not None and not who.tenant and _PLAIN_ID.fullmatch(name):

@@ -6,32 +6,35 @@ loop. Every read gives an exact prefix of what was appended, in the order of `se
 
 from __future__ import annotations
 
+import os
 import time
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property, partial
-from types import TracebackType
 from typing import Any, ClassVar
 
 from ..checks import shown
+from ..clock import Clock, SystemClock
 from ..errors import (
     ConcurrencyError,
     InvalidEventError,
     LogCorruptError,
     OptionsError,
     SessionError,
+    SessionHeldError,
     StorageError,
 )
-from ..events import Event
+from ..events import Event, RecordKept
 from ..frozen import frozen
 from ..patterns import regex
 from ..serialization import dumps_event, dumps_time, loads_event
 from ..text import printable
 from .checkpoint import open_view, seal_view
+from .core import SessionWriter as SessionWriter
 from .folds.search import SearchHit, scan_events, search_words
 from .folds.summary import (
+    LAST_TIME,
     SessionSummary,
     failed_summary,
     fold_session_summary,
@@ -66,101 +69,17 @@ class Remains:
     holes: tuple[str, ...] = ()
 
 
-class SessionWriter(ABC):
-    """The exclusive right to append to one session, from `open_writer` until `close` or the death of the process.
-
-    `epoch` rises with every writer of a session. A store whose lock can be lost (a server restarted, somebody took the
-    session over) checks it in each append, so that a writer that hung and wakes up cannot write.
-    """
-
-    session_id: str
-    epoch: int = 0
-
-    @property
-    @abstractmethod
-    def last_seq(self) -> int:
-        """The `seq` of the log's last event, 0 for an empty log."""
-
-    @abstractmethod
-    def append(self, events: Sequence[Event]) -> list[Event]:
-        """Store the events as one batch, all or none, and return them with `seq` and `ts` set.
-
-        Raises `InvalidEventError` when one of them cannot be written as JSON, `StorageError` when the store refuses, and
-        `ConcurrencyError` when somebody else wrote in spite of the lock; in each case nothing of the batch is visible.
-        """
-
-    def keep_view(self, kept: KeptView) -> None:
-        """Keep what a view must hold behind a compaction for the next resume: a cache. A store need not keep any."""
-
-    def waits_for_disk(self, events: Sequence[Event]) -> bool:
-        """Whether `append` of these would keep its caller waiting, so that an event loop calls it in a thread."""
-        return False
-
-    @abstractmethod
-    def close(self) -> None:
-        """Give the right back. Closing twice is allowed."""
-
-    def __enter__(self) -> SessionWriter:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-
-class SessionStore(Waiting, Rewriting, ABC):
-    """Where sessions live. The abstract methods are the whole contract; a backend may override the others to be faster."""
+class SessionStore(Waiting, Rewriting):
+    """Where sessions live: the core, and all that is derived from it, which a backend may override to be faster."""
 
     is_remote: ClassVar[bool] = False
     durability: str = "memory"
+    _clock: Clock = SystemClock()
 
     @cached_property
     def seal(self) -> Seal:
         """Makes and checks the digests of what is kept beside logs; by default with the key of this installation."""
         return Seal()
-
-    # --- the core ----------------------------------------------------------------------------------------------------
-
-    @abstractmethod
-    def create_session(self, *, metadata: Mapping[str, Any] | None = None, session_id: str | None = None) -> str:
-        """A new, empty session; returns its id. Raises `SessionExistsError`, and `OptionsError` for an unusable id."""
-
-    @abstractmethod
-    def open_writer(self, session_id: str) -> SessionWriter:
-        """Become the session's one writer. Raises `SessionNotFoundError`, or `SessionLockedError` at once."""
-
-    @abstractmethod
-    def iter_events(self, session_id: str, *, after_seq: int = 0, limit: int | None = None) -> Iterator[Event]:
-        """The stored events with `seq > after_seq`, at most `limit`. Raises `SessionNotFoundError`, `LogCorruptError`."""
-
-    @abstractmethod
-    def read_metadata(self, session_id: str) -> dict[str, Any]:
-        """`{"session_id", "created_at", "metadata": {...}}`. Raises `SessionNotFoundError`."""
-
-    @abstractmethod
-    def update_metadata(self, session_id: str, changes: Mapping[str, Any]) -> None:
-        """Set keys of the session's `metadata`; a value of None removes the key."""
-
-    @abstractmethod
-    def list_sessions(self) -> list[str]:
-        """The ids of all sessions, the one last written to first."""
-
-    @abstractmethod
-    def delete_session(self, session_id: str, *, expected_seq: int | None = None) -> None:
-        """Remove the session and its blobs. Raises `SessionNotFoundError`, or `SessionLockedError` while a run uses it.
-
-        With `expected_seq`, raises `ConcurrencyError` and removes nothing unless the log's last event has that `seq`. A
-        session that is held or to be kept (`refuse_kept`) is not removed.
-        """
-
-    @abstractmethod
-    def put_blob(self, session_id: str, data: bytes) -> str:
-        """Store a big value beside the log, durable before this returns; returns its sha256."""
-
-    @abstractmethod
-    def read_blob(self, session_id: str, sha256: str) -> bytes:
-        """The bytes of a blob. Raises `SessionNotFoundError`, or `StorageError` when there is no such blob."""
 
     # --- reading and appending, derived ------------------------------------------------------------------------------
 
@@ -263,10 +182,29 @@ class SessionStore(Waiting, Rewriting, ABC):
         `query` filters by words in title, prompts, tags, model and id. The sessions of subagents are left out unless
         `include_children`. `tenant` shows the sessions of one tenant, "" those without one, None all.
         """
-        rows = (summary_row(self, session_id) for session_id in self.list_sessions())
-        asked = partial(summary_matches, cwd=cwd, query=query, include_children=include_children, tenant=tenant)
-        wanted = filter(asked, rows)
-        return page_of(wanted, limit=limit, offset=offset)
+        some, first = (None, 0) if query else (limit, offset)
+        rows = self._rows(cwd=cwd, tenant=tenant, include_children=include_children, limit=some, offset=first)
+        if not query:
+            return list(rows)
+        matching = (row for row in rows if summary_matches(row, query=query, include_children=True))
+        return list(page_of(matching, limit=limit, offset=offset))
+
+    def _rows(
+        self, *, cwd: str | None, tenant: str | None, include_children: bool, limit: int | None, offset: int
+    ) -> Iterator[SessionSummary]:
+        """The page of a list without a query, made as far as it is read."""
+        asked = partial(summary_matches, cwd=cwd, include_children=include_children, tenant=tenant)
+        return page_of(filter(asked, map(self._row, self._newest_first())), limit=limit, offset=offset)
+
+    def _row(self, session_id: str) -> SessionSummary:
+        try:
+            return self.read_summary(session_id)
+        except (SessionError, InvalidEventError) as error:
+            return failed_summary(session_id, error)
+
+    def _newest_first(self) -> Iterator[str]:
+        """`list_sessions`, found as far as it is read."""
+        return iter(self.list_sessions())
 
     def list_children(self, session_id: str) -> list[str]:
         """The ids of the sessions that this session's Task calls started."""
@@ -335,19 +273,34 @@ class SessionStore(Waiting, Rewriting, ABC):
     ) -> str:
         """A new session with these events as they are: `seq` from 1 without a hole, and `ts`, are kept. Complete or absent.
 
-        Raises `SessionExistsError`, `OptionsError`, and `InvalidEventError` for a hole. Derived like this the times are new,
-        and the death of the process leaves a part behind; the stores of this package do it in one transaction.
+        Raises `SessionExistsError`, `OptionsError`, and `InvalidEventError` for a hole.
+        """
+        created_at = self._clock.now() if created_at is None else created_at
+        self._import(session_id, created_at, metadata or {}, check_sequence(events), iter(blobs))
+        return session_id
+
+    def _import(
+        self,
+        session_id: str,
+        created_at: float,
+        metadata: Mapping[str, Any],
+        events: Iterator[Event],
+        blobs: Iterator[bytes],
+    ) -> None:
+        """What `import_session` does; the `seq` of the events is checked as they are read.
+
+        Derived like this the times are new, and the death of the process leaves a part behind; the stores of this package do
+        it in one transaction.
         """
         self.create_session(metadata=metadata, session_id=session_id)
         try:
             for data in blobs:
                 self.put_blob(session_id, data)
             with self.open_writer(session_id) as writer:
-                writer.append(list(check_sequence(events)))
+                writer.append(list(events))
         except BaseException:
             self.delete_session(session_id)
             raise
-        return session_id
 
     def copy_session(
         self, source_id: str, target_id: str, *, at_seq: int, tail: Sequence[Event], metadata: Mapping[str, Any]
@@ -355,7 +308,7 @@ class SessionStore(Waiting, Rewriting, ABC):
         """A new session: the source's events up to `at_seq` as they are, then `tail`, and the blobs. Complete or absent."""
         check_copied_part(source_id, at_seq, self.last_seq(source_id))
         head = self.iter_events(source_id, limit=at_seq)
-        now = time.time()
+        now = self._clock.now()
         stamped = stamp_events(tail, first_seq=at_seq + 1, now=now)
         blobs = (self.read_blob(source_id, digest) for digest in self.list_blobs(source_id))
         return self.import_session(
@@ -365,6 +318,22 @@ class SessionStore(Waiting, Rewriting, ABC):
             created_at=now,
             blobs=blobs,
         )
+
+    def refuse_kept(self, session_id: str, doing: str = "deleted", *, may_shorten: bool = False) -> None:
+        """Raise `SessionHeldError` for a session that is held or, unless `may_shorten`, is to be kept for longer."""
+        held, until = False, 0.0
+        try:
+            summary = self.kept_summary(session_id)
+            held, until = summary.held, summary.kept_until
+        except (SessionError, InvalidEventError):
+            # A damaged log: what can be read of it may say that it is held.
+            with suppress(SessionError, InvalidEventError):
+                for event in self.iter_events(session_id):
+                    if isinstance(event, RecordKept):
+                        held = held if event.held is None else event.held
+                        until = until if event.until is None else min(event.until, LAST_TIME)
+        if held or (until > time.time() and not may_shorten):
+            raise SessionHeldError(session_id, doing, None if held else until)
 
     def durability_notice(self) -> str | None:
         """A sentence for people when this store may lose what it acknowledged; None when it does as `durability` says."""
@@ -380,6 +349,11 @@ class SessionStore(Waiting, Rewriting, ABC):
 
     def close(self) -> None:
         """Let go of connections and handles; the store can be opened again."""
+
+
+def new_session_id() -> str:
+    """An id that no session has."""
+    return os.urandom(16).hex()
 
 
 def as_shown(
@@ -475,6 +449,11 @@ def iter_pages(
         limit = None if limit is None else limit - size
 
 
+def merged_metadata(metadata: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """The metadata with these keys set; a value of None removes its key."""
+    return {key: value for key, value in {**metadata, **changes}.items() if value is not None}
+
+
 def check_sequence(events: Iterable[Event]) -> Iterator[Event]:
     """The same events; raises `InvalidEventError` where `seq` is not 1, 2, 3 ..."""
     for expected, event in enumerate(events, start=1):
@@ -487,14 +466,6 @@ def check_expected_seq(session_id: str, expected_seq: int | None, last_seq: int)
     """Raise `ConcurrencyError` when another event is the last one than was expected; None expects nothing."""
     if expected_seq is not None and last_seq != expected_seq:
         raise ConcurrencyError(session_id, expected_seq, last_seq)
-
-
-def summary_row(store: SessionStore, session_id: str) -> SessionSummary:
-    """A session's row of the list; of one that cannot be read, a row with the `error`."""
-    try:
-        return store.read_summary(session_id)
-    except (SessionError, InvalidEventError) as error:
-        return failed_summary(session_id, error)
 
 
 def check_copied_part(source_id: str, at_seq: int, last_seq: int) -> None:

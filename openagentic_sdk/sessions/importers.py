@@ -30,7 +30,7 @@ from ..events import (
 )
 from ..frozen import frozen
 from ..serialization import loads_json
-from .base import SessionStore, stamp_events
+from .base import SessionStore, new_session_id, stamp_events
 from .folds.usage import normalize_usage
 from .lifecycle import take_back
 
@@ -187,7 +187,7 @@ def import_claude_transcript(
     """
     main = read_claude_transcript(path)
     file = Path(path)
-    main_id = session_id or file.stem or os.urandom(16).hex()
+    main_id = session_id or file.stem or new_session_id()
     # The sessions of a transcript's subagents by the ids that they get, with what ties them to it.
     folder = file.parent / file.stem / "subagents"
     found: dict[str, tuple[ImportedSession, dict[str, Any]]] = {}

@@ -6,7 +6,6 @@ absent.
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
@@ -37,7 +36,7 @@ from ..events import (
 )
 from ..frozen import frozen
 from .authority import Authority, sign_fork
-from .base import SessionStore
+from .base import SessionStore, new_session_id
 from .folds.compaction import standing_events
 from .folds.summary import SessionSummary, plain_line
 from .folds.usage import Usage
@@ -286,7 +285,7 @@ def fork_session(
     at_seq = last_seq if at_seq is None else at_seq
     if not 0 <= at_seq <= last_seq:
         raise OptionsError(f"session {source_id!r} has events 1 to {last_seq}: it cannot be forked at {at_seq}")
-    fork_id = session_id or os.urandom(16).hex()
+    fork_id = session_id or new_session_id()
     marker = sign_fork(SessionForked(source_id, at_seq), fork_id, at_seq + 1, seal or Seal())
     tail = [marker, *_end_open_calls(store, source_id, at_seq)]
     parent = store.read_metadata(source_id)["metadata"]

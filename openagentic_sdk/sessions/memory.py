@@ -7,9 +7,8 @@ passed or got changes nothing in the store.
 from __future__ import annotations
 
 import hashlib
-import os
 import threading
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import field
 from typing import Any
 
@@ -29,10 +28,11 @@ from .base import (
     SessionStore,
     SessionWriter,
     check_expected_seq,
-    check_sequence,
     check_session_id,
     dumps_all_stored,
     loads_stored,
+    merged_metadata,
+    new_session_id,
     stamp_events,
 )
 from .folds.summary import SessionSummary, fold_session_summary, start_summary
@@ -69,9 +69,7 @@ class MemorySessionStore(SessionStore):
         self._messages: list[tuple[int, _Session, str, str]] = []
 
     def create_session(self, *, metadata: Mapping[str, Any] | None = None, session_id: str | None = None) -> str:
-        return self._add(
-            session_id or os.urandom(16).hex(), self._clock.now(), dumps_json(dict(metadata or {})), [], {}
-        )
+        return self.import_session(session_id or new_session_id(), (), metadata=metadata)
 
     def open_writer(self, session_id: str) -> SessionWriter:
         with self._guard:
@@ -99,8 +97,7 @@ class MemorySessionStore(SessionStore):
     def update_metadata(self, session_id: str, changes: Mapping[str, Any]) -> None:
         session = self._session(session_id)
         with self._guard:
-            merged = {**loads_json(session.metadata), **changes}
-            session.metadata = dumps_json({key: value for key, value in merged.items() if value is not None})
+            session.metadata = dumps_json(merged_metadata(loads_json(session.metadata), changes))
             session.summary = self.fold_summary(session_id)
 
     def list_sessions(self) -> list[str]:
@@ -169,37 +166,29 @@ class MemorySessionStore(SessionStore):
         with self._guard:
             self._messages = [kept for kept in self._messages if kept[0] not in set(numbers)]
 
-    def import_session(
-        self,
-        session_id: str,
-        events: Iterable[Event],
-        *,
-        metadata: Mapping[str, Any] | None = None,
-        created_at: float | None = None,
-        blobs: Iterable[bytes] = (),
-    ) -> str:
-        kept = list(check_sequence(events))
-        stored = {hashlib.sha256(data).hexdigest(): bytes(data) for data in blobs}
-        created_at = self._clock.now() if created_at is None else created_at
-        return self._add(session_id, created_at, dumps_json(dict(metadata or {})), kept, stored)
-
     def keep_checkpoint(self, session_id: str, data: bytes) -> None:
         self._session(session_id).checkpoint = data
 
     def read_checkpoint(self, session_id: str) -> bytes | None:
         return self._session(session_id).checkpoint
 
-    def _add(
-        self, session_id: str, created_at: float, metadata: str, events: list[Event], blobs: dict[str, bytes]
-    ) -> str:
-        lines = dumps_all_stored(events)
-        start = start_summary(check_session_id(session_id), created_at, loads_json(metadata))
-        summary = fold_session_summary(start, events)
+    def _import(
+        self,
+        session_id: str,
+        created_at: float,
+        metadata: Mapping[str, Any],
+        events: Iterator[Event],
+        blobs: Iterator[bytes],
+    ) -> None:
+        kept, known = list(events), dumps_json(dict(metadata))
+        stored = {hashlib.sha256(data).hexdigest(): bytes(data) for data in blobs}
+        lines = dumps_all_stored(kept)
+        start = start_summary(check_session_id(session_id), created_at, loads_json(known))
+        summary = fold_session_summary(start, kept)
         with self._guard:
             if session_id in self._sessions:
                 raise SessionExistsError(session_id)
-            self._sessions[session_id] = _Session(created_at, metadata, summary, self._tick(), lines, blobs)
-        return session_id
+            self._sessions[session_id] = _Session(created_at, known, summary, self._tick(), lines, stored)
 
     def _append(self, writer: _MemoryWriter, session: _Session, events: Sequence[Event]) -> list[Event]:
         with self._guard:

@@ -21,7 +21,7 @@ from ..events import Event
 from ..serialization import dumps_json
 from .base import check_copied_part, check_session_id, stamp_events
 from .folds.search import SearchHit, search_words
-from .folds.summary import SessionSummary, start_summary
+from .folds.summary import start_summary
 from .inbox import MAX_WAITING, InboxMessage, dumps_message, full_inbox, is_sendable, loads_message
 from .stores.database import Metadata, Position, intact_blob, text_key
 from .stores.log_state import Head, copied_head, read_head
@@ -351,11 +351,6 @@ class PostgresSessionStore(RemoteStore[PostgresServer], TableStore):
                         db.execute(f"DELETE FROM {table} WHERE session = %s", (at.key,))
 
         self._call(at.id, replace_all)
-
-    def _keep_folded(self, session_id: str, folded: SessionSummary) -> None:
-        at = self._position(session_id)
-        if at.head.last_seq == folded.events:
-            self._call(session_id, lambda db: self._change_metadata(db, at, at.metadata, Head(folded)))
 
     def _make_once(
         self, session_id: str, created_at: float, metadata: Mapping[str, Any], fill: Callable[[Any, Position], None]

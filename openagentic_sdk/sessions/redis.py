@@ -42,7 +42,7 @@ from .base import (
     iter_pages,
     stamp_events,
 )
-from .folds.summary import SessionSummary, start_summary
+from .folds.summary import start_summary
 from .stores.database import Metadata, Position, intact_blob, text_key
 from .stores.log_state import Head, copied_head, read_head
 from .stores.redis_link import driver, run, without_prefix
@@ -338,11 +338,6 @@ class RedisSessionStore(RewritingRedis):
                 yield Position("", 0, 0.0, "{}", Head(start_summary(session_id, 0.0, {}), is_kept=False))
             else:
                 yield _position(session_id, fields, length, leases.get(fields[_FIELDS.index("holder")], 0))
-
-    def _keep_folded(self, session_id: str, folded: SessionSummary) -> None:
-        at = self._position(session_id)
-        if at.head.last_seq == folded.events:
-            self._call(session_id, partial(self._change_metadata, at=at, metadata=at.metadata, head=Head(folded)))
 
     # --- building a session out of sight -----------------------------------------------------------------------------
 

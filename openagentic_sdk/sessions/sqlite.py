@@ -106,11 +106,11 @@ class SqliteSessionStore(RewritingSqlite, TableStore):
         with self._file.transaction(session_id) as db:
             at = self._position_in(db, session_id)
             self._refuse_if_held(at)
-            return self._new_writer(db, session_id, at)
+            return self._new_writer(db, at)
 
     def take_over(self, session_id: str) -> SessionWriter:
         with self._file.transaction(session_id) as db:
-            return self._new_writer(db, session_id, self._position_in(db, session_id))
+            return self._new_writer(db, self._position_in(db, session_id))
 
     def append_events(
         self, session_id: str, events: Sequence[Event], *, expected_seq: int | None = None
@@ -324,7 +324,7 @@ class SqliteSessionStore(RewritingSqlite, TableStore):
         holder = living_holder(self._lease_path(at.key, at.epoch)) if at.holder else None
         return SessionLockedError(at.id, holder) if holder else None
 
-    def _new_writer(self, db: sqlite3.Connection, session_id: str, at: Position) -> SessionWriter:
+    def _new_writer(self, db: sqlite3.Connection, at: Position) -> SessionWriter:
         with suppress(OSError):
             # What a dead holder left; a living one keeps its lock on the open file all the same.
             self._lease_path(at.key, at.epoch).unlink()
@@ -332,7 +332,7 @@ class SqliteSessionStore(RewritingSqlite, TableStore):
         lease = LeaseFile(self._lease_path(at.key, epoch))
         try:
             db.execute("UPDATE sessions SET epoch = ?, held = 1 WHERE key = ?", (epoch, at.key))
-            return _SqliteWriter(self, session_id, at.key, epoch, at.head, at.metadata, lease)
+            return _SqliteWriter(self, at, epoch, lease)
         except BaseException:
             lease.release()
             raise
@@ -373,28 +373,19 @@ class SqliteSessionStore(RewritingSqlite, TableStore):
 class _SqliteWriter(SessionWriter):
     """Knows where its log stands, which the fence in each append proves to be right."""
 
-    def __init__(
-        self,
-        store: SqliteSessionStore,
-        session_id: str,
-        key: int,
-        epoch: int,
-        head: Head,
-        metadata: str,
-        lease: LeaseFile,
-    ) -> None:
-        self.session_id = session_id
-        self.epoch = epoch
-        self.key = key
-        self.metadata = metadata
-        self.lease = lease
+    def __init__(self, store: SqliteSessionStore, at: Position, epoch: int, lease: LeaseFile) -> None:
+        self.session_id, self.key, self.epoch, self.lease = at.id, at.key, epoch, lease
         self._store = store
         self._pid = os.getpid()
         self._lock = threading.RLock()
         # Set while an append is under way: after Ctrl-C the log knows what became of it.
         self._in_doubt = False
-        self._head = head
-        self._last_seq, self._updated = head.last_seq, head.updated
+        self._stands(at)
+
+    def _stands(self, at: Position) -> None:
+        """Take over where the log stands, by its row."""
+        self._head, self.metadata = at.head, at.metadata
+        self._last_seq, self._updated = at.head.last_seq, at.head.updated
 
     @property
     def last_seq(self) -> int:
@@ -419,8 +410,7 @@ class _SqliteWriter(SessionWriter):
                 # Learn where the log stands, after an interrupt in an append. Only this writer moves it at its epoch.
                 at = self._store._position(self.session_id)
                 if at.epoch == self.epoch:
-                    self._head, self.metadata = at.head, at.metadata
-                    self._last_seq, self._updated = at.head.last_seq, at.head.updated
+                    self._stands(at)
             self._in_doubt = True
             stored = self._append(events)
             self._in_doubt = False

@@ -18,6 +18,7 @@ import os
 import re
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -35,8 +36,8 @@ from ..errors import (
     StorageError,
 )
 from ..events import Event
-from .base import SessionStore, check_copied_part, check_expected_seq, check_sequence, stamp_events, summary_row
-from .folds.summary import SessionSummary, fold_session_summary, page_of, start_summary, summary_matches
+from .base import SessionStore, check_copied_part, check_expected_seq, merged_metadata, new_session_id, stamp_events
+from .folds.summary import SessionSummary, fold_session_summary, start_summary
 from .folds.view import KeptView
 from .log.checkpoint_file import Checkpoint, stands_at
 from .log.file import LogWriter, open_log, seal_events
@@ -97,10 +98,6 @@ class FileSessionStore(RewritingFiles):
         self._is_swept = False
         self._lengths: dict[str, tuple[int, int]] = {}  # of logs that had nothing behind a seq
 
-    def new_session_id(self) -> str:
-        """An id that no session has."""
-        return os.urandom(16).hex()
-
     def session_dir(self, session_id: str) -> Path:
         """The session's folder. Raises `SessionNotFoundError`."""
         folder = self._folder(session_id)
@@ -109,24 +106,22 @@ class FileSessionStore(RewritingFiles):
         return folder
 
     def create_session(self, *, metadata: Mapping[str, Any] | None = None, session_id: str | None = None) -> str:
-        name, now = session_id or self.new_session_id(), self._clock.now()
+        name, now = session_id or new_session_id(), self._clock.now()
         return self._build(name, now, metadata, summary=lambda: start_summary(name, now, metadata or {}))
 
-    def import_session(
+    def _import(
         self,
         session_id: str,
-        events: Iterable[Event],
-        *,
-        metadata: Mapping[str, Any] | None = None,
-        created_at: float | None = None,
-        blobs: Iterable[bytes] = (),
-    ) -> str:
+        created_at: float,
+        metadata: Mapping[str, Any],
+        events: Iterator[Event],
+        blobs: Iterator[bytes],
+    ) -> None:
         now = self._clock.now()
-        created_at = now if created_at is None else created_at
-        passed = _Passed(start_summary(session_id, created_at, metadata or {}), now)
-        lines = seal_events(passed.through(check_sequence(events)), START, now)
+        passed = _Passed(start_summary(session_id, created_at, metadata), now)
+        lines = seal_events(passed.through(events), START, now)
         named = ((_sha256(data), data) for data in blobs)
-        return self._build(session_id, created_at, metadata, lines=lines, blobs=named, summary=passed.summary)
+        self._build(session_id, created_at, metadata, lines=lines, blobs=named, summary=passed.summary)
 
     def copy_session(
         self,
@@ -223,7 +218,8 @@ class FileSessionStore(RewritingFiles):
         self._refuse_when_read_only(session_id)
         folder = self.session_dir(session_id)
         with self._guard, storage_errors(session_id, "metadata cannot be stored"), folder_lock(folder):
-            meta = self._read_meta(session_id).changed(changes)
+            meta = self._read_meta(session_id)
+            meta = replace(meta, metadata=merged_metadata(meta.metadata, changes))
             # A summary begins with what the metadata says. No other one is kept before the lock is given back.
             (folder / SUMMARY_NAME).unlink(missing_ok=True)
             write_durably(self._disk, folder / META_NAME, meta.to_json(), sync=self.durability != "flush")
@@ -257,21 +253,6 @@ class FileSessionStore(RewritingFiles):
 
     def list_sessions(self) -> list[str]:
         return list(self._newest_first())
-
-    def list_session_summaries(
-        self,
-        *,
-        cwd: str | None = None,
-        limit: int | None = None,
-        offset: int = 0,
-        query: str | None = None,
-        include_children: bool = False,
-        tenant: str | None = None,
-    ) -> list[SessionSummary]:
-        rows = map(partial(summary_row, self), self._newest_first())
-        asked = partial(summary_matches, cwd=cwd, query=query, include_children=include_children, tenant=tenant)
-        wanted = filter(asked, rows)
-        return page_of(wanted, limit=limit, offset=offset)
 
     def _newest_first(self) -> Iterator[str]:
         """Ids by the time of the last write, found as far as the caller reads on.

@@ -3,27 +3,22 @@
 from __future__ import annotations
 
 import time
-from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, ClassVar
 
 from ..errors import SessionError
-from ..events import Event
+from .core import StoreCore
 from .inbox import InboxMessage, refuse_message
 
 # A follower without a better way looks this often: soon after news, then ever less often.
 FIRST_POLL_S, LAST_POLL_S = 0.002, 0.03
 
 
-class Waiting(ABC):
+class Waiting(StoreCore):
     """What every store can do for those who wait; a backend that is told of news overrides it."""
 
     # Whether messages to a run reach it from every process that has the store: `put_message`.
     has_inbox: ClassVar[bool] = False
-
-    @abstractmethod
-    def iter_events(self, session_id: str, *, after_seq: int = 0, limit: int | None = None) -> Iterator[Event]:
-        """As in `SessionStore`."""
 
     def wait_for_events(self, session_id: str, *, after_seq: int, timeout_s: float) -> bool:
         """Block until the log has an event after `after_seq` or the time is over; says whether it has."""

@@ -7,8 +7,9 @@ prompt says can rename a session.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import field, fields
+from itertools import islice
 from math import isfinite
 from typing import Any
 
@@ -224,15 +225,10 @@ def summary_matches(
     return all(word in haystack for word in query.casefold().split())
 
 
-def page_of(rows: Iterable[SessionSummary], *, limit: int | None, offset: int) -> list[SessionSummary]:
+def page_of(rows: Iterable[SessionSummary], *, limit: int | None, offset: int) -> Iterator[SessionSummary]:
     """Rows `offset` to `offset + limit`, taking no more from `rows` than that needs."""
-    page: list[SessionSummary] = []
-    for index, row in enumerate(rows):
-        if limit is not None and len(page) >= limit:
-            break
-        if index >= offset:
-            page.append(row)
-    return page
+    first = max(0, offset)
+    return islice(rows, first, None if limit is None else first + max(0, limit))
 
 
 def plain_line(text: str, max_chars: int = MAX_TEXT_CHARS) -> str:

@@ -6,8 +6,7 @@ import contextlib
 import os
 import stat
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 from zlib import crc32
@@ -220,11 +219,6 @@ class Meta:
         if not isinstance(created_at, int | float) or abs(created_at) > LAST_TIME or not isinstance(metadata, dict):
             raise InvalidEventError("meta.json holds no created_at and metadata")
         return cls(session_id, created_at, metadata)
-
-    def changed(self, changes: Mapping[str, Any]) -> Meta:
-        """With these keys set; a value of None removes its key."""
-        merged = {**self.metadata, **changes}
-        return replace(self, metadata={key: value for key, value in merged.items() if value is not None})
 
     def to_dict(self) -> dict[str, Any]:
         return {"session_id": self.session_id, "created_at": self.created_at, "metadata": self.metadata}

@@ -35,7 +35,7 @@ from ...events import (
 from ...frozen import frozen
 from ...providers.content import MEDIA_KINDS
 from ..authority import Authority, foreign_authority
-from ..base import Remains, SessionStore
+from ..base import Remains, SessionStore, new_session_id
 from ..folds.view import SessionView
 from ..seal import Seal
 from ..store import FileSessionStore
@@ -352,7 +352,7 @@ def salvage(
         known = {key: value for key, value in metadata.items() if key not in ("parent_tool_use_id", "agent_name")}
         damaged = {problem.blob for problem in report.problems}
         digests = [digest for digest in store.list_blobs(session_id) if digest not in damaged]
-        new_id = target_id or store.new_session_id()
+        new_id = target_id or new_session_id()
         store.import_session(
             new_id,
             _salvaged(first, copied, kept, Authority(session_id, store.seal), Authority(new_id, store.seal)),
@@ -373,7 +373,7 @@ def salvage_from_database(store: SessionStore, session_id: str) -> Salvage:
     said = "; ".join(problem.detail or _WRONG[problem.kind] for problem in report.problems)
     first = LogSalvaged(session_id, good, said, 0, 0)
     known = {key: value for key, value in left.metadata.items() if key not in ("parent_tool_use_id", "agent_name")}
-    new_id, seal = os.urandom(16).hex(), Seal()
+    new_id, seal = new_session_id(), Seal()
     store.import_session(
         new_id,
         _salvaged(first, islice(left.iter_events(), good), (), Authority(session_id, seal), Authority(new_id, seal)),

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-import os
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any, ClassVar
 
-from ...clock import Clock
 from ...errors import (
     InvalidEventError,
     LogCorruptError,
@@ -21,8 +20,9 @@ from ...errors import (
 from ...events import Event
 from ...frozen import frozen
 from ...serialization import dumps_json, loads_json
-from ..base import SessionStore, as_shown, check_sequence, dumps_stored, iter_pages
-from ..folds.summary import SessionSummary, failed_summary, page_of, start_summary, summary_matches
+from ..base import SessionStore, as_shown, dumps_stored, iter_pages, loads_stored, merged_metadata, new_session_id
+from ..folds.search import SearchHit, context_of, event_text
+from ..folds.summary import SessionSummary, failed_summary, start_summary
 from ..rewriting import Change
 from .log_state import Head
 
@@ -52,10 +52,9 @@ class Position:
 
 
 class DatabaseStore(SessionStore):
-    """A store whose appends keep each session's row. What differs are six questions to the database."""
+    """A store whose appends keep each session's row. What differs are the questions to the database."""
 
     page_events: ClassVar[int] = 500
-    _clock: Clock
 
     @abstractmethod
     def _position(self, session_id: str) -> Position:
@@ -83,27 +82,8 @@ class DatabaseStore(SessionStore):
     ) -> Iterator[Position]:
         """The rows of the sessions in the order of lists."""
 
-    @abstractmethod
-    def _import(
-        self, session_id: str, created_at: float, metadata: Metadata, events: Iterator[Event], blobs: Iterator[bytes]
-    ) -> None:
-        """Make a session with these events and blobs in one step. The `seq` of the events is checked as they are read."""
-
-    def import_session(
-        self,
-        session_id: str,
-        events: Iterable[Event],
-        *,
-        metadata: Mapping[str, Any] | None = None,
-        created_at: float | None = None,
-        blobs: Iterable[bytes] = (),
-    ) -> str:
-        created_at = self._clock.now() if created_at is None else created_at
-        self._import(session_id, created_at, metadata or {}, check_sequence(events), iter(blobs))
-        return session_id
-
     def create_session(self, *, metadata: Mapping[str, Any] | None = None, session_id: str | None = None) -> str:
-        return self.import_session(session_id or os.urandom(16).hex(), (), metadata=metadata)
+        return self.import_session(session_id or new_session_id(), (), metadata=metadata)
 
     def iter_events(self, session_id: str, *, after_seq: int = 0, limit: int | None = None) -> Iterator[Event]:
         at, after_seq, count = self._position(session_id), max(0, after_seq), 0
@@ -160,23 +140,11 @@ class DatabaseStore(SessionStore):
         self._keep_folded(session_id, folded)
         return folded
 
-    def list_session_summaries(
-        self,
-        *,
-        cwd: str | None = None,
-        limit: int | None = None,
-        offset: int = 0,
-        query: str | None = None,
-        include_children: bool = False,
-        tenant: str | None = None,
-    ) -> list[SessionSummary]:
-        first, some = (0, None) if query else (offset, limit)
-        page = self._page(cwd=cwd, tenant=tenant, include_children=include_children, limit=some, offset=first)
-        rows = (row for row in map(self._shown, page) if row is not None)
-        if not query:
-            return list(rows)
-        matching = (row for row in rows if summary_matches(row, query=query, include_children=True))
-        return page_of(matching, limit=limit, offset=offset)
+    def _rows(
+        self, *, cwd: str | None, tenant: str | None, include_children: bool, limit: int | None, offset: int
+    ) -> Iterator[SessionSummary]:
+        page = self._page(cwd=cwd, tenant=tenant, include_children=include_children, limit=limit, offset=offset)
+        return (row for row in map(self._shown, page) if row is not None)
 
     def _shown(self, at: Position) -> SessionSummary | None:
         """The row that a list shows; None when the session was deleted just now."""
@@ -197,6 +165,16 @@ def intact_blob(session_id: str, sha256: str, data: bytes | None) -> bytes:
     return bytes(data)
 
 
+def search_hits(rows: Iterable[tuple[str, int, str]], words: Sequence[str]) -> list[SearchHit]:
+    """The events that an index of words found, given as the session's id, `seq` and JSON; damaged ones are left out."""
+    hits: list[SearchHit] = []
+    for session_id, seq, text in rows:
+        with suppress(LogCorruptError):  # what was damaged since it was indexed hides nothing but itself
+            event = loads_stored(session_id, seq, text)
+            hits.append(SearchHit(session_id, seq, event.type, context_of(event_text(event), words)))
+    return hits
+
+
 def text_key(text: str | None) -> str:
     """A text of any length and letters as a name that a server finds it by."""
     return hashlib.sha256(dumps_json(text).encode("ascii")).hexdigest()
@@ -204,5 +182,4 @@ def text_key(text: str | None) -> str:
 
 def changed_metadata(metadata: str, changes: Mapping[str, Any]) -> str:
     """The metadata's JSON after these changes; a value of None removes the key."""
-    merged = {**loads_json(metadata), **changes}
-    return dumps_json({key: value for key, value in merged.items() if value is not None})
+    return dumps_json(merged_metadata(loads_json(metadata), changes))

@@ -14,8 +14,9 @@ from typing import Any, TypeVar
 
 from ...errors import LogCorruptError, SessionNotFoundError
 from ...events import Event
-from ..base import SessionStore, loads_stored
-from ..folds.search import SearchHit, context_of, event_text, search_words
+from ..base import SessionStore
+from ..folds.search import SearchHit, event_text, search_words
+from .database import search_hits
 
 T = TypeVar("T")
 STEP_EVENTS = 200
@@ -71,14 +72,8 @@ def search_index(
         f"WHERE {matches} AND tenant = coalesce(%s, tenant) ORDER BY touched DESC, found.seq LIMIT %s"
     )
     wanted = [f"% {word}%" for word in words]
-    hits: list[SearchHit] = []
-    for session_id, seq, data in call(
-        None, lambda db: db.execute(command, (*wanted, tenant, max(0, limit))).fetchall()
-    ):
-        with suppress(LogCorruptError):
-            event = loads_stored(session_id, seq, data)
-            hits.append(SearchHit(session_id, seq, event.type, context_of(event_text(event), words)))
-    return hits
+    values = (*wanted, tenant, max(0, limit))
+    return search_hits(call(None, lambda db: db.execute(command, values).fetchall()), words)
 
 
 def _add_words(db: Any, key: int, events: Sequence[Event]) -> None:

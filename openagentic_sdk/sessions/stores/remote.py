@@ -23,10 +23,10 @@ from ...errors import (
     SessionNotFoundError,
 )
 from ...events import Event
-from ...frozen import frozen
+from ...frozen import changed, frozen
 from ...serialization import loads_json
 from ..base import SessionWriter, check_expected_seq, dumps_all_stored, stamp_events
-from ..folds.summary import moves_summary, start_summary, time_after
+from ..folds.summary import SessionSummary, moves_summary, start_summary, time_after
 from ..folds.view import KeptView
 from ..inbox import is_sendable, refuse_message
 from .database import DatabaseStore, Position, changed_metadata
@@ -240,6 +240,11 @@ class RemoteStore(DatabaseStore, Generic[S]):
             if head.last_seq == at.head.last_seq and self._call(session_id, change):
                 return
 
+    def _keep_folded(self, session_id: str, folded: SessionSummary) -> None:
+        at = self._position(session_id)
+        if at.head.last_seq == folded.events:
+            self._call(session_id, partial(self._change_metadata, at=at, metadata=at.metadata, head=Head(folded)))
+
     def delete_session(self, session_id: str, *, expected_seq: int | None = None) -> None:
         self.refuse_kept(session_id)
         sent: Position | None = None
@@ -321,7 +326,7 @@ class RemoteWriter(SessionWriter):
             # Ctrl-C, or a server that was away for too long: learn what is stored while that is easy.
             self._look_briefly()
             raise
-        self._at = _moved(self._at, batch.head)
+        self._at = changed(self._at, head=batch.head)
         return True
 
     def _look(self) -> None:
@@ -357,7 +362,3 @@ class RemoteWriter(SessionWriter):
             # The server is away: this process knows that it holds nothing, and tells the server with a heartbeat.
             self._holder.release_later(lambda: self._store._release(at))
         self._holder.drop(at.key, self.epoch)
-
-
-def _moved(at: Position, head: Head) -> Position:
-    return Position(at.key, at.epoch, at.created_at, at.metadata, head, at.revision, at.holder, at.lease_left_s)

@@ -16,7 +16,8 @@ from typing import Any
 
 from ...errors import InvalidEventError, LogCorruptError
 from ..base import loads_stored
-from ..folds.search import SearchHit, context_of, event_text, search_words
+from ..folds.search import SearchHit, event_text, search_words
+from .database import search_hits
 from .per_process import PerProcess
 from .sqlite_forks import Guarded, connecting, driver, make_private
 from .sqlite_schema import LAST_SEQ, place_of
@@ -66,13 +67,7 @@ class SearchFile:
                 # A cache that is damaged begins anew.
                 self.remove()
                 continue
-            hits: list[SearchHit] = []
-            for session_id, seq, data in rows:
-                # What was damaged since it was indexed hides nothing but itself.
-                with suppress(LogCorruptError):
-                    event = loads_stored(session_id, seq, data)
-                    hits.append(SearchHit(session_id, seq, event.type, context_of(event_text(event), words)))
-            return hits
+            return search_hits(rows, words)
         return None
 
     def forget(self, session_id: str) -> None:
