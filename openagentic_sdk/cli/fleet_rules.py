@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import Any
 
@@ -16,16 +16,14 @@ from ..fleet.schedules import Schedule
 from ..fleet.stats import to_text
 from ..serialization import dumps_json
 from ..text import on_one_line
+from .actions import ActionList
 from .exits import OK
 from .screen.terminal import Screen
 
-Action = Callable[[Fleet, argparse.Namespace], Coroutine[Any, Any, int]]
-Add = Callable[..., argparse.ArgumentParser]
 
-
-def add_rules(add: Add) -> None:
-    """The actions `schedule`, `limits` and `stats`; `add(name, action, summary, agents=...)` makes one."""
-    schedule = add("schedule", _schedule, "enqueue runs at times: add, list, pause, resume, remove", agents=False)
+def add_rules(actions: ActionList) -> None:
+    """The actions `schedule`, `limits` and `stats`."""
+    schedule = actions.add("schedule", _schedule, "enqueue runs at times: add, list, pause, resume, remove")
     schedule.add_argument("--agents", metavar="WHERE", help="add: a TOML file, or MODULE:NAME in Python")
     schedule.add_argument("what", choices=("add", "list", "pause", "resume", "remove"))
     schedule.add_argument("name", nargs="?", metavar="NAME")
@@ -36,14 +34,14 @@ def add_rules(add: Add) -> None:
     )
     schedule.add_argument("--zone", default="UTC", metavar="ZONE", help="as Europe/Berlin (default: %(default)s)")
     add_run_flags(schedule)
-    limits = add("limits", _limits, "how much of the fleet somebody may have: list, set, rate, budget", agents=False)
+    limits = actions.add("limits", _limits, "how much of the fleet somebody may have: list, set, rate, budget")
     limits.add_argument("what", choices=("list", *KINDS, "rate", "budget"), help="what is limited; list shows all")
     limits.add_argument("name", nargs="?", metavar="NAME", help="the tenant, queue, agent, or key of a provider")
     limits.add_argument("most", nargs="?", metavar="MOST", help="runs at a time, or US dollars; none takes it away")
     limits.add_argument("--requests", type=float, metavar="N", help="rate: requests per minute (default: no limit)")
     limits.add_argument("--tokens", type=float, metavar="N", help="rate: tokens per minute (default: no limit)")
     limits.add_argument("--run", type=float, metavar="USD", help="budget: what one run may cost (default: a tenth)")
-    stats = add("stats", _stats, "figures of all hosts, as text for Prometheus and its like", agents=False)
+    stats = actions.add("stats", _stats, "figures of all hosts, as text for Prometheus and its like")
     stats.add_argument("--tenant", metavar="NAME", help="only of this tenant")
 
 
@@ -129,13 +127,9 @@ async def _limits(fleet: Fleet, args: argparse.Namespace) -> int:
 async def _stats(fleet: Fleet, args: argparse.Namespace) -> int:
     stats = await fleet.stats(tenant=args.tenant)
     text = dumps_json(stats.to_dict()) if args.json else to_text(stats).rstrip("\n")
-    screen = Screen(sys.stdout)
-    for line in text.splitlines():
-        screen.line(line)
+    Screen(sys.stdout).lines(text.splitlines())
     return OK
 
 
 def _say_all(lines: Iterable[str], args: argparse.Namespace) -> None:
-    screen = Screen(sys.stdout)
-    for line in lines:
-        screen.line(line if args.json else on_one_line(line))
+    Screen(sys.stdout).lines(line if args.json else on_one_line(line) for line in lines)

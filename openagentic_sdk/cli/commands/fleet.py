@@ -7,8 +7,7 @@ import asyncio
 import os
 import signal
 import sys
-from collections.abc import Callable, Coroutine
-from contextlib import suppress
+from contextlib import closing, suppress
 from datetime import datetime
 from typing import Any
 
@@ -19,31 +18,27 @@ from ...fleet.record import STATES, FleetRun
 from ...fleet.worker import GRACE_S, LEASE_S, SLOTS, Worker
 from ...serialization import dumps_json
 from ...text import on_one_line
+from ..actions import ActionList
 from ..exits import OK
 from ..flags import add_agents_flag
 from ..fleet_rules import add_rules, add_run_flags, run_wishes
 from ..screen.terminal import Screen
 from ..stored.stores import add_store_flag, open_session_store
 
-Action = Callable[[Fleet, argparse.Namespace], Coroutine[Any, Any, int]]
-
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     parser = subparsers.add_parser(
         "fleet", description="Runs of named agents over Postgres, or SQLite on one host, that survive their machine."
     )
-    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
 
-    def add(name: str, action: Action, summary: str, *, agents: bool) -> argparse.ArgumentParser:
-        added = actions.add_parser(name, help=summary, description=summary[0].upper() + summary[1:] + ".")
-        added.set_defaults(run_action=action, agents=None)
-        if agents:
-            add_agents_flag(added)
-        add_store_flag(added)
-        added.add_argument("--json", action="store_true", help="one JSON object a line")
-        return added
+    def add_common(action: argparse.ArgumentParser) -> None:
+        action.set_defaults(agents=None)
+        add_store_flag(action)
+        action.add_argument("--json", action="store_true", help="one JSON object a line")
 
-    enqueue = add("enqueue", _enqueue, "put a run into the queue and print its number", agents=True)
+    actions = ActionList(parser, add_common)
+    enqueue = actions.add("enqueue", _enqueue, "put a run into the queue and print its number")
+    add_agents_flag(enqueue)
     enqueue.add_argument("agent", metavar="AGENT")
     enqueue.add_argument("prompt", metavar="PROMPT", help="- reads it from standard input")
     enqueue.add_argument("--session", metavar="ID", help="which goes on, or is made (default: a new one)")
@@ -52,7 +47,8 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     enqueue.add_argument(
         "--run-at", type=_time, metavar="TIME", help="2026-12-01T09:00+01:00, or seconds since 1970 (default: now)"
     )
-    work = add("work", _work, "work on runs until a signal ends it", agents=True)
+    work = actions.add("work", _work, "work on runs until a signal ends it")
+    add_agents_flag(work)
     work.add_argument("--slots", type=int, default=SLOTS, metavar="N", help="at the same time (default: %(default)s)")
     work.add_argument(
         "--queue", action="append", default=[], metavar="NAME", help="only of this queue (repeatable; default: all)"
@@ -64,19 +60,19 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "--grace", type=float, default=GRACE_S, metavar="SECONDS", help="for steps, at the end (default: %(default)s)"
     )
     work.add_argument("--until-idle", action="store_true", help="end when nothing is due")
-    runs = add("runs", _runs, "list runs, the newest first", agents=False)
+    runs = actions.add("runs", _runs, "list runs, the newest first")
     runs.add_argument("--state", action="append", choices=STATES, default=[], help="only these (repeatable)")
     runs.add_argument("--tenant", metavar="NAME")
     runs.add_argument("--limit", type=int, default=50, metavar="N", help="(default: %(default)s)")
-    status = add("status", _status, "say how a run stands", agents=False)
+    status = actions.add("status", _status, "say how a run stands")
     status.add_argument("run", type=int, metavar="RUN")
-    cancel = add("cancel", _cancel, "end a run for good", agents=False)
+    cancel = actions.add("cancel", _cancel, "end a run for good")
     cancel.add_argument("run", type=int, metavar="RUN")
-    answer = add("answer", _answer, "answer the question that a run waits for", agents=False)
+    answer = actions.add("answer", _answer, "answer the question that a run waits for")
     answer.add_argument("run", type=int, metavar="RUN")
     answer.add_argument("answer", metavar="ANSWER")
     answer.add_argument("--question", metavar="ID", help="when it waits for several")
-    add_rules(add)
+    add_rules(actions)
 
 
 def _time(text: str) -> datetime | float:
@@ -93,16 +89,9 @@ def _time(text: str) -> datetime | float:
 
 def run(args: argparse.Namespace) -> int:
     agents = None if args.agents is None else load_agents(args.agents)
-    store = open_session_store(args.store)
-    try:
-        fleet = Fleet(store, agents)
-        try:
-            action: Action = args.run_action
-            return asyncio.run(action(fleet, args))
-        finally:
-            fleet.close()
-    finally:
-        store.close()
+    with closing(open_session_store(args.store)) as store, closing(Fleet(store, agents)) as fleet:
+        code: int = asyncio.run(args.run_action(fleet, args))
+        return code
 
 
 async def _enqueue(fleet: Fleet, args: argparse.Namespace) -> int:

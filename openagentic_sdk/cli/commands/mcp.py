@@ -9,6 +9,7 @@ from typing import Any
 
 from ...assemble import mcp_home, open_project
 from ...options import SETTING_SOURCES, OpenAgenticOptions
+from ..actions import ActionList
 from ..screen.terminal import Screen
 from ..servers import agree, entries, login, reach, serve
 from ..servers.here import Here
@@ -58,25 +59,12 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser = subparsers.add_parser(
         "mcp", description="Use other people's tools: add, look at, agree to and test servers."
     )
-    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True, parser_class=_Parser)
+    actions = ActionList(parser, _leave_lines, parser_class=_Parser)
     said = "offer named agents as the tools of an MCP server, to the program that starts this command"
-    serving = actions.add_parser(
-        "serve",
-        help=said,
-        description=f"{said[0].upper()}{said[1:]}.",
-        epilog=_SERVE_EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    serve.add_flags(serving)
+    serve.add_flags(actions.add("serve", serve.serve, said, epilog=_SERVE_EXAMPLES))
     made = {}
-    for name, (_, summary, examples) in _ACTIONS.items():
-        made[name] = action = actions.add_parser(
-            name,
-            help=summary,
-            description=f"{summary[0].upper()}{summary[1:]}.",
-            epilog=examples,
-            formatter_class=argparse.RawDescriptionHelpFormatter,
-        )
+    for name, (act, summary, examples) in _ACTIONS.items():
+        made[name] = action = actions.add(name, act, summary, epilog=examples)
         action.add_argument("--json", action="store_true", help="print one JSON object")
         if name == "test":
             action.add_argument("names", nargs="*", metavar="NAME")
@@ -95,6 +83,11 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "--port", metavar="N", type=int, help="where the browser comes back to (default: any port)"
     )
     made["login"].add_argument("--no-browser", action="store_true", help="only print the address")
+
+
+def _leave_lines(action: argparse.ArgumentParser) -> None:
+    """Examples are shown as they stand here."""
+    action.formatter_class = argparse.RawDescriptionHelpFormatter
 
 
 class _Parser(argparse.ArgumentParser):
@@ -125,5 +118,5 @@ def run(args: argparse.Namespace) -> int:
     if args.action == "serve":
         return serve.serve(args)
     project = open_project(OpenAgenticOptions(setting_sources=SETTING_SOURCES))
-    here = Here(Screen(sys.stdout), project, mcp_home())
-    return _ACTIONS[args.action][0](args, here)
+    code: int = args.run_action(args, Here(Screen(sys.stdout), project, mcp_home()))
+    return code

@@ -6,7 +6,8 @@ import argparse
 import json
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from contextlib import closing
 
 from ...assemble import open_memory
 from ...errors import OpenAgentSdkError, OptionsError, ToolError
@@ -17,30 +18,25 @@ from ...sessions.base import SessionStore
 from ...sessions.folds.summary import TENANT_KEY
 from ...text import on_one_line, printable
 from ...tools.memory.store import ROOT, TRUST, Entry, MemoryFolder, Write, checked_text, split_path
+from ..actions import ActionList
 from ..exits import FAILED, OK
 from ..screen.terminal import Screen
 from ..stored.stores import add_store_flag, open_session_store
 from .sessions import age
 
-_Action = Callable[[argparse.Namespace, Screen], int]
 _MAX_PROMPT_CHARS = 200
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     parser = subparsers.add_parser("memory", description="List, explain, check and delete what agents keep for later.")
-    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
-    _add_action(actions, "list", _list, "list the notes of this project and of the user, and which session wrote each")
-    why = _add_action(
-        actions, "why", _why, "show a note, which calls wrote it, and what they had been asked and had read"
-    )
+    actions = ActionList(parser, _add_common)
+    actions.add("list", _list, "list the notes of this project and of the user, and which session wrote each")
+    why = actions.add("why", _why, "show a note, which calls wrote it, and what they had been asked and had read")
     why.add_argument("path", metavar="PATH", help=f"a note: {ROOT}/project/..., {ROOT}/user/...")
-    forget = _add_action(actions, "forget", _forget, "delete notes (logs of sessions keep what they said)")
+    forget = actions.add("forget", _forget, "delete notes (logs of sessions keep what they said)")
     forget.add_argument("path", metavar="PATH", nargs="+", help="a note, or a folder with all that is in it")
-    check = _add_action(
-        actions,
-        "check",
-        _check,
-        "hold the notes against the sessions that wrote them; exit code 1 when one does not fit",
+    check = actions.add(
+        "check", _check, "hold the notes against the sessions that wrote them; exit code 1 when one does not fit"
     )
     check.add_argument("path", metavar="PATH", nargs="?", help="only this note (default: all)")
     check.add_argument(
@@ -48,24 +44,17 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     )
 
 
-def _add_action(
-    actions: argparse._SubParsersAction[argparse.ArgumentParser], name: str, action: _Action, summary: str
-) -> argparse.ArgumentParser:
-    parser: argparse.ArgumentParser = actions.add_parser(
-        name, help=summary, description=summary[0].upper() + summary[1:] + "."
-    )
-    parser.set_defaults(run_action=action)
+def _add_common(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--cwd", metavar="DIR", help="the project that this folder belongs to (default: this one)")
     parser.add_argument("--json", action="store_true", help="print one JSON object per note")
     parser.add_argument("--tenant", metavar="NAME", default="", help="the notes of this tenant of a server")
     add_store_flag(parser)
-    return parser
 
 
 def run(args: argparse.Namespace) -> int:
-    action: _Action = args.run_action
     try:
-        return action(args, Screen(sys.stdout))
+        code: int = args.run_action(args, Screen(sys.stdout))
+        return code
     except ToolError as error:  # a path that can be none, in the words that models get
         raise OptionsError(str(error)) from error
 
@@ -89,17 +78,13 @@ def _entries(args: argparse.Namespace, path: str | None = None) -> list[Entry]:
 def _list(args: argparse.Namespace, screen: Screen) -> int:
     entries = _entries(args)
     for entry in entries:
-        screen.line(_json(entry) if args.json else _row(entry, screen))
+        last = entry.writes[-1] if entry.writes else None
+        wrote = f"{_by(last)}, {age(last.at)}" if last is not None else "nobody knows who wrote it"
+        mark = screen.styled(f"  not told by itself: {entry.doubt}", "yellow") if entry.doubt else ""
+        screen.line(_json(entry) if args.json else f"{entry.path}  {entry.size:,} bytes  {wrote}{mark}")
     if not entries and not args.json:
         screen.line("no notes")
     return OK
-
-
-def _row(entry: Entry, screen: Screen) -> str:
-    last = entry.writes[-1] if entry.writes else None
-    wrote = f"{_by(last)}, {age(last.at)}" if last is not None else "nobody knows who wrote it"
-    mark = screen.styled(f"  not told by itself: {entry.doubt}", "yellow") if entry.doubt else ""
-    return f"{entry.path}  {entry.size:,} bytes  {wrote}{mark}"
 
 
 def _by(write: Write) -> str:
@@ -121,18 +106,13 @@ def _json(entry: Entry) -> str:
 
 
 def _why(args: argparse.Namespace, screen: Screen) -> int:
-    store = open_session_store(args.store)
-    try:
+    with closing(open_session_store(args.store)) as store:
         for entry in _entries(args, args.path):
             if args.json:
                 screen.line(_json(entry))
                 continue
-            told = (
-                f"not told to sessions by itself: {entry.doubt}"
-                if entry.doubt
-                else "told to every session that keeps notes"
-            )
-            screen.line(f"{entry.path}: {told}")
+            doubt = f"not told to sessions by itself: {entry.doubt}"
+            screen.line(f"{entry.path}: {doubt if entry.doubt else 'told to every session that keeps notes'}")
             for write in entry.writes:
                 screen.line(f"  {time.strftime('%Y-%m-%d %H:%M', time.localtime(write.at))} {_by(write)}")
                 asked = [
@@ -142,12 +122,8 @@ def _why(args: argparse.Namespace, screen: Screen) -> int:
                 ]
                 if asked:
                     screen.line(f"    asked: {on_one_line(asked[-1], _MAX_PROMPT_CHARS)}")
-                for source in write.sources:
-                    screen.line(f"    had read {source}")
-            for line in mask_value(printable(entry.text), known_here()).split("\n"):
-                screen.line(f"  | {line}")
-    finally:
-        store.close()
+                screen.lines(f"    had read {source}" for source in write.sources)
+            screen.lines(f"  | {line}" for line in mask_value(printable(entry.text), known_here()).split("\n"))
     return OK
 
 
@@ -187,8 +163,8 @@ def _check(args: argparse.Namespace, screen: Screen) -> int:
             folder.put(kept, name, text, Write(TRUST, "", 0, round(time.time(), 3)))
         screen.line(f"{ROOT}/{scope}/{name} is told to every session that keeps notes from now on")
         return OK
-    store, wrong = open_session_store(args.store), 0
-    try:
+    wrong = 0
+    with closing(open_session_store(args.store)) as store:
         for entry in _entries(args, args.path):
             faults, notes = _faults(store, entry)
             wrong += bool(faults)
@@ -197,10 +173,7 @@ def _check(args: argparse.Namespace, screen: Screen) -> int:
                 continue
             verdict = screen.styled("wrong", "red") if faults else screen.styled("fits", "green")
             screen.line(f"{entry.path}: {verdict}")
-            for finding in (*faults, *notes):
-                screen.line(f"  {finding}")
-    finally:
-        store.close()
+            screen.lines(f"  {finding}" for finding in (*faults, *notes))
     return FAILED if wrong else OK
 
 

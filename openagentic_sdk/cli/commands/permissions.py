@@ -13,7 +13,7 @@ from typing import Any
 from ...errors import InvalidEventError, SessionError
 from ...events import PermissionDecision, SessionForked
 from ...permissions.hindsight.calls import Backtest, Change, RecordedCall, backtest, recorded_calls
-from ...permissions.hindsight.suggest import Suggestion, suggest
+from ...permissions.hindsight.suggest import suggest
 from ...permissions.layers import SettingsRules, rules_of_settings
 from ...project.settings import Settings, read_settings_file
 from ...runtime.masking import known_here, mask_value
@@ -21,11 +21,12 @@ from ...sessions.authority import Authority
 from ...sessions.base import SessionStore
 from ...sessions.seal import Seal
 from ...text import on_one_line, plural, printable
+from ..actions import ActionList, run_over_store
 from ..exits import FAILED, OK
 from ..keep_rule import keep_in_project
 from ..screen.questions import agrees
 from ..screen.terminal import Screen
-from ..stored.stores import ID_HELP, ActionList, find_session, moment, open_session_store
+from ..stored.stores import ID_HELP, add_store_flag, find_session, moment
 
 _MAX_SHOWN_CHARS = 120
 # What of an input says by itself what a call is about.
@@ -36,7 +37,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser = subparsers.add_parser(
         "permissions", description="Judge recorded calls by other rules, and find rules worth having."
     )
-    actions = ActionList(parser)
+    actions = ActionList(parser, add_store_flag)
     test = actions.add(
         "backtest",
         _backtest,
@@ -71,12 +72,7 @@ def add_range(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    store = open_session_store(args.store)
-    try:
-        code: int = args.run_action(store, args)
-        return code
-    finally:
-        store.close()
+    return run_over_store(args)
 
 
 def stored_calls(
@@ -131,17 +127,24 @@ def _suggest(store: SessionStore, args: argparse.Namespace) -> int:
         notes.append(f"answers in {len(foreign)} sessions were not recorded by this installation, and do not count")
     screen = Screen(sys.stdout)
     if args.json:
-        screen.line(json.dumps({"suggestions": [_suggestion_json(each) for each in found], "notes": notes}))
+        suggestions = [
+            {
+                "rule": each.rule,
+                "project_dir": each.project_dir,
+                "saves": len(each.saved),
+                "saved": [call_json(call) for call in each.saved],
+                "also_runs": [call_json(call) for call in each.also_runs],
+            }
+            for each in found
+        ]
+        screen.line(json.dumps({"suggestions": suggestions, "notes": notes}))
         return OK
     for each in found:
         saved, where = plural(len(each.saved), "question"), on_one_line(each.project_dir)
-        lines = [f"{on_one_line(each.rule)}: saves {saved} in {where}"]
+        screen.line(f"{on_one_line(each.rule)}: saves {saved} in {where}")
         for call in each.also_runs:
-            lines.append(
-                f"  would also have let run: {call_text(call)} ({on_one_line(call.session_id)} event {call.seq})"
-            )
-        for line in lines:
-            screen.line(line)
+            event = f"{on_one_line(call.session_id)} event {call.seq}"
+            screen.line(f"  would also have let run: {call_text(call)} ({event})")
         if args.add and agrees(f"keep {printable(each.rule)} in {printable(each.project_dir)}?"):
             screen.line(keep_in_project(each.project_dir, each.rule))
     if not found:
@@ -149,16 +152,6 @@ def _suggest(store: SessionStore, args: argparse.Namespace) -> int:
     for note in notes:
         print(f"note: {printable(note)}", file=sys.stderr)
     return OK
-
-
-def _suggestion_json(suggestion: Suggestion) -> dict[str, Any]:
-    return {
-        "rule": suggestion.rule,
-        "project_dir": suggestion.project_dir,
-        "saves": len(suggestion.saved),
-        "saved": [call_json(call) for call in suggestion.saved],
-        "also_runs": [call_json(call) for call in suggestion.also_runs],
-    }
 
 
 def _backtest(store: SessionStore, args: argparse.Namespace) -> int:
@@ -169,9 +162,21 @@ def _backtest(store: SessionStore, args: argparse.Namespace) -> int:
     unreadable: list[str] = []
     found = backtest(stored_calls(store, args.sessions, args.since, unreadable), rules)
     notes += [f"session {line}" for line in unreadable]
-    screen = Screen(sys.stdout)
-    for line in [_as_json(found, notes)] if args.json else backtest_lines(found):
-        screen.line(line)
+    changes = {
+        key: [
+            {
+                **call_json(each.call),
+                "now": each.now,
+                "reason": known_here()(each.reason),
+                "rule": each.rule,
+                "source": each.source,
+            }
+            for each in group
+        ]
+        for key, _, group in _groups(found)
+    }
+    data = {"judged": found.judged, **changes, "not_judged": dict(found.left_out), "notes": notes}
+    Screen(sys.stdout).tell(args.json, data, backtest_lines(found))
     for note in () if args.json else notes:
         print(f"note: {printable(note)}", file=sys.stderr)
     return OK if found.is_same and not unreadable else FAILED
@@ -191,28 +196,26 @@ def settings_rules(settings: Settings) -> tuple[Any, list[str]]:
 def backtest_lines(found: Backtest) -> list[str]:
     """A backtest in sentences: what would newly run, newly be asked, newly be refused."""
     lines = []
-    for title, changes in _groups(found):
+    for _, title, changes in _groups(found):
         if changes:
             lines.append(f"{title}: {len(changes)}")
-            lines += [f"  {_line(change)}" for change in changes]
-    same = found.judged - sum(len(changes) for _, changes in _groups(found))
+        for change in changes:
+            call, why = change.call, on_one_line(known_here()(change.reason), 200)
+            where = f"{on_one_line(call.session_id)} event {call.seq}"
+            lines.append(f"  {where}, {call_text(call)} ({call.was} before): {why}")
+    same = found.judged - sum(len(changes) for _, _, changes in _groups(found))
     lines.append(f"{found.judged} calls judged again, {same} as before")
     lines += [f"{count} not judged: {on_one_line(reason)}" for reason, count in found.left_out.items()]
     return lines
 
 
-def _groups(found: Backtest) -> Iterable[tuple[str, Sequence[Change]]]:
+def _groups(found: Backtest) -> Iterable[tuple[str, str, Sequence[Change]]]:
+    """The calls that would be judged otherwise, each group with its name in JSON and in a sentence."""
     return (
-        ("would newly run", found.newly_run),
-        ("would newly be asked", found.newly_asked),
-        ("would newly be refused", found.newly_refused),
+        ("newly_run", "would newly run", found.newly_run),
+        ("newly_asked", "would newly be asked", found.newly_asked),
+        ("newly_refused", "would newly be refused", found.newly_refused),
     )
-
-
-def _line(change: Change) -> str:
-    call = change.call
-    why = on_one_line(known_here()(change.reason), 200)
-    return f"{on_one_line(call.session_id)} event {call.seq}, {call_text(call)} ({call.was} before): {why}"
 
 
 def call_text(call: RecordedCall) -> str:
@@ -233,28 +236,3 @@ def call_json(call: RecordedCall) -> dict[str, Any]:
         "input": mask_value(call.input, known_here()),
         "was": call.was,
     }
-
-
-def _as_json(found: Backtest, notes: Sequence[str]) -> str:
-    def changes(group: Sequence[Change]) -> list[dict[str, Any]]:
-        return [
-            {
-                **call_json(each.call),
-                "now": each.now,
-                "reason": known_here()(each.reason),
-                "rule": each.rule,
-                "source": each.source,
-            }
-            for each in group
-        ]
-
-    return json.dumps(
-        {
-            "judged": found.judged,
-            "newly_run": changes(found.newly_run),
-            "newly_asked": changes(found.newly_asked),
-            "newly_refused": changes(found.newly_refused),
-            "not_judged": dict(found.left_out),
-            "notes": list(notes),
-        }
-    )

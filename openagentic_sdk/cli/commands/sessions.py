@@ -7,7 +7,6 @@ import json
 import math
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 from ...runtime.masking import shown
@@ -15,16 +14,17 @@ from ...serialization import dumps_event
 from ...sessions.base import SessionStore
 from ...sessions.folds.summary import SessionSummary, summary_to_dict
 from ...text import on_one_line
+from ..actions import ActionList, run_over_store
 from ..exits import FAILED, OK
 from ..screen.render import EventPrinter
 from ..screen.terminal import Screen
 from ..stored import change, check, compare, files, keeping, record
-from ..stored.stores import NEWEST, ActionList, add_id, find_session, open_session_store
+from ..stored.stores import NEWEST, add_id, add_store_flag, find_session
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     parser = subparsers.add_parser("sessions", description="List, read, check, change and repair sessions.")
-    actions = ActionList(parser)
+    actions = ActionList(parser, add_store_flag)
     listing = actions.add("list", _list, "list the sessions, the one last written to first")
     listing.add_argument(
         "query", nargs="*", metavar="WORD", help="only those with these words in title, prompt, tag or id"
@@ -48,12 +48,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 
 def run(args: argparse.Namespace) -> int:
-    store = open_session_store(args.store)
-    try:
-        action: Callable[[SessionStore, argparse.Namespace], int] = args.run_action
-        return action(store, args)
-    finally:
-        store.close()
+    return run_over_store(args)
 
 
 def _list(store: SessionStore, args: argparse.Namespace) -> int:

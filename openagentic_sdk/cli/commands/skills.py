@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import sys
-from collections.abc import Callable
 from dataclasses import replace
 
 from ...assemble import open_project, project_findings
@@ -17,45 +15,36 @@ from ...skills.frontmatter import Diagnostic
 from ...skills.index import SkillInfo, load_skill
 from ...skills.lint import check_path
 from ...skills.names import name_key
-from ...skills.parse import SkillDoc
 from ...text import on_one_line, plural, printable
+from ..actions import ActionList
 from ..exits import FAILED, OK
 from ..screen.terminal import Screen
-
-_Action = Callable[[argparse.Namespace, Screen], int]
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     parser = subparsers.add_parser("skills", description="List, read and check skills.")
-    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
-    rows = _add_action(actions, "list", _list, "list the skills of this project and of the user")
+    actions = ActionList(parser, _add_common)
+    rows = actions.add("list", _list, "list the skills of this project and of the user")
     rows.add_argument("query", nargs="*", metavar="WORD", help="only those with these words in name or summary")
-    show = _add_action(actions, "show", _show, "print one skill: what it says, its checklist and its files")
+    show = actions.add("show", _show, "print one skill: what it says, its checklist and its files")
     show.add_argument("name", metavar="NAME", help="its name, its folder's name, or project:NAME, user:NAME")
-    why = _add_action(actions, "why", _why, "say which skill a name leads to, which ones are hidden behind it, and why")
+    why = actions.add("why", _why, "say which skill a name leads to, which ones are hidden behind it, and why")
     why.add_argument("name", metavar="NAME")
-    _add_action(
-        actions, "sources", _sources, "say which files a run here reads: settings, memory, commands, agents, skills"
-    )
-    check = _add_action(actions, "check", _check, "hold a skill, or a tree of them, against the specification")
+    actions.add("sources", _sources, "say which files a run here reads: settings, memory, commands, agents, skills")
+    check = actions.add("check", _check, "hold a skill, or a tree of them, against the specification")
     check.add_argument("path", nargs="?", metavar="PATH", help="a SKILL.md or a folder (default: this project)")
     check.add_argument("--strict", action="store_true", help="warnings fail too")
 
 
-def _add_action(
-    actions: argparse._SubParsersAction[argparse.ArgumentParser], name: str, action: _Action, summary: str
-) -> argparse.ArgumentParser:
-    parser = actions.add_parser(name, help=summary, description=summary[0].upper() + summary[1:] + ".")
-    parser.set_defaults(run_action=action)
+def _add_common(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--cwd", metavar="DIR", help="look from this folder (default: this one)")
     parser.add_argument("--project-only", action="store_true", help="leave the user's skills out")
     parser.add_argument("--json", action="store_true", help="print JSON: an object for each line of a list, else one")
-    return parser
 
 
 def run(args: argparse.Namespace) -> int:
-    action: _Action = args.run_action
-    return action(args, Screen(sys.stdout))
+    code: int = args.run_action(args, Screen(sys.stdout))
+    return code
 
 
 def _project(args: argparse.Namespace) -> Project:
@@ -69,18 +58,17 @@ def _list(args: argparse.Namespace, screen: Screen) -> int:
     words = name_key(" ".join(args.query)).split()
     rows = [skill for skill in index.skills if all(word in name_key(f"{skill.name} {skill.summary}") for word in words)]
     for skill in rows:
-        screen.line(json.dumps(_as_json(skill)) if args.json else _row(skill, screen))
+        name = screen.styled(on_one_line(skill.name), "bold")
+        who = "" if skill.model_invocable else " (only people start it)"
+        row = f"{name} [{skill.scope}]{who}  {on_one_line(skill.summary, 100)}"
+        screen.tell(args.json, _as_json(skill), [row])
     if args.json:
         return OK
     if not rows:
         screen.line("no skills")
-    for pair in index.shadowed:
-        screen.line(
-            screen.styled(f"hidden: {_place(pair.loser)}, see `skills why {on_one_line(pair.loser.name)}`", "yellow")
-        )
-    for note in index.diagnostics:
-        if note.is_error:
-            screen.line(screen.styled(_finding(note), "yellow"))
+    found = [f"hidden: {_place(p.loser)}, see `skills why {on_one_line(p.loser.name)}`" for p in index.shadowed]
+    found += [_finding(note) for note in index.diagnostics if note.is_error]
+    screen.lines(screen.styled(line, "yellow") for line in found)
     return OK
 
 
@@ -95,42 +83,25 @@ def _as_json(skill: SkillInfo) -> dict[str, object]:
     }
 
 
-def _row(skill: SkillInfo, screen: Screen) -> str:
-    name = screen.styled(on_one_line(skill.name), "bold")
-    who = "" if skill.model_invocable else " (only people start it)"
-    return f"{name} [{skill.scope}]{who}  {on_one_line(skill.summary, 100)}"
-
-
 def _show(args: argparse.Namespace, screen: Screen) -> int:
     skill = _project(args).skills().find(args.name)
     doc = load_skill(skill)
-    if args.json:
-        screen.line(json.dumps(_document(skill, doc)))
-        return OK
     files, more = list_resources(os.path.dirname(skill.path), 50)
-    for label, value in [
-        ("name         ", skill.name),
-        ("id           ", skill.id),
-        ("path         ", skill.path),
-        ("summary      ", doc.summary),
-        ("arguments    ", doc.argument_hint),
+    rows = [
+        ("name", skill.name),
+        ("id", skill.id),
+        ("path", skill.path),
+        ("summary", doc.summary),
+        ("arguments", doc.argument_hint),
         ("allowed-tools", ", ".join(doc.allowed_tools)),
-        ("disallowed   ", ", ".join(doc.disallowed_tools)),
-        ("license      ", doc.license),
-        ("checklist    ", plural(len(doc.checklist), "item") if doc.checklist else ""),
-        ("files        ", ", ".join(files) + (f" and {more} more" if more else "")),
-        *[("note         ", _finding(note)) for note in skill.diagnostics],
-    ]:
-        if value:
-            screen.line(f"{screen.styled(label, 'dim')}  {on_one_line(value)}")
-    screen.line("")
-    screen.line(printable(doc.body.strip("\n")))
-    return OK
-
-
-def _document(skill: SkillInfo, doc: SkillDoc) -> dict[str, object]:
-    files, more = list_resources(os.path.dirname(skill.path), 50)
-    return {
+        ("disallowed", ", ".join(doc.disallowed_tools)),
+        ("license", doc.license),
+        ("checklist", plural(len(doc.checklist), "item") if doc.checklist else ""),
+        ("files", ", ".join(files) + (f" and {more} more" if more else "")),
+        *[("note", _finding(note)) for note in skill.diagnostics],
+    ]
+    lines = [f"{screen.styled(f'{label:13}', 'dim')}  {on_one_line(value)}" for label, value in rows if value]
+    data = {
         **_as_json(skill),
         "id": skill.id,
         "argument_hint": doc.argument_hint,
@@ -145,6 +116,8 @@ def _document(skill: SkillInfo, doc: SkillDoc) -> dict[str, object]:
         "diagnostics": [_as_finding(note) for note in skill.diagnostics],
         "body": doc.body,
     }
+    screen.tell(args.json, data, [*lines, "", printable(doc.body.strip("\n"))])
+    return OK
 
 
 def _why(args: argparse.Namespace, screen: Screen) -> int:
@@ -153,16 +126,14 @@ def _why(args: argparse.Namespace, screen: Screen) -> int:
     hidden = next((pair for pair in index.shadowed if pair.loser is skill), None)
     winner = hidden.winner if hidden else skill
     losers = [pair for pair in index.shadowed if pair.winner is winner]
-    if args.json:
-        rows = [{**_as_json(pair.loser), "id": pair.loser.id, "reason": pair.reason} for pair in losers]
-        screen.line(json.dumps({"winner": _as_json(winner), "hidden": rows}))
-        return OK
-    screen.line(f"{on_one_line(winner.name)} is {_place(winner)}")
+    rows = [{**_as_json(pair.loser), "id": pair.loser.id, "reason": pair.reason} for pair in losers]
+    lines = [f"{on_one_line(winner.name)} is {_place(winner)}"]
     for pair in losers:
-        screen.line(f"hidden: {_place(pair.loser)}")
-        screen.line(f"  because {on_one_line(pair.reason)}; it answers to {on_one_line(pair.loser.id)}")
+        lines.append(f"hidden: {_place(pair.loser)}")
+        lines.append(f"  because {on_one_line(pair.reason)}; it answers to {on_one_line(pair.loser.id)}")
     if not losers:
-        screen.line("no other skill has this name")
+        lines.append("no other skill has this name")
+    screen.tell(args.json, {"winner": _as_json(winner), "hidden": rows}, lines)
     return OK
 
 
@@ -173,18 +144,15 @@ def _place(skill: SkillInfo) -> str:
 def _sources(args: argparse.Namespace, screen: Screen) -> int:
     project = _project(args)
     root, trust, notes = project.root, project.trust, project_findings(project)
-    if args.json:
-        files = [{"kind": f.kind, "path": f.path, "scope": f.scope, "name": f.name} for f in project.files()]
-        found = [_as_finding(note) for note in notes]
-        trusted = {"is_trusted": trust.is_trusted, "reason": trust.reason}
-        screen.line(json.dumps({"project": root, "trust": trusted, "files": files, "diagnostics": found}))
-        return OK
-    screen.line(f"{on_one_line(root)} is {'' if trust.is_trusted else 'not '}trusted: {on_one_line(trust.reason)}")
+    files = [{"kind": f.kind, "path": f.path, "scope": f.scope, "name": f.name} for f in project.files()]
+    found = [_as_finding(note) for note in notes]
+    trusted = {"is_trusted": trust.is_trusted, "reason": trust.reason}
+    lines = [f"{on_one_line(root)} is {'' if trust.is_trusted else 'not '}trusted: {on_one_line(trust.reason)}"]
     for file in project.files():
         scope = f" [{file.scope}]" if file.scope else ""
-        screen.line(f"{file.kind:<8}  {on_one_line(file.path)}{scope}  {on_one_line(file.name)}".rstrip())
-    for note in notes:
-        screen.line(screen.styled(_finding(note), "yellow"))
+        lines.append(f"{file.kind:<8}  {on_one_line(file.path)}{scope}  {on_one_line(file.name)}".rstrip())
+    lines += [screen.styled(_finding(note), "yellow") for note in notes]
+    screen.tell(args.json, {"project": root, "trust": trusted, "files": files, "diagnostics": found}, lines)
     return OK
 
 
@@ -193,7 +161,7 @@ def _check(args: argparse.Namespace, screen: Screen) -> int:
     errors = sum(note.is_error for note in findings)
     for note in findings:
         style = "red" if note.is_error else "yellow"
-        screen.line(json.dumps(_as_finding(note)) if args.json else screen.styled(_finding(note), style))
+        screen.tell(args.json, _as_finding(note), [screen.styled(_finding(note), style)])
     if not args.json:
         warnings = plural(len(findings) - errors, "warning")
         screen.line(f"{plural(count, 'skill')}: {plural(errors, 'error')}, {warnings}")

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import os
 import shutil
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from typing import TextIO
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, TextIO
 
 from ...text import printable
 from .palette import CODES, RESET, codes, colour_depth
@@ -134,6 +135,15 @@ class Screen:
     def line(self, text: str) -> None:
         """Show text on lines of its own."""
         self.write(("" if self._at_line_start else "\n") + text + "\n")
+
+    def lines(self, lines: Iterable[str]) -> None:
+        """Show each of these texts on lines of its own."""
+        for line in lines:
+            self.line(line)
+
+    def tell(self, as_json: bool, data: Any, lines: Iterable[str]) -> None:
+        """Show what a command found: as one JSON object where `--json` asks for it, else in lines."""
+        self.lines([json.dumps(data)] if as_json else lines)
 
     def clear(self) -> None:
         """Begin at the top of an empty screen; what stood there is still above it."""

@@ -10,9 +10,10 @@ from ...sessions.archive import archive_session, restore_session
 from ...sessions.base import SessionStore
 from ...sessions.lifecycle import copy_missing, delete_session, fork_session, rename_session, tag_session
 from ...text import on_one_line
+from ..actions import ActionList
 from ..exits import OK
 from ..screen.terminal import Screen
-from .stores import ID_HELP, ActionList, add_id, find_session, open_session_store
+from .stores import ID_HELP, add_id, find_session, open_session_store
 
 
 def add_actions(actions: ActionList) -> None:

@@ -16,10 +16,11 @@ from ...sessions.log.verify import salvage, salvage_from_database, subagent_sess
 from ...sessions.seal import Seal
 from ...sessions.store import FileSessionStore
 from ...text import on_one_line
+from ..actions import ActionList
 from ..exits import FAILED, OK
 from ..screen.terminal import Screen
 from .record import add_trust_flags, verify_signed
-from .stores import NEWEST, ActionList, add_id, find_session
+from .stores import NEWEST, add_id, find_session
 
 Subagents = Mapping[str, Mapping[str, Mapping[str, Any]]] | None
 

@@ -19,13 +19,14 @@ from ...sessions.folds.explain import StepExplanation, explain_step
 from ...sessions.folds.metrics import run_metrics
 from ...sessions.follow import follow
 from ...text import on_one_line
+from ..actions import ActionList
 from ..exits import FAILED, OK
 from ..screen.render import EventPrinter, cost_words
 from ..screen.terminal import Screen
 from ..screen.turn import JsonPrinter
 from . import costs
 from .files import show_file_changes
-from .stores import NEWEST, ActionList, add_id, find_session
+from .stores import NEWEST, add_id, find_session
 
 _MAX_VALUE_CHARS = 200
 

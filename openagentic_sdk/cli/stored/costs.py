@@ -18,11 +18,12 @@ from ...sessions.folds.spent import SECONDS_PER_DAY
 from ...sessions.folds.summary import SessionSummary
 from ...sessions.folds.usage import cached_share, usage
 from ...text import on_one_line
+from ..actions import ActionList
 from ..exits import FAILED, OK
 from ..screen.render import cost_words
 from ..screen.terminal import Screen
 from ..screen.widths import text_width
-from .stores import ID_HELP, NEWEST, ActionList, find_session, moment
+from .stores import ID_HELP, NEWEST, find_session, moment
 
 
 def add_actions(actions: ActionList) -> None:

@@ -17,11 +17,12 @@ from ...sessions.base import SessionStore
 from ...sessions.lifecycle import rewind_point, rewind_session
 from ...sessions.undo import ChangedFile, RestorePlan, file_changes, plan_restore, restore_files
 from ...text import on_one_line
+from ..actions import ActionList
 from ..exits import FAILED, OK
 from ..screen.diffs import shown_diff
 from ..screen.questions import agrees
 from ..screen.terminal import Screen
-from .stores import ActionList, add_id, find_session
+from .stores import add_id, find_session
 
 MAX_SHOWN_BYTES = 1 << 20
 

@@ -18,9 +18,10 @@ from ...sessions.base import SessionStore
 from ...sessions.record.erase import erase, finish_erasures
 from ...sessions.record.keep import hold_session, purge_sessions, retain_session
 from ...text import on_one_line
+from ..actions import ActionList
 from ..exits import FAILED, OK
 from ..screen.terminal import Screen
-from .stores import ActionList, add_id, find_session, span_s
+from .stores import add_id, find_session, span_s
 
 _SPAN_HELP = "for instance 12h, 90d, 6m, 10y"
 

@@ -21,9 +21,10 @@ from ...sessions.record.signers import InstallationKey, SshKey, Timestamp, Trust
 from ...sessions.record.verify import RecordReport, receipt_of, verify_record
 from ...sessions.seal import Seal, Signer
 from ...text import on_one_line
+from ..actions import ActionList
 from ..exits import FAILED, OK
 from ..screen.terminal import Screen
-from .stores import NEWEST, ActionList, add_id, find_session
+from .stores import NEWEST, add_id, find_session
 
 
 def add_actions(actions: ActionList) -> None:

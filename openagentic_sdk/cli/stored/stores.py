@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import time
-from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -40,22 +39,6 @@ def add_id(parser: argparse.ArgumentParser, default: str | None = None) -> None:
         parser.add_argument("id", metavar="ID", help=ID_HELP)
     else:
         parser.add_argument("id", nargs="?", default=default, metavar="ID", help=f"{ID_HELP} (default: {default})")
-
-
-class ActionList:
-    """The actions below a subcommand; each gets the store and its arguments, and returns an exit code."""
-
-    def __init__(self, parser: argparse.ArgumentParser) -> None:
-        self._subparsers = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
-
-    def add(
-        self, name: str, action: Callable[[SessionStore, argparse.Namespace], int], summary: str
-    ) -> argparse.ArgumentParser:
-        """One more action; returns its parser."""
-        parser = self._subparsers.add_parser(name, help=summary, description=summary[0].upper() + summary[1:] + ".")
-        parser.set_defaults(run_action=action)
-        add_store_flag(parser)
-        return parser
 
 
 def open_session_store(named: str | None) -> SessionStore:

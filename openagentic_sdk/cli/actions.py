@@ -1,0 +1,36 @@
+"""The actions below a subcommand, as in `sessions list`: how each is added, and run over a store."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from contextlib import closing
+from typing import Any
+
+from .stored.stores import open_session_store
+
+
+class ActionList:
+    """The actions of one subcommand. `common` adds the flags that all of them take, `settings` are those of argparse."""
+
+    def __init__(
+        self, parser: argparse.ArgumentParser, common: Callable[[argparse.ArgumentParser], None], **settings: Any
+    ) -> None:
+        self._subparsers = parser.add_subparsers(dest="action", metavar="ACTION", required=True, **settings)
+        self._common = common
+
+    def add(self, name: str, action: Callable[..., Any], summary: str, **settings: Any) -> argparse.ArgumentParser:
+        """One more action, which stands in `run_action` of the arguments; returns its parser."""
+        parser: argparse.ArgumentParser = self._subparsers.add_parser(
+            name, help=summary, description=f"{summary[0].upper()}{summary[1:]}.", **settings
+        )
+        parser.set_defaults(run_action=action)
+        self._common(parser)
+        return parser
+
+
+def run_over_store(args: argparse.Namespace) -> int:
+    """Run the action that was asked for with the store that `--store` names; returns the exit code."""
+    with closing(open_session_store(args.store)) as store:
+        code: int = args.run_action(store, args)
+        return code
