@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import json
 import shlex
 import sys
 from collections.abc import Sequence
@@ -12,7 +11,7 @@ from pathlib import Path
 
 from ...disk import write_for_one
 from ...errors import OptionsError
-from ...evals.compare import Comparison, Difference, compare_reports
+from ...evals.compare import Comparison, compare_reports
 from ...evals.plan import EVAL_KEY, Job
 from ...evals.report import EvalReport, Row, to_junit
 from ...evals.run import run_suite
@@ -67,9 +66,7 @@ def run(args: argparse.Namespace) -> int:
     if args.suite == "compare":
         (a, variant_a), (b, variant_b) = (_named(store, text) for text in args.ids)
         found = compare_reports(_read(store, a), _read(store, b), variant_a=variant_a, variant_b=variant_b)
-        screen = Screen(sys.stdout)
-        for line in [json.dumps(found.to_dict())] if args.json else _comparison_lines(found):
-            screen.line(line)
+        Screen(sys.stdout).tell(args.json, found.to_dict(), comparison_lines(found))
         return FAILED if found.worse else OK
     if args.suite == "show":
         return _give(_read(store, find_session(store, args.ids[0])), args)
@@ -151,8 +148,7 @@ def _give(report: EvalReport, args: argparse.Namespace) -> int:
     if args.page:
         write_for_one(Path(args.page), build_eval_page(report))
     screen = Screen(sys.stdout)
-    for line in [json.dumps(report.to_dict())] if args.json else _table(report, screen, _store_flag(args)):
-        screen.line(line)
+    screen.tell(args.json, report.to_dict(), _table(report, screen, _store_flag(args)))
     return OK if report.ok else FAILED
 
 
@@ -166,7 +162,11 @@ def _table(report: EvalReport, screen: Screen, store: str) -> list[str]:
         verdict = "pass" if row.passed == len(row.runs) else "FAIL"
         shown = screen.styled(verdict, "green" if verdict == "pass" else "red")
         variant = f"  {on_one_line(row.variant, 20):{other}}" if several else ""
-        lines.append(f"{shown}  {on_one_line(row.case, 50):{width}}{variant}  {_figures(row)}")
+        spread = "" if row.spread is None else f" ± {row.spread:.2f}"
+        passed = f"{row.passed}/{len(row.runs)}  " if len(row.runs) > 1 else ""
+        cost = "?" if row.cost_usd is None else f"{row.cost_usd:.4f}"
+        figures = f"{passed}value {row.value:.2f}{spread}  {row.steps:g} steps  {cost} USD"
+        lines.append(f"{shown}  {on_one_line(row.case, 50):{width}}{variant}  {figures}")
         lines += [f"      {problem}" for problem in row.problems()]
         lines += [f"      {command}" for command in _commands(report, row, store)]
     finished = report.finished
@@ -189,15 +189,12 @@ def _commands(report: EvalReport, row: Row, store: str) -> list[str]:
         return []
     name = _word(run.session_id)
     source = next((e.get("session_id") for e in report.started.plan if e.get("id") == run.case), None)
-    return [
-        f"openagentic-sdk view {name}{store}",
-        *(
-            [f"openagentic-sdk sessions diff {_word(source)} {name}{store}"]
-            if source and source != run.session_id
-            else []
-        ),
-        *([f"openagentic-sdk whatif {name} --at {run.step_seq}{store}"] if run.step_seq else []),
-    ]
+    commands = [f"view {name}"]
+    if source and source != run.session_id:
+        commands.append(f"sessions diff {_word(source)} {name}")
+    if run.step_seq:
+        commands.append(f"whatif {name} --at {run.step_seq}")
+    return [f"openagentic-sdk {command}{store}" for command in commands]
 
 
 def _store_flag(args: argparse.Namespace) -> str:
@@ -207,13 +204,6 @@ def _store_flag(args: argparse.Namespace) -> str:
 
 def _word(text: object) -> str:
     return shlex.quote(on_one_line(str(text), 200))
-
-
-def _figures(row: Row) -> str:
-    spread = "" if row.spread is None else f" ± {row.spread:.2f}"
-    passed = f"{row.passed}/{len(row.runs)}  " if len(row.runs) > 1 else ""
-    cost = "?" if row.cost_usd is None else f"{row.cost_usd:.4f}"
-    return f"{passed}value {row.value:.2f}{spread}  {row.steps:g} steps  {cost} USD"
 
 
 # --- compare ---------------------------------------------------------------------------------------------------------
@@ -227,7 +217,8 @@ def _named(store: SessionStore, text: str) -> tuple[str, str | None]:
     return find_session(store, text), None
 
 
-def _comparison_lines(found: Comparison) -> list[str]:
+def comparison_lines(found: Comparison) -> list[str]:
+    """What got better and worse between two evals, in sentences."""
     lines = [f"{found.cases} cases ran in both: {len(found.better)} better, {len(found.worse)} worse"]
     for word, names in (("worse", found.worse), ("better", found.better)):
         lines += [f"  {word}: {on_one_line(name, 200)}" for name in names[:_MAX_CHANGED]]
@@ -235,17 +226,15 @@ def _comparison_lines(found: Comparison) -> list[str]:
     for side, names in (("A", found.only_a), ("B", found.only_b)):
         if names:
             lines.append(f"  only in {side}: {on_one_line(', '.join(names), 300)}")
-    lines += [_difference_line(difference) for difference in found.differences]
+    for each in found.differences:
+        figures = f"{on_one_line(each.of, 60)}: {each.a:.4g} -> {each.b:.4g}, {each.mean:+.4g}"
+        if each.low is None or each.high is None:
+            lines.append(f"{figures}; no interval ({each.method.removeprefix('none: ')})")
+        else:
+            sure = "" if each.is_sure else "; that may be chance"
+            lines.append(f"{figures}, 95 % from {each.low:+.4g} to {each.high:+.4g} ({each.method}){sure}")
     if found.p_value is None:
         lines.append("no case changed")
     else:
         lines.append(f"McNemar's exact test of better against worse: p = {found.p_value:.3g}")
     return lines
-
-
-def _difference_line(found: Difference) -> str:
-    figures = f"{on_one_line(found.of, 60)}: {found.a:.4g} -> {found.b:.4g}, {found.mean:+.4g}"
-    if found.low is None or found.high is None:
-        return f"{figures}; no interval ({found.method.removeprefix('none: ')})"
-    sure = "" if found.is_sure else "; that may be chance"
-    return f"{figures}, 95 % from {found.low:+.4g} to {found.high:+.4g} ({found.method}){sure}"

@@ -12,7 +12,6 @@ from pathlib import Path
 
 from ...disk import write_for_one
 from ...errors import OptionsError
-from ...events import Event
 from ...patterns import regex
 from ...permissions.redact import Redactor
 from ...sessions.folds.export import to_json, to_markdown, to_messages, to_otlp
@@ -48,24 +47,21 @@ def run(args: argparse.Namespace) -> int:
     store = open_session_store(args.store)
     session_id = find_session(store, args.id)
     events = store.read_events(session_id)
+    mask = build_mask(args.redact, args.mask, secrets=not args.no_redact)
     if args.format == "record":
         text = build_record_page(session_id, events)  # as it is: masked, no digest of it would fit
+    elif args.format == "markdown":
+        text = to_markdown(events, mask)
+    elif args.format == "otlp":
+        text = json.dumps(to_otlp(events, mask=mask, with_content=args.content)) + "\n"
     else:
-        text = _written(events, args, build_mask(args.redact, args.mask, secrets=not args.no_redact))
+        value = to_messages(events, mask) if args.format == "messages" else to_json(events, mask)
+        text = json.dumps(value, indent=1) + "\n"
     if args.output:
         write_for_one(Path(args.output), text)
     else:
         sys.stdout.write(printable(text) if sys.stdout.isatty() else text)
     return OK
-
-
-def _written(events: Sequence[Event], args: argparse.Namespace, mask: Callable[[str], str] | None) -> str:
-    if args.format == "markdown":
-        return to_markdown(events, mask)
-    if args.format == "otlp":
-        return json.dumps(to_otlp(events, mask=mask, with_content=args.content)) + "\n"
-    value = to_messages(events, mask) if args.format == "messages" else to_json(events, mask)
-    return json.dumps(value, ensure_ascii=True, indent=1) + "\n"
 
 
 def build_mask(emails: bool, patterns: Sequence[str], *, secrets: bool) -> Callable[[str], str] | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from contextlib import closing
 from pathlib import Path
 
 from ...errors import OpenAgentSdkError, OptionsError, SessionExistsError
@@ -35,9 +36,8 @@ def run(args: argparse.Namespace) -> int:
     found = (
         [path] if path.is_file() else [file for file in sorted(path.rglob("*.jsonl")) if "subagents" not in file.parts]
     )
-    store = open_session_store(args.store)
     screen, failed, made = Screen(sys.stdout), 0, 0
-    try:
+    with closing(open_session_store(args.store)) as store:
         for file in found:
             try:
                 done = import_claude_transcript(store, file)
@@ -52,7 +52,5 @@ def run(args: argparse.Namespace) -> int:
             unreadable = f", {done.unreadable} of its lines are damaged" if done.unreadable else ""
             subagents = f", {len(done) - 1} of subagents" if len(done) > 1 else ""
             screen.line(f"{on_one_line(done[0])}  {store.last_seq(done[0])} events{subagents}{unreadable}")
-    finally:
-        store.close()
     screen.line(f"{made} sessions were brought in" + (f", {failed} transcripts could not be" if failed else ""))
     return FAILED if failed else OK

@@ -39,8 +39,7 @@ def run(args: argparse.Namespace) -> int:
         for name in registry.add(args.target):
             screen.line(f"added {on_one_line(name)}")
             added = load_plugin(name, registry.entries()[name]["root"], "plugin", notes)
-            for line in _servers(added) if added is not None else ():
-                screen.line(f"  {line}")
+            screen.lines(_servers(added) if added is not None else ())
         return OK
     if args.action == "remove":
         is_known = registry.remove(args.target)
@@ -74,8 +73,7 @@ def _show(plugin: Plugin, notes: list[Diagnostic], screen: Screen) -> None:
         notes += findings
     for hook in plugin.hooks(notes):
         screen.line(f"  at {on_one_line(hook.event)} run: {on_one_line(' '.join((hook.command, *(hook.args or ()))))}")
-    for line in _servers(plugin):
-        screen.line(f"  {line}")
+    screen.lines(_servers(plugin))
 
 
 def _servers(plugin: Plugin) -> list[str]:
@@ -83,7 +81,7 @@ def _servers(plugin: Plugin) -> list[str]:
     if "mcpServers" not in plugin.manifest and not os.path.lexists(os.path.join(plugin.root, ".mcp.json")):
         return []
     return [
-        f"server {on_one_line(entry.name)} {line}"
+        f"  server {on_one_line(entry.name)} {line}"
         for entry in plugin_entries(plugin, [], "")
         for line in describe(definition_of(entry))
     ]

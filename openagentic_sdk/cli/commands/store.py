@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from contextlib import closing
 
 from ...sessions.stores.locate import open_store
 from ...text import on_one_line
@@ -24,14 +25,9 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 
 def run(args: argparse.Namespace) -> int:
-    store = open_store(args.url)
-    try:
+    with closing(open_store(args.url)) as store:
         store.migrate()
-        screen = Screen(sys.stdout)
-        screen.line("the store is ready")
-        for notice in (store.durability_notice(), store.search_notice()):
-            if notice:
-                screen.line(f"note: {on_one_line(notice, 500)}")
-        return OK
-    finally:
-        store.close()
+        notices = (store.durability_notice(), store.search_notice())
+    lines = [f"note: {on_one_line(notice, 500)}" for notice in notices if notice]
+    Screen(sys.stdout).lines(["the store is ready", *lines])
+    return OK

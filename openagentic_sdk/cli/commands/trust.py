@@ -52,8 +52,7 @@ def run(args: argparse.Namespace) -> int:
         screen.line(f"{on_one_line(str(root))} {'is trusted no longer' if is_known else 'was not decided about'}")
         return OK if is_known else FAILED
     digest = project_digest(str(root))
-    for request in _requests(options):
-        screen.line(f"  {on_one_line(request)}")
+    screen.lines(f"  {on_one_line(request)}" for request in _requests(options))
     if args.action == "add":
         if digest is None:
             raise OptionsError(f"{store.look_up(root).reason}: nothing of {root} can be trusted")
@@ -62,8 +61,7 @@ def run(args: argparse.Namespace) -> int:
     screen.line(
         f"{on_one_line(str(root))} is {'' if answer.is_trusted else 'not '}trusted: {on_one_line(answer.reason)}"
     )
-    for name in answer.changed:
-        screen.line(f"  changed: {on_one_line(name)}")
+    screen.lines(f"  changed: {on_one_line(name)}" for name in answer.changed)
     if digest is not None:
         screen.line(f"{TRUST_VARIABLE}={on_one_line(os.path.realpath(root))}@{digest}")
     return OK if answer.is_trusted else FAILED
@@ -86,10 +84,8 @@ def ask_for_trust(options: OpenAgenticOptions, screen: Screen) -> None:
     requests = _requests(options)
     if not requests:
         return
-    for request in requests:
-        screen.line(f"  {on_one_line(request)}")
-    for name in known.changed:
-        screen.line(f"  changed since it was trusted: {on_one_line(name)}")
+    screen.lines(f"  {on_one_line(request)}" for request in requests)
+    screen.lines(f"  changed since it was trusted: {on_one_line(name)}" for name in known.changed)
     changed = " Its files changed since it was trusted." if known.decision == "changed" else ""
     agreed = ask_yes_or_no(f"Trust the files of {on_one_line(str(root))} to grant this?{changed}", screen)
     if agreed is not None:  # no answer is no decision: the question comes again next time

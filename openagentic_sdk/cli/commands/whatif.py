@@ -77,6 +77,5 @@ async def _play(store: SessionStore, options: OpenAgenticOptions, args: argparse
     assert result is not None, "a run ends with a result"
     if not args.json:
         a, b = (list(map(shown, store.iter_events(session_id))) for session_id in (source, result.session_id))
-        for line in comparison_lines(a, b, compare_sessions(a, b)):
-            screen.line(line)
+        screen.lines(comparison_lines(a, b, compare_sessions(a, b)))
     return result

@@ -27,8 +27,7 @@ def ask_for_servers(options: OpenAgenticOptions, screen: Screen) -> None:
         if one.state != "pending" or home.consents is None:
             continue
         definition = definition_of(one.entry)
-        for line in _introduced(one):
-            screen.line(line)
+        screen.lines(_introduced(one))
         agreed = ask_yes_or_no(f"Start this server in this project from now on? {visible(one.entry.name)}", screen)
         if agreed is None:
             return
@@ -45,7 +44,7 @@ def trust(args: argparse.Namespace, here: Here) -> int:
             consents.remember(one.entry, "refused", definition=definition_of(one.entry))
         here.home.pins(one.entry.root, args.name).forget()
         said = f"{visible(args.name)} is {'not agreed to any more' if was else 'not agreed to'}, and its tools are forgotten"
-        here.tell(args.json, {"name": args.name, "agreed": False, "revoked": was}, said)
+        here.screen.tell(args.json, {"name": args.name, "agreed": False, "revoked": was}, [said])
         return OK
     definition = definition_of(one.entry)
     digest = json_sha256(definition)
@@ -57,8 +56,7 @@ def trust(args: argparse.Namespace, here: Here) -> int:
     if not one.entry.is_own:
         if here.home.consents is None:
             raise OptionsError("this user has no home folder to keep an agreement in: set OPENAGENTIC_SDK_HOME")
-        for line in () if args.json else _introduced(one):
-            here.screen.line(line)
+        here.screen.lines(() if args.json else _introduced(one))
         if (
             asks
             and one.state != "ready"
@@ -70,15 +68,14 @@ def trust(args: argparse.Namespace, here: Here) -> int:
         if one.server is None:  # the file was changed meanwhile
             raise OptionsError(f"{args.name!r} is not started: {one.reason}")
     (tried,) = asyncio.run(try_servers(here.home, [one], here.project.cwd))
-    if not args.json:
-        for line in tried.lines(here.screen):
-            here.screen.line(line)
+    here.screen.lines(() if args.json else tried.lines(here.screen))
     if tried.works and tried.changes:
         if asks and not ask_yes_or_no(f"Agree to these {len(tried.changes)} tools as they are now?", here.screen):
             return FAILED
         here.home.pins(one.entry.root, args.name).agree(tried.tools)
     data = {"name": args.name, "agreed": True, "digest": digest, **tried.row()}
-    here.tell(args.json, data, f"{visible(args.name)} is agreed to{'' if tried.works else ', and does not start now'}")
+    said = f"{visible(args.name)} is agreed to{'' if tried.works else ', and does not start now'}"
+    here.screen.tell(args.json, data, [said])
     return OK if tried.works else FAILED
 
 

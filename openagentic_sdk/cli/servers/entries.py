@@ -52,7 +52,7 @@ def remove(args: argparse.Namespace, here: Here) -> int:
         said = (
             f"{visible(args.name)} stands in {on_one_line(entry.source)}, which is changed by the program that owns it"
         )
-    here.tell(args.json, {"name": args.name, "removed": removed}, said)
+    here.screen.tell(args.json, {"name": args.name, "removed": removed}, [said])
     return OK if removed else FAILED
 
 
@@ -68,7 +68,7 @@ def _added(args: argparse.Namespace, here: Here, entry: dict[str, Any]) -> int:
     if plain:
         said = f"{visible(', '.join(plain))} stands in a file that others read: write a secret as ${{NAME}} instead"
         lines.append(here.screen.styled(said, "yellow"))
-    here.tell(args.json, {"name": args.name, "scope": args.scope, "path": path}, *lines)
+    here.screen.tell(args.json, {"name": args.name, "scope": args.scope, "path": path}, lines)
     return OK
 
 
@@ -118,7 +118,7 @@ def list_servers(args: argparse.Namespace, here: Here) -> int:
             lines.append(here.screen.styled(on_one_line(note.located, 300), "red" if note.is_error else "yellow"))
     if not configured.found and not lines:
         lines.append("no servers here: `openagentic-sdk mcp add --help` shows how to add one")
-    here.tell(args.json, {"servers": [row(one) for one in configured.found], "notes": notes}, *lines)
+    here.screen.tell(args.json, {"servers": [row(one) for one in configured.found], "notes": notes}, lines)
     return FAILED if any(note.is_error for note in configured.diagnostics) else OK
 
 
@@ -135,5 +135,5 @@ def get_server(args: argparse.Namespace, here: Here) -> int:
         f"  stands in {on_one_line(one.entry.source)}",
         f"  digest {digest}",
     ]
-    here.tell(args.json, row(one), *lines)
+    here.screen.tell(args.json, row(one), lines)
     return OK if one.state == "ready" else FAILED

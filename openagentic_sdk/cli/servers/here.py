@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -41,13 +40,6 @@ class Here:
                 return one
         known = ", ".join(one.entry.name for one in found)
         raise OptionsError(f"there is no server {name!r} here: there is {visible(known) or 'none'}")
-
-    def tell(self, is_json: bool, data: Mapping[str, Any], *lines: str) -> None:
-        """Say it as JSON, or in lines."""
-        if is_json:
-            print(json.dumps(data))
-        for line in () if is_json else lines:
-            self.screen.line(line)
 
 
 def shown_definition(one: Configured) -> tuple[str, list[str]]:

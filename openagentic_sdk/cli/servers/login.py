@@ -36,7 +36,7 @@ def login(args: argparse.Namespace, here: Here) -> int:
     issuer = kept.issuer if kept is not None else ""
     data = {"name": name, "url": server.url, "issuer": issuer, "scope": tokens.scope, "expires_at": tokens.expires_at}
     granted = f", granted: {visible(tokens.scope)}" if tokens.scope else ""
-    here.tell(args.json, data, f"logged in at {visible(name)} through {visible(issuer)}{granted}")
+    here.screen.tell(args.json, data, [f"logged in at {visible(name)} through {visible(issuer)}{granted}"])
     return OK
 
 
@@ -45,11 +45,8 @@ def logout(args: argparse.Namespace, here: Here) -> int:
     name, server = _service(args.name, here)
     assert server.url is not None, "a service has an address"
     was_there = here.home.logins(server.url).forget()
-    here.tell(
-        args.json,
-        {"name": name, "url": server.url, "forgotten": was_there},
-        f"the login at {visible(name)} is forgotten" if was_there else f"there was no login at {visible(name)}",
-    )
+    said = f"the login at {visible(name)} is forgotten" if was_there else f"there was no login at {visible(name)}"
+    here.screen.tell(args.json, {"name": name, "url": server.url, "forgotten": was_there}, [said])
     return OK if was_there else FAILED
 
 

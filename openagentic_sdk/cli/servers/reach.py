@@ -98,15 +98,14 @@ async def try_servers(home: McpHome, found: Sequence[Configured], cwd: str) -> l
         events = {event.name: event for event in servers.changes({})}
     finally:
         await servers.release()
-    return [_tried(one.entry.name, events.get(one.entry.name), noting[one.entry.name]) for one in found]
-
-
-def _tried(name: str, event: McpServerChanged | None, noting: _Noting) -> Tried:
-    try:
-        changes = noting.pins.changes(noting.tools)
-    except StorageError:  # the event says so of every tool
-        changes = []
-    return Tried(name, event, noting.tools, changes)
+    tried = []
+    for name, noted in noting.items():
+        try:
+            changes = noted.pins.changes(noted.tools)
+        except StorageError:  # the event says so of every tool
+            changes = []
+        tried.append(Tried(name, events.get(name), noted.tools, changes))
+    return tried
 
 
 def look_at(here: Here, found: Sequence[Configured]) -> tuple[list[str], list[dict[str, Any]]]:
@@ -129,6 +128,6 @@ def test(args: argparse.Namespace, here: Here) -> int:
         one for one in here.configured().found if one.state != "disabled"
     ]
     lines, rows = look_at(here, found)
-    here.tell(args.json, {"servers": rows}, *(lines or ["no servers here"]))
+    here.screen.tell(args.json, {"servers": rows}, lines or ["no servers here"])
     is_missing = any(row["works"] is None and (args.names or row["state"] == "unusable") for row in rows)
     return FAILED if is_missing or any(row["works"] is False for row in rows) else OK

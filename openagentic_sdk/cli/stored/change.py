@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from contextlib import closing
 
 from ...errors import OptionsError, SessionNotFoundError
 from ...sessions.archive import archive_session, restore_session
@@ -54,9 +55,8 @@ def _rename(store: SessionStore, args: argparse.Namespace) -> int:
 def _tag(store: SessionStore, args: argparse.Namespace) -> int:
     removed = [tag[1:] for tag in args.tags if tag.startswith("^")]
     added = [tag for tag in args.tags if not tag.startswith("^")]
-    return _say(
-        ", ".join(tag_session(store, find_session(store, args.id), add=added, remove=removed).tags) or "no tags"
-    )
+    row = tag_session(store, find_session(store, args.id), add=added, remove=removed)
+    return _say(", ".join(row.tags) or "no tags")
 
 
 def _archive(store: SessionStore, args: argparse.Namespace) -> int:
@@ -65,19 +65,17 @@ def _archive(store: SessionStore, args: argparse.Namespace) -> int:
 
 
 def _restore(store: SessionStore, args: argparse.Namespace) -> int:
-    return _say("\n".join(restore_session(store, args.file)))
+    return _say(*restore_session(store, args.file))
 
 
 def _delete(store: SessionStore, args: argparse.Namespace) -> int:
     if not store.session_exists(args.id):  # nothing is deleted by the start of an id
         raise SessionNotFoundError(args.id)
-    return _say("\n".join(f"deleted {name}" for name in delete_session(store, args.id)))
+    return _say(*(f"deleted {name}" for name in delete_session(store, args.id)))
 
 
-def _say(text: str) -> int:
-    screen = Screen(sys.stdout)
-    for line in text.split("\n"):
-        screen.line(on_one_line(line))
+def _say(*lines: str) -> int:
+    Screen(sys.stdout).lines(map(on_one_line, lines))
     return OK
 
 
@@ -86,9 +84,8 @@ def _copy(store: SessionStore, args: argparse.Namespace) -> int:
         raise OptionsError("name the sessions to copy, or give --all")
     # The oldest first, so that the lists of both stores have one order.
     names = store.list_sessions()[::-1] if args.all else [find_session(store, text) for text in args.ids]
-    target = open_session_store(args.to)
     screen, copied, seen = Screen(sys.stdout), 0, set()
-    try:
+    with closing(open_session_store(args.to)) as target:
         for place, root in enumerate(names, start=1):
             for name, is_new in copy_missing(store, target, root):
                 if name in seen:
@@ -97,7 +94,5 @@ def _copy(store: SessionStore, args: argparse.Namespace) -> int:
                 copied += is_new
                 state = f"{target.last_seq(name)} events" if is_new else "is there already"
                 screen.line(f"{place}/{len(names)}  {on_one_line(name)}  {state}")
-    finally:
-        target.close()
     screen.line(f"{copied} sessions were copied")
     return OK

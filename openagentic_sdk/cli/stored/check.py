@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -68,13 +67,9 @@ def _is_intact(store: SessionStore, session_id: str, screen: Screen, subagents: 
         good, findings = _check(store, session_id, subagents)
     except OpenAgentSdkError as error:
         good, findings = False, [str(error)]
-    if as_json:
-        screen.line(json.dumps({"session_id": session_id, "ok": good, "findings": findings}))
-        return good
     verdict = screen.styled("intact", "green") if good else screen.styled("damaged", "red")
-    screen.line(f"{on_one_line(session_id)}: {verdict}")
-    for finding in findings:
-        screen.line(f"  {on_one_line(finding)}")
+    lines = [f"{on_one_line(session_id)}: {verdict}", *(f"  {on_one_line(finding)}" for finding in findings)]
+    screen.tell(as_json, {"session_id": session_id, "ok": good, "findings": findings}, lines)
     return good
 
 
@@ -130,6 +125,5 @@ def _salvage(store: SessionStore, args: argparse.Namespace) -> int:
     if saved.report.behind:
         kept = f"{saved.kept_behind} of them are kept as records" if args.keep_behind else "--keep-behind keeps them"
         screen.line(f"  {saved.report.behind} events stand intact behind the damage: {kept}")
-    for problem in saved.report.problems:
-        screen.line(f"  {on_one_line(str(problem))}")
+    screen.lines(f"  {on_one_line(str(problem))}" for problem in saved.report.problems)
     return OK

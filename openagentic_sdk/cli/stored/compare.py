@@ -68,9 +68,7 @@ def _diff(store: SessionStore, args: argparse.Namespace) -> int:
         return show_file_changes(store, find_session(store, args.a), as_json=args.json, screen=Screen(sys.stdout))
     a, b = (list(map(shown, store.iter_events(find_session(store, text)))) for text in (args.a, args.b))
     found = compare_sessions(a, b, Thresholds(args.tokens, args.cost, args.time, args.ignore_text))
-    screen = Screen(sys.stdout)
-    for line in [json.dumps(found.to_dict())] if args.json else comparison_lines(a, b, found):
-        screen.line(line)
+    Screen(sys.stdout).tell(args.json, found.to_dict(), comparison_lines(a, b, found))
     return OK if found.same else FAILED
 
 
@@ -98,21 +96,19 @@ def _conditions(a: Sequence[Event], b: Sequence[Event]) -> list[str]:
     prompts = [
         [event.text for event in side if isinstance(event, UserMessage) and event.origin == "user"] for side in (a, b)
     ]
-    return [
-        *(
-            [f"model {on_one_line(other.model)} instead of {on_one_line(one.model)}"]
-            if one.model != other.model
-            else []
-        ),
-        *(["another system prompt"] if one.system_prompt != other.system_prompt else []),
-        *(["other prompts"] if prompts[0] != prompts[1] else []),
-        *([f"the tools {_names(tools[1] - tools[0])} too"] if tools[1] - tools[0] else []),
-        *([f"without the tools {_names(tools[0] - tools[1])}"] if tools[0] - tools[1] else []),
-    ]
+    more, fewer = (_names(sorted(names)) for names in (tools[1] - tools[0], tools[0] - tools[1]))
+    differs = {
+        f"model {on_one_line(other.model)} instead of {on_one_line(one.model)}": one.model != other.model,
+        "another system prompt": one.system_prompt != other.system_prompt,
+        "other prompts": prompts[0] != prompts[1],
+        f"the tools {more} too": more,
+        f"without the tools {fewer}": fewer,
+    }
+    return [said for said, is_so in differs.items() if is_so]
 
 
 def _names(names: Iterable[str]) -> str:
-    return ", ".join(on_one_line(name) for name in sorted(names))
+    return ", ".join(map(on_one_line, names))
 
 
 _SENTENCES = {
@@ -147,32 +143,27 @@ def _explain(store: SessionStore, args: argparse.Namespace) -> int:
     if not steps:
         raise OptionsError("this session asked no model yet: there is no request to explain")
     explanation = explain_step(events, args.step if args.step is not None else steps[-1])
-    screen = Screen(sys.stdout)
-    if args.json:
-        screen.line(json.dumps(mask_value(asdict(explanation), known_here())))
-    else:
-        _print_explanation(explanation, screen)
+    data = mask_value(asdict(explanation), known_here()) if args.json else None
+    Screen(sys.stdout).tell(args.json, data, explanation_lines(explanation))
     return OK if explanation.matches else FAILED
 
 
-def _print_explanation(found: StepExplanation, screen: Screen) -> None:
+def explanation_lines(found: StepExplanation) -> list[str]:
+    """What the request of a step was made of, in sentences."""
     digest = "is the recorded one" if found.matches else "IS NOT THE RECORDED ONE"
-    screen.line(f"Step {found.step}, event {found.seq}, model {on_one_line(found.model)}; its digest {digest}")
+    lines = [f"Step {found.step}, event {found.seq}, model {on_one_line(found.model)}; its digest {digest}"]
     if found.rewritten_by_hook:
-        screen.line("A hook rewrote the messages of this request.")
-    screen.line("System prompt")
+        lines.append("A hook rewrote the messages of this request.")
+    lines.append("System prompt")
     for part in found.system:
-        screen.line(
-            f"  {part.chars:>7} chars  {on_one_line(part.kind)} {on_one_line(part.source)}: {on_one_line(part.preview, 80)}"
-        )
-    screen.line("Messages")
+        source = f"{on_one_line(part.kind)} {on_one_line(part.source)}"
+        lines.append(f"  {part.chars:>7} chars  {source}: {on_one_line(part.preview, 80)}")
+    lines.append("Messages")
     for message in found.messages:
         where = f"events {message.first_seq}-{message.last_seq}" if message.first_seq is not None else "no event"
-        screen.line(
-            f"  {message.index:>3} {message.role:<9} {message.bytes:>7} bytes  "
-            f"{on_one_line(message.origin)} ({where}): {on_one_line(message.preview, 80)}"
-        )
-    screen.line(f"Tools: {', '.join(on_one_line(tool) for tool in found.tools) or 'none'}")
+        size = f"{message.index:>3} {message.role:<9} {message.bytes:>7} bytes"
+        lines.append(f"  {size}  {on_one_line(message.origin)} ({where}): {on_one_line(message.preview, 80)}")
+    lines.append(f"Tools: {_names(found.tools) or 'none'}")
     # What a vendor can have had in its cache, why not more, and what it says that it had.
     same = f"the first {found.prefix.same_bytes:,} of {found.prefix.previous_bytes:,} bytes of the request before"
     said = f"Cache: {same} stand at its beginning"
@@ -181,7 +172,7 @@ def _print_explanation(found: StepExplanation, screen: Screen) -> None:
     if found.prefix.cached_tokens is not None and found.prefix.after_s is not None:
         had = f"{found.prefix.cached_tokens:,} of {found.prefix.input_tokens:,} tokens"
         said += f". The endpoint had {had}, {found.prefix.after_s:,.0f} s after it"
-    screen.line(said)
+    return [*lines, said]
 
 
 def _tail(store: SessionStore, args: argparse.Namespace) -> int:
@@ -197,10 +188,10 @@ def _tail(store: SessionStore, args: argparse.Namespace) -> int:
     for event in newest:
         printer.show(event)
     if args.follow:
-        asyncio.run(_follow(store, session_id, last_seq, printer))
+
+        async def go_on() -> None:
+            async for event in follow(store, session_id, after_seq=last_seq):
+                printer.show(event)
+
+        asyncio.run(go_on())
     return OK
-
-
-async def _follow(store: SessionStore, session_id: str, after_seq: int, printer: EventPrinter | JsonPrinter) -> None:
-    async for event in follow(store, session_id, after_seq=after_seq):
-        printer.show(event)

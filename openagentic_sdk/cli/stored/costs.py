@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict, replace
@@ -59,11 +58,8 @@ def _cost(store: SessionStore, args: argparse.Namespace) -> int:
     report = cost_report(rows, args.by or "model", first_day=first_day)
     failed = [f"{row.id}: {row.error}" for row in rows if row.error is not None]
     screen = Screen(sys.stdout)
-    if args.json:
-        screen.line(json.dumps(mask_value({**report_json(report), "failed": failed}, known_here())))
-    else:
-        for line in report_lines(report, screen):
-            screen.line(line)
+    data = mask_value({**report_json(report), "failed": failed}, known_here())
+    screen.tell(args.json, data, report_lines(report, screen))
     for line in [*failed, *report.unreadable] if not args.json else ():
         print(f"not counted: {on_one_line(line)}", file=sys.stderr)
     return FAILED if failed or report.unreadable else OK
@@ -156,22 +152,20 @@ def _cost_of_one(store: SessionStore, session_id: str, as_json: bool) -> int:
     rows = spending(events)
     misses = [(request.step, request.seq, report) for request, report in find_misses(events)]
     total, cost_usd = usage(events), session_cost(events)
-    screen = Screen(sys.stdout)
-    if as_json:
-        told = [{**asdict(row), "cached_share": row.cached_share} for row in rows]
-        missing = [{"step": step, "request_seq": seq, **asdict(report)} for step, seq, report in misses]
-        whole = {"usage": total, "cached_share": cached_share(total), "cost_usd": cost_usd}
-        screen.line(json.dumps(mask_value({**whole, "by": told, "misses": missing}, known_here())))
-        return OK
+    told = [{**asdict(row), "cached_share": row.cached_share} for row in rows]
+    missing = [{"step": step, "request_seq": seq, **asdict(report)} for step, seq, report in misses]
+    whole = {"usage": total, "cached_share": cached_share(total), "cost_usd": cost_usd}
+    lines = []
     for row in [*rows, Spending("", "in all", sum(row.calls for row in rows), total, cost_usd)]:
-        tokens, share = row.usage, row.cached_share
-        known = (
-            "tokens unknown" if tokens is None else f"{tokens['input_tokens']:,} + {tokens['output_tokens']:,} tokens"
-        )
+        known, share = "tokens unknown", row.cached_share
+        if row.usage is not None:
+            known = f"{row.usage['input_tokens']:,} + {row.usage['output_tokens']:,} tokens"
         cached = "" if share is None else f", {share:.1%} of the prompts cached"
         cost = cost_words(row.cost_usd)
-        screen.line(f"{on_one_line(f'{row.kind} {row.name}'.strip())}: {row.calls} calls, {known}{cached}, {cost}")
+        lines.append(f"{on_one_line(f'{row.kind} {row.name}'.strip())}: {row.calls} calls, {known}{cached}, {cost}")
     for step, seq, report in misses:
         missed = f"bytes {report.same_bytes:,} to {report.previous_bytes:,} of the request before"
-        screen.line(f"step {step} (event {seq}) repeats nothing of {missed}: {on_one_line(report.reason or '')}")
+        lines.append(f"step {step} (event {seq}) repeats nothing of {missed}: {on_one_line(report.reason or '')}")
+    data = mask_value({**whole, "by": told, "misses": missing}, known_here())
+    Screen(sys.stdout).tell(as_json, data, lines)
     return OK

@@ -62,39 +62,41 @@ def _rewind(store: SessionStore, args: argparse.Namespace) -> int:
     if not (args.files or args.only_files or args.dry_run):
         event = rewind_session(store, session_id, to_seq=to_seq)
         said = {"session_id": session_id, "to_seq": to_seq, "seq": event.seq}
-        screen.line(json.dumps(said) if args.json else f"event {event.seq} takes back what came after event {to_seq}")
+        screen.tell(args.json, said, [f"event {event.seq} takes back what came after event {to_seq}"])
         return OK
     roots = [os.path.abspath(os.path.expanduser(folder)) for folder in args.add_dir]
     plan = plan_restore(store, session_id, to_seq=to_seq, conflicts=args.conflicts, roots=roots)
     refused = [file for file in plan.files if file.action == "refuse"]
     is_stopped = bool(refused) and args.conflicts == "refuse"
     if args.json:
-        if not (args.dry_run or is_stopped):
-            _do(store, session_id, args, to_seq, roots)
         done = not (args.dry_run or is_stopped)
+        if done:
+            _do(store, session_id, args, to_seq, roots)
         screen.line(json.dumps({"session_id": session_id, "done": done, **asdict(plan)}))
         return FAILED if is_stopped else OK
-    for line in plan_lines(plan):
-        screen.line(line)
+    screen.lines(plan_lines(plan))
     if args.dry_run:
         return FAILED if is_stopped else OK
     if is_stopped:
         screen.line("nothing was changed: --conflicts skip leaves those files alone, --conflicts overwrite does not")
         return FAILED
-    if any(file.action in ("write", "delete") for file in plan.files) and not (args.yes or _agrees()):
-        screen.line("nothing was changed")
-        return FAILED
-    screen.line(_do(store, session_id, args, to_seq, roots))
+    if any(file.action in ("write", "delete") for file in plan.files) and not args.yes:
+        if not sys.stdin.isatty():
+            sys.stderr.write("nobody can be asked here: look at it with --dry-run, then say --yes\n")
+        if not (sys.stdin.isatty() and agrees("put these files back?")):
+            screen.line("nothing was changed")
+            return FAILED
+    screen.lines(_do(store, session_id, args, to_seq, roots))
     return OK
 
 
-def _do(store: SessionStore, session_id: str, args: argparse.Namespace, to_seq: int, roots: Sequence[str]) -> str:
+def _do(store: SessionStore, session_id: str, args: argparse.Namespace, to_seq: int, roots: Sequence[str]) -> list[str]:
     if args.only_files:
         restored = restore_files(store, session_id, to_seq=to_seq, conflicts=args.conflicts, roots=roots)
-        return "\n".join(restored_lines(restored))
+        return restored_lines(restored)
     event = rewind_session(store, session_id, to_seq=to_seq, files=True, conflicts=args.conflicts, roots=roots)
     restored = newest_restore(store, session_id)
-    return "\n".join([f"event {event.seq} takes back what came after event {to_seq}", *restored_lines(restored)])
+    return [f"event {event.seq} takes back what came after event {to_seq}", *restored_lines(restored)]
 
 
 def newest_restore(store: SessionStore, session_id: str) -> FilesRestored:
@@ -109,13 +111,6 @@ def restored_lines(restored: FilesRestored) -> list[str]:
     """What was put back and what was not, for people."""
     left = [f"NOT put back: {on_one_line(path)} ({on_one_line(str(why))})" for path, why in restored.failed.items()]
     return [f"{len(restored.paths)} files were put back as they were at event {restored.to_seq}", *left]
-
-
-def _agrees() -> bool:
-    if not sys.stdin.isatty():
-        sys.stderr.write("nobody can be asked here: look at it with --dry-run, then say --yes\n")
-        return False
-    return agrees("put these files back?")
 
 
 def plan_lines(plan: RestorePlan) -> list[str]:
@@ -136,16 +131,12 @@ def show_file_changes(store: SessionStore, session_id: str, *, as_json: bool, sc
     """Print what the session changed in files, as diffs; exit code 1 when it changed any."""
     changes = file_changes(store, session_id)
     files = [known for _, known in sorted(changes.files.items()) if known.before != known.after]
-    if as_json:
-        rows = [{"path": known.path, "before": known.before, "after": known.after} for known in files]
-        calls = [{"seq": use.seq, "tool_use_id": use.tool_use_id, "name": use.name} for use in changes.uncovered]
-        screen.line(json.dumps({"session_id": session_id, "files": rows, "uncovered": calls}))
-        return FAILED if files else OK
-    for known in files:
-        for line in _file_diff(store, known, screen):
-            screen.line(line)
-    for line in plan_lines(RestorePlan((), changes.uncovered)) if changes.uncovered or not files else ():
-        screen.line(line)
+    rows = [{"path": known.path, "before": known.before, "after": known.after} for known in files]
+    calls = [{"seq": use.seq, "tool_use_id": use.tool_use_id, "name": use.name} for use in changes.uncovered]
+    lines = [] if as_json else [line for known in files for line in _file_diff(store, known, screen)]
+    if changes.uncovered or not files:
+        lines += plan_lines(RestorePlan((), changes.uncovered))
+    screen.tell(as_json, {"session_id": session_id, "files": rows, "uncovered": calls}, lines)
     return FAILED if files else OK
 
 

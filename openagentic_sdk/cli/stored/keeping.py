@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 import time
-from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 from ...disk import user_name
 from ...errors import OptionsError
@@ -79,9 +76,9 @@ def _erase(store: SessionStore, args: argparse.Namespace) -> int:
     screen = Screen(sys.stdout)
     if args.finish:
         finished = finish_erasures(store, session_id)
-        return _say(
-            screen, args, {"session_id": session_id, "finished": finished}, [f"finished {len(finished)} erasures"]
-        )
+        known = {"session_id": session_id, "finished": finished}
+        screen.tell(args.json, known, [f"finished {len(finished)} erasures"])
+        return OK
     done = erase(
         store,
         session_id,
@@ -103,7 +100,9 @@ def _erase(store: SessionStore, args: argparse.Namespace) -> int:
         lines += [f"  event {seq}: LEFT in {where}, which hold the session together" for seq, where in each.left]
     lines += [f"{on_one_line(name)}: {'would be' if args.dry_run else 'was'} told" for name in done.told]
     lines += [f"{on_one_line(path)}: {'would be' if args.dry_run else 'was'} written anew" for path in done.archives]
-    return _say(screen, args, asdict(done), [*lines, *(f"note: {on_one_line(notice, 300)}" for notice in done.notices)])
+    lines += [f"note: {on_one_line(notice, 300)}" for notice in done.notices]
+    screen.tell(args.json, asdict(done), lines)
+    return OK
 
 
 def _field(text: str) -> tuple[int, str]:
@@ -131,7 +130,8 @@ def _hold(store: SessionStore, args: argparse.Namespace) -> int:
     hold_session(store, session_id, release=args.release, reason=args.reason, by=user_name())
     said = "is released" if args.release else "is held: nothing deletes, purges or erases from it"
     known = {"session_id": session_id, "held": not args.release}
-    return _say(Screen(sys.stdout), args, known, [f"{on_one_line(session_id)} {said}"])
+    Screen(sys.stdout).tell(args.json, known, [f"{on_one_line(session_id)} {said}"])
+    return OK
 
 
 def _retain(store: SessionStore, args: argparse.Namespace) -> int:
@@ -145,9 +145,9 @@ def _retain(store: SessionStore, args: argparse.Namespace) -> int:
             raise OptionsError(f"{args.until!r} is no date: give it as YYYY-MM-DD") from None
     retain_session(store, session_id, until, reason=args.reason, by=user_name())
     said = f"is kept until {datetime.fromtimestamp(until, UTC):%Y-%m-%d}" if until else "is kept no longer than others"
-    return _say(
-        Screen(sys.stdout), args, {"session_id": session_id, "until": until}, [f"{on_one_line(session_id)} {said}"]
-    )
+    known = {"session_id": session_id, "until": until}
+    Screen(sys.stdout).tell(args.json, known, [f"{on_one_line(session_id)} {said}"])
+    return OK
 
 
 def _span_s(text: str) -> float:
@@ -165,11 +165,5 @@ def _purge(store: SessionStore, args: argparse.Namespace) -> int:
         became = f"stays, {on_one_line(row.why, 300)}" if row.why else f"{verb} {row.events} events"
         lines.append(f"{on_one_line(row.session_id)}: {became}")
     known = {"purged": [asdict(row) for row in rows], "dry_run": args.dry_run}
-    _say(Screen(sys.stdout), args, known, lines or ["no session is that old"])
+    Screen(sys.stdout).tell(args.json, known, lines or ["no session is that old"])
     return FAILED if any(row.why for row in rows) else OK
-
-
-def _say(screen: Screen, args: argparse.Namespace, known: Mapping[str, Any], lines: Sequence[str]) -> int:
-    for line in [json.dumps(known)] if args.json else lines:
-        screen.line(line)
-    return OK

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import shlex
 import sys
 from collections.abc import Mapping, Sequence
@@ -76,12 +75,9 @@ def _sign(store: SessionStore, args: argparse.Namespace) -> int:
     if args.installation or not signers:
         signers.insert(0, InstallationKey())
     signed = sign_session(store, find_session(store, args.id), signers)
-    screen = Screen(sys.stdout)
-    if args.json:
-        screen.line(json.dumps(receipt_of(signed)))
-        return OK
     by = ", ".join(str(each["by"]) for each in signed.signatures)
-    screen.line(f"event {signed.seq} vouches for events 1 to {signed.to_seq} by {by}: head {signed.head}")
+    said = f"event {signed.seq} vouches for events 1 to {signed.to_seq} by {by}: head {signed.head}"
+    Screen(sys.stdout).tell(args.json, receipt_of(signed), [said])
     return OK
 
 
@@ -103,16 +99,12 @@ def verify_signed(store: SessionStore, args: argparse.Namespace) -> int:
         except SessionError as error:
             all_ok = False
             said = {"session_id": name, "ok": False, "error": str(error)}
-            screen.line(json.dumps(said) if args.json else f"{on_one_line(name)}: {on_one_line(str(error), 300)}")
+            screen.tell(args.json, said, [f"{on_one_line(name)}: {on_one_line(str(error), 300)}"])
             continue
         mine = [receipt for receipt in receipts if receipt.get("session_id") == name or len(names) == 1]
         report = verify_record(name, events, trust, receipts=mine)
         all_ok = all_ok and report.ok
-        if args.json:
-            screen.line(json.dumps({**asdict(report), "ok": report.ok}))
-        else:
-            for line in _said(report):
-                screen.line(line)
+        screen.tell(args.json, {**asdict(report), "ok": report.ok}, report_lines(report))
     return OK if all_ok else FAILED
 
 
@@ -126,7 +118,8 @@ def _receipt(path: str) -> Mapping[str, Any]:
     return receipt
 
 
-def _said(report: RecordReport) -> list[str]:
+def report_lines(report: RecordReport) -> list[str]:
+    """Who vouches for which events of a record, and what is wrong with it, in sentences."""
     verdict = "holds" if report.ok else "does not hold" if report.problems else "is signed by nobody"
     lines = [f"{on_one_line(report.session_id)}: the record of {report.events} events {verdict}"]
     for each in report.ranges:
@@ -138,9 +131,8 @@ def _said(report: RecordReport) -> list[str]:
         lines.append(f"  the last {report.unsigned} events are not signed yet")
     lines += [f"  event {problem.seq or '-'}: {problem.text} ({problem.kind})" for problem in report.problems]
     lines += [f"  event {seq}: {path} was erased" for seq, path in report.erased]
+    recorded = {True: "recorded here", False: "NOT recorded here", None: "only the installation can say"}
     for said in report.approvals:
-        known = {True: "recorded here", False: "NOT recorded here", None: "only the installation can say"}[
-            said.is_recorded
-        ]
+        known = recorded[said.is_recorded]
         lines.append(f"  event {said.seq}: {said.name} answered {said.answer!r} for {said.tool} ({said.how}; {known})")
     return lines
