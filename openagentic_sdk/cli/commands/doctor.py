@@ -18,7 +18,6 @@ from ...assemble import configured_servers, mcp_home
 from ...disk import working_dir
 from ...errors import OpenAgentSdkError, OptionsError, ProviderError, ProviderHTTPError, ProviderResponseError
 from ...frozen import frozen
-from ...project.project import Project
 from ...providers.base import Done, ModelOutput, TextDelta
 from ...providers.openai_compatible import OpenAICompatibleProvider
 from ...providers.wire.http import HttpTransport
@@ -99,15 +98,19 @@ def run(args: argparse.Namespace) -> int:
     notices = _store_notices(args.store or os.environ.get(ENVIRONMENT_NAME))
     if not args.json:
         doctor_machine.show(screen, around)
-        for notice in notices:
-            screen.line(f"store: {on_one_line(notice, 500)}")
-    servers = _try_servers(screen, around.project, is_json=args.json)
+        screen.lines(f"store: {on_one_line(notice, 500)}" for notice in notices)
+    configured = configured_servers(around.project)
+    named = [one for one in configured.found if one.state != "disabled"] if configured is not None else []
+    lines, servers = look_at(Here(screen, around.project, mcp_home()), named) if named else ([], [])
+    if not args.json:
+        screen.lines(line if line.startswith(" ") else f"server: {line}" for line in lines)
     model, findings = _ask_endpoint(args) if args.base_url else (None, [])
     works = all(finding.works for finding in findings if finding.needed)
     if args.json:
         rows = [asdict(finding) for finding in findings]
         endpoint = {"base_url": args.base_url, "model": model, "works": works if findings else None, "findings": rows}
-        print(json.dumps({**endpoint, **doctor_machine.as_json(around), "store": notices, "servers": servers}))
+        told = {**endpoint, **doctor_machine.as_json(around), "store": notices, "servers": servers}
+        screen.line(json.dumps(told))
     elif args.base_url:
         screen.line(f"{on_one_line(args.base_url)}, model {on_one_line(model or '(none)')}")
         for finding in findings:
@@ -117,18 +120,6 @@ def run(args: argparse.Namespace) -> int:
                 screen.line(f"      {'':18} {screen.styled(on_one_line(finding.advice), 'yellow')}")
         screen.line("an agent can run there" if works else "an agent cannot run there yet")
     return OK if works else FAILED
-
-
-def _try_servers(screen: Screen, project: Project, *, is_json: bool) -> list[dict[str, Any]]:
-    """What became of each MCP server that files name; told in lines, unless it is for JSON."""
-    configured = configured_servers(project)
-    if configured is None:
-        return []
-    found = [one for one in configured.found if one.state != "disabled"]
-    lines, rows = look_at(Here(screen, project, mcp_home()), found)
-    for line in () if is_json else lines:
-        screen.line(f"server: {line}" if not line.startswith(" ") else line)
-    return rows
 
 
 def _store_notices(named: str | None) -> list[str]:
@@ -158,10 +149,15 @@ async def examine(provider: OpenAICompatibleProvider, model: str | None) -> tupl
     try:
         reachable, models = await _list_models(provider)
         model = model or (models[0] if models else None)
-        findings = [reachable, _models_finding(models, model)]
+        if models:
+            shown = ", ".join(models[:5]) + (f" and {len(models) - 5} more" if len(models) > 5 else "")
+            listed = Finding("models", True, shown, "" if model in models else f"{model!r} is not among them")
+        else:
+            advice = "" if model else "name one with --model"
+            listed = Finding("models", None, "the endpoint does not list its models", advice, needed=model is None)
         if not reachable.works or model is None:
-            return model, findings
-        return model, [*findings, *await _Examination(provider, model).findings()]
+            return model, [reachable, listed]
+        return model, [reachable, listed, *await _Examination(provider, model).findings()]
     finally:
         provider.http.close()
 
@@ -178,14 +174,17 @@ class _Examination:
         answer = await self.finding_of("plain answer", self.plain, needed=True)
         if not answer.works:
             return [answer]
-        found = [answer, await self.finding_of("streaming", self.streaming, needed=True)]
-        found.append(await self.finding_of("tool call", self.tool_call, needed=True))
-        found.append(await self.finding_of("tool result", self.tool_result))
-        found.append(await self.finding_of("parallel calls", self.parallel))
-        found.append(await self.finding_of("usage in streams", self.usage))
-        found.append(await self.finding_of("structured output", self.structured))
-        found.append(self.reasoning_finding())
-        return found
+        found = [
+            answer,
+            await self.finding_of("streaming", self.streaming, needed=True),
+            await self.finding_of("tool call", self.tool_call, needed=True),
+            await self.finding_of("tool result", self.tool_result),
+            await self.finding_of("parallel calls", self.parallel),
+            await self.finding_of("usage in streams", self.usage),
+            await self.finding_of("structured output", self.structured),
+        ]
+        reasoning = "sent in a field of its own or in tags" if self._reasoning else "none was sent"
+        return [*found, Finding("reasoning", self._reasoning or None, reasoning)]
 
     async def finding_of(self, name: str, question: Callable[[], Awaitable[Finding]], needed: bool = False) -> Finding:
         try:
@@ -193,18 +192,15 @@ class _Examination:
         except OpenAgentSdkError as error:
             return Finding(name, False, str(error), _advice(name, error), needed)
 
-    async def ask(self, text: str, **more: Any) -> ModelOutput:
-        return await self.complete([{"role": "user", "content": text}], **more)
-
-    async def complete(self, messages: list[dict[str, Any]], tools: Any = (), **settings: Any) -> ModelOutput:
+    async def ask(self, *messages: dict[str, Any], tools: Any = (), **settings: Any) -> ModelOutput:
         provider = self._provider.with_settings(**settings)
-        output = await provider.complete(model=self._model, messages=messages, tools=tools)
+        output = await provider.complete(model=self._model, messages=list(messages), tools=tools)
         self._reasoning = self._reasoning or bool(output.reasoning)
         return output
 
     async def plain(self) -> Finding:
         began = time.perf_counter()
-        output = await self.ask("Answer with the word: ready")
+        output = await self.ask(_user("Answer with the word: ready"))
         said = on_one_line(output.assistant_text or "", 40)
         detail = f"{said!r} after {time.perf_counter() - began:.1f} s, finish reason {output.finish_reason!r}"
         return Finding(
@@ -213,7 +209,7 @@ class _Examination:
 
     async def streaming(self) -> Finding:
         began, first, pieces = time.perf_counter(), 0.0, 0
-        async for event in self._provider.stream(model=self._model, messages=_user("Count from 1 to 20.")):
+        async for event in self._provider.stream(model=self._model, messages=[_user("Count from 1 to 20.")]):
             if isinstance(event, TextDelta):
                 first = first or time.perf_counter() - began
                 pieces += 1
@@ -221,7 +217,7 @@ class _Examination:
         return Finding("", pieces > 0, f"{pieces} pieces, the first after {first:.2f} s", advice)
 
     async def tool_call(self) -> Finding:
-        output = await self.ask("What is 2 + 3? Use the tool add.", tools=[_ADD])
+        output = await self.ask(_user("What is 2 + 3? Use the tool add."), tools=[_ADD])
         if not output.tool_calls:
             advice = "use a model and a chat template that are made for tools (vLLM: --enable-auto-tool-choice)"
             return Finding("", False, "the model answered without calling the tool", advice)
@@ -232,46 +228,39 @@ class _Examination:
 
     async def tool_result(self) -> Finding:
         call = {"id": "call_1", "type": "function", "function": {"name": "add", "arguments": '{"a": 2, "b": 3}'}}
-        messages = [
-            *_user("What is 2 + 3? Use the tool add."),
+        output = await self.ask(
+            _user("What is 2 + 3? Use the tool add."),
             {"role": "assistant", "content": None, "tool_calls": [call]},
             {"role": "tool", "tool_call_id": "call_1", "content": "5"},
-        ]
-        output = await self.complete(messages, [_ADD])
+            tools=[_ADD],
+        )
         said = output.assistant_text or ("another call" if output.tool_calls else "")
         return Finding("", bool(said), f"{on_one_line(said, 40)!r}")
 
     async def parallel(self) -> Finding:
-        output = await self.ask("Use the tool add twice, in one answer: for 1 + 2, and for 3 + 4.", tools=[_ADD])
+        text = "Use the tool add twice, in one answer: for 1 + 2, and for 3 + 4."
+        output = await self.ask(_user(text), tools=[_ADD])
         count = len(output.tool_calls)
         advice = "" if count > 1 else "the agent works, one call at a time"
         return Finding("", count > 1, f"{count} calls in one answer", advice)
 
     async def usage(self) -> Finding:
-        async for event in self._provider.stream(model=self._model, messages=_user("Say: ok")):
+        async for event in self._provider.stream(model=self._model, messages=[_user("Say: ok")]):
             if isinstance(event, Done) and event.usage:
                 return Finding("", True, json.dumps(event.usage)[:80])
         return Finding("", False, "none was sent", "token budgets cannot be held there: usage stays unknown")
 
     async def structured(self) -> Finding:
-        output = await self.ask("Name a city and its country, as JSON.", response_format=_CITY)
+        output = await self.ask(_user("Name a city and its country, as JSON."), response_format=_CITY)
         try:
             value = json.loads(output.assistant_text or "")
         except ValueError:
             value = None
         works = isinstance(value, Mapping) and set(value) == {"name", "country"}
-        advice = (
-            "set quirks=replace(provider.quirks, response_format=True) to use it for output_schema"
-            if works and not self._provider.quirks.response_format
-            else ""
-            if works
-            else "output_schema falls back to a tool call"
-        )
+        advice = "" if works else "output_schema falls back to a tool call"
+        if works and not self._provider.quirks.response_format:
+            advice = "set quirks=replace(provider.quirks, response_format=True) to use it for output_schema"
         return Finding("", works, on_one_line(output.assistant_text or "", 60), advice)
-
-    def reasoning_finding(self) -> Finding:
-        detail = "sent in a field of its own or in tags" if self._reasoning else "none was sent"
-        return Finding("reasoning", self._reasoning or None, detail)
 
 
 async def _list_models(provider: OpenAICompatibleProvider) -> tuple[Finding, list[str]]:
@@ -285,15 +274,6 @@ async def _list_models(provider: OpenAICompatibleProvider) -> tuple[Finding, lis
     except ProviderError as error:
         return Finding("reachable", False, str(error), "start the server, or correct --base-url", True), []
     return Finding("reachable", True, f"status {status} from {provider.base_url}/models", needed=True), models
-
-
-def _models_finding(models: list[str], model: str | None) -> Finding:
-    if not models:
-        advice = "" if model else "name one with --model"
-        return Finding("models", None, "the endpoint does not list its models", advice, needed=model is None)
-    shown = ", ".join(models[:5]) + (f" and {len(models) - 5} more" if len(models) > 5 else "")
-    missing = model is not None and model not in models
-    return Finding("models", True, shown, f"{model!r} is not among them" if missing else "")
 
 
 def _advice(name: str, error: Exception) -> str:
@@ -310,5 +290,5 @@ def _advice(name: str, error: Exception) -> str:
     return ""
 
 
-def _user(text: str) -> list[dict[str, Any]]:
-    return [{"role": "user", "content": text}]
+def _user(text: str) -> dict[str, Any]:
+    return {"role": "user", "content": text}

@@ -43,7 +43,14 @@ class PermissionBox:
 
     def press(self, key: Key) -> str | None:
         if self._line is not None:
-            return self._type(*self._line, key)
+            before, editor = self._line
+            if key.name in ("escape", "eof"):
+                self._line = None
+                return None
+            text = editor.press(key)
+            if text is None:
+                return None
+            return before + text.strip() if text.strip() else "no"
         if key.name in ("escape", "eof"):
             return "no"
         letter = key.text.lower() if key.name == "text" else ""
@@ -54,15 +61,6 @@ class PermissionBox:
             editor.press(Key("paste", self._command))
             self._line = "edit ", editor
         return next((answer for name, answer, _ in self._answers if name == letter and name != "n"), None)
-
-    def _type(self, before: str, editor: LineEditor, key: Key) -> str | None:
-        if key.name in ("escape", "eof"):
-            self._line = None
-            return None
-        text = editor.press(key)
-        if text is None:
-            return None
-        return before + text.strip() if text.strip() else "no"
 
     def rows(self, width: int, style: Style) -> list[str]:
         if self._line is not None:
@@ -138,10 +136,8 @@ class ChoiceBox:
             elif about:
                 rows += [style(f"     {row}", "dim") for row in wrapped(about, width - 6)]
         if self._editor.text or not self._choices:
-            return [
-                *rows,
-                *self._editor.rows(style("answer: ", "prompt"), width, lambda letter: style(letter, "cursor")),
-            ]
+            mark = style("answer: ", "prompt")
+            return [*rows, *self._editor.rows(mark, width, lambda letter: style(letter, "cursor"))]
         keys = "space marks · enter answers" if self._several else "enter chooses"
         help_ = wrapped(f"↑ ↓ · {keys} · or type your own answer", width - 3)
         return [*rows, *(style(f"  {row}", "dim") for row in help_)]

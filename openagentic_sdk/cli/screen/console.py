@@ -83,8 +83,7 @@ class Console:
         async with self._one_at_a_time:
             styled = self.screen.styled
             self._asked = asked_rows(question, self.screen, self.printer.cwd)
-            for row in self._asked:
-                self.screen.line(row)
+            self.screen.lines(self._asked)
             try:
                 # Let no key that was typed for something else answer what has just appeared.
                 self._keyboard.take_typed()
@@ -135,8 +134,7 @@ class Console:
             else:
                 self.screen.begin_anew()
             if key.name != "resize":
-                for row in self._asked:
-                    self.screen.line(row)
+                self.screen.lines(self._asked)
             self.draw()
         self._still.clear()
         if self._until_still is not None:

@@ -26,13 +26,13 @@ from .terminal import Screen
 STOP_SIGNALS = [number for name, number in signal.Signals.__members__.items() if name in ("SIGTERM", "SIGHUP")]
 
 
+TICK_S = 0.25
+
+
 class Printer(Protocol):
     """Where events go."""
 
     def show(self, event: Event) -> None: ...
-
-
-TICK_S = 0.25
 
 
 class JsonPrinter:
