@@ -71,13 +71,10 @@ async def query(*, prompt: Prompt, options: OpenAgenticOptions) -> AsyncGenerato
     `StorageTimeoutError`, and in tests `ScriptMismatchError` for a request that the scripted model did not expect.
     """
     agent = build_agent(options)
-    task = await RunTask.start(agent, run_request(options, agent), prompt)
-    try:
+    async with await RunTask.start(agent, run_request(options, agent), prompt) as task:
         while (event := await task.next_event()) is not None:
             yield event
         await task.result()
-    finally:
-        await task.close()
 
 
 async def run(*, prompt: Prompt, options: OpenAgenticOptions) -> RunResult:

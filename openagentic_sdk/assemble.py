@@ -37,8 +37,8 @@ from .runtime.day_limits import DayLimits, read_day_limits
 from .runtime.final_answer import FinalAnswerTool, ask_for_final_answer, final_answer_prompt
 from .runtime.guidance import ProjectGuidance
 from .runtime.session_hooks import end_session
-from .runtime.skill_apart import GENERAL_AGENT
 from .runtime.structured import read_output_schema
+from .runtime.tool_context import GENERAL_AGENT
 from .sessions.base import SessionStore
 from .sessions.folds.compaction import BYTES_PER_TOKEN, ContextLimits
 from .sessions.folds.prices import PriceTable, built_in_prices, cost, own_prices, with_prices
@@ -82,11 +82,7 @@ def build_agent(options: OpenAgenticOptions, *, servers: ToolServers | None = No
     cwd = options.working_dir()
     if not cwd.is_dir():
         raise OptionsError(f"cwd {str(cwd)!r} is no folder: create it or pass another")
-    project = open_project(options)
-    gate, notes = _gate(options, project)
-    configured = configured_servers(project)
-    opened, told = _servers(options, project, configured)
-    return _Assembly(options, project, gate, notes, servers or opened, configured, told).agent()
+    return _Assembly(options, servers).agent()
 
 
 def mcp_home() -> McpHome:
@@ -240,21 +236,13 @@ def trust_store() -> TrustStore:
 class _Assembly:
     """What all agents of one run share, and how each is made of it."""
 
-    def __init__(
-        self,
-        options: OpenAgenticOptions,
-        project: Project,
-        gate: PermissionGate,
-        mode_notes: Sequence[str],
-        servers: ToolServers | None,
-        configured: ConfiguredServers | None,
-        told: Mapping[str, str],
-    ) -> None:
+    def __init__(self, options: OpenAgenticOptions, servers: ToolServers | None) -> None:
         self._options = options
-        self._project = project
-        self._gate = gate
-        self._servers = servers
-        self._told = told
+        self._project = project = open_project(options)
+        self._gate, mode_notes = _gate(options, project)
+        configured = configured_servers(project)
+        opened, self._told = _servers(options, project, configured)
+        self._servers = servers or opened
         self._clock = options.clock or SystemClock()
         self._store = _store(options.session_store)
         self._prices = _prices(options.prices)
@@ -262,7 +250,7 @@ class _Assembly:
         self._agents = {**files, **options.agents}
         engine = options.hooks or HookEngine(clock=self._clock)
         described = (*project.settings.hooks, *project.skill_hooks())
-        self._hooks, hook_problems = _with_command_hooks(engine, described, project, gate.mode)
+        self._hooks, hook_problems = _with_command_hooks(engine, described, project, self._gate.mode)
         self._notes = [
             *(
                 SystemNotice(f"settings.{note.code}", note.located)

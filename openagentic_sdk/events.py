@@ -919,61 +919,7 @@ class UnknownEvent(Event):
         return hash((self.seq, self.type))
 
 
-EVENT_CLASSES: Mapping[str, type[Event]] = {
-    cls.type: cls
-    for cls in (
-        AssistantDelta,
-        AssistantMessage,
-        AssistantReasoning,
-        CommandExpanded,
-        ContextCleared,
-        EvalCase,
-        EvalFinished,
-        EvalStarted,
-        FileKept,
-        FilesRestored,
-        FilesRestoring,
-        HookEvent,
-        LogFragment,
-        LogRecovered,
-        LogSalvaged,
-        McpServerChanged,
-        ModelContext,
-        ModelRequest,
-        ModelResponse,
-        ModelRetry,
-        PermissionDecision,
-        ReasoningDelta,
-        RecordErased,
-        RecordErasing,
-        RecordKept,
-        RecordPurged,
-        RecordSigned,
-        Result,
-        SessionCompacted,
-        SessionForked,
-        SessionMeta,
-        SessionRewound,
-        SkillActivated,
-        SkillDeactivated,
-        SkillDrifted,
-        SubagentFinished,
-        SubagentStarted,
-        SystemInit,
-        SystemNotice,
-        TextCommandFinished,
-        TextCommandStarted,
-        TodoUpdated,
-        ToolProgress,
-        ToolResult,
-        ToolStarted,
-        ToolUse,
-        ToolsLoaded,
-        UserAnswer,
-        UserMessage,
-        UserQuestion,
-    )
-}
+EVENT_CLASSES: Mapping[str, type[Event]] = {cls.type: cls for cls in Event.__subclasses__() if cls is not UnknownEvent}
 
 # Shown to the caller as they happen; what they add up to is stored in another event.
 UNSTORED = frozenset({AssistantDelta.type, ReasoningDelta.type, ToolProgress.type})

@@ -42,18 +42,10 @@ can be) to 1 (fits the rubric in full)."""
 
 def judge_options(judge: Judge, base: OpenAgenticOptions) -> OpenAgenticOptions:
     """The options of a judge's run: the model of `base`, and nothing else of that agent."""
+    asking = ("provider", "api_key", "stream", "retry", "fallback", "prices", "redact", "key_file", "clock", "cwd")
     return OpenAgenticOptions(
-        provider=base.provider,
+        **{name: getattr(base, name) for name in asking},
         model=judge.model or base.model,
-        api_key=base.api_key,
-        stream=base.stream,
-        retry=base.retry,
-        fallback=base.fallback,
-        prices=base.prices,
-        redact=base.redact,
-        key_file=base.key_file,
-        clock=base.clock,
-        cwd=base.cwd,
         system_prompt=_SYSTEM,
         tools=(),
         permission_gate=PermissionGate(permission_mode="deny"),

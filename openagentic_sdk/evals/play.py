@@ -122,13 +122,11 @@ class Player:
         return await self._drive(await RunTask.start(agent, run_request(options, agent), prompt))
 
     async def _drive(self, task: RunTask) -> Result:
-        try:
+        async with task:
             while (event := await task.next_event()) is not None:
                 if isinstance(event, ModelResponse) and (event.usage is not None or event.complete):
                     self.budget.charge(event.usage, event.cost_usd)
             return await task.result()
-        finally:
-            await task.close()
 
     def _metered(self, agent: Agent) -> Agent:
         """The agent, which asks no model any more once all runs together have spent what they may."""

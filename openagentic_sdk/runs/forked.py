@@ -26,13 +26,10 @@ async def query_forked(
     `OptionsError` for a position behind the log's end.
     """
     agent = build_agent(options)
-    task = await start_forked(agent, options, source_id, prompt, at_seq)
-    try:
+    async with await start_forked(agent, options, source_id, prompt, at_seq) as task:
         while (event := await task.next_event()) is not None:
             yield event
         await task.result()
-    finally:
-        await task.close()
 
 
 async def start_forked(

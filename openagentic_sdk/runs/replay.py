@@ -103,17 +103,14 @@ class Replay(Guidance):
             self.provider.name = run.steps[0].context.provider
             # A run that went on with what was left open, after an answer or a crash, had no prompt of its own.
             prompts = self._prompts(run) if any(map(is_prompt, run.steps[0].before)) else None
-            task = await RunTask.start(self.make_agent(run), RunRequest(resume=self._session_id), prompts)
-            self._run = task.run
-            self._session_id = task.run.session_id
-            if run.init.messages_from_seq is not None:
-                task.run.view.conversation.cut(self._position_now(run.init.messages_from_seq))
-            try:
+            async with await RunTask.start(self.make_agent(run), RunRequest(resume=self._session_id), prompts) as task:
+                self._run = task.run
+                self._session_id = task.run.session_id
+                if run.init.messages_from_seq is not None:
+                    task.run.view.conversation.cut(self._position_now(run.init.messages_from_seq))
                 while await task.next_event() is not None:
                     pass
                 result = await task.result()
-            finally:
-                await task.close()
             if result.error_type == ReplayMismatchError.__name__:
                 raise ReplayMismatchError(result.error_message or "")
         # What was recorded behind the last answer, by a run that went no further or between two runs.

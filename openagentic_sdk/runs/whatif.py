@@ -49,13 +49,10 @@ async def what_if(
     `on_new` says what a call does that the source never made: `stop` ends the run before the next model call, `ask` puts it
     to `options.permission_gate`'s person, `live` runs it under the gate. Raises what `query_forked` raises.
     """
-    task = await start_what_if(build_agent(options), options, source_id, at_seq, prompt, on_new)
-    try:
+    async with await start_what_if(build_agent(options), options, source_id, at_seq, prompt, on_new) as task:
         while (event := await task.next_event()) is not None:
             yield event
         await task.result()
-    finally:
-        await task.close()
 
 
 async def start_what_if(

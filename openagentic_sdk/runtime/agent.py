@@ -164,9 +164,6 @@ Spawn = Callable[["Run", str, str, str, Sequence[Event]], Awaitable[SubagentResu
 # Runs the commands of a skill's text: (the run, the text, the call or prompt that wants it).
 FillText = Callable[["Run", Draft, str], Awaitable[str]]
 
-# Runs a skill in a subagent of its own: (the run, the call, the subagent's name, its prompt, the skill).
-RunSkill = Callable[["Run", str, str, str, SkillActivated], Awaitable[SubagentResult]]
-
 
 @mutable
 class AnswerSoFar:
@@ -221,7 +218,6 @@ class Run:
     deadline: Deadline
     spawn: Spawn
     fill_text: FillText
-    run_skill: RunSkill
     depth: int = 0
     request: RunRequest = field(default_factory=RunRequest)
     began_at: float = 0.0

@@ -68,20 +68,14 @@ async def compact(run: Run, trigger: str) -> bool:
     """
     if trigger != "manual":
         await update_context(run)
-    overhead = _overhead_bytes(run)
-    weight = _bytes_per_token(run)
+    weight, overhead = _bytes_per_token(run), _overhead_bytes(run)
+    view, limits = run.view, run.agent.context_limits
+    clearing = partial(plan_clearing, view.conversation, limits, bytes_per_token=weight, overhead_bytes=overhead)
     planning = partial(
         plan_compaction,
-        run.view.events,
-        run.agent.context_limits,
-        bytes_per_token=weight,
-        overhead_bytes=overhead,
-        conversation=run.view.conversation,
-    )
-    clearing = partial(
-        plan_clearing,
-        run.view.conversation,
-        run.agent.context_limits,
+        view.events,
+        limits,
+        conversation=view.conversation,
         bytes_per_token=weight,
         overhead_bytes=overhead,
     )

@@ -24,7 +24,6 @@ from .channel import EventChannel
 from .limits import STORE_MOMENT_S, Budget, Deadline
 from .masking import mask_event, mask_value
 from .recorder import Recorder, ask_store, may_block
-from .skill_apart import run_skill_apart
 from .text_commands import fill_draft
 
 
@@ -91,7 +90,6 @@ async def open_run(
         deadline=deadline,
         spawn=spawn,
         fill_text=fill_draft,
-        run_skill=run_skill_apart,
         request=request,
         depth=parent.depth + 1 if parent else 0,
         began_at=agent.clock.monotonic(),

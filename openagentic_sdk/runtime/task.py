@@ -17,7 +17,7 @@ from .subagent import run_subagent
 
 
 class RunTask:
-    """One run from `start` to `close`. Whoever starts one closes it, however it ends."""
+    """One run from `start` to `close`. Whoever starts one closes it, however it ends; `async with` does so."""
 
     def __init__(self, run: Run, channel: EventChannel[Event], prompt: Said | Prompts | None) -> None:
         self.run = run
@@ -32,6 +32,12 @@ class RunTask:
         given = prompt if prompt is None or isinstance(prompt, AsyncIterable) else read_prompt(prompt)
         channel = EventChannel[Event]()
         return cls(await open_run(agent, request, channel, run_subagent), channel, given)
+
+    async def __aenter__(self) -> RunTask:
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        await self.close()
 
     def next_event(self) -> Coroutine[Any, Any, Event | None]:
         """The next event, or None after the last one. The run waits until the next call."""

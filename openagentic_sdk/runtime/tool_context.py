@@ -9,16 +9,19 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any, Protocol
 
 from ..errors import StorageError, ToolError
-from ..events import Event, FileKept, SkillActivated, ToolResult, ToolUse, UserQuestion
+from ..events import Event, FileKept, SkillActivated, SubagentStarted, ToolResult, ToolUse, UserQuestion
 from ..files import read_snapshot
 from ..skills.text_commands import Draft
 from ..tools.base import SubagentResult, Tool, ToolContext, may_read_all
 from .agent import Run
+from .tool_call import decision_event
 from .tool_output import put_blob
 
 # A larger file, and what one call changes beyond so many, is changed all the same; its event says that it was not kept.
 _MAX_KEPT_BYTES = 128 << 20
 _MAX_KEPT_FILES = 500
+# The subagent for skills that name none, or one that is not there: the tools and the system prompt of the run itself.
+GENERAL_AGENT = "general-purpose"
 
 
 class Calls(Protocol):
@@ -47,7 +50,7 @@ def tool_context(run: Run, use: ToolUse, inside: Calls | None = None) -> ToolCon
 
     async def run_skill(name: str, prompt: str, skill: SkillActivated) -> SubagentResult:
         _check_depth(run)
-        return await run.run_skill(run, use.tool_use_id, name, prompt, skill)
+        return await _run_skill_apart(run, use.tool_use_id, name, prompt, skill)
 
     async def permits_path(path: str, write: bool) -> bool:
         permitted: bool = await run.gate.permits_path(path, write, run.gate_context(use.tool_use_id))
@@ -97,6 +100,27 @@ def _check_depth(run: Run) -> None:
         raise ToolError(
             f"subagents may be {run.agent.max_subagent_depth} deep and this one is: do the work here instead"
         )
+
+
+async def _run_skill_apart(
+    run: Run, tool_use_id: str, agent: str, prompt: str, skill: SkillActivated
+) -> SubagentResult:
+    """Run a skill in a subagent of its own, as its `context: fork` asks for: active there, and only there.
+
+    The gate is asked about the subagent as if the model had asked for it with Task. Raises `ToolError` when that is not
+    allowed, and when the same call started it before a crash.
+    """
+    started = (event.tool_use_id for event in run.view.events if isinstance(event, SubagentStarted))
+    if tool_use_id in started and tool_use_id not in run.parked_children:
+        raise ToolError(f"skill {skill.name} may or may not have been carried out before the process died: check first")
+    name = agent if agent in run.agent.agent_names else GENERAL_AGENT
+    use = ToolUse(f"{tool_use_id}:agent", "Task", {"agent": name, "prompt": prompt})
+    gate = run.gate
+    approval = await gate.approve(use.name, use.input, run.gate_context(use.tool_use_id, "unsafe"))
+    await run.record(decision_event(run, use, approval, gate, use.input))
+    if not approval.allowed:
+        raise ToolError(f"skill {skill.name} runs in a subagent, and that is not allowed: {approval.reason}")
+    return await run.spawn(run, tool_use_id, name, prompt, (skill,))
 
 
 def _file_keeper(run: Run, tool_use_id: str) -> Callable[[Sequence[str]], None]:
