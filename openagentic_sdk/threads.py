@@ -60,8 +60,8 @@ def note_left(name: str) -> None:
 
 
 async def run_in_thread(
-    work: Callable[[], Any], cancelled: threading.Event | None = None, name: str = "openagentic-tool"
-) -> Any:
+    work: Callable[[], T], cancelled: threading.Event | None = None, name: str = "openagentic-tool"
+) -> T:
     """What `work` returns or raises, from a daemon thread of its own.
 
     When this is cancelled, `cancelled` is set for the work to see, and its end is waited for a moment.
@@ -99,10 +99,10 @@ async def ask_callable(work: Callable[[], Any], name: str) -> Any:
     return await given if inspect.isawaitable(given) else given
 
 
-def start_thread(work: Callable[[], Any], name: str) -> asyncio.Future[Any]:
+def start_thread(work: Callable[[], T], name: str) -> asyncio.Future[T]:
     """Start `work` in a daemon thread; the future gets what it returns or raises, when the loop still runs."""
     loop = running_loop("this call, which waits for a thread,")
-    done: asyncio.Future[Any] = loop.create_future()
+    done: asyncio.Future[T] = loop.create_future()
     thread = threading.Thread(target=_carry, args=(work, loop, done), name=name, daemon=True)
     thread.start()
     # One that has handed over its outcome only has to return, and then nothing of it is left.

@@ -55,7 +55,7 @@ class Apart:
         worker = self._idle.pop() if self._idle else _Worker()
         self._busy.add(worker)
         try:
-            answer: Answer = await run_in_thread(partial(worker.ask, question, timeout_s), name="openagentic-eval")
+            answer = await run_in_thread(partial(worker.ask, question, timeout_s), name="openagentic-eval")
         except asyncio.CancelledError:
             worker.close()
             raise

@@ -11,53 +11,31 @@ from typing import Any
 from ..errors import ToolError, ToolInputError
 from ..frozen import frozen
 from .base import Tool, ToolContext
+from .schema import array, boolean, object_schema, string
 
 MAX_QUESTIONS = 4
 # The last line of a question to which several choices may be the answer.
 SEVERAL_ANSWERS = "(several answers: separate them by commas)"
 MAX_CHOICES = 12
 
-_CHOICES_SCHEMA = {
-    "type": "array",
-    "maxItems": MAX_CHOICES,
-    "items": {
+_CHOICES_SCHEMA = array(
+    "Answers to choose from; the person may always answer in their own words.",
+    maxItems=MAX_CHOICES,
+    items={
         "anyOf": [
             {"type": "string"},
-            {
-                "type": "object",
-                "properties": {"label": {"type": "string"}, "description": {"type": "string"}},
-                "required": ["label"],
-            },
+            object_schema({"label": {"type": "string"}, "description": {"type": "string"}}, required=["label"]),
         ]
     },
-    "description": "Answers to choose from; the person may always answer in their own words.",
-}
+)
 _QUESTION_FIELDS = {
-    "question": {
-        "type": "string",
-        "minLength": 1,
-        "description": "The question, whole and ending with a question mark.",
-    },
+    "question": string("The question, whole and ending with a question mark.", minLength=1),
     "choices": _CHOICES_SCHEMA,
-    "multi_select": {"type": "boolean", "description": "Whether several choices may be picked, separated by commas."},
+    "multi_select": boolean("Whether several choices may be picked, separated by commas."),
     # The names that models were taught by Claude Code's tool.
     "options": {**_CHOICES_SCHEMA, "description": "Another name for choices."},
-    "multiSelect": {"type": "boolean", "description": "Another name for multi_select."},
-    "header": {"type": "string", "description": "A few words above the question."},
-}
-_SCHEMA: Mapping[str, Any] = {
-    "type": "object",
-    "properties": {
-        **_QUESTION_FIELDS,
-        "questions": {
-            "type": "array",
-            "minItems": 1,
-            "maxItems": MAX_QUESTIONS,
-            "items": {"type": "object", "properties": _QUESTION_FIELDS, "required": ["question"]},
-            "description": "Several questions, instead of `question` and `choices`.",
-        },
-    },
-    "required": [],
+    "multiSelect": boolean("Another name for multi_select."),
+    "header": string("A few words above the question."),
 }
 
 
@@ -87,7 +65,18 @@ class AskUserQuestionTool(Tool):
         "Ask the user when the work cannot go on sensibly without their decision. Give choices where you can; the user "
         "may answer in their own words. Ask related questions in one call."
     )
-    input_schema = _SCHEMA
+    input_schema = object_schema(
+        {
+            **_QUESTION_FIELDS,
+            "questions": array(
+                "Several questions, instead of `question` and `choices`.",
+                minItems=1,
+                maxItems=MAX_QUESTIONS,
+                items=object_schema(_QUESTION_FIELDS, required=["question"]),
+            ),
+        },
+        required=[],
+    )
     effect = "idempotent"  # an answer that is in the log is taken, so a call that is run again asks nobody twice
     allowed_callers = ("direct",)
 

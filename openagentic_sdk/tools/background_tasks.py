@@ -12,6 +12,7 @@ from typing import Any
 from ..errors import OpenAgentSdkError, ToolInputError
 from ..frozen import frozen
 from .base import SubagentResult, Tool, ToolContext, shared
+from .schema import number, object_schema, string
 
 MAX_WAIT_S = 600.0
 END_LIMIT_S = 30.0
@@ -106,19 +107,13 @@ class TaskOutputTool(Tool):
         "Fetch the result of a subagent that was started in the background, or learn that it still works. With `wait_s` "
         "the call waits that long for the end."
     )
-    input_schema: Mapping[str, Any] = {
-        "type": "object",
-        "properties": {
-            "task_id": {"type": "string", "description": "What Task returned as `task_id`."},
-            "wait_s": {
-                "type": "number",
-                "minimum": 0,
-                "maximum": MAX_WAIT_S,
-                "description": "Seconds to wait for the end; 0 when left out.",
-            },
+    input_schema = object_schema(
+        {
+            "task_id": string("What Task returned as `task_id`."),
+            "wait_s": number("Seconds to wait for the end; 0 when left out.", minimum=0, maximum=MAX_WAIT_S),
         },
-        "required": ["task_id"],
-    }
+        required=["task_id"],
+    )
     effect = "read"
     allowed_callers = ("direct",)
 

@@ -7,6 +7,7 @@ repeated after a crash and what may run beside others follows from the effect cl
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -180,7 +181,8 @@ class Tool(ABC):
             asyncio.get_running_loop()
         except RuntimeError:
             return asyncio.run(output())
-        return _run_in_new_thread(lambda: asyncio.run(output()))
+        with concurrent.futures.ThreadPoolExecutor(1, "openagentic-tool") as apart:
+            return apart.submit(asyncio.run, output()).result()
 
 
 # Callers that a vendor calls otherwise in calls than in definitions (OpenAI, "Programmatic tool calling").
@@ -209,21 +211,3 @@ class BlockingTool(Tool):
         validate(input, self.input_schema)
         result = self.execute(input, ctx)
         return result.output if isinstance(result, ToolOutput) else result
-
-
-def _run_in_new_thread(work: Callable[[], Any]) -> Any:
-    outcome: list[Any] = []
-    failure: list[BaseException] = []
-
-    def body() -> None:
-        try:
-            outcome.append(work())
-        except BaseException as error:  # noqa: BLE001 - raised again in the calling thread
-            failure.append(error)
-
-    thread = threading.Thread(target=body, name="openagentic-tool")
-    thread.start()
-    thread.join()
-    if failure:
-        raise failure[0]
-    return outcome[0]

@@ -21,6 +21,7 @@ from ..events import SystemNotice
 from ..files import file_state
 from ..text import CUT_MARGIN
 from .base import BlockingTool, ToolContext, ToolOutput
+from .schema import boolean, number, object_schema, string
 from .shell.background import RunShells, run_shells
 from .shell.environment import command_environment, find_program, search_path
 from .shell.git_config import hooks_note, without_programs
@@ -96,7 +97,21 @@ class BashTool(BlockingTool):
         )
         self._sandbox_is_announced = sandbox_is_announced
         self._trusts_git = trusts_git
-        self.input_schema = _schema(timeout_s, max(timeout_s, max_timeout_s))
+        self.input_schema = object_schema(
+            {
+                "command": string("The command line, as bash reads it.", minLength=1),
+                "timeout_s": number(
+                    f"Seconds after which the command is ended; {timeout_s:g} when left out.",
+                    minimum=0.01,
+                    maximum=max(timeout_s, max_timeout_s),
+                ),
+                "run_in_background": boolean(
+                    "Start it and return at once; BashOutput reads what it writes, KillBash ends it."
+                ),
+                "description": string("What the command does, in a few words, for people."),
+            },
+            required=["command"],
+        )
         self.description = (
             "Run a command with bash and return its output. Each call is a new shell: only the working directory is kept, "
             "variables are not. There is no standard input and no terminal. The command is ended after "
@@ -218,27 +233,6 @@ class BashTool(BlockingTool):
                 cut = f"{text.omitted_bytes:,} of {text.total_bytes:,} bytes"
                 notes.append(f"{name}: {cut} are left out of the middle; {where}")
         return result
-
-
-def _schema(timeout_s: float, max_timeout_s: float) -> dict[str, Any]:
-    return {
-        "type": "object",
-        "properties": {
-            "command": {"type": "string", "minLength": 1, "description": "The command line, as bash reads it."},
-            "timeout_s": {
-                "type": "number",
-                "minimum": 0.01,
-                "maximum": max_timeout_s,
-                "description": f"Seconds after which the command is ended; {timeout_s:g} when left out.",
-            },
-            "run_in_background": {
-                "type": "boolean",
-                "description": "Start it and return at once; BashOutput reads what it writes, KillBash ends it.",
-            },
-            "description": {"type": "string", "description": "What the command does, in a few words, for people."},
-        },
-        "required": ["command"],
-    }
 
 
 def bash_path(workspace: Iterable[str] = ()) -> str:

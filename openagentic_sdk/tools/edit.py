@@ -19,23 +19,19 @@ from .files.encoding import Encoding, binary_kind, decode, encode, is_binary
 from .files.nearest import explain_missing
 from .files.readable import permitted_path
 from .files.workspace import ResolvedPath, missing_file, refuse_if_stale, resolve_path, shown_path
+from .schema import array, boolean, integer, object_schema, string
 
 _EDIT_FIELDS: Mapping[str, Any] = {
-    "old": {
-        "type": "string",
-        "description": "The exact text to replace, as it stands in the file, without line numbers",
-    },
-    "new": {"type": "string", "description": "The text to put there"},
-    "old_string": {"type": "string", "description": "Another name for old"},
-    "new_string": {"type": "string", "description": "Another name for new"},
-    "count": {
-        "type": "integer",
-        "minimum": 0,
-        "description": "Replace only the first so many places; 0 is all. Without it, old must stand in exactly one place",
-    },
-    "replace_all": {"type": "boolean", "description": "Replace every place, like count 0"},
-    "before": {"type": "string", "description": "Only places that have this text somewhere before them"},
-    "after": {"type": "string", "description": "Only places that have this text somewhere after them"},
+    "old": string("The exact text to replace, as it stands in the file, without line numbers"),
+    "new": string("The text to put there"),
+    "old_string": string("Another name for old"),
+    "new_string": string("Another name for new"),
+    "count": integer(
+        "Replace only the first so many places; 0 is all. Without it, old must stand in exactly one place", minimum=0
+    ),
+    "replace_all": boolean("Replace every place, like count 0"),
+    "before": string("Only places that have this text somewhere before them"),
+    "after": string("Only places that have this text somewhere after them"),
 }
 
 
@@ -64,20 +60,16 @@ class EditTool(Tool):
         "place only, unless count or replace_all is set; more surrounding lines, or the anchors before and after, make it "
         "unique. Several changes of one file go into `edits`: all are made or none."
     )
-    input_schema: Mapping[str, Any] = {
-        "type": "object",
-        "properties": {
-            "file_path": {"type": "string", "description": "The file, absolute or relative to the working directory"},
+    input_schema = object_schema(
+        {
+            "file_path": string("The file, absolute or relative to the working directory"),
             **_EDIT_FIELDS,
-            "edits": {
-                "type": "array",
-                "minItems": 1,
-                "items": {"type": "object", "properties": _EDIT_FIELDS},
-                "description": "Several changes in their order, instead of old and new",
-            },
+            "edits": array(
+                "Several changes in their order, instead of old and new", minItems=1, items=object_schema(_EDIT_FIELDS)
+            ),
         },
-        "required": ["file_path"],
-    }
+        required=["file_path"],
+    )
     effect = "unsafe"
 
     def __init__(self, *, max_bytes: int = 64 << 20) -> None:
@@ -86,8 +78,7 @@ class EditTool(Tool):
     async def run(self, input: Mapping[str, Any], ctx: ToolContext) -> ToolOutput:
         changes = _changes(input)
         path = await permitted_path(input["file_path"], ctx, write=True)
-        result: ToolOutput = await run_in_thread(lambda: self._edit(path, changes, ctx), ctx.cancelled)
-        return result
+        return await run_in_thread(lambda: self._edit(path, changes, ctx), ctx.cancelled)
 
     def _edit(self, path: ResolvedPath, changes: list[_Change], ctx: ToolContext) -> ToolOutput:
         with change_lock(path.real):

@@ -26,7 +26,7 @@ from ..errors import OptionsError, ToolInputError
 from ..events import Effect
 from ..threads import run_in_thread
 from .base import Tool, ToolContext
-from .schema import validate
+from .schema import object_schema, validate
 
 _SIMPLE: Mapping[Any, dict[str, Any]] = {
     str: {"type": "string"},
@@ -102,8 +102,8 @@ class FunctionTool(Tool, Generic[P, R]):
                 context_name = parameter.name
             else:
                 parameters[parameter.name] = hints.get(parameter.name, Any)
-        self._context_name, self._types = (context_name, parameters)
-        self.input_schema = _parameters_schema(function, self._types)
+        self._context_name, self._types = context_name, parameters
+        self.input_schema = _parameters_schema(function, parameters)
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         return self.function(*args, **kwargs)
@@ -154,25 +154,25 @@ def json_schema(annotation: Any) -> dict[str, Any]:
                 for field in dataclasses.fields(annotation)
                 if field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
             ]
-            return _object_schema(hints, required)
+            return _closed_schema(hints, required)
         if typing.is_typeddict(annotation):
             hints = typing.get_type_hints(annotation, include_extras=True)
-            return _object_schema(hints, sorted(annotation.__required_keys__))  # type: ignore[attr-defined]
+            return _closed_schema(hints, sorted(annotation.__required_keys__))  # type: ignore[attr-defined]
         raise OptionsError(f"{annotation.__name__} has no JSON schema: make it a dataclass or a TypedDict")
     raise OptionsError(
         f"{shown(annotation)} has no JSON schema: use str, int, float, bool, list, dict, Literal or a dataclass"
     )
 
 
-def _object_schema(hints: Mapping[str, Any], required: list[str]) -> dict[str, Any]:
+def _closed_schema(hints: Mapping[str, Any], required: list[str]) -> dict[str, Any]:
     properties = {name: json_schema(hint) for name, hint in hints.items()}
-    return {"type": "object", "properties": properties, "required": required, "additionalProperties": False}
+    return object_schema(properties, required=required, additionalProperties=False)
 
 
 def _parameters_schema(function: Callable[..., Any], parameters: Mapping[str, Any]) -> dict[str, Any]:
     signature = inspect.signature(function).parameters
     required = [name for name in parameters if signature[name].default is inspect.Parameter.empty]
-    schema = _object_schema(parameters, required)
+    schema = _closed_schema(parameters, required)
     for name in parameters:
         default = signature[name].default
         if isinstance(default, str | int | float | bool):

@@ -8,6 +8,7 @@ from typing import Any
 from ..threads import run_in_thread, running_loop
 from .base import Tool, ToolContext
 from .files.readable import permitted_path, read_filter
+from .schema import boolean, integer, object_schema, string
 
 
 class GlobTool(Tool):
@@ -23,19 +24,18 @@ class GlobTool(Tool):
         "Find files by name. `*` stays within a name, `**` is any number of folders (`src/**/*.py`), `{a,b}` are "
         "alternatives. Hidden files are included; what .gitignore leaves out is not, unless include_ignored is set."
     )
-    input_schema: Mapping[str, Any] = {
-        "type": "object",
-        "properties": {
-            "pattern": {"type": "string", "minLength": 1, "description": "A glob pattern, relative to root"},
-            "root": {"type": "string", "description": "The folder to look in (default: the working directory)"},
-            "type": {"type": "string", "description": "Only files of this type: py, js, ts, md, json, go, rust ..."},
-            "include_ignored": {"type": "boolean", "description": "Also what .gitignore leaves out (default false)"},
-            "include_hidden": {"type": "boolean", "description": "Also names that begin with a dot (default true)"},
-            "sort": {"type": "string", "enum": ["path", "modified"], "description": "The order (default path)"},
-            "limit": {"type": "integer", "minimum": 1, "description": "How many paths to show"},
+    input_schema = object_schema(
+        {
+            "pattern": string("A glob pattern, relative to root", minLength=1),
+            "root": string("The folder to look in (default: the working directory)"),
+            "type": string("Only files of this type: py, js, ts, md, json, go, rust ..."),
+            "include_ignored": boolean("Also what .gitignore leaves out (default false)"),
+            "include_hidden": boolean("Also names that begin with a dot (default true)"),
+            "sort": string("The order (default path)", enum=["path", "modified"]),
+            "limit": integer("How many paths to show", minimum=1),
         },
-        "required": ["pattern"],
-    }
+        required=["pattern"],
+    )
     effect = "read"
 
     def __init__(self, *, max_matches: int = 1_000) -> None:
@@ -46,7 +46,4 @@ class GlobTool(Tool):
 
         root = await permitted_path(input.get("root") or ".", ctx, write=False)
         permits = read_filter(ctx, running_loop(self.name))
-        found: dict[str, Any] = await run_in_thread(
-            lambda: find_files(root, input, ctx, permits, self._max_matches), ctx.cancelled
-        )
-        return found
+        return await run_in_thread(lambda: find_files(root, input, ctx, permits, self._max_matches), ctx.cancelled)

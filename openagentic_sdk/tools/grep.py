@@ -10,6 +10,7 @@ from ..clock import Clock, SystemClock
 from ..threads import run_in_thread, running_loop
 from .base import Tool, ToolContext
 from .files.readable import permitted_path, read_filter
+from .schema import boolean, integer, object_schema, string
 
 
 class GrepTool(Tool):
@@ -28,49 +29,37 @@ class GrepTool(Tool):
         "included; what .gitignore leaves out is not searched unless include_ignored is set. mode 'files' lists the files "
         "that match, 'count' counts matching lines."
     )
-    input_schema: Mapping[str, Any] = {
-        "type": "object",
-        "properties": {
-            "query": {"type": "string", "minLength": 1, "maxLength": 10_000, "description": "A regular expression"},
-            "root": {"type": "string", "description": "The folder or file to search (default: the working directory)"},
-            "file_glob": {
-                "type": "string",
-                "minLength": 1,
-                "description": "Only files that match: *.py is compared with names, src/**/*.py with paths below root",
-            },
-            "type": {"type": "string", "description": "Only files of this type: py, js, ts, md, json, go, rust ..."},
-            "case_sensitive": {"type": "boolean", "description": "Whether upper and lower case differ (default true)"},
-            "mode": {
-                "type": "string",
-                "enum": ["content", "files", "files_with_matches", "count"],
-                "description": "What to show (default content)",
-            },
-            "-A": {"type": "integer", "minimum": 0, "description": "Lines to show after each match"},
-            "-B": {"type": "integer", "minimum": 0, "description": "Lines to show before each match"},
-            "-C": {"type": "integer", "minimum": 0, "description": "Lines to show before and after each match"},
-            "multiline": {
-                "type": "boolean",
-                "description": "Matches may span lines, and . is any character (default false)",
-            },
-            "head_limit": {"type": "integer", "minimum": 1, "description": "How many matches or files to show"},
-            "include_ignored": {"type": "boolean", "description": "Also what .gitignore leaves out (default false)"},
-            "include_hidden": {"type": "boolean", "description": "Also names that begin with a dot (default true)"},
+    input_schema = object_schema(
+        {
+            "query": string("A regular expression", minLength=1, maxLength=10_000),
+            "root": string("The folder or file to search (default: the working directory)"),
+            "file_glob": string(
+                "Only files that match: *.py is compared with names, src/**/*.py with paths below root", minLength=1
+            ),
+            "type": string("Only files of this type: py, js, ts, md, json, go, rust ..."),
+            "case_sensitive": boolean("Whether upper and lower case differ (default true)"),
+            "mode": string("What to show (default content)", enum=["content", "files", "files_with_matches", "count"]),
+            "-A": integer("Lines to show after each match", minimum=0),
+            "-B": integer("Lines to show before each match", minimum=0),
+            "-C": integer("Lines to show before and after each match", minimum=0),
+            "multiline": boolean("Matches may span lines, and . is any character (default false)"),
+            "head_limit": integer("How many matches or files to show", minimum=1),
+            "include_ignored": boolean("Also what .gitignore leaves out (default false)"),
+            "include_hidden": boolean("Also names that begin with a dot (default true)"),
         },
-        "required": ["query"],
-    }
+        required=["query"],
+    )
     effect = "read"
 
     def __init__(
         self,
         *,
         max_matches: int = 250,
-        max_line_chars: int = 500,
         max_output_chars: int = 150_000,
         timeout_s: float = 20.0,
         clock: Clock | None = None,
     ) -> None:
         self._max_matches = max_matches
-        self._max_line_chars = max_line_chars
         self._max_output_chars = max_output_chars
         self._timeout_s = timeout_s
         self._clock = clock or SystemClock()
@@ -82,11 +71,13 @@ class GrepTool(Tool):
         permits = read_filter(ctx, running_loop(self.name))
         search = functools.partial(
             search_contents,
+            root,
+            input,
+            ctx,
+            permits,
             max_matches=self._max_matches,
-            max_line_chars=self._max_line_chars,
             max_output_chars=self._max_output_chars,
             timeout_s=self._timeout_s,
             clock=self._clock,
         )
-        found: dict[str, Any] = await run_in_thread(lambda: search(root, input, ctx, permits), ctx.cancelled)
-        return found
+        return await run_in_thread(search, ctx.cancelled)

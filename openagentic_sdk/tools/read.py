@@ -34,7 +34,10 @@ from .files.notebook import notebook_lines
 from .files.readable import permitted_path
 from .files.window import LineWindow, number_lines
 from .files.workspace import ResolvedPath, check_cancelled, missing_file, shown_path
+from .schema import integer, object_schema, string
 
+MAX_SCAN_BYTES = 256 << 20
+MAX_NOTEBOOK_BYTES = 32 << 20
 _BLOB = regex(r"blob:([0-9a-f]{64})\Z")
 
 
@@ -63,7 +66,7 @@ class ReadTool(Tool):
 
     A text file gives `{"file_path", "content", "start_line", "end_line", "total_lines", "truncated", "note"}`; `content` has
     line numbers and, as JSON, at most `max_output_chars`; `note` says what was left out and how to go on. `total_lines` is
-    None for a file of more than `max_scan_bytes`, which is read only as far as needed. An image gives `{"type": "image",
+    None for a file of more than `MAX_SCAN_BYTES`, which is read only as far as needed. An image gives `{"type": "image",
     "media_type", "data", ...}`, a PDF the same with the type `file`, a notebook its cells as text. Folders, devices and
     binary files are refused.
     """
@@ -74,15 +77,14 @@ class ReadTool(Tool):
         "Large files come in windows: use offset and limit to go on where the note says. Images and PDFs are shown as "
         "they are, notebooks as cells. Also takes 'blob:<sha256>' for a stored output. For folders use Glob."
     )
-    input_schema: Mapping[str, Any] = {
-        "type": "object",
-        "properties": {
-            "file_path": {"type": "string", "description": "The file, absolute or relative to the working directory"},
-            "offset": {"type": "integer", "minimum": 0, "description": "The first line to read, counted from 1"},
-            "limit": {"type": "integer", "minimum": 1, "description": "How many lines to read"},
+    input_schema = object_schema(
+        {
+            "file_path": string("The file, absolute or relative to the working directory"),
+            "offset": integer("The first line to read, counted from 1", minimum=0),
+            "limit": integer("How many lines to read", minimum=1),
         },
-        "required": ["file_path"],
-    }
+        required=["file_path"],
+    )
     effect = "read"
 
     def __init__(
@@ -91,16 +93,12 @@ class ReadTool(Tool):
         max_lines: int = 2_000,
         max_line_chars: int = 2_000,
         max_output_chars: int = 200_000,
-        max_scan_bytes: int = 256 << 20,
         max_image_bytes: int = MAX_BYTES["image"],
-        max_notebook_bytes: int = 32 << 20,
     ) -> None:
         self._max_lines = max_lines
         self._max_line_chars = max_line_chars
         self._max_output_chars = max_output_chars
-        self._max_scan_bytes = max_scan_bytes
         self._max_image_bytes = max_image_bytes
-        self._max_notebook_bytes = max_notebook_bytes
 
     async def run(self, input: Mapping[str, Any], ctx: ToolContext) -> ToolOutput:
         blob = _BLOB.match(input["file_path"])
@@ -109,8 +107,7 @@ class ReadTool(Tool):
         else:
             path = await permitted_path(input["file_path"], ctx, write=False)
             work = partial(self._read_file, path, input, ctx)
-        result: ToolOutput = await run_in_thread(work, ctx.cancelled)
-        return result
+        return await run_in_thread(work, ctx.cancelled)
 
     def _read_file(self, path: ResolvedPath, input: Mapping[str, Any], ctx: ToolContext) -> ToolOutput:
         try:
@@ -152,7 +149,7 @@ class ReadTool(Tool):
         scan = self._scan(source, self._window(input, ctx), ctx)
         if source.name.endswith(".ipynb"):
             # The cells as text; a notebook that is too large or no JSON is shown as the text file that it is.
-            data = read_at_most(source.chunks(), self._max_notebook_bytes)
+            data = read_at_most(source.chunks(), MAX_NOTEBOOK_BYTES)
             lines = None if data is None else notebook_lines(data)
             if lines is None:
                 return self._describe(source.name, scan), scan.sha256
@@ -195,7 +192,7 @@ class ReadTool(Tool):
             read += len(chunk)
             window.feed(decoder.decode(chunk[skip:]))
             skip = 0
-            if window.closed and max(read, source.size) > self._max_scan_bytes:
+            if window.closed and max(read, source.size) > MAX_SCAN_BYTES:
                 return _Scan(window, encoding, None, None)
         window.feed(decoder.decode(b"", True))
         return _Scan(window, encoding, window.finish(), digest.hexdigest())

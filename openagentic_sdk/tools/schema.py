@@ -1,4 +1,4 @@
-"""Check a tool's arguments against its JSON schema, and say where they do not fit.
+"""Write a tool's JSON schema in few words, check arguments against one, and say where they do not fit.
 
 The part of JSON Schema 2020-12 that tool schemas use: type, enum, const, required, properties, additionalProperties, items,
 minItems, maxItems, minLength, maxLength, minimum, maximum, pattern, anyOf, oneOf, allOf, and $ref into $defs. Other keywords
@@ -32,6 +32,32 @@ _CHECKED = frozenset({
     "minLength", "maxLength", "minimum", "maximum", "pattern", "anyOf", "oneOf", "allOf", "$ref", "$defs",
     "definitions", "$schema", "$id", "$comment", "title", "description", "default", "examples",
 })  # fmt: skip
+
+
+def object_schema(properties: Mapping[str, Any], **keywords: Any) -> dict[str, Any]:
+    """The schema of an object with these properties; `keywords` are further ones of JSON Schema, such as `required`."""
+    return {"type": "object", "properties": properties, **keywords}
+
+
+def string(about: str, **keywords: Any) -> dict[str, Any]:
+    """The schema of a text, `about` is what the model is told of it; so for the four below."""
+    return {"type": "string", **keywords, "description": about}
+
+
+def integer(about: str, **keywords: Any) -> dict[str, Any]:
+    return {"type": "integer", **keywords, "description": about}
+
+
+def number(about: str, **keywords: Any) -> dict[str, Any]:
+    return {"type": "number", **keywords, "description": about}
+
+
+def array(about: str, **keywords: Any) -> dict[str, Any]:
+    return {"type": "array", **keywords, "description": about}
+
+
+def boolean(about: str) -> dict[str, Any]:
+    return {"type": "boolean", "description": about}
 
 
 def validate(value: Any, schema: Mapping[str, Any], what: str = "the arguments") -> None:
@@ -156,9 +182,9 @@ class _Check:
 
     def bounds(self, size: float, schema: Mapping[str, Any], low: str, high: str, path: str, unit: str) -> None:
         if low in schema and size < schema[low]:
-            self.fail(path, f"must be at least {schema[low]} {unit}".rstrip() + f", not {size}")
+            self.fail(path, f"must be at least {schema[low]}{unit}, not {size}")
         if high in schema and size > schema[high]:
-            self.fail(path, f"must be at most {schema[high]} {unit}".rstrip() + f", not {size}")
+            self.fail(path, f"must be at most {schema[high]}{unit}, not {size}")
 
     def fail(self, path: str, reason: str) -> None:
         raise ToolInputError(f"{self._what}: {path or 'the value'} {reason}", path=path)

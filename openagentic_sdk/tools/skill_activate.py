@@ -11,7 +11,8 @@ from ..skills.activation import active_skills, grantable, skill_request
 from ..skills.index import find_skill
 from .background_tasks import describe_result
 from .base import ToolContext, ToolOutput, shared
-from .skill_list import PROJECT_DIR_SCHEMA, SkillTool
+from .schema import string
+from .skill_list import SkillTool, one_skill_schema
 from .skill_load import refuse_user_only
 
 
@@ -32,16 +33,7 @@ class SkillActivateTool(SkillTool):
         "Activate a skill: its instructions come to you in a message and are in force from then on, until SkillDeactivate. "
         "Arguments, if the skill takes any, are given beside them."
     )
-    input_schema: Mapping[str, Any] = {
-        "type": "object",
-        "properties": {
-            "name": {"type": "string", "description": "The skill's name as SkillList shows it."},
-            "arguments": {"type": "string", "description": "What the skill is to be applied to."},
-            "project_dir": PROJECT_DIR_SCHEMA,
-        },
-        "required": ["name"],
-        "additionalProperties": False,
-    }
+    input_schema = one_skill_schema({"arguments": string("What the skill is to be applied to.")})
     effect = "idempotent"
     allowed_callers = ("direct",)
 

@@ -11,6 +11,7 @@ from ..events import SkillActivated, SkillDeactivated
 from ..skills.activation import active_skills
 from ..skills.names import name_key
 from .base import Tool, ToolContext
+from .schema import object_schema, string
 from .skill_activate import active_names, record_event, session_events
 
 
@@ -19,12 +20,11 @@ class SkillDeactivateTool(Tool):
 
     name = "SkillDeactivate"
     description = "Deactivate a skill: its instructions no longer stand in the system prompt."
-    input_schema: Mapping[str, Any] = {
-        "type": "object",
-        "properties": {"name": {"type": "string", "description": "The name of an active skill."}},
-        "required": ["name"],
-        "additionalProperties": False,
-    }
+    input_schema = object_schema(
+        {"name": string("The name of an active skill.")},
+        required=["name"],
+        additionalProperties=False,
+    )
     effect = "idempotent"
     allowed_callers = ("direct",)
 

@@ -11,8 +11,9 @@ from ..skills.index import SkillIndex, SkillInfo
 from ..skills.library import SkillLibrary
 from ..skills.names import name_key
 from .base import Tool, ToolContext
+from .schema import object_schema, string
 
-PROJECT_DIR_SCHEMA = {"type": "string", "description": "The project to look in; the current one when left out."}
+_PROJECT_DIR = string("The project to look in; the current one when left out.")
 
 
 def _absolute(path: str, ctx: ToolContext) -> str:
@@ -45,6 +46,13 @@ class SkillTool(Tool):
         return self.library(ctx).index(project_dir, ctx.cwd)
 
 
+def one_skill_schema(other: Mapping[str, Any]) -> dict[str, Any]:
+    """The input of a tool about one skill: its name, what `other` describes, and the project."""
+    name = string("The skill's name as SkillList shows it.")
+    properties = {"name": name, **other, "project_dir": _PROJECT_DIR}
+    return object_schema(properties, required=["name"], additionalProperties=False)
+
+
 class SkillListTool(SkillTool):
     """`{"query"?, "project_dir"?}` -> `{"skills": [{"name", "summary", "path"}]}`, sorted by name."""
 
@@ -53,14 +61,13 @@ class SkillListTool(SkillTool):
         "List the skills of this project: their names, what each is for, and where its SKILL.md is. "
         "With a query, only those whose name or summary has all of its words."
     )
-    input_schema: Mapping[str, Any] = {
-        "type": "object",
-        "properties": {
-            "query": {"type": "string", "description": "Words to look for, in any order."},
-            "project_dir": PROJECT_DIR_SCHEMA,
+    input_schema = object_schema(
+        {
+            "query": string("Words to look for, in any order."),
+            "project_dir": _PROJECT_DIR,
         },
-        "additionalProperties": False,
-    }
+        additionalProperties=False,
+    )
     effect = "read"
 
     async def run(self, input: Mapping[str, Any], ctx: ToolContext) -> dict[str, Any]:

@@ -11,7 +11,8 @@ from ..skills.files import list_resources, read_text
 from ..skills.index import SkillInfo, load_skill
 from ..text import without_hidden
 from .base import ToolContext
-from .skill_list import PROJECT_DIR_SCHEMA, SkillTool
+from .schema import string
+from .skill_list import SkillTool, one_skill_schema
 
 MAX_RESOURCE_BYTES = 256 * 1024
 MAX_LISTED_RESOURCES = 50
@@ -28,16 +29,7 @@ class SkillLoadTool(SkillTool):
         "Read a skill: its instructions and its checklist. With path, read one file of the skill's own folder instead, "
         "for example references/style.md."
     )
-    input_schema: Mapping[str, Any] = {
-        "type": "object",
-        "properties": {
-            "name": {"type": "string", "description": "The skill's name as SkillList shows it."},
-            "path": {"type": "string", "description": "A file of the skill, relative to its folder."},
-            "project_dir": PROJECT_DIR_SCHEMA,
-        },
-        "required": ["name"],
-        "additionalProperties": False,
-    }
+    input_schema = one_skill_schema({"path": string("A file of the skill, relative to its folder.")})
     effect = "read"
 
     async def run(self, input: Mapping[str, Any], ctx: ToolContext) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from typing import Any
 from ..errors import ToolError, ToolInputError
 from .background_tasks import describe_result, run_tasks
 from .base import SubagentResult, Tool, ToolContext, ToolOutput
+from .schema import boolean, object_schema, string
 
 
 class TaskTool(Tool):
@@ -35,18 +36,17 @@ class TaskTool(Tool):
             *(f"- {name}: {purpose}" for name, purpose in self.agents.items()),
         ]
         self.description = "\n".join(lines) if self.agents else f"{lines[0]}\nThere are no agents here."
-        agent: dict[str, Any] = {"type": "string", "description": "The agent's name."}
+        agent = string("The agent's name.")
         if self.agents:
             agent["enum"] = list(self.agents)
-        prompt = {"type": "string", "minLength": 1, "description": "The work, with all that the agent must know."}
-        properties: dict[str, Any] = {"agent": agent, "prompt": prompt}
+        prompt = string("The work, with all that the agent must know.", minLength=1)
+        properties = {"agent": agent, "prompt": prompt}
         if background:
-            about = (
+            properties["background"] = boolean(
                 "Return at once with a `task_id`, and fetch the result with TaskOutput; "
                 "what still works ends with this run."
             )
-            properties["background"] = {"type": "boolean", "description": about}
-        self.input_schema = {"type": "object", "properties": properties, "required": ["agent", "prompt"]}
+        self.input_schema = object_schema(properties, required=["agent", "prompt"])
 
     @property
     def parallel(self) -> bool:

@@ -7,6 +7,7 @@ from typing import Any
 
 from ..events import TodoUpdated
 from .base import Tool, ToolContext
+from .schema import array, object_schema, string
 
 STATUSES = ("pending", "in_progress", "completed")
 
@@ -19,40 +20,21 @@ class TodoWriteTool(Tool):
         "Keep a to-do list for work of several steps. Each call replaces the whole list. Keep one item in_progress while "
         "you work on it and mark it completed as soon as it is done. An empty list clears it."
     )
-    input_schema: Mapping[str, Any]
     effect = "idempotent"
 
     def __init__(self, *, max_items: int = 200, max_item_chars: int = 2_000) -> None:
-        item = {
-            "type": "object",
-            "properties": {
-                "content": {
-                    "type": "string",
-                    "minLength": 1,
-                    "maxLength": max_item_chars,
-                    "description": "What is to be done",
-                },
-                "status": {"type": "string", "enum": list(STATUSES), "description": "How far it is"},
-                "activeForm": {
-                    "type": "string",
-                    "maxLength": max_item_chars,
-                    "description": "The same as something being done ('Running the tests')",
-                },
+        item = object_schema(
+            {
+                "content": string("What is to be done", minLength=1, maxLength=max_item_chars),
+                "status": string("How far it is", enum=list(STATUSES)),
+                "activeForm": string(
+                    "The same as something being done ('Running the tests')", maxLength=max_item_chars
+                ),
             },
-            "required": ["content", "status"],
-        }
-        self.input_schema = {
-            "type": "object",
-            "properties": {
-                "todos": {
-                    "type": "array",
-                    "items": item,
-                    "maxItems": max_items,
-                    "description": "The whole list as it now stands",
-                }
-            },
-            "required": ["todos"],
-        }
+            required=["content", "status"],
+        )
+        todos = array("The whole list as it now stands", items=item, maxItems=max_items)
+        self.input_schema = object_schema({"todos": todos}, required=["todos"])
 
     async def run(self, input: Mapping[str, Any], ctx: ToolContext) -> dict[str, Any]:
         known = ("content", "status", "activeForm")

@@ -16,6 +16,7 @@ from ..events import ToolsLoaded
 from ..patterns import regex
 from ..text import shortened
 from .base import Tool, ToolContext
+from .schema import integer, object_schema, string
 
 TOOL_SEARCH = "ToolSearch"
 MAX_FOUND = 20
@@ -40,20 +41,14 @@ class ToolSearchTool(Tool):
         "names, or by the server that they belong to. A tool that was found is yours to call from your next step on. Search "
         "before you say that something cannot be done."
     )
-    input_schema: Mapping[str, Any] = {
-        "type": "object",
-        "properties": {
-            "query": {"type": "string", "description": "What the tool should do, or exact names.", "maxLength": 1000},
-            "limit": {
-                "type": "integer",
-                "minimum": 1,
-                "maximum": MAX_FOUND,
-                "description": "At most so many, usually 5.",
-            },
+    input_schema = object_schema(
+        {
+            "query": string("What the tool should do, or exact names.", maxLength=1000),
+            "limit": integer("At most so many, usually 5.", minimum=1, maximum=MAX_FOUND),
         },
-        "required": ["query"],
-        "additionalProperties": False,
-    }
+        required=["query"],
+        additionalProperties=False,
+    )
     effect = "read"
     allowed_callers = ("direct",)
 

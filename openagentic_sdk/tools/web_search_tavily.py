@@ -13,11 +13,11 @@ from ipaddress import ip_address
 from typing import Any
 
 from ..errors import ToolError
-from ..threads import run_in_thread
-from .base import BlockingTool, ToolContext
+from .base import ToolContext
+from .schema import array, integer, object_schema, string
 from .web.address import parse_web_url
-from .web.signal import FetchSignal
-from .web_fetch import fetch, resolve
+from .web.fetch import FetchingTool, FetchRequest, FetchSignal, resolve
+from .web_fetch import ask
 
 SEARCH_URL = "https://api.tavily.com/search"
 KEY_VARIABLE = "TAVILY_API_KEY"
@@ -25,20 +25,10 @@ MAX_ANSWER_BYTES = 4 * 1024 * 1024
 
 SearchTransport = Callable[[str, Mapping[str, str], Mapping[str, Any]], Mapping[str, Any]]
 
-_DOMAINS = {"type": "array", "items": {"type": "string"}, "maxItems": 50}
-_SCHEMA: Mapping[str, Any] = {
-    "type": "object",
-    "properties": {
-        "query": {"type": "string", "minLength": 1, "maxLength": 2000, "description": "What to search for."},
-        "max_results": {"type": "integer", "minimum": 1, "maximum": 20, "description": "How many hits at most."},
-        "allowed_domains": {**_DOMAINS, "description": "Only these domains."},
-        "blocked_domains": {**_DOMAINS, "description": "Not these domains."},
-    },
-    "required": ["query"],
-}
+_DOMAINS: Mapping[str, Any] = {"items": {"type": "string"}, "maxItems": 50}
 
 
-class WebSearchTool(BlockingTool):
+class WebSearchTool(FetchingTool):
     """Returns `{"query", "results": [{"title", "url", "content", "source"}]}`, all strings, at most `max_results`.
 
     `transport(url, headers, payload)` returns the service's answer as a dict. `api_key` is `TAVILY_API_KEY` of the
@@ -47,7 +37,15 @@ class WebSearchTool(BlockingTool):
 
     name = "WebSearch"
     description = "Search the web. Returns titles, addresses and excerpts; use WebFetch to read a page whole."
-    input_schema = _SCHEMA
+    input_schema = object_schema(
+        {
+            "query": string("What to search for.", minLength=1, maxLength=2000),
+            "max_results": integer("How many hits at most.", minimum=1, maximum=20),
+            "allowed_domains": array("Only these domains.", **_DOMAINS),
+            "blocked_domains": array("Not these domains.", **_DOMAINS),
+        },
+        required=["query"],
+    )
     effect = "read"
 
     def __init__(
@@ -63,15 +61,7 @@ class WebSearchTool(BlockingTool):
         self._api_key = api_key
         self._max_results = max_results
 
-    async def run(self, input: Mapping[str, Any], ctx: ToolContext) -> Any:
-        # As in WebFetch: setting the signal also wakes a thread that waits at the socket.
-        signal = FetchSignal(ctx.cancelled)
-        return await run_in_thread(lambda: self._search(input, signal), signal)
-
-    def execute(self, input: Mapping[str, Any], ctx: ToolContext) -> dict[str, Any]:
-        return self._search(input, FetchSignal(ctx.cancelled))
-
-    def _search(self, input: Mapping[str, Any], signal: FetchSignal) -> dict[str, Any]:
+    def fetch(self, input: Mapping[str, Any], signal: FetchSignal, ctx: ToolContext) -> dict[str, Any]:
         max_results = input.get("max_results", self._max_results)
         payload: dict[str, Any] = {"query": input["query"], "max_results": max_results}
         for ours, theirs in (("allowed_domains", "include_domains"), ("blocked_domains", "exclude_domains")):
@@ -119,13 +109,13 @@ def _post(url: str, headers: Mapping[str, str], payload: Mapping[str, Any], sign
         addresses = [ip_address(answer) for answer in resolve(service.host)]
     except OSError as error:
         raise ToolError(f"the search service cannot be looked up ({error}): try again later") from error
-    status, _, body, _ = fetch(service, addresses, headers, signal, MAX_ANSWER_BYTES, sent)
-    if status != 200:
-        excerpt = body[:200].decode("utf-8", "replace")
-        advice = f"check {KEY_VARIABLE}" if status in (401, 403) else "try again later"
-        raise ToolError(f"the search service answered with status {status} ({excerpt}): {advice}")
+    found = ask(FetchRequest(service, addresses, headers, MAX_ANSWER_BYTES, sent), signal)
+    if found.status != 200:
+        excerpt = found.body[:200].decode("utf-8", "replace")
+        advice = f"check {KEY_VARIABLE}" if found.status in (401, 403) else "try again later"
+        raise ToolError(f"the search service answered with status {found.status} ({excerpt}): {advice}")
     try:
-        answer = json.loads(body)
+        answer = json.loads(found.body)
     except (ValueError, RecursionError) as error:
         raise ToolError(
             f"the search service answered with something that is no JSON ({error}): try again later"

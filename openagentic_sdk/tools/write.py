@@ -16,6 +16,7 @@ from ..threads import run_in_thread
 from .base import Tool, ToolContext, ToolOutput
 from .files.readable import permitted_path
 from .files.workspace import ResolvedPath, refuse_if_stale, resolve_path, shown_path
+from .schema import boolean, object_schema, string
 
 
 class WriteTool(Tool):
@@ -30,15 +31,14 @@ class WriteTool(Tool):
         "Create a file with this content; folders that are missing are made. Replaces an existing file only with "
         "overwrite=true, and not when it changed since you read it. To change parts of a file use Edit."
     )
-    input_schema: Mapping[str, Any] = {
-        "type": "object",
-        "properties": {
-            "file_path": {"type": "string", "description": "The file, absolute or relative to the working directory"},
-            "content": {"type": "string", "description": "The whole content, written as UTF-8 exactly as given"},
-            "overwrite": {"type": "boolean", "description": "Replace the file when it exists (default false)"},
+    input_schema = object_schema(
+        {
+            "file_path": string("The file, absolute or relative to the working directory"),
+            "content": string("The whole content, written as UTF-8 exactly as given"),
+            "overwrite": boolean("Replace the file when it exists (default false)"),
         },
-        "required": ["file_path", "content"],
-    }
+        required=["file_path", "content"],
+    )
     effect = "unsafe"
 
     def __init__(self, *, max_bytes: int = 64 << 20) -> None:
@@ -46,8 +46,7 @@ class WriteTool(Tool):
 
     async def run(self, input: Mapping[str, Any], ctx: ToolContext) -> ToolOutput:
         path = await permitted_path(input["file_path"], ctx, write=True)
-        result: ToolOutput = await run_in_thread(lambda: self._write(path, input, ctx), ctx.cancelled)
-        return result
+        return await run_in_thread(lambda: self._write(path, input, ctx), ctx.cancelled)
 
     def _write(self, path: ResolvedPath, input: Mapping[str, Any], ctx: ToolContext) -> ToolOutput:
         data = self._encode(input["content"])

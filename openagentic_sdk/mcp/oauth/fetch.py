@@ -19,9 +19,8 @@ from ...frozen import frozen
 from ...providers.loose import as_mapping, read_json
 from ...threads import run_in_thread
 from ...tools.web.address import IPAddress, WebUrl, check_addresses
-from ...tools.web.signal import FetchSignal
-from ...tools.web.transport import fetch_from_address
-from ...tools.web_fetch import resolve
+from ...tools.web.fetch import FetchRequest, FetchSignal, resolve
+from ...tools.web.transport import fetch_from_addresses
 from .metadata import origin_of, read_address
 
 MAX_BYTES = 256 * 1024
@@ -70,10 +69,9 @@ class Asker:
         signal = FetchSignal(threading.Event())
         work = run_in_thread(lambda: self._fetch(url, headers, posted, signal), signal, "openagentic-oauth")
         try:  # looking a name up has no deadline of its own
-            reply: Reply = await asyncio.wait_for(work, self._timeout_s + 0.5)
+            return await asyncio.wait_for(work, self._timeout_s + 0.5)
         except TimeoutError:
             raise McpAuthError(f"{url[:200]!r} gave no answer in {self._timeout_s:g} s") from None
-        return reply
 
     def _fetch(self, url: str, headers: Mapping[str, str], posted: bytes | None, signal: FetchSignal) -> Reply:
         signal.deadline = time.monotonic() + self._timeout_s
@@ -81,12 +79,12 @@ class Asker:
         headers = {"Accept": "application/json", "User-Agent": "openagentic-sdk", **headers}
         for _ in range(_MAX_REDIRECTS + 1):
             try:
-                answer = fetch_from_address(target, self._addresses(target), headers, signal, MAX_BYTES, posted)
+                request = FetchRequest(target, self._addresses(target), headers, MAX_BYTES, posted)
+                answer = fetch_from_addresses(request, signal)
             except (ToolError, OSError) as error:
                 raise McpAuthError(f"{target.url} gave no usable answer: {error}") from error
-            status, answered, body, is_cut = answer
-            location = answered.get("location")
-            if not (300 <= status < 400 and location):
+            location = answer.headers.get("location")
+            if not (300 <= answer.status < 400 and location):
                 break
             onward = self.check(urljoin(target.url, location), f"the redirect of {target.url}")
             if posted is not None or origin_of(onward) != origin_of(target):
@@ -94,13 +92,13 @@ class Asker:
             target = onward
         else:
             raise McpAuthError(f"{target.url} redirects more than {_MAX_REDIRECTS} times")
-        if is_cut:
+        if answer.is_cut:
             raise McpAuthError(f"{target.url} answers with more than {MAX_BYTES} bytes")
         try:
-            data = as_mapping(read_json(body.decode("utf-8-sig")))
+            data = as_mapping(read_json(answer.body.decode("utf-8-sig")))
         except (ValueError, RecursionError):
             data = {}
-        return Reply(status, data, answered.get("www-authenticate"))
+        return Reply(answer.status, data, answer.headers.get("www-authenticate"))
 
     def _addresses(self, target: WebUrl) -> list[IPAddress]:
         """Where the host is, every address of it checked; what is connected to is one of these."""

@@ -9,6 +9,7 @@ from typing import Any
 from ...errors import OptionsError, ToolError
 from ...text import without_hidden
 from ..base import Tool, ToolContext, ToolOutput
+from ..schema import object_schema, string
 from .place import CodeLimits
 from .program import run_program
 
@@ -34,14 +35,13 @@ class CodeTool(Tool):
         "no other programs; nothing is kept from one call to the next. A call that a person has to allow may be refused "
         "here: make it directly then."
     )
-    input_schema: Mapping[str, Any] = {
-        "type": "object",
-        "properties": {
-            "code": {"type": "string", "minLength": 1, "maxLength": MAX_CODE_CHARS, "description": "The Python code."}
+    input_schema = object_schema(
+        {
+            "code": string("The Python code.", minLength=1, maxLength=MAX_CODE_CHARS),
         },
-        "required": ["code"],
-        "additionalProperties": False,
-    }
+        required=["code"],
+        additionalProperties=False,
+    )
     effect = "unsafe"
     allowed_callers = ("direct",)
 

@@ -25,6 +25,7 @@ from .search_files import FileSearch, ListedFile, SearchStopped
 from .tree import WalkOptions, walk
 
 MAX_CONTEXT_LINES = 50
+MAX_LINE_CHARS = 500
 MODES = {"content": "content", "files": "files", "files_with_matches": "files", "count": "count"}
 
 
@@ -61,7 +62,6 @@ def search_contents(
     permits: Callable[[str], bool] | None,
     *,
     max_matches: int,
-    max_line_chars: int,
     max_output_chars: int,
     timeout_s: float,
     clock: Clock,
@@ -78,7 +78,7 @@ def search_contents(
         "before": min(int(input.get("-B") or around), MAX_CONTEXT_LINES),
         "after": min(int(input.get("-A") or around), MAX_CONTEXT_LINES),
         "max_hits": limit + 1,
-        "max_line_chars": max_line_chars,
+        "max_line_chars": MAX_LINE_CHARS,
     }
     findings = _Findings()
     try:

@@ -40,10 +40,7 @@ Answer = tuple[str, int, list[Hit]]  # what became of the file, how many lines m
 
 
 class Query:
-    """What is looked for and how much of it is to be told.
-
-    `max_hits` bounds the hits of one file.
-    """
+    """What is looked for and how much of it is to be told; `max_hits` bounds the hits of one file."""
 
     def __init__(
         self,
@@ -58,13 +55,9 @@ class Query:
         max_line_chars: int = 500,
         block_bytes: int = 1 << 20,
     ) -> None:
-        self.pattern = pattern
-        self.multiline = multiline
-        self.mode = mode
-        self.before = before
-        self.after = after
-        self.max_hits = max_hits
-        self.max_line_chars = max_line_chars
+        self.pattern, self.multiline = pattern, multiline
+        self.mode, self.before, self.after = mode, before, after
+        self.max_hits, self.max_line_chars = max_hits, max_line_chars
         self.block_bytes = MAX_MULTILINE_BYTES if multiline else block_bytes
         self.is_literal = not ignore_case and not _SPECIAL.search(pattern)
         self.by_line = bool(_FRAGILE.search(pattern)) and not multiline

@@ -12,6 +12,7 @@ from typing import Any
 
 from ...errors import StorageError, ToolError
 from ..base import BlockingTool, ToolContext, ToolOutput
+from ..schema import array, integer, object_schema, string
 from .store import ROOT, SCOPES, Entry, Memory, MemoryFolder, Write, checked_text, split_path
 
 _NEEDED: Mapping[str, tuple[str, ...]] = {
@@ -22,10 +23,6 @@ _NEEDED: Mapping[str, tuple[str, ...]] = {
     "delete": ("path",),
     "rename": ("old_path", "new_path"),
 }
-
-
-def _text(about: str) -> dict[str, str]:
-    return {"type": "string", "description": about}
 
 
 class MemoryTool(BlockingTool):
@@ -39,29 +36,27 @@ class MemoryTool(BlockingTool):
         "No secrets, and nothing that only this session needs. Commands: view (a folder, or a file with line numbers), "
         "create (a new file), str_replace, insert, delete, rename (within one of the two folders)."
     )
-    input_schema: Mapping[str, Any] = {
-        "type": "object",
-        "properties": {
+    input_schema = object_schema(
+        {
             "command": {"type": "string", "enum": [*_NEEDED]},
-            "path": _text(f"{ROOT}, or a folder or file below {ROOT}/project or {ROOT}/user"),
-            "view_range": {
-                "type": "array",
-                "items": {"type": "integer"},
-                "minItems": 2,
-                "maxItems": 2,
-                "description": "view: the first and last line, from 1; -1 is the last of the file",
-            },
-            "file_text": _text("create: what the file holds"),
-            "old_str": _text("str_replace: what is replaced; it must stand there exactly once"),
-            "new_str": _text("str_replace: what takes its place (nothing when left out)"),
-            "insert_line": {"type": "integer", "description": "insert: behind this line; 0 is the beginning"},
-            "insert_text": _text("insert: the new lines"),
-            "old_path": _text("rename: the file or folder"),
-            "new_path": _text("rename: its new path"),
+            "path": string(f"{ROOT}, or a folder or file below {ROOT}/project or {ROOT}/user"),
+            "view_range": array(
+                "view: the first and last line, from 1; -1 is the last of the file",
+                items={"type": "integer"},
+                minItems=2,
+                maxItems=2,
+            ),
+            "file_text": string("create: what the file holds"),
+            "old_str": string("str_replace: what is replaced; it must stand there exactly once"),
+            "new_str": string("str_replace: what takes its place (nothing when left out)"),
+            "insert_line": integer("insert: behind this line; 0 is the beginning"),
+            "insert_text": string("insert: the new lines"),
+            "old_path": string("rename: the file or folder"),
+            "new_path": string("rename: its new path"),
         },
-        "required": ["command"],
-        "additionalProperties": False,
-    }
+        required=["command"],
+        additionalProperties=False,
+    )
 
     def __init__(self, memory: Memory) -> None:
         self.memory = memory

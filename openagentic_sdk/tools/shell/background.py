@@ -17,6 +17,7 @@ from ...errors import ToolError, ToolInputError
 from ...frozen import mutable
 from ...text import CUT_MARGIN, Redact
 from ..base import BlockingTool, ToolContext, shared
+from ..schema import number, object_schema, string
 from .output import KeptText, keep_output, keep_text, trim_incomplete
 from .process import CommandReport, CommandSpec, HelperHold, RunningCommand
 
@@ -176,7 +177,7 @@ def command_folder(resources: Mapping[Any, Any], cwd: str) -> str:
     return kept if kept is not None and os.path.isdir(kept) and os.path.realpath(kept) == kept else cwd
 
 
-_SHELL_ID = {"type": "string", "description": "What Bash returned as `shell_id`."}
+_SHELL_ID = string("What Bash returned as `shell_id`.")
 
 
 class _ShellTool(BlockingTool):
@@ -200,19 +201,13 @@ class BashOutputTool(_ShellTool):
         "Read what a background shell has written since you last looked, and whether it still runs. With `wait_s` the call "
         "waits that long for something new."
     )
-    input_schema: Mapping[str, Any] = {
-        "type": "object",
-        "properties": {
+    input_schema = object_schema(
+        {
             "shell_id": _SHELL_ID,
-            "wait_s": {
-                "type": "number",
-                "minimum": 0,
-                "maximum": MAX_WAIT_S,
-                "description": "Seconds to wait for news; 0 when left out.",
-            },
+            "wait_s": number("Seconds to wait for news; 0 when left out.", minimum=0, maximum=MAX_WAIT_S),
         },
-        "required": ["shell_id"],
-    }
+        required=["shell_id"],
+    )
 
     def execute(self, input: Mapping[str, Any], ctx: ToolContext) -> dict[str, Any]:
         shell = run_shells(ctx).get(input["shell_id"])
@@ -227,11 +222,7 @@ class KillBashTool(_ShellTool):
 
     name = "KillBash"
     description = "End a background shell and everything it started. Returns its last output."
-    input_schema: Mapping[str, Any] = {
-        "type": "object",
-        "properties": {"shell_id": _SHELL_ID},
-        "required": ["shell_id"],
-    }
+    input_schema = object_schema({"shell_id": _SHELL_ID}, required=["shell_id"])
 
     def execute(self, input: Mapping[str, Any], ctx: ToolContext) -> dict[str, Any]:
         shell = run_shells(ctx).get(input["shell_id"])

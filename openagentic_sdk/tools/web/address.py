@@ -32,57 +32,47 @@ _NUMERIC_LABEL = regex(r"[0-9]+|0x[0-9a-f]*")
 _LOCAL_SUFFIXES = ("localhost", "local", "internal", "home.arpa", "localdomain", "intranet", "lan", "corp", "onion")
 
 # Not global unicast, and why. Sources: the IANA special-purpose registries for IPv4 and IPv6, RFC 6890.
-_REFUSED_V4 = tuple(
-    (ipaddress.IPv4Network(network), reason)
-    for network, reason in (
-        ("0.0.0.0/8", "an address of this host"),
-        ("10.0.0.0/8", "a private network"),
-        ("100.64.0.0/10", "carrier-grade NAT"),
-        ("127.0.0.0/8", "loopback"),
-        ("168.63.129.16/32", "a cloud's metadata service"),
-        ("169.254.0.0/16", "link-local"),
-        ("172.16.0.0/12", "a private network"),
-        ("192.0.0.0/24", "reserved for protocols"),
-        ("192.0.2.0/24", "reserved for documentation"),
-        ("192.31.196.0/24", "reserved for AS112"),
-        ("192.52.193.0/24", "reserved for AMT"),
-        ("192.88.99.0/24", "6to4 relay"),
-        ("192.168.0.0/16", "a private network"),
-        ("192.175.48.0/24", "reserved for AS112"),
-        ("198.18.0.0/15", "reserved for benchmarks"),
-        ("198.51.100.0/24", "reserved for documentation"),
-        ("203.0.113.0/24", "reserved for documentation"),
-        ("224.0.0.0/4", "multicast"),
-        ("240.0.0.0/4", "reserved"),
-    )
+_REFUSED = tuple(
+    (ipaddress.ip_network(network), reason)
+    for network, reason in {
+        "0.0.0.0/8": "an address of this host",
+        "10.0.0.0/8": "a private network",
+        "100.64.0.0/10": "carrier-grade NAT",
+        "127.0.0.0/8": "loopback",
+        "168.63.129.16/32": "a cloud's metadata service",
+        "169.254.0.0/16": "link-local",
+        "172.16.0.0/12": "a private network",
+        "192.0.0.0/24": "reserved for protocols",
+        "192.0.2.0/24": "reserved for documentation",
+        "192.31.196.0/24": "reserved for AS112",
+        "192.52.193.0/24": "reserved for AMT",
+        "192.88.99.0/24": "6to4 relay",
+        "192.168.0.0/16": "a private network",
+        "192.175.48.0/24": "reserved for AS112",
+        "198.18.0.0/15": "reserved for benchmarks",
+        "198.51.100.0/24": "reserved for documentation",
+        "203.0.113.0/24": "reserved for documentation",
+        "224.0.0.0/4": "multicast",
+        "240.0.0.0/4": "reserved",
+        "2001::/23": "reserved for protocols (Teredo and others)",
+        "2001:db8::/32": "reserved for documentation",
+        "2002::/16": "6to4, which carries an IPv4 address",
+        "2620:4f:8000::/48": "reserved for AS112",
+        "3fff::/20": "reserved for documentation",
+        "::/128": "an address of this host",
+        "::1/128": "loopback",
+        "::ffff:0:0/96": "an IPv4 address in IPv6 form",
+        "::/96": "an IPv4 address in IPv6 form",
+        "64:ff9b::/96": "NAT64, which carries an IPv4 address",
+        "64:ff9b:1::/48": "NAT64, which carries an IPv4 address",
+        "100::/64": "discarded",
+        "fc00::/7": "a private network",
+        "fe80::/10": "link-local",
+        "fec0::/10": "site-local",
+        "ff00::/8": "multicast",
+    }.items()
 )
 _GLOBAL_V6 = ipaddress.IPv6Network("2000::/3")
-_REFUSED_V6 = tuple(
-    (ipaddress.IPv6Network(network), reason)
-    for network, reason in (
-        ("2001::/23", "reserved for protocols (Teredo and others)"),
-        ("2001:db8::/32", "reserved for documentation"),
-        ("2002::/16", "6to4, which carries an IPv4 address"),
-        ("2620:4f:8000::/48", "reserved for AS112"),
-        ("3fff::/20", "reserved for documentation"),
-    )
-)
-_OUTSIDE_V6 = tuple(
-    (ipaddress.IPv6Network(network), reason)
-    for network, reason in (
-        ("::/128", "an address of this host"),
-        ("::1/128", "loopback"),
-        ("::ffff:0:0/96", "an IPv4 address in IPv6 form"),
-        ("::/96", "an IPv4 address in IPv6 form"),
-        ("64:ff9b::/96", "NAT64, which carries an IPv4 address"),
-        ("64:ff9b:1::/48", "NAT64, which carries an IPv4 address"),
-        ("100::/64", "discarded"),
-        ("fc00::/7", "a private network"),
-        ("fe80::/10", "link-local"),
-        ("fec0::/10", "site-local"),
-        ("ff00::/8", "multicast"),
-    )
-)
 # What `allow_private_networks` opens. Link-local stays shut: it is where clouds keep their metadata and keys.
 _PRIVATE = tuple(
     ipaddress.ip_network(network)
@@ -208,19 +198,12 @@ def refusal_of(address: IPAddress, *, allow_private_networks: bool = False) -> s
     """Why nothing is fetched from an address, in a few words; None when it may be."""
     if allow_private_networks and address not in _METADATA and any(address in network for network in _PRIVATE):
         return None
-    if isinstance(address, ipaddress.IPv4Address):
-        return _first_reason(address, _REFUSED_V4)
-    if address.scope_id is not None:
+    if isinstance(address, ipaddress.IPv6Address) and address.scope_id is not None:
         return "an address with a scope"
-    if address not in _GLOBAL_V6:
-        return _first_reason(address, _OUTSIDE_V6) or "not a global address"
-    return _first_reason(address, _REFUSED_V6)
-
-
-def _first_reason(
-    address: IPAddress, table: tuple[tuple[ipaddress.IPv4Network | ipaddress.IPv6Network, str], ...]
-) -> str | None:
-    return next((reason for network, reason in table if address in network), None)
+    reason = next((reason for network, reason in _REFUSED if address in network), None)
+    if reason is None and address.version == 6 and address not in _GLOBAL_V6:
+        return "not a global address"
+    return reason
 
 
 def check_addresses(url: str, host: str, answers: list[str], *, allow_private_networks: bool) -> list[IPAddress]:

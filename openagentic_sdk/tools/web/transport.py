@@ -9,31 +9,23 @@ from __future__ import annotations
 import http.client
 import socket
 import ssl
-from collections.abc import Mapping
 
 from ...errors import ToolError
 from .address import IPAddress, WebUrl
-from .signal import FetchSignal
+from .fetch import FetchAnswer, FetchRequest, FetchSignal
 
 CHUNK_BYTES = 65536
 CONNECT_LIMIT_S = 10.0
 
 
-def fetch_from_address(
-    url: WebUrl,
-    addresses: list[IPAddress],
-    headers: Mapping[str, str],
-    signal: FetchSignal,
-    max_bytes: int,
-    posted: bytes | None = None,
-) -> tuple[int, dict[str, str], bytes, bool]:
-    """GET `url` (POST with a body that is `posted`) from the first of `addresses` that answers: status, headers (lower-case
-    names), body, whether it was cut.
+def fetch_from_addresses(request: FetchRequest, signal: FetchSignal) -> FetchAnswer:
+    """What the first of the addresses says that answers, header names in lower case.
 
-    Raises `ToolError` when none answers, in time, with HTTP.
+    Raises `ToolError` when none does, in time, with HTTP.
     """
+    url = request.url
     failure: OSError | None = None
-    for address in addresses:
+    for address in request.addresses:
         try:
             connected = _connect(url, address, signal)
         except OSError as error:
@@ -43,7 +35,7 @@ def fetch_from_address(
         # Given its socket, http.client connects nowhere itself; and it is not to reconnect behind our back.
         connection.sock, connection.auto_open = connected, 0
         try:
-            return _exchange(url, connection, connected, headers, signal, max_bytes, posted)
+            return _exchange(request, connection, connected, signal)
         except (OSError, http.client.HTTPException, ValueError) as error:
             signal.remaining_s()  # says that it was cancelled or too slow, when that is why
             raise ToolError(f"{url.url} gave no usable answer ({error!r}): try again, or another address") from error
@@ -74,19 +66,14 @@ def _connect(url: WebUrl, address: IPAddress, signal: FetchSignal) -> socket.soc
 
 
 def _exchange(
-    url: WebUrl,
-    connection: http.client.HTTPConnection,
-    connected: socket.socket,
-    headers: Mapping[str, str],
-    signal: FetchSignal,
-    max_bytes: int,
-    posted: bytes | None,
-) -> tuple[int, dict[str, str], bytes, bool]:
+    request: FetchRequest, connection: http.client.HTTPConnection, connected: socket.socket, signal: FetchSignal
+) -> FetchAnswer:
+    url, posted, max_bytes = request.url, request.posted, request.max_bytes
     connected.settimeout(signal.remaining_s())
     method = "GET" if posted is None else "POST"
     connection.putrequest(method, url.request_target, skip_host=True, skip_accept_encoding=True)
     length = {} if posted is None else {"Content-Length": str(len(posted))}
-    for name, value in {"Host": url.authority, **headers, **length, "Connection": "close"}.items():
+    for name, value in {"Host": url.authority, **request.headers, **length, "Connection": "close"}.items():
         connection.putheader(name, value)
     connection.endheaders(posted)
     response = connection.getresponse()
@@ -100,6 +87,6 @@ def _exchange(
                 break
             body += piece
         answered = {name.lower(): value for name, value in response.getheaders()}
-        return response.status, answered, bytes(body[:max_bytes]), len(body) > max_bytes
+        return FetchAnswer(response.status, answered, bytes(body[:max_bytes]), len(body) > max_bytes)
     finally:
         response.close()
