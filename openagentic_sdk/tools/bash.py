@@ -12,10 +12,10 @@ import os
 import subprocess
 from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
-from pathlib import Path
 from signal import Signals
 from typing import Any
 
+from ..disk import is_within
 from ..errors import OptionsError, ToolError, ToolInputError
 from ..events import SystemNotice
 from ..files import file_state
@@ -23,7 +23,7 @@ from ..text import CUT_MARGIN
 from .base import BlockingTool, ToolContext, ToolOutput
 from .schema import boolean, number, object_schema, string
 from .shell.background import RunShells, run_shells
-from .shell.environment import command_environment, find_program, search_path
+from .shell.environment import command_environment, find_program
 from .shell.git_config import hooks_note, without_programs
 from .shell.output import keep_output, keep_text, output_paths
 from .shell.process import CommandReport, CommandSpec, run_command
@@ -138,13 +138,13 @@ class BashTool(BlockingTool):
     def execute(self, input: Mapping[str, Any], ctx: ToolContext) -> dict[str, Any] | ToolOutput:
         command = _checked_command(input["command"])
         shells = run_shells(ctx)
+        roots = [os.path.realpath(root) for root in ctx.workspace_roots or (ctx.cwd,)]
         if input.get("run_in_background", False):
-            return self._start_in_background(command, shells, ctx)
+            return self._start_in_background(command, shells, roots, ctx)
         timeout_s = float(input.get("timeout_s", self._timeout_s))
         cwd = _working_dir(shells, ctx)
-        roots = [str(root) for root in _roots(ctx)]
         with self._sandbox.confine(cwd, roots, ctx.session_dir) as confinement:
-            spec = self._spec(command, cwd, ctx, confinement)
+            spec = self._spec(command, cwd, roots, ctx, confinement)
             report = run_command(spec, timeout_s=timeout_s, is_cancelled=ctx.cancelled.is_set)
             effects = self._sandbox.settle(confinement, roots[0], ctx.keep_files)
         notes = [*_ending_notes(report, timeout_s), *_new_notices(shells, confinement)]
@@ -152,10 +152,10 @@ class BashTool(BlockingTool):
             notes.append("this was a dry run: what is listed under `effects` was not written")
         about_hooks = None if self._trusts_git else hooks_note(command, cwd, roots)
         notes += [about_hooks] if about_hooks else []
-        notes += _move(shells, report.cwd, ctx)
+        notes += _move(shells, report.cwd, roots, ctx)
         result = self._result(report, spec, notes, ctx)
-        root, path = _roots(ctx)[0], Path(shells.cwd or spec.cwd).resolve()
-        result["cwd"] = str(path.relative_to(root)) if path.is_relative_to(root) else str(path)
+        place = os.path.realpath(shells.cwd or spec.cwd)
+        result["cwd"] = os.path.relpath(place, roots[0]) if is_within(place, roots[0]) else place
         if confinement.plan is not None:
             result["sandbox"] = confinement.level
         if effects is None:
@@ -165,16 +165,17 @@ class BashTool(BlockingTool):
             return result
         return ToolOutput(result, {"changed": {path: file_state(path) for path in confinement.touched}})
 
-    def _start_in_background(self, command: str, shells: RunShells, ctx: ToolContext) -> dict[str, Any]:
+    def _start_in_background(
+        self, command: str, shells: RunShells, roots: list[str], ctx: ToolContext
+    ) -> dict[str, Any]:
         if self._sandbox.effects is not None:
             raise ToolInputError(
                 "a shell in the background has no end at which its effects could be listed", path="command"
             )
         cwd = _working_dir(shells, ctx)
         with ExitStack() as stack:
-            roots = [str(root) for root in _roots(ctx)]
             confinement = stack.enter_context(self._sandbox.confine(cwd, roots, ctx.session_dir))
-            spec = self._spec(command, cwd, ctx, confinement, is_background=True)
+            spec = self._spec(command, cwd, roots, ctx, confinement, is_background=True)
             # What the sandbox stands on stays until the shell has ended.
             shell = shells.start(command, spec, on_end=stack.pop_all().close)
         note = f"it ends by itself, by KillBash, or with this run; BashOutput({shell.shell_id!r}) reads what it writes"
@@ -182,16 +183,23 @@ class BashTool(BlockingTool):
         return {"shell_id": shell.shell_id, "status": "running", "notes": notes}
 
     def _spec(
-        self, command: str, cwd: str, ctx: ToolContext, confinement: Confinement, is_background: bool = False
+        self,
+        command: str,
+        cwd: str,
+        roots: list[str],
+        ctx: ToolContext,
+        confinement: Confinement,
+        is_background: bool = False,
     ) -> CommandSpec:
         locale = "C.UTF-8" if has_utf8_locale() else "C"
         extra = {"PWD": cwd, **self._environment, **confinement.environment, "LC_ALL": locale}
-        roots = [str(root) for root in _roots(ctx)]
         if not self._trusts_git:
             extra |= without_programs(cwd, roots, int(self._environment.get("GIT_CONFIG_COUNT", "0")))
         environment = command_environment(keep=self._keep_environment, extra=extra, workspace=roots)
-        _, inside = search_path(os.environ.get("PATH", ""), roots)
-        if inside and not {"PATH"} & {*self._keep_environment, *self._environment}:
+        searched = environment["PATH"].split(os.pathsep)
+        inside = [folder for folder in os.environ.get("PATH", "").split(os.pathsep) if folder not in searched]
+        inside = [folder for folder in inside if folder.startswith("/")]
+        if inside and "PATH" not in self._environment:
             confinement.notes.append(
                 f"{', '.join(inside)} on PATH lies in the workspace, so commands do not find programs there: call them by "
                 'their paths, or set PATH under "env" in the settings'
@@ -278,10 +286,6 @@ def _checked_command(command: str) -> str:
     return command
 
 
-def _roots(ctx: ToolContext) -> list[Path]:
-    return [Path(root).resolve() for root in (ctx.workspace_roots or (ctx.cwd,))]
-
-
 def _working_dir(shells: RunShells, ctx: ToolContext) -> str:
     """Where the next command starts: where the last one left off, or the session's folder when that is gone."""
     if shells.cwd is not None and os.path.isdir(shells.cwd) and os.path.realpath(shells.cwd) == shells.cwd:
@@ -293,15 +297,15 @@ def _working_dir(shells: RunShells, ctx: ToolContext) -> str:
     return start
 
 
-def _move(shells: RunShells, cwd: str | None, ctx: ToolContext) -> list[str]:
+def _move(shells: RunShells, cwd: str | None, roots: list[str], ctx: ToolContext) -> list[str]:
     """Remember where the command ended; a note when that is outside the workspace and so is not kept."""
     if cwd is None or not os.path.isdir(cwd):
         return []
     real = os.path.realpath(cwd)  # a command can say what it likes, a path with links and dots in it for example
-    if any(Path(real).is_relative_to(root) for root in _roots(ctx)):
+    if any(is_within(real, root) for root in roots):
         shells.cwd = real
         return []
-    if Path(real) == Path(ctx.cwd).resolve():
+    if real == os.path.realpath(ctx.cwd):
         return []
     return [
         f"the command ended in {cwd}, outside the workspace: the next one starts in {_working_dir(shells, ctx)} again"

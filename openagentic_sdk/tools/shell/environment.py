@@ -76,11 +76,12 @@ def search_path(path: str, workspace: Iterable[str]) -> tuple[list[str], list[st
 def find_program(name: str, workspace: Iterable[str] = ()) -> str | None:
     """A program that this library itself starts: in the usual folders, else on PATH, never one of the workspace's."""
     roots = _resolved(workspace)
-    for folder in (*USUAL_FOLDERS, *search_path(os.environ.get("PATH", ""), roots)[0]):
+    for folder in (*USUAL_FOLDERS, *os.environ.get("PATH", "").split(os.pathsep)):
         path = os.path.join(folder, name)
-        real = os.path.realpath(path)
-        if os.path.isfile(real) and os.access(real, os.X_OK) and not real.startswith(roots):
-            return path
+        if folder.startswith("/") and os.access(path, os.X_OK) and os.path.isfile(path):
+            real_folder, real = os.path.realpath(folder) + "/", os.path.realpath(path)
+            if not real.startswith(roots) and not real_folder.startswith(roots):
+                return path
     return None
 
 

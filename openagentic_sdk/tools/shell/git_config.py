@@ -67,9 +67,12 @@ def hooks_note(command: str, folder: str, workspace: Iterable[str]) -> str | Non
 
 def _keys_of(folder: str, workspace: Iterable[str]) -> list[str]:
     """The names of the settings that the repository of a folder makes, in all files that it includes."""
-    git_dir, git = _git_dir(folder), find_program("git", workspace)
+    git_dir = _git_dir(folder)
+    git = None if git_dir is None else find_program("git", workspace)
+    if git is None:
+        return []
     found: list[str] = []
-    for name in ("config", "config.worktree") if git_dir is not None and git is not None else ():
+    for name in ("config", "config.worktree"):
         path = f"{git_dir}/{name}"
         try:
             with open(path, encoding="utf-8", errors="replace") as file:
@@ -77,7 +80,7 @@ def _keys_of(folder: str, workspace: Iterable[str]) -> list[str]:
         except OSError:
             continue
         if not _PLAIN_SECTIONS.issuperset(_SECTION.findall(text)) or _NAMES_A_PROGRAM.search(text):
-            command = [git or "git", "config", "--file", path, "--includes", "--list", "--name-only", "-z"]
+            command = [git, "config", "--file", path, "--includes", "--list", "--name-only", "-z"]
             environment: Mapping[str, str] = {"PATH": os.defpath, "HOME": "/nonexistent", "LC_ALL": "C"}
             done = subprocess.run(
                 command,

@@ -6,7 +6,7 @@ command leaves behind becomes its child, whatever session it moved to; it ends o
 that the host holds of its socket closes, for whatever reason, the command is killed: a dying host takes its commands along.
 
 It is loaded without its package and starts in a few milliseconds, so it imports nothing that is slow
-(`socket`, `signal`, `json`, `typing`, `dataclasses`), and nothing of ours but `sandbox`, when asked for one.
+(`socket`, `signal`, `json`, `typing`, `dataclasses`), and nothing of ours but `sandbox`, so that no command has to.
 
 Protocol: the host sends one byte and a socket on the channel, then on that socket `<length> <marshal of the spec>`. Back
 come `taken` before anything of it runs, then `started` or `failed <reason>`, and at the end one JSON line and the kept
@@ -24,6 +24,8 @@ import os
 import select
 import sys
 import time
+
+from .sandbox import enter_sandbox
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -453,13 +455,9 @@ def _become_command(spec: dict[str, Any], streams: tuple[int, int, int], cwd_w: 
         _prepare_command(streams)
         if cwd_w >= 0:
             _follow_shell(spec, cwd_w)
-        plan, enter = spec.get("sandbox"), None
-        if plan is not None:
-            from .sandbox import entrance
-
-            enter = entrance(plan, failure_w)
+        plan = spec.get("sandbox")
         os.chdir(spec["cwd"])
-        argv = [*(enter() if enter is not None else []), *spec["argv"]]
+        argv = [*(enter_sandbox(plan, failure_w) if plan is not None else ()), *spec["argv"]]
         os.execve(argv[0], argv, spec["env"])
     except BaseException as error:  # noqa: BLE001
         # Whatever it was, it must not unwind into the supervisor's code: this process is the command's.

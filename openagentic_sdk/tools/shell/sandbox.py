@@ -1,6 +1,6 @@
 """Shut a process into a sandbox before it becomes the command: Linux, ctypes only.
 
-It runs in the helper process, between fork and exec (`shell_helper`), and so imports nothing slow. What is asked for comes
+It runs in the helper process, between fork and exec (`helper`), and so imports nothing slow. What is asked for comes
 as a plan, a plain dict made by `sandbox_plan`:
 
 `level`: `namespaces` (own user, mount, pid and, without `network`, net namespace; the whole tree read-only), `bwrap` (the
@@ -21,7 +21,7 @@ import os
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Iterable
     from typing import Any
 
 CLONE_NEWNS, CLONE_NEWIPC, CLONE_NEWUSER, CLONE_NEWPID, CLONE_NEWNET = (
@@ -60,15 +60,11 @@ _libc = ctypes.CDLL(None, use_errno=True)
 _libc.syscall.restype = ctypes.c_long
 
 
-def entrance(plan: dict[str, Any], failure_w: int) -> Callable[[], list[str]]:
-    """What to call right before exec; it gives the words to put before the command's.
+def enter_sandbox(plan: dict[str, Any], failure_w: int) -> list[str]:
+    """Shut this process in, right before exec; gives the words to put before the command's.
 
     The end of the pipe `failure_w` says that the command runs.
     """
-    return lambda: _enter(plan, failure_w)
-
-
-def _enter(plan: dict[str, Any], failure_w: int) -> list[str]:
     _set_limits(plan["limits"])
     if plan["level"] == "bwrap":  # it may be a setuid program, so everything else is left to it
         families = filter_families(not plan["closed"], plan["unix_sockets"])
