@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from .clock import Clock, SystemClock
-from .disk import has_home
 from .errors import OptionsError, SessionNotFoundError, StorageError, ToolInputError
 from .events import CODE_CALLER, Event, SystemNotice
 from .hooks.claude_input import ALSO
@@ -43,7 +42,7 @@ from .sessions.base import SessionStore
 from .sessions.folds.compaction import BYTES_PER_TOKEN, ContextLimits
 from .sessions.folds.prices import PriceTable, built_in_prices, cost, own_prices, with_prices
 from .sessions.folds.summary import TENANT_KEY
-from .sessions.seal import Seal, key_path, sdk_home
+from .sessions.seal import Seal, key_path, known_home, sdk_home
 from .sessions.store import FileSessionStore
 from .sessions.stores.locate import open_store
 from .skills.fields import served_model
@@ -89,12 +88,14 @@ def mcp_home() -> McpHome:
     """What this machine's user keeps about MCP servers. The door to that room: a run without servers loads nothing of it."""
     from .mcp.configured.home import McpHome
 
-    return McpHome(sdk_home() / "mcp" if has_home() else None)
+    home = known_home()
+    return McpHome(home / "mcp" if home is not None else None)
 
 
 def configured_servers(project: Project) -> ConfiguredServers | None:
     """The MCP servers that files name, as far as the setting sources open, and which of them may start; None for none."""
-    own = sdk_home() / "mcp" / "servers.json" if has_home() else None
+    home = known_home()
+    own = home / "mcp" / "servers.json" if home is not None else None
     return mcp_home().configured(project) if project.may_name_servers(own) else None
 
 
@@ -136,13 +137,13 @@ def open_code() -> Tool:
 def open_project(options: OpenAgenticOptions) -> Project:
     """The project as a run with these options reads it; for `doctor` and `skills` too, so that they say what holds."""
     root = options.project_root()
-    named = trust_from_variable(str(root), os.environ.get(TRUST_VARIABLE, ""))
     if options.trust_project is not None:
         said = f"trust_project={options.trust_project} says so"
         trust = TrustAnswer("trusted" if options.trust_project else "refused", str(root), None, said)
     elif options.setting_sources:
         nobody = TrustAnswer("unknown", str(root), None, "this user has no home folder")
-        trust = named or (trust_store().look_up(root) if has_home() else nobody)
+        named = trust_from_variable(str(root), os.environ.get(TRUST_VARIABLE, ""))
+        trust = named or (trust_store().look_up(root) if known_home() else nobody)
     else:
         trust = TrustAnswer("unknown", str(root), None, "no setting source is open")
     return read_project(
@@ -155,7 +156,7 @@ def open_project(options: OpenAgenticOptions) -> Project:
         additional_dirs=options.additional_dirs,
         run_text_commands=options.run_text_commands,
         model_names=options.model_names,
-        registry=plugin_registry() if "user" in options.setting_sources and has_home() else None,
+        registry=plugin_registry() if "user" in options.setting_sources and known_home() else None,
     )
 
 
@@ -244,6 +245,7 @@ class _Assembly:
         opened, self._told = _servers(options, project, configured)
         self._servers = servers or opened
         self._clock = options.clock or SystemClock()
+        self._environment = dict(os.environ)
         self._store = _store(options.session_store)
         self._prices = _prices(options.prices)
         files = {file.name: _definition(file) for file in project.agents.agents}
@@ -319,7 +321,7 @@ class _Assembly:
             context_limits=ContextLimits(options.max_context_tokens, options.max_context_bytes),
             defer_bytes=_defer_bytes(options),
             memories=self._memory.memory.overview if self._memory is not None and MEMORY in tools else None,
-            redact=_redact(options.redact, self._told),
+            redact=self.redact(),
             session_dir=self.session_dir,
             seal=Seal(options.key_file),
             record_signers=tuple(options.record_signers),
@@ -418,17 +420,34 @@ class _Assembly:
     def export(self) -> Callable[[str, Sequence[Event]], None] | None:
         """What sends the sessions of this store to a collector. The door to that room. Raises `OptionsError`."""
         options = self._options
-        if options.otlp_endpoint is None and not any(name.startswith("OTEL_EXPORTER_OTLP_") for name in os.environ):
+        environment = self._environment
+        if options.otlp_endpoint is None and not any(name.startswith("OTEL_EXPORTER_OTLP_") for name in environment):
             return None
         from .sessions.telemetry.exporter import exporter_for
         from .sessions.telemetry.settings import read_telemetry
 
-        settings = read_telemetry(options.otlp_endpoint, options.otlp_headers, os.environ)
+        settings = read_telemetry(options.otlp_endpoint, options.otlp_headers, environment)
         if settings is None:
             return None
-        mask = _redact(options.redact, self._told)
-        kept = sdk_home() / "telemetry" if has_home() else None
-        return exporter_for(self._store, settings, kept, mask).notify
+        home = known_home()
+        kept = home / "telemetry" if home is not None else None
+        return exporter_for(self._store, settings, kept, self.redact()).notify
+
+    def redact(self) -> Callable[[str], str] | None:
+        mask = self._options.redact
+        if mask is True:
+            return Redactor.from_environment(self._environment, self._told)
+        if mask is False or isinstance(mask, Redactor):
+            return mask or None
+
+        def careful(text: str) -> str:
+            """What fails may have left a secret in the text, so nothing of it is stored."""
+            try:
+                return str(mask(text))
+            except BaseException as error:
+                raise StorageError(f"redact failed, so nothing is stored: {': '.join(error_words(error))}") from error
+
+        return careful
 
     def session_dir(self, session_id: str) -> str | None:
         return str(self._store.session_dir(session_id)) if isinstance(self._store, FileSessionStore) else None
@@ -490,7 +509,8 @@ def _limits_path(options: OpenAgenticOptions) -> Path | None:
     named = options.limits_file or os.environ.get(LIMITS_VARIABLE)
     if named:
         return Path(named).expanduser().absolute()
-    return sdk_home() / "limits.toml" if has_home() else None
+    home = known_home()
+    return home / "limits.toml" if home is not None else None
 
 
 def _day_limits(options: OpenAgenticOptions) -> DayLimits | None:
@@ -515,23 +535,6 @@ def _defer_bytes(options: OpenAgenticOptions) -> int | None:
     usual = ContextLimits(_USUAL_WINDOW_TOKENS)
     share = window.budget_bytes(0.1, BYTES_PER_TOKEN) or usual.budget_bytes(0.1, BYTES_PER_TOKEN)
     return share if options.defer_tools == "auto" else None
-
-
-def _redact(redact: Callable[[str], str] | bool, told: Mapping[str, str]) -> Callable[[str], str] | None:
-    if redact is True:
-        return Redactor.from_environment(os.environ, told)
-    if redact is False or isinstance(redact, Redactor):
-        return redact or None
-    mask = redact
-
-    def careful(text: str) -> str:
-        """What fails may have left a secret in the text, so nothing of it is stored."""
-        try:
-            return str(mask(text))
-        except BaseException as error:
-            raise StorageError(f"redact failed, so nothing is stored: {': '.join(error_words(error))}") from error
-
-    return careful
 
 
 def _hook_files(project: Project) -> tuple[str, ...]:
@@ -568,7 +571,8 @@ def _secret_rules(key_file: str | None, kept: Sequence[str] = ()) -> list[str]:
     (what a person agreed to, and logins), or memories but through the tool for them; or changes the files of `kept`."""
     try:
         paths = [(os.path.abspath(key_file or key_path()), "")]
-        folders = [os.path.abspath(sdk_home() / name) for name in ("mcp", "memory")]
+        home = os.path.abspath(sdk_home())
+        folders = [os.path.join(home, name) for name in ("mcp", "memory")]
         paths += [(folder, "/**") for folder in folders]
     except OptionsError:  # there is no home folder, so there is no key
         paths = []

@@ -22,8 +22,10 @@ def check_settings(settings: object, checks: Mapping[str, Check], where: str = "
     """Raise `OptionsError` with `where` and the name of the first setting that cannot be used, its value and what is
     accepted. `settings` is a mapping, or has them as attributes. A secret's value stands in no error.
     """
+    held: Any = settings
+    is_mapping = isinstance(settings, Mapping)
     for name, check in checks.items():
-        value = settings[name] if isinstance(settings, Mapping) else getattr(settings, name, None)
+        value = held[name] if is_mapping else getattr(held, name, None)
         wanted = check(value)
         if wanted is not None:
             given = f"a {type(value).__name__}" if name in _SECRET else shown(value)
@@ -44,10 +46,10 @@ def shown(value: object) -> str:
 
 def number(low: float, *, whole: bool = False, most: float = MAX_NUMBER) -> Check:
     """From `low` to `most`; True and False are no numbers, and neither is NaN."""
-    kind = "a whole number" if whole else "a number"
+    kind, kinds = ("a whole number", (int,)) if whole else ("a number", (int, float))
 
     def check(value: Any) -> str | None:
-        is_number = isinstance(value, int if whole else int | float) and not isinstance(value, bool)
+        is_number = isinstance(value, kinds) and not isinstance(value, bool)
         if is_number and low <= value <= most:
             return None
         return f"{kind} from {low:g} to {most:g}" if is_number and value > most else f"{kind} from {low:g} on"
@@ -85,13 +87,14 @@ def or_none(check: Check) -> Check:
     return checked
 
 
+_NO_LISTS = (str, bytes, bytearray, memoryview, Mapping)
+
+
 def list_of(check: Check, each: str) -> Check:
     """A list, tuple or set of what the check lets through: no text, no mapping, nothing that can be read only once."""
 
     def checked(value: Any) -> str | None:
-        is_list = isinstance(value, Collection) and not isinstance(
-            value, str | bytes | bytearray | memoryview | Mapping
-        )
+        is_list = isinstance(value, Collection) and not isinstance(value, _NO_LISTS)
         wanted = next((found for found in map(check, value) if found is not None), None) if is_list else each
         return None if wanted is None else f"a list of {each}"
 

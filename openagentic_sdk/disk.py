@@ -54,11 +54,6 @@ def user_name() -> str:
     return f"uid {os.getuid()}"
 
 
-def has_home() -> bool:
-    """Whether something can be kept for this user: HOME, or the folder that $OPENAGENTIC_SDK_HOME names."""
-    return user_home() != os.devnull or bool(os.environ.get("OPENAGENTIC_SDK_HOME"))
-
-
 class Disk(Protocol):
     """The part of `os` that durable files use, by the same names; every call raises `OSError` like `os` does."""
 

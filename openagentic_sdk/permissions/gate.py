@@ -42,7 +42,7 @@ from .layers import (
 )
 from .paths import Follower, compile_pattern, expand_glob, is_inside, matches_any
 from .policy import STRICTEST_FIRST, PermissionMode, Policy, Verdict
-from .rules import EDIT_TOOLS, Rule, RuleBook, parse_rules
+from .rules import EDIT_TOOLS, Rule, parse_rules
 from .subject import Subject, Workspace, describe
 
 __all__ = ["ApprovalResult", "Approver", "CallContext", "PermissionGate", "UserAnswerer"]
@@ -154,14 +154,12 @@ class PermissionGate:
     ) -> PermissionGate:
         """The same gate with more rules in its last layer, for settings and options."""
         *above, last = self._layers
-        more = make_policy(last.mode, allow, ask, deny, None, source, root)
-        joined = replace(
-            last,
-            allow=RuleBook((*last.allow.rules, *more.allow.rules)),
-            ask=RuleBook((*last.ask.rules, *more.ask.rules)),
-            deny=RuleBook((*last.deny.rules, *more.deny.rules)),
+        last = last.plus(
+            allow=parse_rules(allow, "allow", source, root),
+            ask=parse_rules(ask, "ask", source, root),
+            deny=parse_rules(deny, "deny", source, root),
         )
-        gate = self._with_layers((*above, joined))
+        gate = self._with_layers((*above, last))
         gate.trusted = self.trusted if trusted is None else trusted
         gate.protected_paths = self.protected_paths if protected_paths is None else tuple(protected_paths)
         gate.workspace_roots = self.workspace_roots if workspace_roots is None else tuple(workspace_roots)

@@ -55,13 +55,11 @@ class Policy:
             lines += [f"{effect} {rule.text} {rule.root or ''}" for rule in book.rules] if book is not None else []
         return "\n".join(lines)
 
-    def plus(self, *, allow: Sequence[Rule] = (), deny: Sequence[Rule] = ()) -> Policy:
+    def plus(self, *, allow: Sequence[Rule] = (), ask: Sequence[Rule] = (), deny: Sequence[Rule] = ()) -> Policy:
         """The policy with more rules."""
-        if not allow and not deny:
+        if not (allow or ask or deny):
             return self
-        more_allow = RuleBook((*self.allow.rules, *allow)) if allow else self.allow
-        more_deny = RuleBook((*self.deny.rules, *deny)) if deny else self.deny
-        return replace(self, allow=more_allow, deny=more_deny)
+        return replace(self, allow=self.allow.plus(allow), ask=self.ask.plus(ask), deny=self.deny.plus(deny))
 
 
 @frozen

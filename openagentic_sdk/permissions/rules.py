@@ -200,6 +200,10 @@ class RuleBook:
     def __bool__(self) -> bool:
         return bool(self.rules)
 
+    def plus(self, rules: Sequence[Rule]) -> RuleBook:
+        """The book with more rules."""
+        return RuleBook((*self.rules, *rules)) if rules else self
+
     @property
     def about_commands(self) -> bool:
         """Whether a rule is about some commands."""

@@ -16,7 +16,7 @@ from hmac import compare_digest
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
-from ..disk import BINARY, NO_FOLLOW, has_home, user_home
+from ..disk import BINARY, NO_FOLLOW, user_home
 from ..errors import OptionsError
 
 HOME_NAME = "OPENAGENTIC_SDK_HOME"
@@ -24,6 +24,7 @@ KEY_FILE_NAME = "OPENAGENTIC_SDK_KEY"
 KEY_NAME = "installation.key"
 MIN_KEY_BYTES = 32
 _BLOCK_BYTES = 64  # of SHA-256
+_INNER, _OUTER = (bytes(map(pad.__xor__, range(256))) for pad in (0x36, 0x5C))
 
 
 @runtime_checkable
@@ -40,17 +41,24 @@ def key_path() -> Path:
     return Path(named) if named else sdk_home() / KEY_NAME
 
 
-def sdk_home() -> Path:
-    """Where this library keeps what outlives a run. Raises `OptionsError` when there is no such place."""
+def known_home() -> Path | None:
+    """Where this library keeps what outlives a run; None when there is no such place."""
     named = os.environ.get(HOME_NAME)
     if named:
         return Path(os.path.expanduser(named))
-    if not has_home():
+    home = user_home()
+    return None if home == os.devnull else Path(home, ".openagentic-sdk")
+
+
+def sdk_home() -> Path:
+    """Like `known_home`. Raises `OptionsError` when there is no such place."""
+    home = known_home()
+    if home is None:
         raise OptionsError(
             f"this user has no home folder (HOME is not set, or is another user's): set {HOME_NAME} to a folder for "
             "sessions, keys and trust, or keep nothing with --store memory:"
         )
-    return Path(user_home(), ".openagentic-sdk")
+    return home
 
 
 def read_key(path: Path, *, create: bool = False) -> bytes | None:
@@ -58,12 +66,15 @@ def read_key(path: Path, *, create: bool = False) -> bytes | None:
 
     Raises `OptionsError` for a file that others can read or write, that is too short, or that cannot be made.
     """
+    how = os.O_RDONLY | BINARY | NO_FOLLOW
     try:
-        if create and not path.exists():
+        try:
+            fd = os.open(path, how)
+        except FileNotFoundError:
+            if not create:
+                return None
             _create_key(path)
-        fd = os.open(path, os.O_RDONLY | BINARY | NO_FOLLOW)
-    except FileNotFoundError:
-        return None
+            fd = os.open(path, how)
     except OSError as error:
         raise OptionsError(f"the key {path} cannot be used: {error.strerror or error}") from error
     try:
@@ -130,4 +141,4 @@ class Seal:
 def _keyed(key: bytes) -> tuple[Any, Any]:
     """The inner and the outer hash of HMAC-SHA256, as far as the key goes into them."""
     block = (sha256(key).digest() if len(key) > _BLOCK_BYTES else key).ljust(_BLOCK_BYTES, b"\0")
-    return sha256(bytes(byte ^ 0x36 for byte in block)), sha256(bytes(byte ^ 0x5C for byte in block))
+    return sha256(block.translate(_INNER)), sha256(block.translate(_OUTER))

@@ -22,9 +22,9 @@ from pathlib import Path
 from typing import Any
 
 from ...assemble import open_project
-from ...disk import has_home, write_for_one
+from ...disk import write_for_one
 from ...options import OpenAgenticOptions
-from ...sessions.seal import sdk_home
+from ...sessions.seal import known_home
 from ...text import printable
 from ..conversation import Conversation
 from ..exits import OK
@@ -251,7 +251,8 @@ class _History:
 
     def __init__(self, cwd: str) -> None:
         digest = hashlib.sha256(cwd.encode("utf-8", "surrogateescape")).hexdigest()[:32]
-        self._path: Path | None = sdk_home() / "history" / f"{digest}.jsonl" if has_home() else None
+        home = known_home()
+        self._path: Path | None = home / "history" / f"{digest}.jsonl" if home is not None else None
 
     def read(self) -> list[str]:
         """The newest texts; none where nothing can be read."""

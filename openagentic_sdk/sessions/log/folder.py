@@ -7,6 +7,7 @@ import os
 import stat
 import sys
 from collections.abc import Callable, Iterable, Iterator
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 from zlib import crc32
@@ -76,8 +77,8 @@ def build_folder(
     with storage_errors(name, "cannot be created"):
         if folder.exists():
             raise SessionExistsError(name)
-        missing = [path for path in (parent, *parent.parents) if not path.exists()]
-        for path in reversed(missing):
+        missing = takewhile(lambda path: not path.exists(), (parent, *parent.parents))
+        for path in reversed(list(missing)):
             path.mkdir(mode=0o700, exist_ok=True)
             if sync:
                 disk.fsync_folder(str(path.parent))

@@ -94,6 +94,7 @@ def _resolved(workspace: Iterable[str]) -> tuple[str, ...]:
 _QUIET: Mapping[str, str] = {"PAGER": "cat", "GIT_PAGER": "cat", "GIT_TERMINAL_PROMPT": "0", "TERM": "dumb"}
 
 
+@functools.lru_cache(maxsize=1024)
 def is_secret_name(name: str) -> bool:
     """Whether a variable's name says that its value is a secret."""
     name = name.upper()
