@@ -17,9 +17,10 @@ from functools import partial
 from pathlib import Path
 from zlib import crc32
 
+from openagentic_sdk.disk import SystemDisk
 from openagentic_sdk.events import AssistantMessage
 from openagentic_sdk.serialization import event_to_dict
-from openagentic_sdk.sessions.log.verify import verify_session
+from openagentic_sdk.sessions.log.scan import LogReader
 from openagentic_sdk.sessions.store import LOG_NAME, FileSessionStore
 
 from . import Row
@@ -109,7 +110,7 @@ def _read_rows(root: Path) -> list[Row]:
     path = store.session_dir("long") / LOG_NAME
     lines = path.read_bytes().splitlines()
     size_mb = path.stat().st_size / 1e6
-    checked, crc_floor = _bests_s([lambda: verify_session(store, "long", decode=False), lambda: _read_and_crc(path)])
+    checked, crc_floor = _bests_s([lambda: _check_lines(path), lambda: _read_and_crc(path)])
     read, json_floor = _bests_s(
         [lambda: sum(1 for _ in store.iter_events("long")), lambda: sum(1 for line in lines if json.loads(line))]
     )
@@ -127,6 +128,13 @@ def _read_rows(root: Path) -> list[Row]:
             "ratio <= 2",
         ),
     ]
+
+
+def _check_lines(path: Path) -> None:
+    """What each reader and each check of a log begins with: numbers and checksums of all its lines."""
+    with path.open("rb", buffering=0) as file:
+        for _ in LogReader(SystemDisk(), file.fileno(), "long").blocks():
+            pass
 
 
 def _read_and_crc(path: Path) -> int:

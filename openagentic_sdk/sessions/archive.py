@@ -24,7 +24,7 @@ from ..events import Event
 from ..serialization import dumps_event, dumps_json, loads_event, loads_json
 from .base import SessionStore, check_expected_seq
 from .folds.summary import LAST_TIME
-from .lifecycle import descendants, take_back
+from .lifecycle import all_or_none, descendants
 
 FORMAT = "openagentic-sdk session archive"
 VERSION = 1
@@ -84,21 +84,16 @@ def restore_session(store: SessionStore, path: str | os.PathLike[str]) -> list[s
 
     All of them arrive or none. Raises `StorageError` for a file that is damaged or no archive, and `SessionExistsError`.
     """
-    done: list[str] = []
-    with _opened(path) as file:
-        try:
-            for number, entry in enumerate(_entries(file)):
-                store.import_session(
-                    entry["id"],
-                    _events(file, number, entry),
-                    metadata=entry["metadata"],
-                    created_at=float(entry["created_at"]),
-                    blobs=_blobs(file, number, entry),
-                )
-                done.append(entry["id"])
-        except BaseException:
-            take_back(store, done)
-            raise
+    with _opened(path) as file, all_or_none(store) as done:
+        for number, entry in enumerate(_entries(file)):
+            store.import_session(
+                entry["id"],
+                _events(file, number, entry),
+                metadata=entry["metadata"],
+                created_at=float(entry["created_at"]),
+                blobs=_blobs(file, number, entry),
+            )
+            done.append(entry["id"])
     return done
 
 

@@ -51,7 +51,8 @@ from .waiting import Waiting
 
 MAX_ID_CHARS = 200
 _MOST_SUBAGENTS = 100
-_DIGEST = regex(r"(?<![0-9a-f])[0-9a-f]{64}(?![0-9a-f])")
+# Where a digest stands in a text.
+DIGEST_WITHIN = regex(r"(?<![0-9a-f])[0-9a-f]{64}(?![0-9a-f])")
 
 
 @frozen
@@ -254,7 +255,7 @@ class SessionStore(Waiting, Rewriting):
         """
         named: dict[str, None] = {}
         for event in self.iter_events(session_id):
-            named.update(dict.fromkeys(_DIGEST.findall(dumps_event(event))))
+            named.update(dict.fromkeys(DIGEST_WITHIN.findall(dumps_event(event))))
         found: list[str] = []
         for digest in named:
             with suppress(StorageError):

@@ -32,7 +32,7 @@ from ..frozen import frozen
 from ..serialization import loads_json
 from .base import SessionStore, new_session_id, stamp_events
 from .folds.usage import normalize_usage
-from .lifecycle import take_back
+from .lifecycle import all_or_none
 
 PROVIDER = "anthropic"
 Line = Mapping[str, Any]
@@ -203,16 +203,13 @@ def import_claude_transcript(
             parent = {"parent_session_id": main_id, "parent_tool_use_id": child.stem, "agent_name": child.stem}
             found[name] = session, parent
     sessions = {main_id: (main, {}), **found}
-    done = ImportedIds()
-    try:
+    with all_or_none(store) as made:
         for name, (session, parent) in sessions.items():
-            done.unreadable += session.unreadable
-            done.left_out += session.left_out
             known = {**session.metadata, **parent}
-            done.append(store.import_session(name, session.events, metadata=known, created_at=session.created_at))
-    except BaseException:
-        take_back(store, done)
-        raise
+            made.append(store.import_session(name, session.events, metadata=known, created_at=session.created_at))
+    done = ImportedIds(made)
+    done.unreadable = sum(session.unreadable for session, _ in sessions.values())
+    done.left_out = sum(session.left_out for session, _ in sessions.values())
     return done
 
 

@@ -7,7 +7,8 @@ absent.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import field, replace
 from functools import partial
 from typing import Any
@@ -288,10 +289,16 @@ def fork_session(
     fork_id = session_id or new_session_id()
     marker = sign_fork(SessionForked(source_id, at_seq), fork_id, at_seq + 1, seal or Seal())
     tail = [marker, *_end_open_calls(store, source_id, at_seq)]
-    parent = store.read_metadata(source_id)["metadata"]
-    known = {key: value for key, value in parent.items() if key not in ("parent_tool_use_id", "agent_name")}
-    known.update(metadata or {}, parent_session_id=source_id, parent_seq=at_seq)
+    known = forked_metadata(store.read_metadata(source_id)["metadata"], source_id, at_seq, metadata)
     return store.copy_session(source_id, fork_id, at_seq=at_seq, tail=tail, metadata=known)
+
+
+def forked_metadata(
+    parents: Mapping[str, Any], parent_id: str, parent_seq: int, own: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """The metadata of a session that begins as another up to `parent_seq`: it is no subagent's, whatever that one was."""
+    kept = {key: value for key, value in parents.items() if key not in ("parent_tool_use_id", "agent_name")}
+    return {**kept, **(own or {}), "parent_session_id": parent_id, "parent_seq": parent_seq}
 
 
 def delete_session(store: SessionStore, session_id: str) -> list[str]:
@@ -309,13 +316,17 @@ def delete_session(store: SessionStore, session_id: str) -> list[str]:
 
 def descendants(store: SessionStore, session_id: str) -> list[str]:
     """The sessions of the session's subagents, of theirs, and so on; parents before children."""
-    found: dict[str, None] = {}
-    waiting = [session_id]
+    return reachable(session_id, store.list_children)
+
+
+def reachable(start: str, near: Callable[[str], Iterable[str]]) -> list[str]:
+    """All that `near` leads to from `start`, in whatever number of steps, and the nearest first; `start` is left out."""
+    found, waiting = {start: None}, [start]
     while waiting:
-        children = [name for name in store.list_children(waiting.pop(0)) if name not in found and name != session_id]
-        found.update(dict.fromkeys(children))
-        waiting.extend(children)
-    return list(found)
+        fresh = [name for name in near(waiting.pop(0)) if name not in found]
+        found.update(dict.fromkeys(fresh))
+        waiting += fresh
+    return list(found)[1:]
 
 
 # --- from store to store ---------------------------------------------------------------------------------------------
@@ -327,14 +338,10 @@ def export_session(source: SessionStore, target: SessionStore, session_id: str) 
     All of them arrive or none. Raises `SessionExistsError` when the target has one of them already.
     """
     names = [session_id, *descendants(source, session_id)]
-    done: list[str] = []
-    try:
+    with all_or_none(target) as done:
         for name in names:
             _copy_to(source, target, name)
             done.append(name)
-    except BaseException:
-        take_back(target, done)
-        raise
     return done
 
 
@@ -371,14 +378,18 @@ def import_session(target: SessionStore, source: SessionStore, session_id: str) 
     return export_session(source, target, session_id)
 
 
-def take_back(store: SessionStore, names: Sequence[str]) -> None:
-    """Delete what was just made, the last one first, because a later part failed."""
-    for name in reversed(names):
-        try:
-            store.delete_session(name)
-        except SessionError:
+@contextmanager
+def all_or_none(store: SessionStore) -> Iterator[list[str]]:
+    """A list for the ids of sessions as they are made: when the block fails, they are deleted again, the last one first."""
+    made: list[str] = []
+    try:
+        yield made
+    except BaseException:
+        for name in reversed(made):
             # The error that made us take things back is the one to report.
-            continue
+            with suppress(SessionError):
+                store.delete_session(name)
+        raise
 
 
 # --- folds -----------------------------------------------------------------------------------------------------------

@@ -15,7 +15,6 @@ import contextlib
 import errno
 import hashlib
 import os
-import re
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -61,6 +60,7 @@ from .log.rewriting import RewritingFiles
 from .log.scan import START, LogReader, Position, cut_block, find_end, find_seq
 from .log.summary_beside import SummaryBeside
 from .log.summary_file import SummaryFile
+from .request import DIGEST
 from .seal import Seal
 from .stores.log_state import Head, copied_head
 
@@ -324,14 +324,14 @@ class FileSessionStore(RewritingFiles):
         """The digests of the session's blobs. Raises `SessionNotFoundError`."""
         folder = self.session_dir(session_id) / BLOBS_NAME
         try:
-            return sorted(name for name in os.listdir(folder) if _is_digest(name))
+            return sorted(name for name in os.listdir(folder) if DIGEST.fullmatch(name))
         except (FileNotFoundError, NotADirectoryError):
             self.session_dir(session_id)  # it may have been deleted meanwhile
             return []
 
     def read_blob(self, session_id: str, sha256: str) -> bytes:
         path = self.session_dir(session_id) / BLOBS_NAME / sha256
-        if not _is_digest(sha256) or not path.is_file():
+        if not DIGEST.fullmatch(sha256) or not path.is_file():
             raise StorageError(f"session {session_id!r} has no blob {sha256}", session_id=session_id)
         with storage_errors(session_id, f"blob {sha256} cannot be read"):
             data = path.read_bytes()
@@ -443,7 +443,3 @@ class _Passed:
 
 def _sha256(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
-
-
-def _is_digest(name: str) -> bool:
-    return re.fullmatch(r"[0-9a-f]{64}", name) is not None

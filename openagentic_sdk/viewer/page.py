@@ -23,13 +23,13 @@ from ..patterns import regex
 from ..runtime.masking import shown
 from ..serialization import event_to_dict
 from ..sessions.folds.summary import SessionSummary
+from ..sessions.request import DIGEST
 from ..text import on_one_line, plural
 
 # Pictures of one page, before they are written as text.
 MAX_PICTURES_BYTES = 8 << 20
 # An id that a shell takes as one word.
 _PLAIN_ID = regex("[A-Za-z0-9][A-Za-z0-9._-]*")
-_DIGEST = regex("[0-9a-f]{64}")
 _ESCAPED = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026"}
 
 
@@ -79,7 +79,7 @@ def _pictures(events: Iterable[Mapping[str, Any]], read_blob: Callable[[str], by
     left = MAX_PICTURES_BYTES
     parts = [part for event in events for part in event.get("attachments") or () if isinstance(part, dict)]
     for name, size in ((part.get("sha256"), part.get("size")) for part in parts):
-        if not isinstance(name, str) or not _DIGEST.fullmatch(name) or name in made:
+        if not isinstance(name, str) or not DIGEST.fullmatch(name) or name in made:
             continue
         if not isinstance(size, int) or size > left:
             continue

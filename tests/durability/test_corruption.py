@@ -94,7 +94,7 @@ class CorruptionTest(SceneTest):
             self.assertIn(change, str(error))
             self.assertIn(change, str(problem))
             self.assertNotIn("safely on disk", str(problem))
-        self.assertFalse(verify_session(self.store, "s", decode=False).ok)
+        self.assertFalse(report.ok)
 
     def test_an_edited_event_is_found_and_named(self) -> None:
         for index in (0, 5, len(self.lines) - 1):

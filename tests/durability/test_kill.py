@@ -132,7 +132,7 @@ class KillTest(SceneTest):
         with self.store.open_writer(writer.session_id) as again:
             again.append([UserMessage(payload(len(whole), 20))])
         self.counts[writer.session_id] = len(whole) + 1
-        report = verify_session(self.store, writer.session_id, decode=False)
+        report = verify_session(self.store, writer.session_id)
         self.assertEqual((report.problems, report.events), ((), again.last_seq))
 
     def assert_summary(self, writer: Writer) -> None:

@@ -111,5 +111,5 @@ class PowerCutTest(SceneTest):
         whole = stored[:-1]
         self.assertEqual(whole, written[: len(whole)])
         self.assertGreaterEqual(len(whole), safe)
-        self.assertEqual(verify_session(self.store, "s", decode=False).problems, ())
+        self.assertEqual(verify_session(self.store, "s").problems, ())
         return stored

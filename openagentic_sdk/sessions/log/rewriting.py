@@ -10,8 +10,8 @@ from pathlib import Path
 
 from ...clock import Clock
 from ...disk import BINARY, NO_FOLLOW, Disk, remove_tree, write_new_file
-from ...patterns import regex
 from ..base import SessionStore
+from ..request import DIGEST
 from ..rewriting import Change
 from .checkpoint_file import CHECKPOINT_NAME
 from .file import seal_events
@@ -30,7 +30,6 @@ from .summary_beside import LOST
 
 OUTPUTS_NAME = "outputs"  # where tools keep what is too long for an event
 _OURS = (LOG_NAME, META_NAME, SUMMARY_NAME, BLOBS_NAME)
-DIGEST = regex(r"[0-9a-f]{64}")
 
 
 class RewritingFiles(SessionStore):

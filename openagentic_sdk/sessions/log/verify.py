@@ -37,7 +37,7 @@ from ...providers.content import MEDIA_KINDS
 from ..authority import Authority, foreign_authority
 from ..base import Remains, SessionStore, new_session_id
 from ..folds.view import SessionView
-from ..seal import Seal
+from ..lifecycle import forked_metadata
 from ..store import FileSessionStore
 from .blocks import line_blocks
 from .checkpoint_file import CHECKPOINT_NAME, Checkpoint
@@ -111,6 +111,11 @@ class SessionReport:
         """Whether the session can be gone on with as it is."""
         return all(problem.is_harmless for problem in self.problems)
 
+    @property
+    def damage(self) -> str:
+        """What is wrong, in words."""
+        return "; ".join(problem.detail or _WRONG[problem.kind] for problem in self.problems)
+
 
 @frozen
 class Salvage:
@@ -143,24 +148,19 @@ def verify_session(
     store: FileSessionStore,
     session_id: str,
     *,
-    decode: bool = True,
     subagents: Mapping[str, Mapping[str, Mapping[str, Any]]] | None = None,
 ) -> SessionReport:
     """Check the whole log, every blob beside it, and whether what else knows of the log agrees with it.
 
-    `subagents` is what `subagent_sessions` gave, for who checks many sessions. Without `decode` only numbers and checksums
-    of the log are checked, which takes little more than reading the file. Raises `SessionNotFoundError`, and
+    `subagents` is what `subagent_sessions` gave, for who checks many sessions. Raises `SessionNotFoundError`, and
     `StorageError` when the disk does not give the bytes.
     """
     if not store.session_exists(session_id) and session_id in store.list_lost():
         return _verify_lost(store, session_id)
     with _opened(store, session_id) as fd:
         # Before the log is read: a running session writes to it first, so what knows more than the log knows better.
-        witnesses = _Witnesses(store, session_id, subagents) if decode else None
-        report = _verify_log(fd, session_id, witnesses)
-        if witnesses is None:
-            return report
-        report = witnesses.judge(report, fd)
+        witnesses = _Witnesses(store, session_id, subagents)
+        report = witnesses.judge(_verify_log(fd, session_id, witnesses), fd)
         events = store.iter_events(session_id, limit=report.events) if report.ok else ()
         foreign = foreign_authority(session_id, events, store.seal)
         return replace(report, foreign=tuple(event.seq or 0 for event in foreign))
@@ -264,18 +264,14 @@ def _verify_lost(store: FileSessionStore, session_id: str) -> SessionReport:
     return SessionReport(session_id, 0, 0, 0, (Problem("witness", 1, 0, todo, detail=detail, witness=witness),))
 
 
-def _verify_log(fd: int, session_id: str, witnesses: _Witnesses | None) -> SessionReport:
+def _verify_log(fd: int, session_id: str, witnesses: _Witnesses) -> SessionReport:
     disk = SystemDisk()
     reader = LogReader(disk, fd, session_id)
     problems: list[Problem] = []
     behind = 0
     try:
-        if witnesses is None:
-            for _ in reader.blocks():
-                pass
-        else:
-            for event in reader.events():
-                witnesses.note(event)
+        for event in reader.events():
+            witnesses.note(event)
         good = reader.position
     except LogCorruptError as error:
         good = Position(error.offset, error.seq - 1)
@@ -333,7 +329,6 @@ def salvage(
     report = verify_session(store, session_id)
     with _opened(store, session_id) as fd, tempfile.TemporaryFile() as undone:
         again = report
-        said = "; ".join(f"{problem.detail or _WRONG[problem.kind]}" for problem in report.problems)
         if any(problem.change == "line ends" for problem in report.problems):
             offset = 0
             for block in line_blocks(SystemDisk(), fd, 0):
@@ -346,17 +341,16 @@ def salvage(
         good, dropped_bytes = again.events, again.size - again.good_bytes
         kept_behind = again.behind if keep_behind else 0
         kept = islice(fragments(SystemDisk(), fd, again.good_bytes, good), kept_behind)
-        first = LogSalvaged(session_id, good, said, dropped_bytes, kept_behind)
+        new_id = target_id or new_session_id()
+        before, now = Authority(session_id, store.seal), Authority(new_id, store.seal)
         copied = islice(LogReader(SystemDisk(), fd, session_id).events(), good)
-        metadata = store.read_metadata(session_id)["metadata"]
-        known = {key: value for key, value in metadata.items() if key not in ("parent_tool_use_id", "agent_name")}
+        first = LogSalvaged(session_id, good, report.damage, dropped_bytes, kept_behind)
         damaged = {problem.blob for problem in report.problems}
         digests = [digest for digest in store.list_blobs(session_id) if digest not in damaged]
-        new_id = target_id or new_session_id()
         store.import_session(
             new_id,
-            _salvaged(first, copied, kept, Authority(session_id, store.seal), Authority(new_id, store.seal)),
-            metadata={**known, "parent_session_id": session_id, "parent_seq": good},
+            _salvaged(first, copied, kept, before, now),
+            metadata=forked_metadata(store.read_metadata(session_id)["metadata"], session_id, good),
             blobs=(store.read_blob(session_id, digest) for digest in digests),
         )
     return Salvage(new_id, good, dropped_bytes, report, kept_behind)
@@ -370,14 +364,13 @@ def salvage_from_database(store: SessionStore, session_id: str) -> Salvage:
     left = store.read_remains(session_id)
     report = verify_remains(session_id, left)
     good, lost = report.events, {problem.blob for problem in report.problems}
-    said = "; ".join(problem.detail or _WRONG[problem.kind] for problem in report.problems)
-    first = LogSalvaged(session_id, good, said, 0, 0)
-    known = {key: value for key, value in left.metadata.items() if key not in ("parent_tool_use_id", "agent_name")}
-    new_id, seal = new_session_id(), Seal()
+    first = LogSalvaged(session_id, good, report.damage, 0, 0)
+    new_id = new_session_id()
+    before, now = Authority(session_id, store.seal), Authority(new_id, store.seal)
     store.import_session(
         new_id,
-        _salvaged(first, islice(left.iter_events(), good), (), Authority(session_id, seal), Authority(new_id, seal)),
-        metadata={**known, "parent_session_id": session_id, "parent_seq": good},
+        _salvaged(first, islice(left.iter_events(), good), (), before, now),
+        metadata=forked_metadata(left.metadata, session_id, good),
         blobs=(left.read_blob(digest) for digest in left.blobs if digest not in lost),
     )
     return Salvage(new_id, good, 0, report)

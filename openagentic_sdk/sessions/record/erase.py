@@ -12,7 +12,7 @@ An erasure that was killed goes on with `finish_erasures`: every step may be don
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -21,18 +21,17 @@ from typing import Any
 from ...errors import ConcurrencyError, InvalidEventError, OptionsError, SessionError, SessionLockedError
 from ...events import Event, RecordErased, RecordErasing
 from ...frozen import frozen
-from ...patterns import regex
 from ...serialization import dumps_event, dumps_json
 from ..archive import archive_session, restore_session
-from ..base import SessionStore
+from ..base import DIGEST_WITHIN, SessionStore
+from ..lifecycle import reachable
 from ..memory import MemorySessionStore
 from ..seal import Seal
 from .commit import ERASED
-from .places import Needles, Place, erase_places, find_places, is_place, leaf_place, needles_of, value_at
+from .places import Needles, Place, erase_places, find_places, leaf_place, needles_of, places_of, value_at
 
 # A log that grows while it is looked at is looked at again, so often.
 ROUNDS = 3
-_DIGEST = regex(r"(?<![0-9a-f])[0-9a-f]{64}(?![0-9a-f])")
 
 
 @frozen
@@ -84,7 +83,11 @@ def erase(
     """
     seal = seal or store.seal
     events = store.read_events(session_id)
-    asked = [(seq, leaf_place(_event(events, seq, session_id), pointer)) for seq, pointer in fields]
+    asked = []
+    for seq, pointer in fields:
+        if not 1 <= seq <= len(events):
+            raise OptionsError(f"session {session_id!r} has events 1 to {len(events)}, and no event {seq}")
+        asked.append((seq, leaf_place(events[seq - 1], pointer)))
     spread_texts = [text for text in texts if text.strip()]
     values = [value_at(events[seq - 1], pointer) for seq, pointer in asked] if spread else []
     needles = Needles([text for value in values for text in needles_of(value).texts] + spread_texts)
@@ -92,23 +95,24 @@ def erase(
         raise OptionsError("name what to erase: a field of an event, or a text of 4 characters or more")
     family = store.list_sessions() if everywhere else _family(store, session_id)
     others = [name for name in family if name != session_id] if needles.texts else []
-    erasure_id = os.urandom(8).hex()
-    begin = partial(_begun, store, erasure_id, session_id, needles, reason, by, dry_run)
     for name in (*others, session_id):
-        _check_free(store, name)
+        store.refuse_kept(name, "erased from", may_shorten=True)
+        if store.is_held(name):
+            raise SessionLockedError(name, "a run")
+    work = _Work(store, os.urandom(8).hex(), session_id, seal, reason, by)
     done_archives = [str(path) for path in archives]
     if not dry_run:
         # First, for only what was not erased yet says what to look for there.
         for path in done_archives:
             _erase_archive(Path(path), needles, reason=reason, by=by, seal=seal)
         _forget_beside(store, [*others, session_id], needles)
-    found = [begin(name, []) for name in others]
-    mine = begin(session_id, asked)
+    found = [work.begin(name, (), needles, dry_run=dry_run) for name in others]
+    mine = work.begin(session_id, asked, needles, dry_run=dry_run)
     found = [each for each in found if each.places or each.left or each.blobs]
     touched = [*(each.session_id for each in found if each.places or each.blobs), session_id]
-    notices = () if dry_run else _finish(store, erasure_id, session_id, touched, seal, reason, by)
-    told = tuple(name for name in _descendants(store, session_id) if name not in touched)
-    return Erasure(erasure_id, (mine, *found), told, tuple(done_archives), notices)
+    notices = () if dry_run else work.finish(touched)
+    told = tuple(name for name in _forks_and_children(store, session_id) if name not in touched)
+    return Erasure(work.erasure_id, (mine, *found), told, tuple(done_archives), notices)
 
 
 def finish_erasures(store: SessionStore, session_id: str, *, seal: Seal | None = None) -> list[str]:
@@ -123,83 +127,32 @@ def finish_erasures(store: SessionStore, session_id: str, *, seal: Seal | None =
         source = event.source_session_id
         begun = [name for name in store.list_sessions() if _has_begun(store, name, event.erasure_id)]
         ordered = [*sorted(name for name in begun if name != source), *([source] if source in begun else [])]
-        _finish(store, event.erasure_id, source, ordered, seal, event.reason, event.by)
+        _Work(store, event.erasure_id, source, seal, event.reason, event.by).finish(ordered)
         finished.append(event.erasure_id)
     return finished
 
 
-# --- find and begin --------------------------------------------------------------------------------------------------
+# --- find ------------------------------------------------------------------------------------------------------------
 
 
-def _event(events: Sequence[Event], seq: int, session_id: str) -> Event:
-    if not 1 <= seq <= len(events):
-        raise OptionsError(f"session {session_id!r} has events 1 to {len(events)}, and no event {seq}")
-    return events[seq - 1]
+def _parents(store: SessionStore) -> dict[str, str | None]:
+    return {row.id: row.parent for row in store.list_session_summaries(include_children=True)}
 
 
 def _family(store: SessionStore, session_id: str) -> list[str]:
-    """The session, what it came from, and all that came from any of them."""
-    parents = {row.id: row.parent for row in store.list_session_summaries(include_children=True)}
-    family, waiting = {session_id: None}, [session_id]
-    while waiting:
-        name = waiting.pop()
-        near = [other for other, parent in parents.items() if parent == name]
-        near += [parent] if (parent := parents.get(name)) in parents and parent is not None else []
-        fresh = [other for other in near if other not in family]
-        family.update(dict.fromkeys(fresh))
-        waiting += fresh
-    return list(family)
+    """What the session came from, and all that came from any of these."""
+    parents = _parents(store)
+
+    def near(name: str) -> list[str]:
+        return [other for other, parent in parents.items() if parent == name or other == parents.get(name)]
+
+    return reachable(session_id, near)
 
 
-def _descendants(store: SessionStore, session_id: str) -> list[str]:
+def _forks_and_children(store: SessionStore, session_id: str) -> list[str]:
     """The forks and children of the session, theirs, and so on."""
-    parents = {row.id: row.parent for row in store.list_session_summaries(include_children=True)}
-    found, waiting = {session_id: None}, [session_id]
-    while waiting:
-        name = waiting.pop()
-        fresh = [other for other, parent in parents.items() if parent == name and other not in found]
-        found.update(dict.fromkeys(fresh))
-        waiting += fresh
-    return list(found)[1:]
-
-
-def _check_free(store: SessionStore, session_id: str) -> None:
-    store.refuse_kept(session_id, "erased from", may_shorten=True)
-    if store.is_held(session_id):
-        raise SessionLockedError(session_id, "a run")
-
-
-def _begun(
-    store: SessionStore,
-    erasure_id: str,
-    source: str,
-    needles: Needles,
-    reason: str,
-    by: str,
-    dry_run: bool,
-    session_id: str,
-    asked: Sequence[Place],
-) -> ErasedIn:
-    """Find what is to be erased in one session, and record it there."""
-    for _ in range(ROUNDS):
-        events = store.read_events(session_id)
-        blobs = [
-            name for name in store.list_blobs(session_id) if needles.are_in_bytes(store.read_blob(session_id, name))
-        ]
-        outputs = store.list_outputs(session_id)
-        holding = [name for name in outputs if needles.are_in_bytes(store.read_output(session_id, name))]
-        # What holds a value in its bytes is named by a digest from which a short value could be guessed; and what no event
-        # names any more goes.
-        places, left = find_places(events, asked, Needles([*needles.texts, *blobs, *holding]), outputs)
-        found = ErasedIn(session_id, tuple(places), len(blobs) + len(holding), tuple(left))
-        if dry_run or not (places or found.blobs or source == session_id):
-            return found
-        named = [{"seq": seq, "path": pointer} for seq, pointer in places]
-        marker = RecordErasing(erasure_id, source, named, reason, by)
-        with suppress(ConcurrencyError):
-            store.append_events(session_id, [marker], expected_seq=len(events))
-            return found
-    raise SessionLockedError(session_id, "a run that goes on writing")
+    parents = _parents(store)
+    return reachable(session_id, lambda name: [other for other, parent in parents.items() if parent == name])
 
 
 def _forget_beside(store: SessionStore, names: Iterable[str], needles: Needles) -> None:
@@ -228,38 +181,63 @@ def _erase_archive(path: Path, needles: Needles, **known: Any) -> None:
         unfinished.unlink(missing_ok=True)
 
 
-# --- erase and end ---------------------------------------------------------------------------------------------------
+# --- begin, erase and end --------------------------------------------------------------------------------------------
 
 
-def _finish(
-    store: SessionStore, erasure_id: str, source: str, touched: Sequence[str], seal: Seal, reason: str, by: str
-) -> tuple[str, ...]:
-    """Finish the erasure that the logs say was begun, the source's last; each part may be done already."""
-    ended: list[tuple[str, int]] = []
-    for name in touched:
-        store.rewrite_events(name, partial(_change, erasure_id, name, seal))
-        ended.append((name, _delete_unnamed(store, name)))
-    notices: dict[str, None] = {}
-    for name in touched:
-        notices.update(dict.fromkeys(store.scrub(name)))
-    told = _descendants(store, source) if store.session_exists(source) else []
-    ended = [*((name, 0) for name in told if name not in touched), *ended]
-    for name, blobs in ended:
-        known = [event for event in store.iter_events(name) if isinstance(event, RecordErased)]
-        if not any(event.erasure_id == erasure_id for event in known):
-            store.append_event(name, RecordErased(erasure_id, source, blobs, reason, by))
-    return tuple(notices)
+@frozen
+class _Work:
+    """An erasure: its id, the session that it is of, whose key signs anew, and why and for whom it is done."""
 
+    store: SessionStore
+    erasure_id: str
+    source: str
+    seal: Seal
+    reason: str
+    by: str
 
-def _change(erasure_id: str, session_id: str, seal: Seal, events: list[Event]) -> Any:
-    places = [
-        (each["seq"], each["path"])
-        for event in events
-        if isinstance(event, RecordErasing) and event.erasure_id == erasure_id
-        for each in event.fields
-        if is_place(each)
-    ]
-    return erase_places(session_id, events, places, seal)
+    def begin(self, session_id: str, asked: Sequence[Place], needles: Needles, *, dry_run: bool) -> ErasedIn:
+        """Find what is to be erased in one session, and record it there."""
+        store = self.store
+        for _ in range(ROUNDS):
+            events = store.read_events(session_id)
+            blobs = [
+                name for name in store.list_blobs(session_id) if needles.are_in_bytes(store.read_blob(session_id, name))
+            ]
+            outputs = store.list_outputs(session_id)
+            holding = [name for name in outputs if needles.are_in_bytes(store.read_output(session_id, name))]
+            # What holds a value in its bytes is named by a digest from which a short value could be guessed; and what no
+            # event names any more goes.
+            places, left = find_places(events, asked, Needles([*needles.texts, *blobs, *holding]), outputs)
+            found = ErasedIn(session_id, tuple(places), len(blobs) + len(holding), tuple(left))
+            if dry_run or not (places or found.blobs or self.source == session_id):
+                return found
+            named = [{"seq": seq, "path": pointer} for seq, pointer in places]
+            marker = RecordErasing(self.erasure_id, self.source, named, self.reason, self.by)
+            with suppress(ConcurrencyError):
+                store.append_events(session_id, [marker], expected_seq=len(events))
+                return found
+        raise SessionLockedError(session_id, "a run that goes on writing")
+
+    def finish(self, touched: Sequence[str]) -> tuple[str, ...]:
+        """Finish the erasure that the logs say was begun, the source's last; each part may be done already."""
+        store, ended = self.store, list[tuple[str, int]]()
+        for name in touched:
+            store.rewrite_events(name, partial(self._rewritten, name))
+            ended.append((name, _delete_unnamed(store, name)))
+        notices: dict[str, None] = {}
+        for name in touched:
+            notices.update(dict.fromkeys(store.scrub(name)))
+        told = _forks_and_children(store, self.source) if store.session_exists(self.source) else []
+        ended = [*((name, 0) for name in told if name not in touched), *ended]
+        for name, blobs in ended:
+            known = [event for event in store.iter_events(name) if isinstance(event, RecordErased)]
+            if not any(event.erasure_id == self.erasure_id for event in known):
+                store.append_event(name, RecordErased(self.erasure_id, self.source, blobs, self.reason, self.by))
+        return tuple(notices)
+
+    def _rewritten(self, session_id: str, events: list[Event]) -> Mapping[int, Event]:
+        begun = (event for event in events if isinstance(event, RecordErasing) and event.erasure_id == self.erasure_id)
+        return erase_places(session_id, events, [place for event in begun for place in places_of(event)], self.seal)
 
 
 def _delete_unnamed(store: SessionStore, session_id: str) -> int:
@@ -267,7 +245,7 @@ def _delete_unnamed(store: SessionStore, session_id: str) -> int:
     outputs, blobs = set(store.list_outputs(session_id)), set(store.list_blobs(session_id))
     for event in store.iter_events(session_id):
         text = dumps_event(event)
-        blobs.difference_update(_DIGEST.findall(text))
+        blobs.difference_update(DIGEST_WITHIN.findall(text))
         outputs.difference_update([name for name in outputs if name in text])
     store.delete_blobs(session_id, sorted(blobs))
     store.delete_outputs(session_id, sorted(outputs))

@@ -9,11 +9,20 @@ from typing import Any
 from urllib.parse import quote, quote_plus
 
 from ...errors import OptionsError
-from ...events import AssistantMessage, Event, LogRecovered, ModelRequest, RecordSigned, ToolResult, UnknownEvent
+from ...events import (
+    AssistantMessage,
+    Event,
+    LogRecovered,
+    ModelRequest,
+    RecordErasing,
+    RecordSigned,
+    ToolResult,
+    UnknownEvent,
+)
 from ...frozen import changed
-from ...patterns import regex
 from ...serialization import dumps_json, event_from_dict, event_to_dict
 from ..authority import sign_again
+from ..request import DIGEST
 from ..seal import Seal
 from .commit import ERASED, BadOpeningError, Opening, is_at_or_below, is_text_field, leaves
 
@@ -21,7 +30,6 @@ from .commit import ERASED, BadOpeningError, Opening, is_at_or_below, is_text_fi
 MIN_CHARS = 4
 MIN_LINE_CHARS = 16
 MIN_INNER_CHARS = 8
-_DIGEST = regex(r"[0-9a-f]{64}")
 Place = tuple[int, str]
 
 
@@ -74,9 +82,13 @@ def _forms(text: str) -> Iterator[str]:
                 yield made[first:last]
 
 
-def is_place(each: Any) -> bool:
-    """Whether an entry of `record.erasing` names a place."""
-    return isinstance(each, Mapping) and isinstance(each.get("seq"), int) and isinstance(each.get("path"), str)
+def places_of(event: RecordErasing) -> list[Place]:
+    """The places that an erasure names; what is none in a log from elsewhere is left out."""
+    return [
+        (each["seq"], each["path"])
+        for each in event.fields
+        if isinstance(each, Mapping) and isinstance(each.get("seq"), int) and isinstance(each.get("path"), str)
+    ]
 
 
 def value_at(event: Event, pointer: str) -> Any:
@@ -183,7 +195,7 @@ def _derived(events: Sequence[Event], found: Sequence[Place]) -> Iterator[Place]
         elif getattr(event, "tool_use_id", None) in calls:
             for pointer, _ in leaves(event):
                 value = value_at(event, pointer) if pointer and not pointer.endswith("/policy_sha256") else None
-                if isinstance(value, str) and _DIGEST.fullmatch(value):
+                if isinstance(value, str) and DIGEST.fullmatch(value):
                     yield seq, pointer
 
 

@@ -21,12 +21,14 @@ from ...frozen import frozen, mutable
 from ...text import on_one_line
 from ..authority import Authority
 from .commit import ZERO, BadOpeningError, Opening, chain_digests, event_digest, is_at_or_below, split_digests
-from .places import is_place
+from .places import places_of
 from .sign import statement_of
 from .signers import Trust, Voucher, check_signature
 
 # How far around its place an event that does not fit is looked for, and up to how many of them everywhere.
 _NEAR, _MANY = 32, 64
+# What of a checkpoint a receipt says.
+_RECEIPT = ("session_id", "from_seq", "to_seq", "before", "head", "signatures")
 
 
 @frozen
@@ -112,52 +114,33 @@ def verify_record(
     for place, event in enumerate(log):
         if isinstance(event, RecordSigned):
             checked.take(place, event)
-    said = {
-        (each["seq"], each["path"])
-        for event in log
-        if isinstance(event, RecordErasing)
-        for each in event.fields
-        if is_place(each)
-    }
+    said = {place for event in log if isinstance(event, RecordErasing) for place in places_of(event)}
     copied = max((event.parent_seq for event in log if isinstance(event, SessionForked)), default=0)
-    text = "was erased, and no record.erasing says by whom"
-    problems = [
-        *checked.problems,
-        *_unfinished(log),
-        *[
-            RecordProblem("erasure", seq, f"{path} {text}")
-            for seq, path in checked.erased
-            if seq > copied and not any(seq == known and is_at_or_below(path, place) for known, place in said)
-        ],
-    ]
+    problems = [*checked.problems, *_unfinished(log)]
+    for seq, path in checked.erased:
+        if seq > copied and not any(seq == known and is_at_or_below(path, place) for known, place in said):
+            problems.append(RecordProblem("erasure", seq, f"{path} was erased, and no record.erasing says by whom"))
     for receipt in receipts:
         problems += _missing(receipt, session_id, log, trust)
     approvals = _approvals(session_id, log, trust, checked)
-    problems += [
-        RecordProblem(
-            "approver", each.seq, f"it says that {each.name} answered, and this installation did not record that"
-        )
-        for each in approvals
-        if each.is_recorded is False
-    ]
-    erased = {(seq, path) for seq, path in checked.erased}
-    begun = (event for event in log if isinstance(event, RecordErasing))
-    erased |= {(each["seq"], each["path"]) for event in begun for each in event.fields if is_place(each)}
+    for each in approvals:
+        if each.is_recorded is False:
+            text = f"it says that {each.name} answered, and this installation did not record that"
+            problems.append(RecordProblem("approver", each.seq, text))
     return RecordReport(
         session_id,
         len(log),
         tuple(checked.ranges()),
         tuple(sorted(problems, key=lambda problem: problem.seq)),
         sum(not isinstance(event, RecordSigned) for event in log[checked.end :]),
-        tuple(sorted(erased)),
+        tuple(sorted({*checked.erased, *said})),
         tuple(approvals),
     )
 
 
 def receipt_of(signed: RecordSigned) -> dict[str, Any]:
     """What to keep elsewhere: the statement of a checkpoint, and its signatures."""
-    names = ("session_id", "from_seq", "to_seq", "before", "head", "signatures")
-    return {name: getattr(signed, name) for name in names}
+    return {name: getattr(signed, name) for name in _RECEIPT}
 
 
 @mutable
@@ -389,8 +372,7 @@ def _unfinished(log: Sequence[Event]) -> list[RecordProblem]:
 def _missing(receipt: Mapping[str, Any], session_id: str, log: Sequence[Event], trust: Trust) -> list[RecordProblem]:
     """What the log lacks of what a receipt says."""
     try:
-        names = ("session_id", "from_seq", "to_seq", "before", "head", "signatures")
-        said = RecordSigned(digests="", **{name: receipt[name] for name in names})
+        said = RecordSigned(digests="", **{name: receipt[name] for name in _RECEIPT})
         statement = statement_of(said)
         signatures = list(said.signatures)
     except (KeyError, TypeError) as error:
