@@ -12,10 +12,9 @@ from functools import partial
 from typing import Any, Protocol, runtime_checkable
 
 from ..errors import InvalidEventError, SessionNotFoundError
-from ..events import SessionCompacted, SessionRewound, SystemInit, ToolResult, ToolUse, UserMessage
+from ..events import SessionCompacted, ToolResult, ToolUse
 from . import lifecycle
 from .base import SessionStore
-from .folds.compaction import standing_events
 from .folds.summary import SessionSummary
 from .importers import events_from_messages
 from .in_turn import InTurn
@@ -96,19 +95,10 @@ class AsyncStore:
 
     async def get_messages(self, session_id: str, from_turn: int = 0, to_turn: int | None = None) -> list[Message]:
         def read() -> list[Message]:
-            events = self.store.iter_events(session_id)
-            changes_the_view = SessionCompacted, SessionRewound, SystemInit
-            turn, chosen = -1, []
-            for event in standing_events(events):
-                turn += isinstance(event, UserMessage) and event.origin == "user"
-                in_turn = max(turn, 0)
-                if (
-                    not isinstance(event, changes_the_view)
-                    and from_turn <= in_turn
-                    and (to_turn is None or in_turn < to_turn)
-                ):
-                    chosen.append(event)
-            return rebuild_messages(chosen)
+            before, *turns = lifecycle.turns_of(self.store.iter_events(session_id))
+            turns[:1] = [[*before, *(turns[0] if turns else ())]]
+            chosen = turns[max(0, from_turn) : None if to_turn is None else max(0, to_turn)]
+            return rebuild_messages(event for turn in chosen for event in turn)
 
         return await self._turns.call(session_id, read)
 

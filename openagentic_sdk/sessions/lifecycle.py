@@ -154,17 +154,20 @@ def get_messages(
 
     A turn is a prompt and all that follows it. Turns that were rewound do not count; compacted ones do, and are shown whole.
     """
-    changes_the_view = SessionCompacted, SessionRewound, SystemInit
-    events = standing_events(store.iter_events(session_id))
-    standing = [event for event in events if not isinstance(event, changes_the_view)]
-    starts = [event.seq or 0 for event in _prompts(standing)]
-    first = starts[from_turn - 1] if 1 <= from_turn <= len(starts) else None
-    if first is None or (to_turn is not None and to_turn < from_turn):
-        return []
-    end = starts[to_turn] if to_turn is not None and to_turn < len(starts) else None
-    return rebuild_messages(
-        event for event in standing if (event.seq or 0) >= first and (end is None or (event.seq or 0) < end)
-    )
+    turns = turns_of(store.iter_events(session_id))
+    chosen = turns[from_turn : None if to_turn is None else max(0, to_turn + 1)] if from_turn >= 1 else []
+    return rebuild_messages(event for turn in chosen for event in turn)
+
+
+def turns_of(events: Iterable[Event]) -> list[list[Event]]:
+    """What was said in each turn that no rewind took back, compacted ones too; first what was said before any prompt."""
+    turns: list[list[Event]] = [[]]
+    for event in standing_events(events):
+        if _is_prompt(event):
+            turns.append([])
+        if not isinstance(event, SessionCompacted | SessionRewound | SystemInit):
+            turns[-1].append(event)
+    return turns
 
 
 def append_signed(

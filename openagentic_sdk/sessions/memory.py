@@ -190,25 +190,6 @@ class MemorySessionStore(SessionStore):
                 raise SessionExistsError(session_id)
             self._sessions[session_id] = _Session(created_at, known, summary, self._tick(), lines, stored)
 
-    def _append(self, writer: _MemoryWriter, session: _Session, events: Sequence[Event]) -> list[Event]:
-        with self._guard:
-            last_seq = len(session.lines)
-            if session.epoch != writer.epoch:
-                raise LeaseLostError(writer.session_id, writer.last_seq, last_seq)
-            if self._sessions.get(writer.session_id) is not session:
-                raise ConcurrencyError(writer.session_id, writer.last_seq, 0)
-            stamped = stamp_events(events, first_seq=last_seq + 1, now=self._clock.now())
-            session.lines.extend(dumps_all_stored(stamped))
-            session.summary = fold_session_summary(session.summary, stamped)
-            session.updated = self._tick()
-            writer.last_seq = len(session.lines)
-            return stamped
-
-    def _release(self, writer: _MemoryWriter, session: _Session) -> None:
-        with self._guard:
-            if session.epoch == writer.epoch:
-                session.held = False
-
     def _session(self, session_id: str) -> _Session:
         try:
             return self._sessions[session_id]
@@ -233,7 +214,19 @@ class _MemoryWriter(SessionWriter):
 
     def append(self, events: Sequence[Event]) -> list[Event]:
         check_open(self.session_id, self._open)
-        return self._store._append(self, self._session, events)
+        store, session = self._store, self._session
+        with store._guard:
+            last_seq = len(session.lines)
+            if session.epoch != self.epoch:
+                raise LeaseLostError(self.session_id, self.last_seq, last_seq)
+            if store._sessions.get(self.session_id) is not session:
+                raise ConcurrencyError(self.session_id, self.last_seq, 0)
+            stamped = stamp_events(events, first_seq=last_seq + 1, now=store._clock.now())
+            session.lines.extend(dumps_all_stored(stamped))
+            session.summary = fold_session_summary(session.summary, stamped)
+            session.updated = store._tick()
+            self.last_seq = len(session.lines)
+            return stamped
 
     def keep_view(self, kept: KeptView) -> None:
         self._store.keep_view(self.session_id, kept)
@@ -241,4 +234,6 @@ class _MemoryWriter(SessionWriter):
     def close(self) -> None:
         if self._open:
             self._open = False
-            self._store._release(self, self._session)
+            with self._store._guard:
+                if self._session.epoch == self.epoch:
+                    self._session.held = False

@@ -13,6 +13,7 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import field
 from typing import Any, Literal
 
@@ -248,13 +249,11 @@ def _plan_file(store: SessionStore, known: ChangedFile, conflicts: Conflicts) ->
 def _not_kept(store: SessionStore, known: ChangedFile) -> str | None:
     if known.before is None:
         return None
-    try:
-        if known.before == UNKNOWN:
-            raise StorageError("no event says what it was")
-        store.read_blob(known.session_id, known.before)
-    except StorageError:
-        return "what it was at this event is not kept: go back to the start of a turn"
-    return None
+    if known.before != UNKNOWN:  # that is: no event says what it was
+        with suppress(StorageError):
+            store.read_blob(known.session_id, known.before)
+            return None
+    return "what it was at this event is not kept: go back to the start of a turn"
 
 
 def _conflict(known: ChangedFile, found: str | None) -> str | None:
@@ -309,19 +308,8 @@ def restore_files(
         if refused and conflicts == "refuse":
             raise FilesChangedError(session_id, refused)
         wanted = [file for file in plan.files if file.action in ("write", "delete")]
-        journal = FilesRestoring(
-            to_seq,
-            [
-                {
-                    "path": file.path,
-                    "found": file.found,
-                    "sha256": file.sha256,
-                    "mode": file.mode,
-                    "session_id": file.session_id,
-                }
-                for file in wanted
-            ],
-        )
+        names = ("path", "found", "sha256", "mode", "session_id")
+        journal = FilesRestoring(to_seq, [{name: getattr(file, name) for name in names} for file in wanted])
         if wanted:
             record(journal)
         done = _put_back(store, journal)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, ClassVar
 
 from ..errors import SessionError
@@ -40,18 +40,28 @@ class Waiting(StoreCore):
         With `messages_after` also until one has a message above that number. Returns the ids of those that have something,
         and of those that cannot be read, whose reading says why.
         """
+        look = self._news_finder(known, messages_after)
         deadline, poll_s = time.monotonic() + timeout_s, FIRST_POLL_S
         while True:
-            wait_s, began = timeout_s if len(known) == 1 and messages_after is None else 0.0, time.monotonic()
-            news = {session_id for session_id, seq in known.items() if self._has_news(session_id, seq, wait_s)}
-            if messages_after is not None:
-                news.update(message.session_id for message in self.read_messages(known, after=messages_after))
+            began = time.monotonic()
+            news = look(timeout_s if len(known) == 1 and messages_after is None else 0.0)
             now = time.monotonic()
             if news or now >= deadline:
                 return news
             # Looking at many costs those who write: it may take a twentieth of the time.
             time.sleep(min(max(poll_s, 20 * (now - began)), deadline - now))
             poll_s = min(poll_s * 2, LAST_POLL_S)
+
+    def _news_finder(self, known: Mapping[str, int], messages_after: int | None) -> Callable[[float], set[str]]:
+        """What looks once for the news of these sessions; it may wait for them as long as it is told."""
+
+        def look(timeout_s: float) -> set[str]:
+            news = {session_id for session_id, seq in known.items() if self._has_news(session_id, seq, timeout_s)}
+            if messages_after is not None:
+                news.update(message.session_id for message in self.read_messages(known, after=messages_after))
+            return news
+
+        return look
 
     def _has_news(self, session_id: str, after_seq: int, timeout_s: float) -> bool:
         try:

@@ -27,7 +27,7 @@ from ...events import (
 )
 from ...frozen import frozen
 from ...text import shortened
-from ..rebuild import Conversation
+from ..rebuild import Conversation, Origin
 from ..request import canonical_json
 from .audit import RebuiltRequest, rebuild_requests
 from .usage import normalize_usage
@@ -113,20 +113,6 @@ def explain_step(events: Iterable[Event], step: int) -> StepExplanation:
         conversation.apply(earlier)
     text = context.system_prompt
     slices = context.parts or ([{"kind": "base", "source": "", "start": 0, "end": len(text)}] if text else [])
-    # The request's messages; `origins` are those of the conversation, which the system prompt stands in front of.
-    origins = [] if rewritten else conversation.origins()
-    parts = []
-    has_system = bool(request.messages) and request.messages[0].get("role") == "system"
-    for index, message in enumerate(request.messages):
-        position, role = index - has_system, str(message.get("role"))
-        origin = origins[position] if 0 <= position < len(origins) else None
-        known = origin.kind if origin else "system prompt" if role == "system" else "hook"
-        first, last = (origin.first_seq or None, origin.last_seq or None) if origin else (None, None)
-        content = message.get("content")
-        said = content if isinstance(content, str) else json.dumps(content) if content else ""
-        calls = [f"{c['function']['name']}({c['function']['arguments']})" for c in message.get("tool_calls") or ()]
-        shown = shortened(" ".join(" ".join([said, *calls]).split()), _PREVIEW_CHARS)
-        parts.append(MessagePart(index, role, known, first, last, len(json.dumps(message)), shown))
     return StepExplanation(
         step,
         request.seq,
@@ -138,14 +124,35 @@ def explain_step(events: Iterable[Event], step: int) -> StepExplanation:
                 str(part["kind"]),
                 str(part["source"]),
                 part["end"] - part["start"],
-                shortened(" ".join(text[part["start"] : part["end"]].split()), _PREVIEW_CHARS),
+                _preview(text[part["start"] : part["end"]]),
             )
             for part in slices
         ],
-        parts,
+        _message_parts(request.messages, [] if rewritten else conversation.origins()),
         [tool["function"]["name"] for tool in request.tools],
         _Prefixes(events).report(previous, request),
     )
+
+
+def _message_parts(messages: Sequence[Mapping[str, Any]], origins: Sequence[Origin]) -> list[MessagePart]:
+    """The messages of a request; `origins` are those of the conversation, which the system prompt stands in front of."""
+    parts = []
+    has_system = bool(messages) and messages[0].get("role") == "system"
+    for index, message in enumerate(messages):
+        position, role = index - has_system, str(message.get("role"))
+        origin = origins[position] if 0 <= position < len(origins) else None
+        known = origin.kind if origin else "system prompt" if role == "system" else "hook"
+        first, last = (origin.first_seq or None, origin.last_seq or None) if origin else (None, None)
+        content = message.get("content")
+        said = content if isinstance(content, str) else json.dumps(content) if content else ""
+        calls = [f"{c['function']['name']}({c['function']['arguments']})" for c in message.get("tool_calls") or ()]
+        shown = _preview(" ".join([said, *calls]))
+        parts.append(MessagePart(index, role, known, first, last, len(json.dumps(message)), shown))
+    return parts
+
+
+def _preview(text: str) -> str:
+    return shortened(" ".join(text.split()), _PREVIEW_CHARS)
 
 
 def find_misses(events: Iterable[Event]) -> Iterator[tuple[RebuiltRequest, PrefixReport]]:

@@ -272,16 +272,8 @@ _MOVING = frozenset(
 def _apply(state: dict[str, Any], event: Event) -> None:
     """Fold one event that moves a summary into the summary's fields."""
     match event:
-        case UserMessage() | UserQuestion() | UserAnswer():
-            _hear_people(state, event)
-        case SessionForked() | SessionMeta() | RecordKept():
-            _change_session(state, event)
-        case _:
-            _follow_run(state, event)
-
-
-def _hear_people(state: dict[str, Any], event: UserMessage | UserQuestion | UserAnswer) -> None:
-    match event:
+        case ModelResponse():  # by far the most
+            state["tokens"], state["cost_usd"] = _sums_after(state["tokens"], state["cost_usd"], event)
         case UserMessage() if event.origin == "user":
             line = plain_line(event.text)
             state["turns"] += 1
@@ -295,29 +287,6 @@ def _hear_people(state: dict[str, Any], event: UserMessage | UserQuestion | User
             state["open_questions"] = tuple(name for name in state["open_questions"] if name != event.question_id)
             if state["state"] == "waiting" and not state["open_questions"]:
                 state["state"] = "running"
-
-
-def _change_session(state: dict[str, Any], event: SessionForked | SessionMeta | RecordKept) -> None:
-    match event:
-        case SessionForked():
-            # What was copied was paid for by the parent.
-            state.update(parent=event.parent_session_id, state="idle", tokens=0, cost_usd=None)
-            state.update(open_questions=(), subagents=(), held=False, kept_until=0.0)
-        case RecordKept():
-            state["held"] = state["held"] if event.held is None else event.held
-            until = state["kept_until"] if event.until is None else float(event.until)
-            state["kept_until"] = min(max(until, 0.0), LAST_TIME)  # a log may say anything
-        case SessionMeta():
-            if event.title is not None:
-                state["title"] = plain_line(event.title) or None
-            if event.tags is not None:
-                state["tags"] = tuple(plain_line(str(tag)) for tag in event.tags)
-
-
-def _follow_run(state: dict[str, Any], event: Event) -> None:
-    match event:
-        case ModelResponse():  # by far the most
-            state["tokens"], state["cost_usd"] = _sums_after(state["tokens"], state["cost_usd"], event)
         case SystemInit():
             state["state"] = "running"
             state["cwd"] = state["cwd"] or event.cwd or None
@@ -339,6 +308,17 @@ def _follow_run(state: dict[str, Any], event: Event) -> None:
                 # The run's own sum is the better one: it knows of calls that were counted twice or came from subagents.
                 state["tokens"] = total_tokens(event.usage)
                 state["cost_usd"] = event.cost_usd
+        case SessionForked():  # what was copied was paid for by the parent
+            state.update(parent=event.parent_session_id, state="idle", tokens=0, cost_usd=None)
+            state.update(open_questions=(), subagents=(), held=False, kept_until=0.0)
+        case RecordKept():
+            state["held"] = state["held"] if event.held is None else event.held
+            until = state["kept_until"] if event.until is None else float(event.until)
+            state["kept_until"] = min(max(until, 0.0), LAST_TIME)  # a log may say anything
+        case SessionMeta():
+            state["title"] = state["title"] if event.title is None else plain_line(event.title) or None
+            if event.tags is not None:
+                state["tags"] = tuple(plain_line(str(tag)) for tag in event.tags)
 
 
 _KINDS: Mapping[str, tuple[type, ...]] = {

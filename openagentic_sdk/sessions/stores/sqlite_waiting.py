@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import sys
-import time
 from abc import abstractmethod
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from ..inbox import MAX_WAITING, InboxMessage, dumps_message, full_inbox, is_sendable, loads_message
-from ..waiting import FIRST_POLL_S, LAST_POLL_S
 from .database import DatabaseStore, Position
 from .sqlite_file import SqliteFile
 from .sqlite_schema import LAST_SEQ
@@ -34,29 +32,24 @@ class SqliteWaiting(DatabaseStore):
         has_news = bool(self.wait_for_news({session_id: after_seq}, timeout_s=timeout_s))
         return has_news and self.last_seq(session_id) > after_seq
 
-    def wait_for_news(
-        self, known: Mapping[str, int], *, timeout_s: float, messages_after: int | None = None
-    ) -> set[str]:
+    def _news_finder(self, known: Mapping[str, int], messages_after: int | None) -> Callable[[float], set[str]]:
         """Looks at the sessions only when something was written to the file."""
-        deadline, poll_s, seen = time.monotonic() + timeout_s, FIRST_POLL_S, (-1, -1)
-        while True:
-            began = time.monotonic()
+        seen = (-1, -1)
+        command = f"SELECT id, coalesce({LAST_SEQ}, 0) FROM sessions WHERE id IN ({{}})"
+
+        def look(timeout_s: float) -> set[str]:
+            nonlocal seen
             # First, so that what is written while we look is looked at again.
-            if (written := self._file.written()) != seen:
-                seen = written
-                # Where these sessions stand; those that do not exist are left out.
-                command = f"SELECT id, coalesce({LAST_SEQ}, 0) FROM sessions WHERE id IN ({{}})"
-                last_seqs = dict(self._rows_of(known, command, ()))
-                news = {name for name, seq in known.items() if last_seqs.get(name, sys.maxsize) > seq}
-                if messages_after is not None:
-                    news.update(each.session_id for each in self.read_messages(known, after=messages_after))
-                if news:
-                    return news
-            now = time.monotonic()
-            if now >= deadline:
+            if (written := self._file.written()) == seen:
                 return set()
-            time.sleep(min(max(poll_s, 20 * (now - began)), deadline - now))
-            poll_s = min(poll_s * 2, LAST_POLL_S)
+            seen = written
+            last_seqs = dict(self._rows_of(known, command, ()))  # those that do not exist are left out
+            news = {name for name, seq in known.items() if last_seqs.get(name, sys.maxsize) > seq}
+            if messages_after is not None:
+                news.update(each.session_id for each in self.read_messages(known, after=messages_after))
+            return news
+
+        return look
 
     def _rows_of(self, session_ids: Collection[str], command: str, values: tuple[Any, ...]) -> Iterator[Any]:
         """The rows of a query that takes as many ids at a time as every SQLite does."""
