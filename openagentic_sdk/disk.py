@@ -126,6 +126,16 @@ def is_within(path: str, folder: str) -> bool:
     return path == folder or path.startswith(folder.rstrip(os.sep) + os.sep)
 
 
+def nearest_holding(name: str, folder: str) -> str | None:
+    """The nearest folder, from an absolute one upwards, that holds something of this name; None when none does."""
+    while not os.path.lexists(os.path.join(folder, name)):
+        parent = os.path.dirname(folder)
+        if parent == folder:
+            return None
+        folder = parent
+    return folder
+
+
 def write_durably(
     disk: Disk, path: Path, data: bytes | Iterable[bytes], *, sync: bool = True, mode: int = 0o600
 ) -> None:

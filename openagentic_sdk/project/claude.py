@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator
 from typing import Protocol, TypeVar
 
+from ..disk import nearest_holding
 from ..frozen import frozen
 from ..skills.files import Bounds, read_text, walk_files
 from ..skills.frontmatter import Diagnostic
@@ -35,13 +36,8 @@ class ClaudeFolders:
 
 def find_project_root(cwd: str | os.PathLike[str]) -> str:
     """The nearest folder from `cwd` upwards that holds `.git`; `cwd` itself when there is none."""
-    start = folder = os.path.abspath(cwd)
-    while not os.path.exists(os.path.join(folder, ".git")):
-        parent = os.path.dirname(folder)
-        if parent == folder:
-            return start
-        folder = parent
-    return folder
+    start = os.path.abspath(cwd)
+    return nearest_holding(".git", start) or start
 
 
 def claude_folders(

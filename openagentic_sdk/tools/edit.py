@@ -15,7 +15,7 @@ from ..files import change_lock, digest_bytes, digest_file, read_snapshot, repla
 from ..frozen import frozen
 from ..threads import run_in_thread
 from .base import Tool, ToolContext, ToolOutput
-from .files.encoding import Encoding, binary_kind, decode, encode, is_binary
+from .files.encoding import binary_kind, decode, encode, is_binary
 from .files.nearest import explain_missing
 from .files.readable import permitted_path
 from .files.workspace import ResolvedPath, missing_file, refuse_if_stale, resolve_path, shown_path
@@ -91,7 +91,13 @@ class EditTool(Tool):
                 raise ToolError(f"{shown_path(path.lexical, ctx.cwd)} is {kind}, not text: it cannot be edited")
             text, encoding = decode(snapshot.data)
             edited, places = _apply(text, changes, shown_path(path.lexical, ctx.cwd))
-            data = _encode_text(edited, encoding)
+            try:
+                data = encode(edited, encoding)
+            except UnicodeEncodeError as error:
+                character = edited[error.start]
+                raise ValueError(
+                    f"the file is {encoding.codec} text, which cannot hold {character!a}: nothing was changed"
+                ) from None
             ctx.keep_files([path.real])
             notes = replace_file(path.real, data, snapshot.status)
         sha256 = digest_bytes(data)
@@ -138,16 +144,6 @@ def _changes(input: Mapping[str, Any]) -> list[_Change]:
         count = 0 if edit.get("replace_all") else edit.get("count")
         changes.append(_Change(old, new, count, edit.get("before") or "", edit.get("after") or ""))
     return changes
-
-
-def _encode_text(text: str, encoding: Encoding) -> bytes:
-    try:
-        return encode(text, encoding)
-    except UnicodeEncodeError as error:
-        character = text[error.start]
-        raise ValueError(
-            f"the file is {encoding.codec} text, which cannot hold {character!a}: nothing was changed"
-        ) from None
 
 
 def _apply(text: str, changes: list[_Change], name: str) -> tuple[str, list[int]]:

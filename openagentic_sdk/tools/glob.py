@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ..threads import run_in_thread, running_loop
+from ..threads import run_in_thread
 from .base import Tool, ToolContext
-from .files.readable import permitted_path, read_filter
+from .files.readable import permitted_search
 from .schema import boolean, integer, object_schema, string
 
 
@@ -44,6 +44,5 @@ class GlobTool(Tool):
     async def run(self, input: Mapping[str, Any], ctx: ToolContext) -> dict[str, Any]:
         from .find.by_name import find_files  # no run that looks for no file pays for it
 
-        root = await permitted_path(input.get("root") or ".", ctx, write=False)
-        permits = read_filter(ctx, running_loop(self.name))
-        return await run_in_thread(lambda: find_files(root, input, ctx, permits, self._max_matches), ctx.cancelled)
+        search = await permitted_search(self.name, input, ctx)
+        return await run_in_thread(lambda: find_files(search, self._max_matches), ctx.cancelled)

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..clock import Clock, SystemClock
-from ..threads import run_in_thread, running_loop
+from ..threads import run_in_thread
 from .base import Tool, ToolContext
-from .files.readable import permitted_path, read_filter
+from .files.readable import permitted_search
 from .schema import boolean, integer, object_schema, string
 
 
@@ -67,14 +67,9 @@ class GrepTool(Tool):
     async def run(self, input: Mapping[str, Any], ctx: ToolContext) -> dict[str, Any]:
         from .find.by_content import search_contents  # no run that searches nothing pays for it
 
-        root = await permitted_path(input.get("root") or ".", ctx, write=False)
-        permits = read_filter(ctx, running_loop(self.name))
         search = functools.partial(
             search_contents,
-            root,
-            input,
-            ctx,
-            permits,
+            await permitted_search(self.name, input, ctx),
             max_matches=self._max_matches,
             max_output_chars=self._max_output_chars,
             timeout_s=self._timeout_s,

@@ -146,7 +146,7 @@ class ReadTool(Tool):
                 f"{source.name} is {binary_kind(source.head)} ({plural(source.size, 'byte')}), not text: "
                 "use a program that understands it"
             )
-        scan = self._scan(source, self._window(input, ctx), ctx)
+        scan = self._scan(source, input, ctx)
         if source.name.endswith(".ipynb"):
             # The cells as text; a notebook that is too large or no JSON is shown as the text file that it is.
             data = read_at_most(source.chunks(), MAX_NOTEBOOK_BYTES)
@@ -171,15 +171,11 @@ class ReadTool(Tool):
             ctx.redact,
         )
 
-    def _scan(self, source: _Source, window: LineWindow, ctx: ToolContext) -> _Scan:
-        marked = marked_encoding(source.head)
-        for encoding in (marked, LATIN1) if marked else (UTF8, LATIN1):
-            fresh = LineWindow(window.first, window.limit, window.max_line_chars, window.max_chars, window.redact)
-            try:
-                return self._scan_as(source, encoding, fresh, ctx)
-            except UnicodeDecodeError:
-                continue
-        raise AssertionError("Latin-1 decodes everything")
+    def _scan(self, source: _Source, input: Mapping[str, Any], ctx: ToolContext) -> _Scan:
+        try:
+            return self._scan_as(source, marked_encoding(source.head) or UTF8, self._window(input, ctx), ctx)
+        except UnicodeDecodeError:
+            return self._scan_as(source, LATIN1, self._window(input, ctx), ctx)
 
     def _scan_as(self, source: _Source, encoding: Encoding, window: LineWindow, ctx: ToolContext) -> _Scan:
         digest = hashlib.sha256()

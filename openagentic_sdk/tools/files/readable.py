@@ -12,11 +12,14 @@ path that would be shown.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from ...errors import ToolError
+from ...frozen import frozen
+from ...threads import running_loop
 from ..base import ToolContext, may_read_all
-from .workspace import ResolvedPath, resolve_path
+from .workspace import ResolvedPath, resolve_path, shown_path
 
 
 async def permitted_path(path: str, ctx: ToolContext, *, write: bool) -> ResolvedPath:
@@ -27,8 +30,31 @@ async def permitted_path(path: str, ctx: ToolContext, *, write: bool) -> Resolve
     return resolved
 
 
-def read_filter(ctx: ToolContext, loop: asyncio.AbstractEventLoop) -> Callable[[str], bool] | None:
-    """Whether a path may be shown, or None when everything may be. To be called in a thread, not on `loop`."""
+@frozen
+class Search:
+    """One call of Glob or Grep: where it looks, what it was given, and whether a path may be shown (None: every one may).
+
+    `permits` is called in a thread, not on the event loop.
+    """
+
+    root: ResolvedPath
+    input: Mapping[str, Any]
+    ctx: ToolContext
+    permits: Callable[[str], bool] | None
+
+    @property
+    def shown_root(self) -> str:
+        """The root as results show it."""
+        return shown_path(self.root.lexical, self.ctx.cwd)
+
+
+async def permitted_search(tool: str, input: Mapping[str, Any], ctx: ToolContext) -> Search:
+    """The search that a call asks for. Raises `ToolError` when its root is where the call may not go."""
+    root = await permitted_path(input.get("root") or ".", ctx, write=False)
+    return Search(root, input, ctx, _read_filter(ctx, running_loop(tool)))
+
+
+def _read_filter(ctx: ToolContext, loop: asyncio.AbstractEventLoop) -> Callable[[str], bool] | None:
     if ctx.may_read is not None:
         return None if ctx.may_read is may_read_all else ctx.may_read
     permits = ctx.permits_path

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import field
 from typing import Any
 
@@ -17,12 +17,12 @@ from ...errors import ToolError, ToolInputError
 from ...files import open_file
 from ...frozen import mutable
 from ...text import plural
-from ..base import ToolContext
+from ..files.readable import Search
 from ..files.workspace import ResolvedPath, missing_file, shown_path
-from .pattern import GlobPattern, type_suffixes
+from .pattern import GlobPattern
 from .search import Hit
 from .search_files import FileSearch, ListedFile, SearchStopped
-from .tree import WalkOptions, walk
+from .tree import matching_files
 
 MAX_CONTEXT_LINES = 50
 MAX_LINE_CHARS = 500
@@ -56,18 +56,15 @@ class _Findings:
 
 
 def search_contents(
-    root: ResolvedPath,
-    input: Mapping[str, Any],
-    ctx: ToolContext,
-    permits: Callable[[str], bool] | None,
+    search: Search,
     *,
     max_matches: int,
     max_output_chars: int,
     timeout_s: float,
     clock: Clock,
 ) -> dict[str, Any]:
-    """What Grep answers; files that `permits` says no to are passed over. Raises `ToolError`."""
-    shown_root = shown_path(root.lexical, ctx.cwd)
+    """What Grep answers; files that may not be shown are passed over. Raises `ToolError`."""
+    root, input, ctx, permits = search.root, search.input, search.ctx, search.permits
     limit = int(input.get("head_limit") or max_matches)
     around = int(input.get("-C") or 0)
     query = {
@@ -82,7 +79,7 @@ def search_contents(
     }
     findings = _Findings()
     try:
-        search = FileSearch(query, timeout_s, ctx, clock)
+        reading = FileSearch(query, timeout_s, ctx, clock)
     except (re.error, ValueError, OverflowError, RecursionError) as error:
         raise ToolInputError(
             f"{query['pattern']!r} is no regular expression: {error}; put a backslash before characters that are meant "
@@ -90,7 +87,7 @@ def search_contents(
             path="query",
         ) from None
     try:
-        for file, (status, count, hits) in search.answers(_files(root, input, ctx)):
+        for file, (status, count, hits) in reading.answers(_files(search)):
             findings.searched += 1
             if status != "ok":
                 findings.passed_over[status] = findings.passed_over.get(status, 0) + 1
@@ -102,35 +99,31 @@ def search_contents(
     except SearchStopped as stopped:
         findings.stopped = str(stopped)
     finally:
-        search.close()
-    return _output(findings, input, shown_root, query["mode"], limit)
+        reading.close()
+    return _output(findings, input, search.shown_root, query["mode"], limit)
 
 
 def _lexical(root: ResolvedPath, file: ListedFile) -> str:
     return os.path.join(root.lexical, file.path) if file.path else root.lexical
 
 
-def _files(root: ResolvedPath, input: Mapping[str, Any], ctx: ToolContext) -> Iterator[ListedFile]:
+def _files(search: Search) -> Iterator[ListedFile]:
     """The files to search: the root itself when it is one."""
+    root = search.root
     if not os.path.isdir(root.real):
         try:
             with open_file(root.real) as fd:
                 yield ListedFile("", root.real, os.fstat(fd).st_ino)
         except FileNotFoundError:
-            raise missing_file(root, ctx.cwd, "file or folder") from None
+            raise missing_file(root, search.ctx.cwd, "file or folder") from None
         return
-    named = input.get("file_glob")
+    named = search.input.get("file_glob")
     glob = GlobPattern("**" if named is None else named.removeprefix("./") if "/" in named else f"**/{named}")
-    suffixes = type_suffixes(input["type"]) if input.get("type") else ("",)
-    options = WalkOptions(bool(input.get("include_ignored")), input.get("include_hidden", True))
-    for folder in walk(root, options, ctx):
-        pick = glob.in_folder(folder.prefix)
-        if pick is None:
-            continue
+    for folder, names in matching_files(search, glob):
         base = folder.path if folder.path.endswith("/") else folder.path + "/"
         inodes = {entry.name: entry.inode() for entry in folder.entries if not entry.is_symlink()}
-        for name in sorted(pick(folder.names)):
-            if name in inodes and name.endswith(suffixes):
+        for name in sorted(names):
+            if name in inodes:
                 yield ListedFile(folder.prefix + name, base + name, inodes[name])
 
 

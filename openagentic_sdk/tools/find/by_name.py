@@ -9,33 +9,27 @@ from typing import Any
 from ...errors import ToolError
 from ...globs import static_folder
 from ...text import plural
-from ..base import ToolContext
-from ..files.workspace import ResolvedPath, check_folder, shown_path
-from .pattern import GlobPattern, expand_braces, type_suffixes
-from .tree import WalkOptions, walk
+from ..files.readable import Search
+from ..files.workspace import ResolvedPath, check_folder
+from .pattern import GlobPattern, expand_braces
+from .tree import matching_files
 
 
-def find_files(
-    root: ResolvedPath,
-    input: Mapping[str, Any],
-    ctx: ToolContext,
-    permits: Callable[[str], bool] | None,
-    max_matches: int,
-) -> dict[str, Any]:
+def find_files(search: Search, max_matches: int) -> dict[str, Any]:
     """What Glob answers. Raises `ToolError`."""
-    check_folder(root, ctx)
+    root, input, permits = search.root, search.input, search.permits
+    check_folder(root, search.ctx)
     limit = min(int(input.get("limit") or max_matches), max_matches)
     needs_all = permits is not None or input.get("sort") == "modified"
-    matches, total = _matches(root, input, ctx, keep=None if needs_all else limit)
+    matches, total = _matches(search, keep=None if needs_all else limit)
     if permits is not None:
         matches = [path for path in matches if permits(os.path.join(root.lexical, path))]
         total = len(matches)
     if input.get("sort") == "modified":
         matches.sort(key=lambda path: -_modified_ns(os.path.join(root.real, path)))
-    shown = shown_path(root.lexical, ctx.cwd)
-    prefix = "" if shown == "." else shown.rstrip("/") + "/"
+    prefix = "" if search.shown_root == "." else search.shown_root.rstrip("/") + "/"
     return {
-        "root": shown,
+        "root": search.shown_root,
         "matches": [prefix + path for path in matches[:limit]],
         "total": total,
         "truncated": total > limit,
@@ -43,25 +37,12 @@ def find_files(
     }
 
 
-def _matches(
-    root: ResolvedPath, input: Mapping[str, Any], ctx: ToolContext, *, keep: int | None
-) -> tuple[list[str], int]:
+def _matches(search: Search, *, keep: int | None) -> tuple[list[str], int]:
     """The first matches, at least `keep` of them if there are so many (None: all), and how many there are in all."""
-    pattern = _relative_pattern(input["pattern"], root)
-    glob = GlobPattern(pattern)
-    suffixes = type_suffixes(input["type"]) if input.get("type") else None
-    options = WalkOptions(
-        bool(input.get("include_ignored")), input.get("include_hidden", True), _worth_entering(pattern)
-    )
+    pattern = _relative_pattern(search.input["pattern"], search.root)
     found: list[str] = []
     total = 0
-    for folder in walk(root, options, ctx):
-        pick = glob.in_folder(folder.prefix)
-        if pick is None:
-            continue
-        names = pick(folder.names)
-        if suffixes is not None:
-            names = [name for name in names if name.endswith(suffixes)]
+    for folder, names in matching_files(search, GlobPattern(pattern), _worth_entering(pattern)):
         total += len(names)
         if keep is None or len(found) < keep:
             found += [folder.prefix + name for name in sorted(names)]

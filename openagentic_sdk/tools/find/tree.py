@@ -12,11 +12,14 @@ from collections.abc import Callable, Iterator
 from operator import attrgetter
 from typing import NamedTuple
 
+from ...disk import nearest_holding
 from ...files import LIST_FLAGS, READ_FLAGS, open_folder
 from ...frozen import frozen
 from ..base import ToolContext
+from ..files.readable import Search
 from ..files.workspace import ResolvedPath, check_cancelled
 from .gitignore import IgnoreFile
+from .pattern import GlobPattern, type_suffixes
 
 MAX_IGNORE_BYTES = 1 << 20
 MAX_DEPTH = 1_000
@@ -78,6 +81,21 @@ def walk(root: ResolvedPath, options: WalkOptions, ctx: ToolContext) -> Iterator
                 stack.append(_Waiting(base + name, f"{here.prefix}{name}/", entry.inode(), levels))
 
 
+def matching_files(
+    search: Search, pattern: GlobPattern, enters: Callable[[str], bool] | None = None
+) -> Iterator[tuple[Folder, list[str]]]:
+    """The folders of a search that may hold a match, each with the names of the files that the pattern and `type` fit."""
+    given = search.input
+    suffixes = type_suffixes(given["type"]) if given.get("type") else None
+    options = WalkOptions(bool(given.get("include_ignored")), given.get("include_hidden", True), enters)
+    for folder in walk(search.root, options, search.ctx):
+        pick = pattern.in_folder(folder.prefix)
+        if pick is None:
+            continue
+        names = pick(folder.names)
+        yield folder, names if suffixes is None else [name for name in names if name.endswith(suffixes)]
+
+
 def _list(here: _Waiting, options: WalkOptions) -> tuple[list[str], _Entries, _Entries, tuple[_Level, ...]]:
     """The names of the files to show, all entries, the folders to enter, and the ignore files that count below."""
     fd = _open_listed(here)
@@ -127,7 +145,7 @@ def _ignored(names: list[str], levels: tuple[_Level, ...], prefix: str, *, folde
 
 def outer_levels(real: str, cwd: str) -> tuple[_Level, ...]:
     """The ignore files above `real` that count in it: those of its repository, or without one those from `cwd` down."""
-    top = _repository(real) or os.path.realpath(cwd)
+    top = nearest_holding(".git", real) or os.path.realpath(cwd)
     if not (real + "/").startswith(top.rstrip("/") + "/"):
         return ()
     names = [name for name in real[len(top) :].split("/") if name]
@@ -140,17 +158,6 @@ def outer_levels(real: str, cwd: str) -> tuple[_Level, ...]:
         if ignore:
             levels.insert(0, (ignore, "".join(f"{name}/" for name in names[depth:]), 0))
     return tuple(levels)
-
-
-def _repository(real: str) -> str | None:
-    """The nearest folder, from `real` up, that holds a `.git`."""
-    folder = real
-    while not os.path.lexists(os.path.join(folder, ".git")):
-        parent = os.path.dirname(folder)
-        if parent == folder:
-            return None
-        folder = parent
-    return folder
 
 
 def _read_ignore_file(path: str, fd: int | None = None) -> IgnoreFile | None:

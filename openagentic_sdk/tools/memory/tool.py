@@ -12,6 +12,7 @@ from typing import Any
 
 from ...errors import StorageError, ToolError
 from ..base import BlockingTool, ToolContext, ToolOutput
+from ..files.window import number_lines
 from ..schema import array, integer, object_schema, string
 from .store import ROOT, SCOPES, Entry, Memory, MemoryFolder, Write, checked_text, split_path
 
@@ -96,7 +97,7 @@ class MemoryTool(BlockingTool):
             raise ToolError(
                 f"Invalid `view_range`: {view_range}. It should be within the lines of the file: [1, {len(lines)}]"
             )
-        text = f"Here's the content of {place} with line numbers:\n{_numbered(lines, first, last)}"
+        text = f"Here's the content of {place} with line numbers:\n{number_lines(lines[first - 1 : last], first)}"
         if not entry.doubt:
             return text
         return ToolOutput(
@@ -145,8 +146,9 @@ class MemoryTool(BlockingTool):
         if command == "insert":
             return f"The file {place} has been edited."
         at = "\n".join(lines).partition(text["old_str"])[0].count("\n") + 1
-        shown = _numbered(changed, max(at - 2, 1), min(at + text["new_str"].count("\n") + 2, len(changed)))
-        return f"The memory file has been edited.\n{shown}"
+        first = max(at - 2, 1)
+        shown = changed[first - 1 : at + text["new_str"].count("\n") + 2]
+        return f"The memory file has been edited.\n{number_lines(shown, first)}"
 
 
 def _refuse_taken(kept: Mapping[str, Any], name: str, place: str) -> None:
@@ -185,10 +187,6 @@ def _replaced(lines: list[str], old: str, new: str, place: str) -> list[str]:
         many = f"Multiple occurrences of old_str `{old}` in lines: {found}"
         raise ToolError(f"No replacement was performed. {many}. Please ensure it is unique")
     return text.replace(old, new).split("\n")
-
-
-def _numbered(lines: list[str], first: int, last: int) -> str:
-    return "\n".join(f"{number:6}\t{lines[number - 1]}" for number in range(first, last + 1))
 
 
 def _listing(place: str, found: Mapping[str, Entry]) -> str:

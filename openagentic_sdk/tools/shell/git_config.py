@@ -10,6 +10,7 @@ import os
 import subprocess
 from collections.abc import Iterable, Mapping
 
+from ...disk import nearest_holding
 from ...patterns import regex
 from .environment import find_program
 
@@ -97,15 +98,14 @@ def _keys_of(folder: str, workspace: Iterable[str]) -> list[str]:
 
 def _git_dir(folder: str) -> str | None:
     """Where the repository of a folder keeps its configuration."""
-    while not os.path.lexists(f"{folder}/.git"):
-        if folder in ("/", ""):
-            return None
-        folder = os.path.dirname(folder)
-    path = f"{folder}/.git"
+    top = nearest_holding(".git", folder)
+    if top is None:
+        return None
+    path = os.path.join(top, ".git")
     try:
         if os.path.isfile(path):  # of a worktree or a submodule
             with open(path, encoding="utf-8", errors="surrogateescape") as file:
-                path = os.path.join(folder, file.read(4096).removeprefix("gitdir:").strip())
+                path = os.path.join(top, file.read(4096).removeprefix("gitdir:").strip())
         common = os.path.join(path, "commondir")
         if os.path.isfile(common):
             with open(common, encoding="utf-8", errors="surrogateescape") as file:

@@ -26,16 +26,10 @@ _BLOCKS = frozenset({"address", "article", "aside", "body", "center", "dd", "det
                      "search", "summary"})  # fmt: skip
 _HEADINGS = {f"h{level}": level for level in range(1, 7)}
 _EMPHASIS = {
-    "b": "**",
-    "strong": "**",
-    "i": "*",
-    "em": "*",
-    "code": "`",
-    "kbd": "`",
-    "samp": "`",
-    "tt": "`",
-    "del": "~~",
-    "s": "~~",
+    **dict.fromkeys(("b", "strong"), "**"),
+    **dict.fromkeys(("i", "em"), "*"),
+    **dict.fromkeys(("code", "kbd", "samp", "tt"), "`"),
+    **dict.fromkeys(("del", "s"), "~~"),
 }
 _VOID = frozenset(
     {"area", "base", "br", "col", "embed", "hr", "img", "input", "link", "meta", "param", "source", "track", "wbr"}
@@ -222,8 +216,9 @@ class _Writer(HTMLParser):
         elif tag == "tr" and (table := self._table()) is not None:
             self._end_cell()
             table.rows.append([])
-        elif tag in ("td", "th") and self._table() is not None:
-            self._start_cell()
+        elif tag in ("td", "th") and (table := self._table()) is not None:
+            self._end_cell()
+            self._inline, self._links, table.cell = [], [], []
         elif tag in _BLOCKS:
             self._flush()
 
@@ -294,14 +289,6 @@ class _Writer(HTMLParser):
     def _cell(self) -> list[str] | None:
         table = self._table()
         return table.cell if table is not None else None
-
-    def _start_cell(self) -> None:
-        self._end_cell()
-        table = self._table()
-        if table is not None:
-            self._inline = []
-            self._links = []
-            table.cell = []
 
     def _end_cell(self) -> None:
         table = self._table()
