@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from fnmatch import fnmatchcase
 from typing import Any
@@ -71,9 +71,8 @@ def read_definitions(
             left.append(LeftOut(clean_text(str(name), 200), "schema" if name else "shape", str(error)))
             continue
         if made.name in kept:
-            left.append(
-                LeftOut(made.name, "duplicate", "the server lists two tools of this name; the first one counts")
-            )
+            why = "the server lists two tools of this name; the first one counts"
+            left.append(LeftOut(made.name, "duplicate", why))
         elif not is_wanted(settings, made.name):
             left.append(LeftOut(made.name, "list", "the allow and deny lists of this server leave it out"))
         else:
@@ -143,33 +142,6 @@ def clean_text(text: str, max_chars: int) -> str:
 
 # --- schemas ---------------------------------------------------------------------------------------------------------
 
-# Keywords under which a schema, a list of schemas, or a mapping of names to schemas stands.
-_ONE = frozenset(
-    [
-        "items",
-        "additionalProperties",
-        "not",
-        "if",
-        "then",
-        "else",
-        "contains",
-        "propertyNames",
-        "additionalItems",
-        "unevaluatedItems",
-        "unevaluatedProperties",
-    ]
-)
-_SOME = frozenset(["anyOf", "oneOf", "allOf", "prefixItems"])
-_NAMED = frozenset(["properties", "$defs", "definitions", "patternProperties", "dependentSchemas"])
-_TYPES = frozenset(["object", "array", "string", "number", "integer", "boolean", "null"])
-_COUNTS = frozenset(
-    ["minItems", "maxItems", "minLength", "maxLength", "minProperties", "maxProperties", "minContains", "maxContains"]
-)
-_NUMBERS = frozenset(["minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"])
-_TEXTS = frozenset(
-    ["description", "title", "$comment", "format", "$id", "$anchor", "$schema", "contentEncoding", "contentMediaType"]
-)
-
 
 def read_schema(schema: Any) -> dict[str, Any]:
     """An input schema as endpoints take it: an object with properties. Raises ValueError with what cannot be repaired.
@@ -181,7 +153,7 @@ def read_schema(schema: Any) -> dict[str, Any]:
         schema = {}
     if not isinstance(schema, Mapping):
         raise ValueError(f"its input schema is no object but a {type(schema).__name__}")
-    root = _read_part(schema, 0, schema)
+    root = _SchemaReader(schema).read(schema)
     if root.get("type", "object") not in ("object", ["object"]):
         raise ValueError(f"its input schema describes {root['type']!r:.60}, and arguments are an object")
     root = {"type": "object", "properties": {}, **root} | {"type": "object"}
@@ -195,73 +167,110 @@ def read_schema(schema: Any) -> dict[str, Any]:
     return root
 
 
-def _read_part(schema: Mapping[str, Any], depth: int, root: Mapping[str, Any]) -> dict[str, Any]:
-    if depth > MAX_SCHEMA_DEPTH:
-        raise ValueError(f"its input schema is nested deeper than {MAX_SCHEMA_DEPTH} levels")
-    made: dict[str, Any] = {}
-    for key, value in schema.items():
-        read = _read_keyword(key, value, depth, root)
-        if read is not None or (key in ("const", "default") and value is None):
-            made[key] = read
-    if isinstance(schema.get("pattern"), str):
-        note = f"(pattern: {clean_text(schema['pattern'], 200)})"
-        made["description"] = f"{made.get('description', '')} {note}".strip()
-    if made.get("type") == "array" and "items" not in made and "prefixItems" not in made:
-        made["items"] = {}
-    return made
+class _SchemaReader:
+    """Reads the schemas in one input schema. A keyword that says nothing is None, and is left out.
 
+    `one`, `some` and `named` read the keywords under which a schema, a list of schemas, or a mapping of names to schemas
+    stands; `_KEYWORDS` says which those are.
+    """
 
-def _read_keyword(key: str, value: Any, depth: int, root: Mapping[str, Any]) -> Any:
-    """The value of one keyword; None for one that says nothing. Raises ValueError."""
-    if key in _ONE or key in _SOME or key in _NAMED:
-        return _read_below(key, value, depth, root)
-    if key in ("$ref", "$dynamicRef"):
-        # A reference stays in the schema that it stands in: what is elsewhere is never fetched (JSON Schema 2020-12, 8.2).
+    def __init__(self, root: Mapping[str, Any]) -> None:
+        self._root = root
+        self._depth = 0
+
+    def read(self, schema: Mapping[str, Any]) -> dict[str, Any]:
+        """The root, or a schema below it."""
+        if self._depth > MAX_SCHEMA_DEPTH:
+            raise ValueError(f"its input schema is nested deeper than {MAX_SCHEMA_DEPTH} levels")
+        made: dict[str, Any] = {}
+        self._depth += 1
+        for key, value in schema.items():
+            read = _KEYWORDS[key](self, value) if key in _KEYWORDS else _clean_values(value)
+            if read is not None or (key in ("const", "default") and value is None):
+                made[key] = read
+        self._depth -= 1
+        if isinstance(schema.get("pattern"), str):
+            note = f"(pattern: {clean_text(schema['pattern'], 200)})"
+            made["description"] = f"{made.get('description', '')} {note}".strip()
+        if made.get("type") == "array" and "items" not in made and "prefixItems" not in made:
+            made["items"] = {}
+        return made
+
+    def one(self, value: Any) -> Any:
+        if isinstance(value, list):  # `items` as a list, before 2020-12
+            return self.read(value[0]) if value and isinstance(value[0], Mapping) else {}
+        return self.read(value) if isinstance(value, Mapping) else value if isinstance(value, bool) else None
+
+    def some(self, value: Any) -> Any:
+        parts = value if isinstance(value, list) else []
+        return [self.one(part) for part in parts if isinstance(part, Mapping | bool)] or None
+
+    def named(self, value: Any) -> Any:
+        if not isinstance(value, Mapping):
+            return None
+        # `required: [...]` beside the properties, but one level too deep, is a list and no schema.
+        return {name: self.one(part) for name, part in value.items() if isinstance(part, Mapping | bool)}
+
+    def reference(self, value: Any) -> Any:
+        """One within the schema: what is elsewhere is never fetched (JSON Schema 2020-12, section 8.2)."""
         if not isinstance(value, str) or not value.startswith("#"):
             raise ValueError(f"its input schema refers to {value!r:.100}, which is elsewhere and never fetched")
-        target: Any = root
+        target: Any = self._root
         for part in value[2:].split("/") if value.startswith("#/") else ():
             target = target.get(part.replace("~1", "/").replace("~0", "~")) if isinstance(target, Mapping) else None
         if not isinstance(target, Mapping):
             raise ValueError(f"its input schema refers to {value!r:.100}, and no schema stands there")
         return value
-    if key == "type":
+
+    def type(self, value: Any) -> Any:
         names = value if isinstance(value, list) else [value]
         if not names or any(not isinstance(name, str) or name not in _TYPES for name in names):
             raise ValueError(f"its input schema has a type that is none: {value!r:.60}")
         return value
-    if key == "required":
+
+    def required(self, value: Any) -> Any:
         names = [name for name in value if isinstance(name, str)] if isinstance(value, list) else []
         return list(dict.fromkeys(names)) or None
-    if key in _TEXTS:
-        return clean_text(value, MAX_DESCRIPTION_CHARS) if isinstance(value, str) else None
-    if key in _COUNTS:
-        return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
-    if key in _NUMBERS:
-        return value if isinstance(value, int | float) and not isinstance(value, bool) else None
-    if key in ("enum", "examples"):
+
+    def values(self, value: Any) -> Any:
         return _clean_values(value) if isinstance(value, list) and value else None
-    return None if key == "pattern" else _clean_values(value)
+
+    def text(self, value: Any) -> Any:
+        return clean_text(value, MAX_DESCRIPTION_CHARS) if isinstance(value, str) else None
+
+    def count(self, value: Any) -> Any:
+        return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
+
+    def number(self, value: Any) -> Any:
+        return value if isinstance(value, int | float) and not isinstance(value, bool) else None
+
+    def nothing(self, value: Any) -> Any:
+        return None
 
 
-def _read_below(key: str, value: Any, depth: int, root: Mapping[str, Any]) -> Any:
-    """What stands under a keyword that holds schemas; None when nothing that can be kept does."""
-    if key in _NAMED:
-        if not isinstance(value, Mapping):
-            return None
-        # `required: [...]` beside the properties, but one level too deep, is a list and no schema.
-        return {name: _read_one(part, depth, root) for name, part in value.items() if isinstance(part, Mapping | bool)}
-    if key in _SOME:
-        if not isinstance(value, list):
-            return None
-        return [_read_one(part, depth, root) for part in value if isinstance(part, Mapping | bool)] or None
-    if isinstance(value, list):  # `items` as a list, before 2020-12
-        return _read_one(value[0], depth, root) if value and isinstance(value[0], Mapping) else {}
-    return _read_one(value, depth, root) if isinstance(value, Mapping | bool) else None
-
-
-def _read_one(part: Any, depth: int, root: Mapping[str, Any]) -> Any:
-    return part if isinstance(part, bool) else _read_part(part, depth + 1, root)
+_TYPES = frozenset(["object", "array", "string", "number", "integer", "boolean", "null"])
+# How each keyword is read; any other is a value of JSON that is only cleaned.
+_KEYWORDS: Mapping[str, Callable[[_SchemaReader, Any], Any]] = {
+    keyword: read
+    for read, keywords in (
+        (_SchemaReader.one, "items additionalItems unevaluatedItems contains not if then else propertyNames"),
+        (_SchemaReader.one, "additionalProperties unevaluatedProperties"),
+        (_SchemaReader.some, "anyOf oneOf allOf prefixItems"),
+        (_SchemaReader.named, "properties patternProperties $defs definitions dependentSchemas"),
+        (_SchemaReader.reference, "$ref $dynamicRef"),
+        (_SchemaReader.type, "type"),
+        (_SchemaReader.required, "required"),
+        (_SchemaReader.values, "enum examples"),
+        (_SchemaReader.text, "title description $comment format $id $anchor $schema contentEncoding contentMediaType"),
+        (
+            _SchemaReader.count,
+            "minItems maxItems minLength maxLength minProperties maxProperties minContains maxContains",
+        ),
+        (_SchemaReader.number, "minimum maximum exclusiveMinimum exclusiveMaximum multipleOf"),
+        (_SchemaReader.nothing, "pattern"),
+    )
+    for keyword in keywords.split()
+}
 
 
 def _clean_values(value: Any, depth: int = 0) -> Any:

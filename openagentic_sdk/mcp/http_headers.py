@@ -13,6 +13,8 @@ from typing import Any
 # Which parameter of a method names what it is about.
 _NAMED = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
 _ANNOTATION = "x-mcp-header"
+# Under which names lead to schemas, beside `properties`.
+_NAMED_PARTS = ("patternProperties", "$defs", "definitions", "dependentSchemas")
 _TOKEN = r"[!#$%&'*+.^_`|~0-9A-Za-z-]+"  # RFC 9110, section 5.6.2
 _PLAIN = r"[\x21-\x7e](?:[\x20-\x7e]*[\x21-\x7e])?"
 
@@ -37,24 +39,18 @@ def request_headers(method: str, params: Mapping[str, Any], copied: ParamHeaders
         value: Any = params.get("arguments")
         for step in way:
             value = value.get(step) if isinstance(value, Mapping) else None
-        text = _header_text(value)
-        if text is not None:
+        if isinstance(value, float) and value.is_integer():
+            value = int(value)
+        if isinstance(value, int | str):
+            text = str(value).lower() if isinstance(value, bool) else str(value)
             headers[f"Mcp-Param-{header}"] = encode_header_value(text)
     return headers
-
-
-def _header_text(value: Any) -> str | None:
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, float):
-        return str(int(value)) if value.is_integer() else None
-    return str(value) if isinstance(value, int | str) else None
 
 
 def param_headers(schema: Any) -> ParamHeaders:
     """The arguments that a tool wants in headers. Raises ValueError with the reason for an annotation that is none."""
     found: dict[tuple[str, ...], str] = {}
-    for way, annotated in _annotations(schema, ()):
+    for way, annotated in _annotations(schema):
         header = annotated[_ANNOTATION]
         if way is None or not way:
             raise ValueError(f"{_ANNOTATION} stands where no argument is named by properties alone")
@@ -70,11 +66,9 @@ def param_headers(schema: Any) -> ParamHeaders:
     return found
 
 
-def _annotations(
-    schema: Any, way: tuple[str, ...] | None
-) -> Iterator[tuple[tuple[str, ...] | None, Mapping[str, Any]]]:
+def _annotations(schema: Any) -> Iterator[tuple[tuple[str, ...] | None, Mapping[str, Any]]]:
     """Every schema that is annotated, with its way through `properties`, None where something else leads to it."""
-    waiting: list[tuple[Any, tuple[str, ...] | None]] = [(schema, way)]
+    waiting: list[tuple[Any, tuple[str, ...] | None]] = [(schema, ())]
     while waiting:
         part, way = waiting.pop()
         if isinstance(part, list):
@@ -86,9 +80,7 @@ def _annotations(
         for key, below in part.items():
             if key == "properties" and isinstance(below, Mapping):
                 waiting += [(item, None if way is None else (*way, name)) for name, item in below.items()]
-            elif key in ("patternProperties", "$defs", "definitions", "dependentSchemas") and isinstance(
-                below, Mapping
-            ):
+            elif key in _NAMED_PARTS and isinstance(below, Mapping):
                 waiting += [(item, None) for item in below.values()]
             elif key not in ("default", "examples", "const", "enum"):
                 waiting.append((below, None))

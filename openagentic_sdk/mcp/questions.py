@@ -6,6 +6,7 @@ itself names as a field's default, no address is opened, and with nobody there t
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
@@ -32,17 +33,15 @@ async def elicit(server: str, params: Mapping[str, Any], ask: Ask | None, resume
     intro = f"The MCP server {server} asks: {clean_text(as_text(params.get('message')), MAX_TEXT_CHARS)}"
     details: dict[str, Any] = {"mcp": {"server": server, "resumes": resumes}}
     if len(str(details)) > MAX_KEPT_CHARS:
-        details = {
-            "mcp": {"server": server}
-        }  # what a server wants to see again may be of any size: the call begins anew
+        # What a server wants to see again may be of any size: without it the call begins anew.
+        details = {"mcp": {"server": server}}
     if params.get("mode") == "url":
         url = as_text(params.get("url"))
         host = urlsplit(url).netloc if re.match(r"https?://", url) else ""
         if not host:
             return {"action": "cancel"}
-        text = (
-            f"{intro}\nIt wants you to open this address of {clean_text(host, 200)} yourself: {clean_text(url, 2000)}"
-        )
+        where = f"this address of {clean_text(host, 200)} yourself: {clean_text(url, 2000)}"
+        text = f"{intro}\nIt wants you to open {where}"
         return {"action": "accept" if await _agrees(ask, text, details) else "decline"}
     schema = as_mapping(params.get("requestedSchema"))
     fields = as_mapping(schema.get("properties"))
@@ -53,11 +52,10 @@ async def elicit(server: str, params: Mapping[str, Any], ask: Ask | None, resume
     content: dict[str, Any] = {}
     for name, kind in fields.items():
         field = _Field(name, as_mapping(kind), name in as_list(schema.get("required")))
-        said = await _fill(field, intro, ask, details)
-        if isinstance(said, _Refusal):
-            return {"action": said.action}
-        if said is not None:
-            content[name] = said.value
+        filled = await _fill(field, intro, ask, details)
+        if isinstance(filled, str):
+            return {"action": filled}
+        content |= filled
     return {"action": "accept", "content": content}
 
 
@@ -65,35 +63,22 @@ async def _agrees(ask: Ask, text: str, details: Mapping[str, Any]) -> bool:
     return (await ask(text, ("accept", "decline"), details)).strip().lower() in _YES
 
 
-class _Refusal:
-    def __init__(self, action: str) -> None:
-        self.action = action
-
-
-class _Value:
-    def __init__(self, value: Any) -> None:
-        self.value = value
-
-
-async def _fill(field: _Field, intro: str, ask: Ask, details: Mapping[str, Any]) -> _Value | _Refusal | None:
-    """One field's value; None for one that is left out."""
+async def _fill(field: _Field, intro: str, ask: Ask, details: Mapping[str, Any]) -> dict[str, Any] | str:
+    """One field's name and value, nothing for one that is left out; or the action that ends the form."""
     problem = ""
     for _ in range(_TRIES):
         said = (await ask(f"{intro}\n{field.text()}{problem}", field.choices(), details)).strip()
-        if said.lower() == "decline":
-            return _Refusal("decline")
-        if said.lower() == "cancel":
-            return _Refusal("cancel")
-        if not said:
-            if "default" in field.schema:
-                return _Value(field.schema["default"])
-            if not field.is_required:
-                return None
+        if said.lower() in ("decline", "cancel"):
+            return said.lower()
+        if not said and "default" in field.schema:
+            return {field.name: field.schema["default"]}
+        if not said and not field.is_required:
+            return {}
         try:
-            return _Value(field.read(said))
+            return {field.name: field.read(said)}
         except ValueError as error:
             problem = f"\n({without_hidden(said)[:100]!r} does not fit: {error})"
-    return _Refusal("cancel")
+    return "cancel"
 
 
 class _Field:
@@ -141,8 +126,8 @@ class _Field:
         """The answer as the field's value. Raises ValueError with what is wrong."""
         if self._is_list:
             picked = [self._pick(part.strip()) for part in said.split(",") if part.strip()]
-            low, high = self.schema.get("minItems"), self.schema.get("maxItems")
-            if (isinstance(low, int) and len(picked) < low) or (isinstance(high, int) and len(picked) > high):
+            if not self._is_within(len(picked), "minItems", "maxItems"):
+                low, high = self.schema.get("minItems"), self.schema.get("maxItems")
                 raise ValueError(f"choose {low or 0} to {high or 'any number'}")
             return picked
         if self._choices:
@@ -154,23 +139,24 @@ class _Field:
             return said.lower() in _YES
         if kind in ("integer", "number"):
             number = float(said)  # its ValueError is in words
-            if (
-                number != number
-                or number in (float("inf"), float("-inf"))
-                or (kind == "integer" and not number.is_integer())
-            ):
+            if not math.isfinite(number) or (kind == "integer" and not number.is_integer()):
                 raise ValueError("it is no whole number" if kind == "integer" else "it is no number")
-            low, high = self.schema.get("minimum"), self.schema.get("maximum")
-            if (isinstance(low, int | float) and number < low) or (isinstance(high, int | float) and number > high):
-                raise ValueError(f"it must be from {low} to {high}")
+            if not self._is_within(number, "minimum", "maximum"):
+                raise ValueError(f"it must be from {self.schema.get('minimum')} to {self.schema.get('maximum')}")
             return int(number) if number.is_integer() else number
-        low, high = self.schema.get("minLength"), self.schema.get("maxLength")
-        if (isinstance(low, int) and len(said) < low) or (isinstance(high, int) and len(said) > high):
+        if not self._is_within(len(said), "minLength", "maxLength"):
+            low, high = self.schema.get("minLength"), self.schema.get("maxLength")
             raise ValueError(f"it must have {low or 0} to {high or 'any number of'} letters")
         pattern = _FORMATS.get(as_text(self.schema.get("format")))
         if pattern is not None and re.fullmatch(pattern, said) is None:
             raise ValueError(f"it is no {self.schema['format']}")
         return said
+
+    def _is_within(self, value: float, least: str, most: str) -> bool:
+        """Whether a number is within what the schema says under these keywords; a limit that is no number is none."""
+        low, high = self.schema.get(least), self.schema.get(most)
+        is_below = isinstance(low, int | float) and value < low
+        return not is_below and not (isinstance(high, int | float) and value > high)
 
     def _pick(self, said: str) -> str:
         for number, (value, title) in enumerate(self._choices, 1):

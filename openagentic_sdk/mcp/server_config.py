@@ -115,8 +115,12 @@ def _variables(value: Any) -> bool:
     )
 
 
+def _named_texts(value: Any) -> bool:
+    return isinstance(value, Mapping) and all(isinstance(part, str) for pair in value.items() for part in pair)
+
+
 def _headers(value: Any) -> bool:
-    if not isinstance(value, Mapping) or not all(isinstance(part, str) for pair in value.items() for part in pair):
+    if not _named_texts(value):
         return False
     try:
         check_headers(value)
@@ -154,12 +158,7 @@ _CHECKS: Mapping[str, Check] = {
         "a mapping of names of tools to 'read', 'idempotent' or 'unsafe'",
     ),
     "pin": BOOL,
-    "secrets": _fits(
-        lambda value: (
-            isinstance(value, Mapping) and all(isinstance(part, str) for pair in value.items() for part in pair)
-        ),
-        "a mapping of texts to texts",
-    ),
+    "secrets": _fits(_named_texts, "a mapping of texts to texts"),
     "source": TEXT,
 }
 

@@ -7,7 +7,7 @@ ends, its whole length, and the time that a person takes to answer the server's 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
@@ -28,8 +28,7 @@ MAX_PAGES = 100
 MAX_LISTED = 1000
 MAX_ROUNDS = 10
 MAX_INSTRUCTIONS_CHARS = 2_000
-_LISTS = {"notifications/tools/list_changed": "tools", "notifications/prompts/list_changed": "prompts"}
-_LISTS["notifications/resources/list_changed"] = "resources"
+_LISTS = {f"notifications/{kind}/list_changed": kind for kind in ("tools", "prompts", "resources")}
 
 Wire = StdioWire | HttpWire
 # Hears of progress: (how far, of how much or None, a message).
@@ -124,10 +123,9 @@ class Session:
         waiting = self._patience.begin(hooks, settings.idle_timeout_s, settings.call_timeout_s)
         if self.is_modern or hooks.on_progress is not None:
             meta = modern_meta(self.version) if self.is_modern else {}
-            params = {
-                **params,
-                "_meta": meta if hooks.on_progress is None else {**meta, "progressToken": waiting.token},
-            }
+            if hooks.on_progress is not None:
+                meta["progressToken"] = waiting.token
+            params = {**params, "_meta": meta}
         if not self.is_stdio:
             _current.set(waiting)
         try:
@@ -161,22 +159,16 @@ class Session:
     def _misbehaves(self, what: str) -> McpError:
         return McpError(f"the server {self.name} {what}", server=self.name, in_flight=True)
 
-    def call(
+    async def call(
         self, method: str, params: Mapping[str, Any], hooks: Hooks, begun: InputRound | None = None
-    ) -> Coroutine[Any, Any, Mapping[str, Any]]:
+    ) -> Mapping[str, Any]:
         """Like `request`, and answer what a modern server needs to know before it gives its result.
 
         `begun` goes on with a call that was left while its questions were open.
         """
-        return (
-            self._call_in_rounds(method, params, hooks, begun)
-            if self.is_modern
-            else self.request(method, params, hooks)
-        )
-
-    async def _call_in_rounds(
-        self, method: str, params: Mapping[str, Any], hooks: Hooks, at: InputRound | None
-    ) -> Mapping[str, Any]:
+        if not self.is_modern:
+            return await self.request(method, params, hooks)
+        at = begun
         while True:
             answers = {} if at is None else await self._answers(at, hooks)
             result = await self.request(method, {**params, **answers} if answers else params, hooks)
@@ -261,7 +253,7 @@ class Session:
         wire = self.wire
         wanted = {
             f"{kind}ListChanged": True
-            for kind in ("tools", "prompts", "resources")
+            for kind in _LISTS.values()
             if as_mapping(self.capabilities.get(kind)).get("listChanged") is True
         }
         if isinstance(wire, HttpWire) and not self.is_modern:

@@ -38,15 +38,15 @@ class LoopbackBrowser:
         paste: ReadLine | None = None,
         wait_s: float = WAIT_S,
     ) -> None:
-        self._tell = tell
-        self._open_url = open_url
-        self._paste = paste
-        self._wait_s = wait_s
+        self.tell = tell
+        self.open_url = open_url
+        self.paste = paste
+        self.wait_s = wait_s
 
     @contextlib.asynccontextmanager
     async def __call__(self, port: int | None, wish: int | None) -> AsyncIterator[_Visit]:
         """Listen at `port`; without one at `wish` when that is free, else anywhere. Raises `McpAuthError`."""
-        visit = _Visit(self._tell, self._open_url, self._paste, self._wait_s)
+        visit = _Visit(self)
         server: asyncio.Server | None = None
         for place in (port,) if port is not None else (wish or 0, 0):
             with contextlib.suppress(OSError):
@@ -63,52 +63,46 @@ class LoopbackBrowser:
 
 
 class _Visit:
-    def __init__(
-        self,
-        tell: Callable[[str], None],
-        open_url: Callable[[str], object] | None,
-        paste: ReadLine | None,
-        wait_s: float,
-    ) -> None:
+    def __init__(self, browser: LoopbackBrowser) -> None:
         self.redirect_uri = ""
-        self._tell = tell
-        self._open_url = open_url
-        self._paste = paste
-        self._wait_s = wait_s
+        self._browser = browser
         self._state = ""
         self._came: asyncio.Future[Mapping[str, Sequence[str]]] = asyncio.get_running_loop().create_future()
 
     async def go(self, url: str, state: str) -> Mapping[str, Sequence[str]]:
         """Raises `McpAuthError` when nobody comes back in time."""
-        self._state = state
-        self._tell(f"Log in at {urlsplit(url).netloc}, in the browser that opens now, or with this address:")
-        self._tell(url)
-        opening = None if self._open_url is None else asyncio.create_task(self._open(self._open_url, url))
-        pasting = None if self._paste is None else asyncio.create_task(self._read_pasted(self._paste))
+        self._state, browser = state, self._browser
+        browser.tell(f"Log in at {urlsplit(url).netloc}, in the browser that opens now, or with this address:")
+        browser.tell(url)
+        working = [asyncio.create_task(self._open(url)), asyncio.create_task(self._read_pasted())]
         try:
-            return await asyncio.wait_for(asyncio.shield(self._came), self._wait_s)
+            return await asyncio.wait_for(asyncio.shield(self._came), browser.wait_s)
         except TimeoutError:
             raise McpAuthError(
-                f"nobody came back from the login within {self._wait_s:g} s: try again", code=NO_ANSWER
+                f"nobody came back from the login within {browser.wait_s:g} s: try again", code=NO_ANSWER
             ) from None
         finally:
-            for task in (opening, pasting):
-                if task is not None:
-                    task.cancel()
+            for task in working:
+                task.cancel()
 
-    async def _open(self, open_url: Callable[[str], object], url: str) -> None:
+    async def _open(self, url: str) -> None:
         """Some browsers keep their caller until they are closed."""
-        with contextlib.suppress(OSError):
-            await in_daemon_thread(lambda: open_url(url), "openagentic-browser")
+        open_url = self._browser.open_url
+        if open_url is not None:
+            with contextlib.suppress(OSError):
+                await in_daemon_thread(lambda: open_url(url), "openagentic-browser")
 
-    async def _read_pasted(self, paste: ReadLine) -> None:
-        self._tell(f"(from another machine: paste the address that its browser ends at, {self.redirect_uri}?...)")
+    async def _read_pasted(self) -> None:
+        if (paste := self._browser.paste) is None:
+            return
+        tell = self._browser.tell
+        tell(f"(from another machine: paste the address that its browser ends at, {self.redirect_uri}?...)")
         while (line := await paste()) is not None:
             if not line.strip():
                 continue
             if self._arrived(line.strip()):
                 return
-            self._tell("that is not the address that this login ends at")
+            tell("that is not the address that this login ends at")
 
     def _arrived(self, target: str) -> bool:
         """Take what a browser came back with, if it belongs to this login: anybody can send something to this port."""

@@ -80,10 +80,8 @@ def resource_urls(server_url: str, named: str | None) -> list[str]:
 def read_resource(document: Mapping[str, Any], server_url: str) -> Resource:
     """Raises `McpAuthError` for a document about another server, which could have us bring it somebody else's token."""
     resource = document.get("resource")
-    named, mine = (
-        read_address(resource, "resource in the server's metadata"),
-        read_address(server_url, "the server's url"),
-    )
+    named = read_address(resource, "resource in the server's metadata")
+    mine = read_address(server_url, "the server's url")
     base, path = named.target.partition("?")[0].rstrip("/"), mine.target.partition("?")[0].rstrip("/")
     if origin_of(named) != origin_of(mine) or not (path == base or path.startswith(base + "/")):
         raise McpAuthError(
