@@ -17,6 +17,7 @@ from typing import Any
 from openagentic_sdk import McpServer
 from openagentic_sdk.events import McpServerChanged, ToolProgress
 from tests.mcp.test_features import calls, events_of, options_for, results
+from tests.ports import free_port
 
 ROOT = Path(__file__).parents[2]
 NODE, MODULES = os.environ.get("OPENAGENTIC_TEST_NODE"), os.environ.get("OPENAGENTIC_TEST_NODE_MODULES")
@@ -46,8 +47,7 @@ server.run(transport="http", port=int(sys.argv[1])) if len(sys.argv) > 1 else se
 class Peers(unittest.IsolatedAsyncioTestCase):
     def listening(self, *command: str, **environment: str) -> int:
         """The port at which a server that gets it as its last word, or as PORT, takes connections."""
-        with socket.create_server(("127.0.0.1", 0)) as held:
-            port = int(held.getsockname()[1])
+        port = free_port()
         words = [word.replace("PORT", str(port)) for word in command]
         environment = {**os.environ, "PORT": str(port), **environment}
         server = subprocess.Popen(words, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)

@@ -18,8 +18,8 @@ from pathlib import Path
 from openagentic_sdk.events import UserMessage
 from openagentic_sdk.sessions.memory import MemorySessionStore
 
+from ..ports import free_port
 from .support import ASK, TOKEN, WAIT_S, Gate, Served, agents, options
-from .test_servers import free_port
 
 NODE = os.environ.get("OPENAGENTIC_TEST_NODE")
 DOCUMENTED = Path(__file__).parents[2] / "docs" / "serving.md"

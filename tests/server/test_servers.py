@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -16,17 +15,12 @@ from pathlib import Path
 from openagentic_sdk.events import Result
 from openagentic_sdk.sessions.store import FileSessionStore
 
+from ..ports import free_port
 from .support import TOKEN, WAIT_S
 from .support import Client as HttpClient
 
 ROOT = Path(__file__).parents[2]
 PEERS = os.environ.get("OPENAGENTIC_TEST_ASGI_PYTHON")
-
-
-def free_port() -> int:
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        return int(sock.getsockname()[1])
 
 
 class Process:

@@ -15,7 +15,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -24,6 +23,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+from tests.ports import free_port
 
 CACHE = Path(os.environ.get("OPENAGENTIC_TEST_CACHE") or Path.home() / ".cache" / "openagentic-tests")
 AIMOCK = CACHE / "aimock" / "node_modules" / ".bin" / "llmock"
@@ -188,12 +189,6 @@ def litellm(upstream: str, folder: Path) -> Peer:
     environment = {"LITELLM_LOCAL_MODEL_COST_MAP": "True", "LITELLM_TELEMETRY": "False", "NO_PROXY": "*"}
     command = [str(LITELLM), "--config", str(path), "--host", "127.0.0.1", "--port", "{port}"]
     return Peer(command, "/health/liveliness", environment, start_s=120.0)
-
-
-def free_port() -> int:
-    """A port that nobody listens on just now."""
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return int(listener.getsockname()[1])
 
 
 if __name__ == "__main__":

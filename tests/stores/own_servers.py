@@ -13,10 +13,7 @@ import time
 import unittest
 from pathlib import Path
 
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        return int(probe.getsockname()[1])
+from ..ports import free_port
 
 
 def wait_for_port(port: int, process: subprocess.Popen[bytes]) -> None:

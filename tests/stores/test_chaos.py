@@ -9,7 +9,6 @@ import contextlib
 import importlib.util
 import os
 import shutil
-import socket
 import subprocess
 import sys
 import tempfile
@@ -20,6 +19,7 @@ from pathlib import Path
 from openagentic_sdk.events import UserMessage
 from openagentic_sdk.sessions.folds.summary import fold_session_summary, start_summary
 from openagentic_sdk.sessions.stores.locate import open_store
+from tests.ports import free_port
 from tests.size import LARGE
 
 ROOT = Path(__file__).parents[2]
@@ -82,8 +82,7 @@ class PostgresChaosTest(unittest.TestCase):
         self.place = Path(tempfile.mkdtemp(prefix="chaos-"))
         self.addCleanup(shutil.rmtree, self.place, ignore_errors=True)
         self.user = self.server_user()
-        with socket.create_server(("127.0.0.1", 0)) as probe:
-            self.port = probe.getsockname()[1]
+        self.port = free_port()
         self.control("initdb", "-D", str(self.place / "data"), "-A", "trust", "-U", "chaos")
         settings = f"-p {self.port} -c listen_addresses=127.0.0.1 -c unix_socket_directories={self.place}"
         log = str(self.place / "log")

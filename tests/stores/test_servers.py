@@ -23,6 +23,7 @@ from openagentic_sdk.sessions.redis import RedisSessionStore
 from openagentic_sdk.sessions.stores.locate import open_store
 from openagentic_sdk.sessions.stores.log_state import Head
 
+from ..ports import free_port
 from ..size import LARGE
 from .own_servers import OwnRedis
 
@@ -85,8 +86,7 @@ class RedisServerTest(unittest.TestCase):
     def setUp(self) -> None:
         self.place = tempfile.mkdtemp(prefix="redis-")
         self.addCleanup(shutil.rmtree, self.place, ignore_errors=True)
-        with socket.create_server(("127.0.0.1", 0)) as probe:
-            self.port = probe.getsockname()[1]
+        self.port = free_port()
         self.server: subprocess.Popen[bytes] | None = None
         self.addCleanup(self.stop)
 
