@@ -171,19 +171,20 @@ class Peer:
 
     def fail(self, error: Callable[[], Exception]) -> None:
         """The other side is lost: what was asked of it fails with this error, and what it asked for is withdrawn."""
-        for answer in self._waiting.values():
-            if not answer.done():
-                answer.set_exception(error())
+        self._fail_waiting(error)
         for task in self._answering.values():
             task.cancel()
 
     async def close(self) -> None:
         """The other side is gone: what was asked of it fails, and what it asked for is waited for."""
-        for answer in self._waiting.values():
-            if not answer.done():
-                answer.set_exception(RpcError(INTERNAL_ERROR, "the connection was closed before the answer came"))
+        self._fail_waiting(lambda: RpcError(INTERNAL_ERROR, "the connection was closed before the answer came"))
         while tasks := {*self._answering.values(), *self._heard} - {asyncio.current_task()}:
             await asyncio.wait(tasks)
+
+    def _fail_waiting(self, error: Callable[[], Exception]) -> None:
+        for answer in self._waiting.values():
+            if not answer.done():
+                answer.set_exception(error())
 
     def _take_answer(self, message: Mapping[str, Any]) -> bool:
         """Hand an answer to who waits for it; False when it was withdrawn, had its answer, or was never asked."""

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 
 from .jsonrpc import Lines
@@ -75,6 +77,14 @@ async def read_lines(fd: int, receive: Callable[[bytes | None], None], max_bytes
     while data := await in_daemon_thread(partial(os.read, fd, _READ_BYTES), "openagentic-stdin"):
         for line in lines.feed(data):
             receive(line)
+
+
+def end_on_signals(reading: asyncio.Task[None]) -> None:
+    """Cancel this task when SIGTERM, SIGHUP or SIGINT comes, where the event loop can hear of it."""
+    loop = asyncio.get_running_loop()
+    for name in ("SIGTERM", "SIGHUP", "SIGINT"):
+        with suppress(NotImplementedError, AttributeError, RuntimeError, ValueError):
+            loop.add_signal_handler(getattr(signal, name), reading.cancel)
 
 
 def take_stdio() -> tuple[int, int]:

@@ -9,12 +9,12 @@ from __future__ import annotations
 import asyncio
 import os
 import re
-from collections.abc import Awaitable, Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
-from itertools import count
+from itertools import chain, count
 from typing import Any
 
 from ..assemble import open_project
@@ -32,6 +32,7 @@ from ..options import OpenAgenticOptions
 from ..project.claude import find_project_root
 from ..project.commands import unknown_name
 from ..project.project import Project
+from ..providers.loose import as_mapping
 from ..sessions.base import SessionStore, new_session_id
 from ..sessions.lifecycle import delete_session
 from ..text import on_one_line
@@ -83,10 +84,10 @@ class EditorAgent:
             "session/close": self._close,
             "session/delete": self._delete,
             "session/list": self._list,
-            "session/load": self._load,
+            "session/load": partial(self._reopen, tells=True),
             "session/new": self._new,
             "session/prompt": self._prompt,
-            "session/resume": self._resume,
+            "session/resume": partial(self._reopen, tells=False),
             "session/set_config_option": self._set_option,
             "session/set_mode": self._set_mode,
         }
@@ -124,14 +125,14 @@ class EditorAgent:
         version = params.get("protocolVersion")
         if not isinstance(version, int) or isinstance(version, bool):
             raise OptionsError(f"protocolVersion must be a whole number, not {version!r:.100}")
-        info, can = _object(params, "clientInfo"), _object(params, "clientCapabilities")
-        sessions = _object(can, "session")
-        name = info.get("name")
+        can = as_mapping(params.get("clientCapabilities"))
+        sessions = as_mapping(can.get("session"))
+        name = as_mapping(params.get("clientInfo")).get("name")
         self._editor = Editor(
             self.peer,
             name=on_one_line(name, 60) if isinstance(name, str) and name else "editor",
-            has_forms=isinstance(_object(can, "elicitation").get("form"), Mapping),
-            reads_files=_object(can, "fs").get("readTextFile") is True,
+            has_forms=isinstance(as_mapping(can.get("elicitation")).get("form"), Mapping),
+            reads_files=as_mapping(can.get("fs")).get("readTextFile") is True,
             takes_notices=isinstance(sessions.get("notices"), Mapping),
             takes_compaction=isinstance(sessions.get("compaction"), Mapping),
         )
@@ -164,12 +165,6 @@ class EditorAgent:
         session_id = new_session_id()
         session = await self._open(session_id, self._options(params))
         return self._opened(session, {"sessionId": session_id, **session.state()})
-
-    async def _load(self, params: Mapping[str, Any]) -> Answer:
-        return await self._reopen(params, tells=True)
-
-    async def _resume(self, params: Mapping[str, Any]) -> Answer:
-        return await self._reopen(params, tells=False)
 
     async def _reopen(self, params: Mapping[str, Any], *, tells: bool) -> Answer:
         """Open a stored session; `tells` sends all of it before the answer."""
@@ -273,8 +268,7 @@ class EditorAgent:
         return {"sessions": sessions, **more}
 
     async def _close(self, params: Mapping[str, Any]) -> Json:
-        session = self._session(params)
-        await self._let_go(session)
+        await self._let_go(self._session(params))
         return {}
 
     async def _delete(self, params: Mapping[str, Any]) -> Json:
@@ -330,11 +324,6 @@ class EditorAgent:
 # --- what comes from the wire ----------------------------------------------------------------------------------------
 
 
-def _object(params: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    value = params.get(name)
-    return value if isinstance(value, Mapping) else {}
-
-
 def _text(params: Mapping[str, Any], name: str) -> str:
     value = params.get(name)
     if not isinstance(value, str) or not value:
@@ -373,15 +362,11 @@ def _servers(given: Any) -> dict[str, Any]:
                 entry = {"type": kind, "url": url, "headers": _pairs(server.get("headers"))}
             case _:
                 raise OptionsError(f"MCP server {number} needs a name, and a command or a type (http, sse) and a url")
-        servers[_server_name(name, servers)] = entry
+        # Its name in the letters that names of tools may have, with a number where that is taken.
+        base = re.sub(r"_{2,}", "_", re.sub(r"[^A-Za-z0-9_-]+", "-", name))[:36].strip("_-") or "server"
+        names = chain([base], (f"{base}-{number}" for number in count(2)))
+        servers[next(name for name in names if name not in servers)] = entry
     return servers
-
-
-def _server_name(name: str, taken: Container[str]) -> str:
-    """The editor's name of a server in the letters that names of tools may have."""
-    plain = re.sub(r"_{2,}", "_", re.sub(r"[^A-Za-z0-9_-]+", "-", name))[:36].strip("_-") or "server"
-    numbered = (f"{plain}-{number}" for number in count(2))
-    return plain if plain not in taken else next(other for other in numbered if other not in taken)
 
 
 def _pairs(given: Any) -> Any:

@@ -72,21 +72,6 @@ def form_params(question: UserQuestion, call: Call | None) -> Json:
     return {"mode": "form", "message": question.prompt, "requestedSchema": schema, **tied}
 
 
-def address_params(question: UserQuestion, call: Call | None) -> Json | None:
-    """The same for an MCP server that wants an address opened, which the editor shows whole; None for other questions."""
-    match question.details:
-        case {"mcp": {"params": {"mode": "url", "url": str(url)}}}:
-            tied = {} if call is None else {"toolCallId": call.id}
-            return {
-                "mode": "url",
-                "message": question.prompt,
-                "url": url,
-                "elicitationId": question.question_id,
-                **tied,
-            }
-    return None
-
-
 def form_answer(result: Any, words: Mapping[str, str]) -> str:
     """What a person filled in; when they filled in nothing, the word for what they did instead."""
     action = result.get("action") if isinstance(result, Mapping) else None

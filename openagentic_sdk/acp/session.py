@@ -28,7 +28,6 @@ from .calls import Json
 from .questions import (
     NO_ANSWER,
     STOP,
-    address_params,
     choice_params,
     chosen,
     form_answer,
@@ -62,7 +61,6 @@ class Editor:
     peer: Peer
     name: str = "editor"
     has_forms: bool = False
-    opens_addresses: bool = False
     reads_files: bool = False
     takes_notices: bool = False
     takes_compaction: bool = False
@@ -236,8 +234,6 @@ class EditorSession:
         call = self.view.call_of(question.tool_use_id)
         # A server reads its answers as values, and knows these words; a model reads a sentence.
         is_servers = "mcp" in question.details
-        if self._editor.opens_addresses and (address := address_params(question, call)) is not None:
-            return form_answer(await self._request("elicitation/create", address), {"accept": "accept"})
         if self._editor.has_forms:
             words = {"accept": ""} if is_servers else dict.fromkeys(("accept", "decline", "cancel"), NO_ANSWER)
             return form_answer(await self._request("elicitation/create", form_params(question, call)), words)
@@ -262,16 +258,12 @@ class EditorSession:
 
     def state(self) -> Json:
         """Modes and options as they stand; `modes` is the older way to say the mode."""
-        modes = [
-            {"id": mode, "name": name, "description": text} for mode in self._modes for name, text in [_text(mode)]
-        ]
+        modes = [{"id": mode, **_described(mode)} for mode in self._modes]
         return {"modes": {"currentModeId": self.mode, "availableModes": modes}, "configOptions": self.config_options()}
 
     def config_options(self) -> list[Json]:
         """All options with their values."""
-        modes = [
-            {"value": mode, "name": name, "description": text} for mode in self._modes for name, text in [_text(mode)]
-        ]
+        modes = [{"value": mode, **_described(mode)} for mode in self._modes]
         models = [{"value": model, "name": model} for model in self._models]
         return [
             _select("mode", "Permission mode", "mode", self.mode, modes),
@@ -296,8 +288,9 @@ class EditorSession:
             raise OptionsError(f"option {name!r:.100} cannot be {value!r:.100}: {offered}")
 
 
-def _text(mode: str) -> tuple[str, str]:
-    return MODE_TEXTS.get(mode, (mode, ""))
+def _described(mode: str) -> Json:
+    name, text = MODE_TEXTS.get(mode, (mode, ""))
+    return {"name": name, "description": text}
 
 
 def _select(name: str, label: str, category: str, value: str, options: Sequence[Json]) -> Json:

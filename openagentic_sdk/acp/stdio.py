@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import signal
 from collections.abc import Sequence
 
 from ..sessions.base import SessionStore
-from ..stdio import Output, read_lines
+from ..stdio import Output, end_on_signals, read_lines
 from .agent import EditorAgent, MakeOptions
 
 # A prompt may hold pictures and documents, as base64.
@@ -33,10 +31,7 @@ async def serve(
 
     agent = EditorAgent(make_options, store, send, models=models)
     reading = asyncio.create_task(read_lines(stdin, agent.peer.receive, MAX_LINE_BYTES))
-    loop = asyncio.get_running_loop()
-    for name in ("SIGTERM", "SIGHUP", "SIGINT"):
-        with contextlib.suppress(NotImplementedError, AttributeError, RuntimeError, ValueError):
-            loop.add_signal_handler(getattr(signal, name), reading.cancel)
+    end_on_signals(reading)
     await asyncio.wait({reading})
     leaving = asyncio.create_task(agent.leave())
     await asyncio.wait({leaving}, timeout=_LEAVE_S)

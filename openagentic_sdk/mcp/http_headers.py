@@ -10,8 +10,8 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-# Which parameter of a method names what it is about.
-_NAMED = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
+# Which parameter of a method names what it is about, and stands in the header Mcp-Name.
+NAMED_BY = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
 _ANNOTATION = "x-mcp-header"
 # Under which names lead to schemas, beside `properties`.
 _NAMED_PARTS = ("patternProperties", "$defs", "definitions", "dependentSchemas")
@@ -29,10 +29,20 @@ def encode_header_value(text: str) -> str:
     return f"=?base64?{base64.b64encode(text.encode('utf-8', 'replace')).decode('ascii')}?="
 
 
+def decode_header_value(value: str) -> str:
+    """The text that a header's value stands for; empty when what is between the marks is no base64 of UTF-8."""
+    if value.startswith("=?base64?") and value.endswith("?="):
+        try:
+            return base64.b64decode(value[9:-2], validate=True).decode("utf-8")
+        except ValueError:
+            return ""
+    return value.strip(" \t")
+
+
 def request_headers(method: str, params: Mapping[str, Any], copied: ParamHeaders | None = None) -> dict[str, str]:
     """The headers that repeat what a request says; `copied` are those of the arguments of the tool that it calls."""
     headers = {"Mcp-Method": method}
-    name = params.get(_NAMED.get(method, ""))
+    name = params.get(NAMED_BY.get(method, ""))
     if isinstance(name, str):
         headers["Mcp-Name"] = encode_header_value(name)
     for way, header in (copied or {}).items():

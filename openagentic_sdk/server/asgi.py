@@ -115,7 +115,13 @@ class Application:
         try:
             await self._open_socket(scope, receive, send)
         except REFUSALS as error:
-            await _deny(scope, send, *refusal_of(error)[:2])
+            if "websocket.http.response" not in (scope.get("extensions") or {}):
+                await send({"type": "websocket.close", "code": 1008})  # the server has a status of its own for this
+                return
+            status, message, _ = refusal_of(error)
+            headers = [*PROTECTION, (b"content-type", b"text/plain; charset=utf-8")]
+            await send({"type": "websocket.http.response.start", "status": status, "headers": headers})
+            await send({"type": "websocket.http.response.body", "body": f"{message}\n".encode()})
         except (OSError, TimeoutError):
             return
 
@@ -190,14 +196,3 @@ def app(
     guard = Guard(read_token() if auth is None else auth, hosts=hosts, origins=origins)
     desk = FleetDesk(Fleet(opened, known)) if in_fleet else Desk(known, opened, max_runs=max_runs)
     return Application(desk, guard, grace_s=grace_s, max_body_bytes=max_body_bytes)
-
-
-async def _deny(scope: Scope, send: Send, status: int, message: str) -> None:
-    """Answer a handshake by HTTP, where the server can, else by the status that it has for this."""
-    if "websocket.http.response" not in (scope.get("extensions") or {}):
-        await send({"type": "websocket.close", "code": 1008})
-        return
-    body = f"{message}\n".encode()
-    headers = [*PROTECTION, (b"content-type", b"text/plain; charset=utf-8")]
-    await send({"type": "websocket.http.response.start", "status": status, "headers": headers})
-    await send({"type": "websocket.http.response.body", "body": body})

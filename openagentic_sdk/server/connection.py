@@ -17,7 +17,7 @@ from urllib.parse import unquote_to_bytes
 
 from ..errors import RequestRefusedError
 from .http1 import Head, Headers, RequestReader, response_head
-from .websocket import PING, PONG, TEXT, BrokenFrameError, FrameReader, accept_key, close_frame, frame, is_key
+from .websocket import BINARY, PING, PONG, TEXT, BrokenFrameError, FrameReader, accept_key, close_frame, frame, is_key
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
@@ -436,7 +436,7 @@ class WebSocket:
             await self._accept(message.get("headers", ()))
         elif kind == "websocket.send" and self._state == "open":
             text, data = message.get("text"), message.get("bytes")
-            await self._connection.write(frame(TEXT, text.encode()) if text is not None else frame(2, data or b""))
+            await self._connection.write(frame(TEXT, text.encode()) if text is not None else frame(BINARY, data or b""))
         elif kind == "websocket.close":
             if self._state == "asked":
                 await self._answer(403, [], b"")

@@ -21,6 +21,19 @@ _NAME = regex(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _VALUE = regex(rb"[\t -~\x80-\xff]*")
 _CHUNK_SIZE = regex(rb"[0-9A-Fa-f]{1,8}")
 _LENGTH = regex(rb"[0-9]{1,15}")
+# Two readers could each take another one of these, if they stood there twice.
+_ONCE = (
+    b"host",
+    b"content-length",
+    b"transfer-encoding",
+    b"content-type",
+    b"authorization",
+    b"origin",
+    b"expect",
+    b"upgrade",
+    b"sec-websocket-key",
+    b"sec-websocket-version",
+)
 
 Headers = list[tuple[bytes, bytes]]
 
@@ -84,13 +97,16 @@ class RequestReader:
         buffer = self._buffer
         end = buffer.find(b"\r\n\r\n", self._searched)
         seen = len(buffer) if end < 0 else end + 4
-        if buffer.find(b"\n", self._searched, seen) >= 0 and _has_bare_end(buffer, self._searched, seen):
-            raise refused(400, "a line of the head does not end with CRLF")
+        at = buffer.find(b"\n", self._searched, seen)
+        while at >= 0:
+            if at == 0 or buffer[at - 1] != 13:
+                raise RequestRefusedError(400, "a line of the head does not end with CRLF")
+            at = buffer.find(b"\n", at + 1, seen)
         line_end = buffer.find(b"\r\n", 0, MAX_LINE_BYTES + 2)
         if line_end < 0 and len(buffer) > MAX_LINE_BYTES:
-            raise refused(414, f"the request line has more than {MAX_LINE_BYTES} bytes")
+            raise RequestRefusedError(414, f"the request line has more than {MAX_LINE_BYTES} bytes")
         if seen > MAX_HEAD_BYTES:
-            raise refused(431, f"the head has more than {MAX_HEAD_BYTES} bytes")
+            raise RequestRefusedError(431, f"the head has more than {MAX_HEAD_BYTES} bytes")
         if end < 0:
             self._searched = max(0, len(buffer) - 3)
             return None
@@ -124,39 +140,25 @@ class RequestReader:
         """The size of the next chunk; the last one, of size 0, only with the empty line that ends the body."""
         buffer, start = self._buffer, 2 if self._chunk_ends else 0
         if start and bytes(buffer[:2]) != b"\r\n"[: len(buffer)]:
-            raise refused(400, "a chunk is longer than its size says")
+            raise RequestRefusedError(400, "a chunk is longer than its size says")
         end = buffer.find(b"\r\n", start, start + MAX_CHUNK_LINE)
         line = bytes(buffer[start : end if end >= 0 else start + MAX_CHUNK_LINE])
         if end < 0:
             if b"\n" in line or len(line) >= MAX_CHUNK_LINE:
-                raise refused(400, "the line before a chunk is no size in hex; extensions are not read")
+                raise RequestRefusedError(400, "the line before a chunk is no size in hex; extensions are not read")
             return None
         if not _CHUNK_SIZE.fullmatch(line):
-            raise refused(400, "the line before a chunk is no size in hex; extensions are not read")
+            raise RequestRefusedError(400, "the line before a chunk is no size in hex; extensions are not read")
         size = int(line, 16)
         if size == 0:
             closing = bytes(buffer[end + 2 : end + 4])
             if closing != b"\r\n"[: len(closing)]:
-                raise refused(400, "trailers are not read: end the body with an empty line")
+                raise RequestRefusedError(400, "trailers are not read: end the body with an empty line")
             if len(closing) < 2:
                 return None
             end += 2
         del buffer[: end + 2]
         return size
-
-
-def refused(status: int, why: str) -> RequestRefusedError:
-    """The error of a request that is no proper HTTP."""
-    return RequestRefusedError(status, why)
-
-
-def _has_bare_end(buffer: bytearray, start: int, end: int) -> bool:
-    at = buffer.find(b"\n", start, end)
-    while at >= 0:
-        if at == 0 or buffer[at - 1] != 13:
-            return True
-        at = buffer.find(b"\n", at + 1, end)
-    return False
 
 
 def _words(value: bytes) -> list[bytes]:
@@ -166,28 +168,28 @@ def _words(value: bytes) -> list[bytes]:
 def _read_lines(lines: list[bytes]) -> Head:
     started = _REQUEST_LINE.fullmatch(lines[0])
     if started is None:
-        raise refused(400, "the request line is not METHOD /PATH HTTP/1.1")
+        raise RequestRefusedError(400, "the request line is not METHOD /PATH HTTP/1.1")
     method, target, minor = started[1].decode(), started[2], int(started[3])
     if target == b"*" and method != "OPTIONS":
-        raise refused(400, "the target * is for OPTIONS only")
+        raise RequestRefusedError(400, "the target * is for OPTIONS only")
     if len(lines) - 1 > MAX_HEADERS:
-        raise refused(431, f"there are more than {MAX_HEADERS} headers")
+        raise RequestRefusedError(431, f"there are more than {MAX_HEADERS} headers")
     headers: Headers = []
     for line in lines[1:]:
         name, colon, value = line.partition(b":")
         if not colon or not _NAME.fullmatch(name) or not _VALUE.fullmatch(value):
-            raise refused(400, "a header is not NAME: VALUE on one line")
+            raise RequestRefusedError(400, "a header is not NAME: VALUE on one line")
         headers.append((name.lower(), value.strip(b" \t")))
     once = {name: [value for key, value in headers if key == name] for name in _ONCE}
     repeated = [name for name, values in once.items() if len(values) > 1]
     if repeated:
-        raise refused(400, f"the header {repeated[0].decode()} stands there twice")
+        raise RequestRefusedError(400, f"the header {repeated[0].decode()} stands there twice")
     if not once[b"host"]:
-        raise refused(400, "the header Host is missing")
+        raise RequestRefusedError(400, "the header Host is missing")
     words = [word for key, value in headers if key == b"connection" for word in _words(value)]
     expected = once[b"expect"]
     if expected and expected[0].lower() != b"100-continue":
-        raise refused(417, "nothing but 100-continue can be expected")
+        raise RequestRefusedError(417, "nothing but 100-continue can be expected")
     return Head(
         method,
         target,
@@ -199,22 +201,16 @@ def _read_lines(lines: list[bytes]) -> Head:
     )
 
 
-_ONCE = (
-    *(b"host", b"content-length", b"transfer-encoding", b"content-type", b"authorization", b"origin", b"expect"),
-    *(b"sec-websocket-key", b"sec-websocket-version", b"upgrade"),
-)
-
-
 def _body_length(lengths: list[bytes], codings: list[bytes], minor: int) -> int | None:
     """RFC 9112 section 6.3, without its leniencies."""
     if codings:
         if lengths or not minor:
-            raise refused(400, "a body has Content-Length or, in HTTP/1.1, Transfer-Encoding: not both")
+            raise RequestRefusedError(400, "a body has Content-Length or, in HTTP/1.1, Transfer-Encoding: not both")
         if codings[0].lower() != b"chunked":
-            raise refused(501, "the only Transfer-Encoding is chunked")
+            raise RequestRefusedError(501, "the only Transfer-Encoding is chunked")
         return None
     if lengths and not _LENGTH.fullmatch(lengths[0]):
-        raise refused(400, "Content-Length is no number")
+        raise RequestRefusedError(400, "Content-Length is no number")
     return int(lengths[0]) if lengths else 0
 
 

@@ -7,14 +7,13 @@ known, where there is a connection to know it from. Everything that comes is che
 from __future__ import annotations
 
 import asyncio
-import base64
-import binascii
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from ..errors import OpenAgentSdkError, RequestRefusedError, RpcError
 from ..frozen import frozen
 from ..jsonrpc import INTERNAL_ERROR, INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND, encode
+from ..mcp.http_headers import NAMED_BY, decode_header_value
 from ..mcp.protocol import HEADER_MISMATCH, LEGACY, MODERN, PROTOCOL_VERSION, SERVER_INFO, UNSUPPORTED_VERSION
 from ..threads import error_words
 from ..version import __version__
@@ -30,13 +29,11 @@ _CLIENT_INFO = "io.modelcontextprotocol/clientInfo"
 _SERVER = {"name": "openagentic-sdk", "version": __version__}
 _CAPABILITIES: Mapping[str, Any] = {"tools": {}}
 _INSTRUCTIONS = (
-    "Agents that do work of their own: run_agent starts one and gives its answer. A run that takes longer than a call may "
-    "goes on without it; show_session says where it stands."
+    "Agents that do work of their own: run_agent starts one and gives its answer. A run that takes longer than a call goes "
+    "on behind it; show_session says where it stands."
 )
 # The tools change with the agents that this process serves, which is at its next start.
 _FRESH = {"ttlMs": 300_000, "cacheScope": "private"}
-# Which member of the parameters stands in the header Mcp-Name (2026-07-28, Streamable HTTP).
-_NAMED_BY = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
 _MAX_PROGRESS_CHARS = 500
 
 Say = Callable[[str, Mapping[str, Any]], Awaitable[None]]
@@ -203,14 +200,14 @@ async def _answer_http(call: Call, face: Face, asked: str | int, method: str, pa
             meta = params.get("_meta")
             said = meta.get(PROTOCOL_VERSION) if isinstance(meta, Mapping) else None
             wanted = {"mcp-protocol-version": said, "mcp-method": method}
-            member = _NAMED_BY.get(method)
+            member = NAMED_BY.get(method)
             if member is not None:
                 wanted["mcp-name"] = params.get(member)
             if said is None and version in MODERN:
                 read_meta(params)  # says what is missing
             for name, value in wanted.items():
                 given = call.header(name)
-                if given is None or value is None or _plain(given) != value:
+                if given is None or value is None or decode_header_value(given) != value:
                     raise RpcError(HEADER_MISMATCH, f"the header {name} must be there and say what the body says")
             read_meta(params)
         if method != "tools/call":
@@ -260,16 +257,6 @@ def _outcome(work: asyncio.Task[dict[str, Any]]) -> dict[str, Any]:
         return {"result": work.result()}
     code = error.code if isinstance(error, RpcError) else INTERNAL_ERROR
     return {"error": {"code": code, "message": ": ".join(error_words(error)) if code == INTERNAL_ERROR else str(error)}}
-
-
-def _plain(value: str) -> str:
-    """A header's value, which holds Base64 between marks where it could not stand as it is."""
-    if value.startswith("=?base64?") and value.endswith("?="):
-        try:
-            return base64.b64decode(value[9:-2], validate=True).decode("utf-8")
-        except (binascii.Error, UnicodeDecodeError):
-            return ""
-    return value.strip(" \t")
 
 
 async def _refuse(call: Call, status: int, asked: str | int | None, code: int, text: str, data: Any = None) -> None:

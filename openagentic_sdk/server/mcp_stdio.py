@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import signal
 from collections.abc import Mapping
 from typing import Any
 
 from ..errors import RpcError
 from ..jsonrpc import INVALID_PARAMS, Peer
-from ..stdio import Output, read_lines
+from ..stdio import Output, end_on_signals, read_lines
 from .desk import Desk
 from .guard import Principal
 from .mcp import Client, Face, is_modern
@@ -54,10 +52,7 @@ async def serve(desk: Desk, *, stdin: int, stdout: int, wait_s: float = WAIT_S, 
     output = Output(stdout)
     connection = Connection(Face(desk, wait_s=wait_s), output)
     reading = asyncio.create_task(read_lines(stdin, connection.peer.receive, MAX_LINE_BYTES))
-    loop = asyncio.get_running_loop()
-    for name in ("SIGTERM", "SIGHUP", "SIGINT"):
-        with contextlib.suppress(NotImplementedError, AttributeError, RuntimeError, ValueError):
-            loop.add_signal_handler(getattr(signal, name), reading.cancel)
+    end_on_signals(reading)
     await asyncio.wait({reading})
     await desk.drain(grace_s)
     await connection.peer.close()

@@ -16,7 +16,7 @@ from ..sessions.base import SessionStore
 from . import agui, responses
 from .agui import Json
 from .call import COMMENT_S, Call, EventStream
-from .routes import REFUSALS, Office, Route, refusal_of
+from .routes import REFUSALS, Office, Route, read_number, refusal_of
 
 
 async def run_for_ag_ui(call: Call, office: Office) -> None:
@@ -83,11 +83,12 @@ async def show_response(call: Call, office: Office) -> None:
     """`GET /v1/responses/{id}`: the object as it stands, or its stream behind a `sequence_number`."""
     session_id, after_seq, model = await _find_response(call, office)
     fold = responses.ResponseEvents(call.parts[2], model=model)
-    text = call.query.get("starting_after", "0")
-    if not (text.isascii() and text.isdigit()) or len(text) > 20:
-        raise RequestRefusedError(400, "starting_after is the sequence_number of an event")
+    wanted = "starting_after is the sequence_number of an event"
+    starting_after = read_number(call.query.get("starting_after", "0"), wanted)
     streams = call.query.get("stream", "").lower() in ("true", "1")
-    await _answer(call, office, session_id, after_seq, fold, streams=streams, waits=False, starting_after=int(text))
+    await _answer(
+        call, office, session_id, after_seq, fold, streams=streams, waits=False, starting_after=starting_after
+    )
 
 
 async def cancel_response(call: Call, office: Office) -> None:

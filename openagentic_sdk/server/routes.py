@@ -143,17 +143,19 @@ def _fields(body: Any, **known: type | tuple[type, ...]) -> dict[str, Any]:
 
 # --- what is refused ---------------------------------------------------------------------------------------------------
 
-_STATUS: tuple[tuple[type[Exception], int], ...] = (
-    (SessionNotFoundError, 404),
-    (AgentNotFoundError, 404),
-    (SessionLockedError, 409),
-    (SessionExistsError, 409),
-    (ConcurrencyError, 409),
-    (OptionsError, 400),
-    (InvalidEventError, 400),
-    (StorageError, 503),
+_BUSY = "a run goes on in this session: follow it, send it a message, cancel it, or fork it"
+# The status of each error, what is said where its own words are not for clients, and after how many seconds to ask again.
+_REFUSED: tuple[tuple[type[Exception], int, str, str], ...] = (
+    (SessionNotFoundError, 404, "there is no session {error.session_id!r:.220} here", ""),
+    (AgentNotFoundError, 404, "", ""),
+    (SessionLockedError, 409, _BUSY, "1"),
+    (SessionExistsError, 409, "the same request is being answered just now: ask again", "1"),
+    (ConcurrencyError, 409, "", ""),
+    (OptionsError, 400, "", ""),
+    (InvalidEventError, 400, "", ""),
+    (StorageError, 503, "the session store does not answer: ask again", "2"),
 )
-REFUSALS: tuple[type[Exception], ...] = (RequestRefusedError, *(kind for kind, _ in _STATUS))
+REFUSALS: tuple[type[Exception], ...] = (RequestRefusedError, *(kind for kind, *_ in _REFUSED))
 
 
 def error_body(status: int, message: str) -> dict[str, Any]:
@@ -166,19 +168,8 @@ def refusal_of(error: Exception) -> tuple[int, str, dict[str, str]]:
     if isinstance(error, RequestRefusedError):
         again = error.retry_after_s
         return error.status, str(error), {} if again is None else {"Retry-After": f"{again:.0f}"}
-    if isinstance(error, SessionNotFoundError):
-        return 404, f"there is no session {error.session_id!r:.220} here", {}
-    if isinstance(error, SessionLockedError):
-        return (
-            409,
-            "a run goes on in this session: follow it, send it a message, cancel it, or fork it",
-            {"Retry-After": "1"},
-        )
-    if isinstance(error, SessionExistsError):
-        return 409, "the same request is being answered just now: ask again", {"Retry-After": "1"}
-    if isinstance(error, StorageError):
-        return 503, "the session store does not answer: ask again", {"Retry-After": "2"}
-    return next(status for kind, status in _STATUS if isinstance(error, kind)), str(error), {}
+    _, status, said, later_s = next(row for row in _REFUSED if isinstance(error, row[0]))
+    return status, said.format(error=error) or str(error), {"Retry-After": later_s} if later_s else {}
 
 
 # --- the routes --------------------------------------------------------------------------------------------------------
@@ -191,9 +182,8 @@ async def create_session(call: Call, office: Office) -> None:
 
 async def post_to_session(call: Call, office: Office) -> None:
     session_id, action = call.parts[2], call.parts[3]
-    status, value = await POSTS[action](
-        office, call.principal, session_id, await call.json(), call.header("idempotency-key")
-    )
+    body, key = await call.json(), call.header("idempotency-key")
+    status, value = await POSTS[action](office, call.principal, session_id, body, key)
     await call.reply(status, value)
 
 
@@ -213,9 +203,8 @@ async def list_sessions(call: Call, office: Office) -> None:
 
 
 async def search(call: Call, office: Office) -> None:
-    hits = await office.desk.search(
-        call.principal, call.query.get("query", ""), limit=_number(call, "limit", 50, MAX_ROWS)
-    )
+    limit = _number(call, "limit", 50, MAX_ROWS)
+    hits = await office.desk.search(call.principal, call.query.get("query", ""), limit=limit)
     await call.reply(200, {"hits": [vars(hit) for hit in hits]})
 
 
@@ -245,24 +234,23 @@ async def show_events(call: Call, office: Office) -> None:
 def cursor_of(call: Call) -> int:
     """The `seq` that a client has seen last: `Last-Event-ID`, else `?after=`, else 0."""
     text = call.header("last-event-id") or call.query.get("after") or "0"
-    if not (text.isascii() and text.isdigit()) or len(text) > 30:
-        raise RequestRefusedError(400, "a cursor is the seq of an event, a number from 0 on")
+    return read_number(text, "a cursor is the seq of an event, a number from 0 on")
+
+
+def read_number(text: str, wanted: str, most: int = 10**30) -> int:
+    """A whole number from 0 to `most` that a client sent. Raises `RequestRefusedError` with what was wanted."""
+    if not (text.isascii() and text.isdigit()) or len(text) > 30 or int(text) > most:
+        raise RequestRefusedError(400, wanted)
     return int(text)
 
 
 def _number(call: Call, name: str, default: int, most: int = 10**9) -> int:
-    text = call.query.get(name, str(default))
-    if not (text.isascii() and text.isdigit()) or len(text) > 10 or int(text) > most:
-        raise RequestRefusedError(400, f"{name} is a number from 0 to {most}")
-    return int(text)
+    return read_number(call.query.get(name, str(default)), f"{name} is a number from 0 to {most}", most)
 
 
 def _row(row: SessionSummary) -> dict[str, Any]:
-    return {
-        "session_id": row.id,
-        "label": row.label,
-        **{name: value for name, value in vars(row).items() if name != "id"},
-    }
+    known = {name: value for name, value in vars(row).items() if name != "id"}
+    return {"session_id": row.id, "label": row.label, **known}
 
 
 # --- pages, and a browser's way in -------------------------------------------------------------------------------------
@@ -316,9 +304,8 @@ async def show_metrics(call: Call, office: Office) -> None:
     except FleetStoreError as error:
         raise RequestRefusedError(404, str(error)) from error
     stats = await off_loop(True, fleet_stats, tables, call.principal.tenant or None)
-    await call.reply_bytes(
-        200, to_text(stats).encode(), [(b"content-type", b"text/plain; version=0.0.4; charset=utf-8")]
-    )
+    kind = (b"content-type", b"text/plain; version=0.0.4; charset=utf-8")
+    await call.reply_bytes(200, to_text(stats).encode(), [kind])
 
 
 async def tell_health(call: Call, office: Office) -> None:
