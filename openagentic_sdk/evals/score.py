@@ -17,6 +17,7 @@ from ..tools.find.search_files import is_linear
 from .apart import Answer, Apart
 from .played import MadeCall, Played
 from .scorers import (
+    CALL_LISTS,
     MAX_WORDS_CHARS,
     Call,
     Calls,
@@ -148,7 +149,7 @@ def _said(scorer: Function, name: str, answer: Answer) -> Score:
 
 
 async def _calls(scorer: Calls, name: str, run: Played, apart: Apart) -> Score:
-    lists = {key: list(map(as_call, getattr(scorer, key) or ())) for key in ("must", "must_not", "order", "exactly")}
+    lists = {key: list(map(as_call, getattr(scorer, key) or ())) for key in CALL_LISTS}
     wanted = {id(call): call for calls in lists.values() for call in calls}
     texts = [
         (key, place, pattern, argument)

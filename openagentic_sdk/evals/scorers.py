@@ -96,6 +96,9 @@ class Calls:
     name: str = ""
 
 
+CALL_LISTS = ("must", "must_not", "order", "exactly")
+
+
 @frozen(kw_only=True)
 class Cost:
     """The run cost at most so many dollars, and took at most so many tokens, subagents included. An unknown cost fails."""

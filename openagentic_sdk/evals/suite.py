@@ -11,6 +11,7 @@ import tomllib
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field, fields, replace
+from math import inf
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -28,12 +29,14 @@ from ..threads import error_words
 from ..tools.function import json_schema
 from ..tools.schema import unknown_keyword, validate
 from .apart import load_file
-from .scorers import SCORERS, Call, Calls, Function, JsonSchema, Judge, Regex, Scorer, as_call
+from .scorers import CALL_LISTS, SCORERS, Call, Calls, Function, JsonSchema, Judge, Regex, Scorer, as_call
 
 Mode = Literal["replay", "whatif", "live"]
 OnNew = Literal["stop", "live"]
 PLAIN = "plain"
 MAX_SUITE_BYTES = 4 * 1024 * 1024
+# The settings of a variant and of a judge that say where a model is asked.
+_ASKED_AT = ("provider", "base_url", "api_key_env", "script")
 _ID = regex(r"[A-Za-z0-9][A-Za-z0-9_./-]{0,99}\Z")
 
 
@@ -156,7 +159,7 @@ class Suite:
 
     def judged_by(self, judge: Judge, base: OpenAgenticOptions | None) -> OpenAgenticOptions:
         """The options whose model judges: those that the judge names, over the agent's. Raises `OptionsError`."""
-        named = {name: getattr(judge, name) for name in ("model", "provider", "base_url", "api_key_env", "script")}
+        named = {name: getattr(judge, name) for name in ("model", *_ASKED_AT)}
         start = OpenAgenticOptions() if base is None else base
         return varied(start, Variant(**named), self.folder)
 
@@ -167,12 +170,8 @@ def varied(base: OpenAgenticOptions, variant: Variant, folder: str, *, offline: 
     changes: dict[str, Any] = {name: value for name in same if (value := getattr(variant, name)) is not None}
     if variant.system_prompt_file is not None:
         changes["system_prompt"] = _text_of(Path(folder, variant.system_prompt_file))
-    if not offline and (variant.provider or variant.base_url or variant.script or variant.api_key_env):
-        named = {
-            name: value
-            for name in ("provider", "base_url", "api_key_env", "script")
-            if (value := getattr(variant, name))
-        }
+    named = {name: value for name in _ASKED_AT if (value := getattr(variant, name))}
+    if named and not offline:
         other = read_agent("variant", named, Path(folder)).options
         assert isinstance(other, OpenAgenticOptions), "a table gives options"
         changes |= {"provider": other.provider, "api_key": None}
@@ -358,8 +357,7 @@ def _scorers(given: Mapping[str, Any], folder: str, where: str) -> list[Scorer]:
         values = {key: value for key, value in table.items() if key != "type"}
         _fits(values, kind, here)
         if kind is Calls:
-            lists = ("must", "must_not", "order", "exactly")
-            values |= {key: [as_call(entry) for entry in values[key]] for key in lists if key in values}
+            values |= {key: [as_call(entry) for entry in values[key]] for key in CALL_LISTS if key in values}
         if kind is Function:
             values["check"] = _named(str(values["check"]), folder, f"{here}.check")
         found.append(kind(**values))
@@ -422,30 +420,41 @@ def line_of(text: str, path: str) -> int | None:
 def check_suite(suite: Suite) -> Suite:
     """The suite, when every part of it can be used; raises `SuiteError` that names the first field that cannot."""
     _fits(vars(suite), Suite, "")
-    if not suite.cases:
-        raise SuiteError("there is no case: name at least one", field="cases")
+    _require(suite.cases, "cases", "there is no case: name at least one")
     for name in ("repeats", "parallel"):
-        if not 1 <= getattr(suite, name) <= 1_000:
-            raise SuiteError(f"must be from 1 to 1000, not {getattr(suite, name)}", field=name)
-    _positive(suite, ("timeout_s",), "")
-    if suite.max_cost_usd is not None and not 0 <= suite.max_cost_usd < float("inf"):
-        raise SuiteError(f"must be a number of dollars, 0 or more, not {suite.max_cost_usd}", field="max_cost_usd")
+        number = getattr(suite, name)
+        _require(1 <= number <= 1_000, name, f"must be from 1 to 1000, not {number}")
+    _require(0 < suite.timeout_s < inf, "timeout_s", f"must be above 0, not {suite.timeout_s}")
+    cost = suite.max_cost_usd
+    _require(cost is None or 0 <= cost < inf, "max_cost_usd", f"must be a number of dollars, 0 or more, not {cost}")
     for name, variant in suite.variants.items():
-        if not _ID.match(name) or not isinstance(variant, Variant):
-            raise SuiteError(
-                "a variant is Variant(...) under a name of letters, digits, _, -, / and .", field=f"variants.{name}"
-            )
-        _fits(vars(variant), Variant, f"variants.{name}")
+        field = f"variants.{name}"
+        is_named = _ID.match(name) and isinstance(variant, Variant)
+        _require(is_named, field, "a variant is Variant(...) under a name of letters, digits, _, -, / and .")
+        _fits(vars(variant), Variant, field)
     _check_scores(suite.scores, "scores")
-    seen: set[str] = set()
-    for number, case in enumerate(suite.cases):
-        _check_case(case, suite, f"cases[{number}]")
-        name = case.id or f"case-{number + 1}"
-        if name in seen:
-            raise SuiteError(f"{name!r} is the id of two cases", field=f"cases[{number}].id")
-        seen.add(name)
-    # Raise `SuiteError` for an agent, or what a variant makes of it, that no run could use.
-    is_offline = all(isinstance(case, Case) and case.how == "replay" for case in suite.cases)
+    cases: dict[str, Case] = {}
+    for place, case in enumerate(suite.cases):
+        _check_case(case, suite, f"cases[{place}]")
+        name = case.id or f"case-{place + 1}"
+        _require(name not in cases, f"cases[{place}].id", f"{name!r} is the id of two cases")
+        cases[name] = replace(case, id=name)
+    _check_agents(suite)
+    for scores in (suite.scores, *(case.scores for case in suite.cases)):
+        for judge in (scorer for scorer in scores if isinstance(scorer, Judge)):
+            has_model = suite.agent is not None or judge.provider or judge.script or judge.base_url
+            _require(has_model, "scores", "a judge needs a provider: the suite has no agent whose model it could take")
+    return replace(suite, cases=tuple(cases.values()))
+
+
+def _require(holds: object, field: str, words: str) -> None:
+    if not holds:
+        raise SuiteError(words, field=field)
+
+
+def _check_agents(suite: Suite) -> None:
+    """Raise `SuiteError` for an agent, or what a variant makes of it, that no run could use."""
+    is_offline = all(case.how == "replay" for case in suite.cases)
     field = "agent"
     try:
         for field in ("agent", *(f"variants.{name}" for name in suite.variants)):
@@ -454,76 +463,63 @@ def check_suite(suite: Suite) -> Suite:
         raise SuiteError(error.message, field=error.field or field, source=suite.source) from None
     except OptionsError as error:
         raise SuiteError(str(error), field=field, source=suite.source) from None
-    judges = [s for scorers in (suite.scores, *(case.scores for case in suite.cases)) for s in scorers]
-    if suite.agent is None and any(isinstance(s, Judge) and not (s.provider or s.script or s.base_url) for s in judges):
-        raise SuiteError("a judge needs a provider: the suite has no agent whose model it could take", field="scores")
-    named = [replace(case, id=case.id or f"case-{number + 1}") for number, case in enumerate(suite.cases)]
-    return replace(suite, cases=tuple(named))
 
 
 def _check_case(case: Case, suite: Suite, where: str) -> None:
-    if not isinstance(case, Case):
-        raise SuiteError(f"must be Case(...), not {case!r:.200}", field=where)
+    _require(isinstance(case, Case), where, f"must be Case(...), not {case!r:.200}")
     _fits(vars(case), Case, where)
     told = [name for name in ("prompt", "session", "tag", "search", "log") if getattr(case, name) is not None]
-    if len(told) != 1:
-        raise SuiteError(
-            f"say one of prompt, session, tag, search and log, not {' and '.join(told) or 'none'}", field=where
-        )
-    if case.id and not _ID.match(case.id):
-        raise SuiteError(f"{case.id!r} must be up to 100 letters, digits, _, -, / and .", field=f"{where}.id")
-    if case.prompt is not None and case.how != "live":
-        raise SuiteError(f"{case.how} needs a recorded session, and this case is a prompt", field=f"{where}.mode")
-    if case.how != "replay" and suite.agent is None:
-        raise SuiteError(f"{case.how} needs an agent: the suite names none", field=f"{where}.mode")
-    if case.at is not None and (case.at < 1 or case.how != "whatif"):
-        raise SuiteError("is an event's number, from 1 on, and for whatif", field=f"{where}.at")
-    unknown = [name for name in case.variants if name not in [*(suite.variants or (PLAIN,))]]
-    if unknown:
-        raise SuiteError(
-            f"there is no variant {unknown[0]!r}: {', '.join(suite.variants) or PLAIN}", field=f"{where}.variants"
-        )
+    named = " and ".join(told) or "none"
+    _require(len(told) == 1, where, f"say one of prompt, session, tag, search and log, not {named}")
+    is_usable = not case.id or _ID.match(case.id)
+    _require(is_usable, f"{where}.id", f"{case.id!r} must be up to 100 letters, digits, _, -, / and .")
+    is_recorded = case.prompt is None or case.how == "live"
+    _require(is_recorded, f"{where}.mode", f"{case.how} needs a recorded session, and this case is a prompt")
+    has_agent = case.how == "replay" or suite.agent is not None
+    _require(has_agent, f"{where}.mode", f"{case.how} needs an agent: the suite names none")
+    is_place = case.at is None or (case.at >= 1 and case.how == "whatif")
+    _require(is_place, f"{where}.at", "is an event's number, from 1 on, and for whatif")
+    known = list(suite.variants) or [PLAIN]
+    for name in case.variants:
+        _require(name in known, f"{where}.variants", f"there is no variant {name!r}: {', '.join(known)}")
     _check_scores(case.scores, f"{where}.scores")
 
 
 def _check_scores(scores: Sequence[Any], where: str) -> None:
     for number, scorer in enumerate(scores):
         here = f"{where}[{number}]"
-        if type(scorer) not in SCORERS.values():
-            raise SuiteError(f"must be a scorer such as Exact(...), not {scorer!r:.200}", field=here)
+        is_known = type(scorer) in SCORERS.values()
+        _require(is_known, here, f"must be a scorer such as Exact(...), not {scorer!r:.200}")
         values = {key: value for key, value in vars(scorer).items() if value is not None}
         if isinstance(scorer, Calls):
-            lists = [key for key in ("must", "must_not", "order", "exactly") if values.get(key) is not None]
-            values |= {key: [vars(c) if isinstance(c, Call) else c for c in values[key]] for key in lists}
+            lists = {key: values[key] for key in CALL_LISTS if key in values}
+            values |= {key: [vars(c) if isinstance(c, Call) else c for c in calls] for key, calls in lists.items()}
         _fits(values, type(scorer), here)
-        _positive(scorer, ("timeout_s",), here)
-        if isinstance(scorer, Regex):
-            _check_pattern(scorer.pattern, f"{here}.pattern")
-        elif isinstance(scorer, JsonSchema):
-            keyword = unknown_keyword(scorer.schema)
-            if keyword is not None:
-                raise SuiteError(
-                    f"{keyword!r} is no keyword that is checked here, so nothing would fail by it",
-                    field=f"{here}.schema",
-                )
-        elif isinstance(scorer, Calls):
-            for key in ("must", "must_not", "order", "exactly"):
-                _check_calls(getattr(scorer, key) or (), f"{here}.{key}")
-        elif isinstance(scorer, Function) and not callable(scorer.check):
-            raise SuiteError(f"must be a function, not {scorer.check!r:.100}", field=f"{here}.check")
-        elif isinstance(scorer, Judge) and not scorer.rubric.strip():
-            raise SuiteError("is empty: say what a good answer is", field=f"{here}.rubric")
+        seconds = values.get("timeout_s", 1)
+        _require(0 < seconds < inf, f"{here}.timeout_s", f"must be above 0, not {seconds}")
+        match scorer:
+            case Regex():
+                _check_pattern(scorer.pattern, f"{here}.pattern")
+            case JsonSchema():
+                keyword = unknown_keyword(scorer.schema)
+                words = f"{keyword!r} is no keyword that is checked here, so nothing would fail by it"
+                _require(keyword is None, f"{here}.schema", words)
+            case Calls():
+                for key in CALL_LISTS:
+                    _check_calls(getattr(scorer, key) or (), f"{here}.{key}")
+            case Function():
+                _require(callable(scorer.check), f"{here}.check", f"must be a function, not {scorer.check!r:.100}")
+            case Judge():
+                _require(scorer.rubric.strip(), f"{here}.rubric", "is empty: say what a good answer is")
 
 
 def _check_calls(calls: Sequence[Any], where: str) -> None:
+    outcomes = (None, *get_args(Outcome))
     for number, call in enumerate(map(as_call, calls)):
         for name, pattern in (call.matches or {}).items():
             _check_pattern(pattern, f"{where}[{number}].matches.{name}")
-        if call.outcome is not None and call.outcome not in get_args(Outcome):
-            raise SuiteError(
-                f"must be one of {', '.join(get_args(Outcome))}, not {call.outcome!r:.100}",
-                field=f"{where}[{number}].outcome",
-            )
+        wanted = f"must be one of {', '.join(outcomes[1:])}, not {call.outcome!r:.100}"
+        _require(call.outcome in outcomes, f"{where}[{number}].outcome", wanted)
 
 
 def _check_pattern(pattern: str, where: str) -> None:
@@ -531,10 +527,3 @@ def _check_pattern(pattern: str, where: str) -> None:
         re.compile(pattern)
     except (re.error, OverflowError, RecursionError) as error:
         raise SuiteError(f"is no regular expression: {error}", field=where) from None
-
-
-def _positive(value: Any, names: Sequence[str], where: str) -> None:
-    for name in names:
-        number = getattr(value, name, 1)
-        if not 0 < number < float("inf"):
-            raise SuiteError(f"must be above 0, not {number}", field=f"{where}.{name}".lstrip("."))
