@@ -13,6 +13,7 @@ import sys
 import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import field, replace
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -84,6 +85,10 @@ class NamedAgent:
     workspaces: Mapping[str, str | os.PathLike[str] | Repository] = field(default_factory=dict)
     rate_key: str = ""
 
+    def made(self) -> OpenAgenticOptions:
+        """The options, made anew where they are a function."""
+        return self.options() if callable(self.options) else self.options
+
 
 class Agents(Mapping[str, NamedAgent]):
     """The registry. Raises `OptionsError` for a name or an entry that cannot be used."""
@@ -116,7 +121,7 @@ class Agents(Mapping[str, NamedAgent]):
     def modes(self, name: str) -> tuple[Mode, ...]:
         """The permission modes that a client may choose for this agent, the strictest first. Never `bypass`."""
         agent = self[name]
-        options = agent.options() if callable(agent.options) else agent.options
+        options = agent.made()
         own = STRICTEST_FIRST.index(_mode_of(options))
         listed = {read_mode(mode) for mode in agent.client_modes}
         return tuple(
@@ -126,7 +131,7 @@ class Agents(Mapping[str, NamedAgent]):
     def check_no_looser(self, name: str, wishes: Mapping[str, Any] | None) -> None:
         """Raise `OptionsError` for a mode that asks less than the agent's own, for who may not answer questions either."""
         agent = self[name]
-        options = agent.options() if callable(agent.options) else agent.options
+        options = agent.made()
         mode = (wishes or {}).get("permission_mode")
         own = STRICTEST_FIRST.index(_mode_of(options))
         if mode in STRICTEST_FIRST[own + 1 :]:
@@ -141,7 +146,7 @@ class Agents(Mapping[str, NamedAgent]):
         none of these, or too much.
         """
         agent = self[name]
-        options = agent.options() if callable(agent.options) else agent.options
+        options = agent.made()
         # What one session's calls were allowed must not be known to another's.
         gate = (options.permission_gate or PermissionGate(clock=options.clock)).forgetful()
         lowered: dict[str, Any] = {}
@@ -174,7 +179,7 @@ def _checked(name: str, given: NamedAgent | OpenAgenticOptions) -> NamedAgent:
     agent = NamedAgent(given) if isinstance(given, OpenAgenticOptions) else given
     if not isinstance(agent, NamedAgent):
         raise OptionsError(f"agent {name!r} must be OpenAgenticOptions(...) or NamedAgent(...), not {given!r:.200}")
-    options = agent.options() if callable(agent.options) else agent.options
+    options = agent.made()
     check_options(options)
     if options.resume is not None or options.continue_last or options.session_id or options.request_id:
         raise OptionsError(
@@ -244,20 +249,23 @@ def load_agents(where: str) -> Agents:
     module, colon, name = where.rpartition(":")
     if where.endswith(".toml") or not colon or os.sep in where:
         return _read_toml(Path(where).expanduser().absolute())
-    here = working_dir()
-    sys.path.append(here)
     try:
-        found: Any = importlib.import_module(module)
-        for part in name.split("."):
-            found = getattr(found, part)
+        found = import_name(module, name, working_dir())
     except (ImportError, AttributeError, ValueError) as error:
         raise OptionsError(f"agents {where!r} cannot be imported: {error}") from error
-    finally:
-        sys.path.remove(here)
     found = found() if callable(found) else found
     if not isinstance(found, Mapping):
         raise OptionsError(f"agents {where!r} must be Agents(...) or a mapping of names to options, not {found!r:.200}")
     return found if isinstance(found, Agents) else Agents(found)
+
+
+def import_name(module: str, name: str, folder: str) -> Any:
+    """What a module, which may also be in this folder, calls by this name. Raises whatever its code raises."""
+    sys.path.append(folder)
+    try:
+        return attrgetter(name)(importlib.import_module(module))
+    finally:
+        sys.path.remove(folder)
 
 
 def _read_toml(path: Path) -> Agents:

@@ -11,7 +11,7 @@ from typing import Any
 from .assemble import build_agent, run_request
 from .errors import EventLoopError
 from .events import AssistantMessage, Event, Result, StopReason
-from .frozen import frozen
+from .frozen import frozen, values_of
 from .options import OpenAgenticOptions
 from .runtime.compact import compact_closed_session
 from .runtime.loop import MAX_TEXT_TWICE
@@ -89,21 +89,10 @@ async def run(*, prompt: Prompt, options: OpenAgenticOptions) -> RunResult:
     assert result is not None, "a run ends with a result"
     texts = [event.text for event in events if isinstance(event, AssistantMessage) and event.parent_tool_use_id is None]
     is_cut = len(result.final_text) == MAX_TEXT_TWICE and bool(texts)
-    return RunResult(
-        final_text=texts[-1] if is_cut else result.final_text,
-        session_id=result.session_id,
-        events=events,
-        usage=result.usage,
-        cost_usd=result.cost_usd,
-        stop_reason=result.stop_reason,
-        steps=result.steps,
-        duration_s=result.duration_s,
-        error_type=result.error_type,
-        error_message=result.error_message,
-        structured_output=result.structured_output,
-        metrics=run_metrics(events),
-        cached_share=result.cached_share,
-    )
+    held = {known.name for known in fields(RunResult)}
+    said = {name: value for name, value in values_of(result).items() if name in held}
+    said["final_text"] = texts[-1] if is_cut else result.final_text
+    return RunResult(**said, events=events, metrics=run_metrics(events))
 
 
 def run_sync(*, prompt: Prompt, options: OpenAgenticOptions) -> RunResult:

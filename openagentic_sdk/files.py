@@ -20,20 +20,10 @@ from .frozen import frozen
 
 # O_PATH needs no permission to list a folder, only to pass through it.
 _PASS_THROUGH = os.O_PATH if sys.platform == "linux" else os.O_RDONLY
-
-
 _FOLDER_FLAGS = _PASS_THROUGH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-
-
 READ_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-
-
 LIST_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-
-
 _CREATE_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-
-
 CHUNK_BYTES = 1 << 20
 # Of a file's name in that of what will replace it: names have at most 255 bytes, and letters up to four.
 _KEPT_LETTERS = 50

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import InvalidEventError, SessionError, SessionNotFoundError, SuiteError
-from ..events import EvalCase, Event, UserMessage
+from ..events import Event, UserMessage
 from ..frozen import frozen
 from ..serialization import loads_event
 from ..sessions.base import SessionStore
@@ -17,8 +17,6 @@ from .suite import PLAIN, Case, Mode, Suite
 # The key of a session's metadata that says which eval made it: such sessions are no cases of others.
 EVAL_KEY = "eval"
 MAX_LOG_BYTES = 256 * 1024 * 1024
-
-Key = tuple[str, str, int]
 
 
 @frozen(kw_only=True)
@@ -32,6 +30,10 @@ class Planned:
     @property
     def mode(self) -> Mode:
         return self.case.how
+
+    def runs_under(self, variant: str) -> bool:
+        """Whether the case is for this variant."""
+        return not self.case.variants or variant in self.case.variants
 
     def recorded(self, suite: Suite, store: SessionStore) -> list[Event]:
         """The events of the recorded session. Raises `SessionError`, and `SuiteError` for a file that cannot be read."""
@@ -56,18 +58,13 @@ class Job:
     repeat: int
 
     @property
-    def key(self) -> Key:
+    def key(self) -> tuple[str, str, int]:
         return self.planned.id, self.variant, self.repeat
 
     def session_id(self, eval_id: str, part: str = "run") -> str:
         """The id of the session that this run makes: the same after a crash, so that what it did is not done again."""
         digest = hashlib.sha256("\0".join((eval_id, *map(str, self.key), part)).encode()).hexdigest()
         return digest[:32]  # no start of it is the start of the eval's own id
-
-
-def key_of(event: EvalCase) -> Key:
-    """Which run an event of an eval's log is about."""
-    return event.case, event.variant, event.repeat
 
 
 def plan_cases(suite: Suite, store: SessionStore) -> list[Planned]:
@@ -113,9 +110,8 @@ def jobs_of(plan: Sequence[Planned], suite: Suite, variants: Sequence[str], repe
     """The runs in the order in which they start: every case once before any is repeated."""
     for repeat in range(1, repeats + 1):
         for planned in plan:
-            for variant in variants:
-                if not planned.case.variants or variant in planned.case.variants:
-                    yield Job(planned=planned, variant=variant, repeat=repeat)
+            for variant in filter(planned.runs_under, variants):
+                yield Job(planned=planned, variant=variant, repeat=repeat)
 
 
 def variants_of(suite: Suite) -> list[str]:

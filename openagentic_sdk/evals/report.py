@@ -12,7 +12,15 @@ from xml.sax.saxutils import escape, quoteattr
 from ..errors import SuiteError
 from ..events import EvalCase, EvalFinished, EvalStarted, Event
 from ..frozen import frozen
+from ..permissions.shell import words
 from ..text import on_one_line, printable
+
+# What the report as JSON says of each run, besides its scores.
+_TOLD = tuple(
+    words("""
+    case variant repeat mode passed stop_reason session_id steps usage cost_usd duration_s final_text
+""")
+)
 
 
 @frozen(kw_only=True)
@@ -83,8 +91,7 @@ class EvalReport:
     def after(self, event: Event) -> EvalReport:
         """The report with one more event."""
         if isinstance(event, EvalCase):
-            key = (event.case, event.variant, event.repeat)
-            before = next((run for run in self.runs if key == (run.case, run.variant, run.repeat)), None)
+            before = next((run for run in self.runs if key_of(run) == key_of(event)), None)
             if before is not None and not could_not_run(before):
                 return self
             return replace(self, runs=(*(run for run in self.runs if run is not before), event))
@@ -123,7 +130,7 @@ class EvalReport:
 
     def missing(self) -> list[tuple[str, str, int]]:
         """The runs that are planned and not done: case, variant and repeat."""
-        done = {(run.case, run.variant, run.repeat) for run in self.runs}
+        done = set(map(key_of, self.runs))
         planned = (
             (str(entry.get("id")), variant, repeat)
             for repeat in range(1, self.started.repeats + 1)
@@ -172,18 +179,15 @@ class EvalReport:
                 for row in self.rows()
             ],
             "runs": [
-                {
-                    **{
-                        name: getattr(run, name)
-                        for name in ("case", "variant", "repeat", "mode", "passed", "stop_reason")
-                    },
-                    **{name: getattr(run, name) for name in ("session_id", "steps", "usage", "cost_usd", "duration_s")},
-                    "final_text": run.final_text,
-                    "scores": [dict(score) for score in run.scores],
-                }
+                {**{name: getattr(run, name) for name in _TOLD}, "scores": [dict(score) for score in run.scores]}
                 for run in self.runs
             ],
         }
+
+
+def key_of(run: EvalCase) -> tuple[str, str, int]:
+    """Which of the planned runs this one is: case, variant and repeat."""
+    return run.case, run.variant, run.repeat
 
 
 def could_not_run(run: EvalCase) -> bool:

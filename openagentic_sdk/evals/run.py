@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 
 from ..errors import SuiteError
 from ..events import EvalCase, EvalStarted, Event, SessionMeta
@@ -20,10 +21,10 @@ from ..sessions.base import SessionStore, SessionWriter
 from ..threads import error_words, running_loop
 from .apart import Apart
 from .judge import names_of
-from .plan import EVAL_KEY, Job, Key, jobs_of, key_of, plan_cases, planned_before, variants_of
+from .plan import EVAL_KEY, Job, jobs_of, plan_cases, planned_before, variants_of
 from .play import Player
 from .played import Played
-from .report import EvalReport, could_not_run
+from .report import EvalReport, could_not_run, key_of
 from .score import score_run
 from .scorers import Judge, Score, Scorer
 from .suite import Suite, check_suite
@@ -57,7 +58,9 @@ async def run_suite(
     try:
         events = await off_loop(may_block(store), store.read_events, session_id)
         budget = Budget(max_cost_usd=started.max_cost_usd if max_cost_usd is None else max_cost_usd)
-        run = _SuiteRun(suite, store, session_id, writer, budget, events, on_progress)
+        run = _SuiteRun(
+            Player(suite, store, session_id, budget), writer, EvalReport.of(session_id, events), on_progress
+        )
         plan = planned_before(suite, started.plan)
         wanted = list(jobs_of(plan, suite, started.variants, started.repeats))
         await run.work(wanted, parallel or suite.parallel)
@@ -125,22 +128,11 @@ def _create(store: SessionStore, name: str, started: EvalStarted) -> str:
 class _SuiteRun:
     """One process's work on an eval."""
 
-    def __init__(
-        self,
-        suite: Suite,
-        store: SessionStore,
-        session_id: str,
-        writer: SessionWriter,
-        budget: Budget,
-        events: Sequence[Event],
-        on_progress: Progress,
-    ) -> None:
-        self.report = EvalReport.of(session_id, events)
-        self._suite = suite
-        self._store = store
+    def __init__(self, player: Player, writer: SessionWriter, report: EvalReport, on_progress: Progress) -> None:
+        self.report = report
+        self._player = player
+        self._budget = player.budget
         self._writer = writer
-        self._budget = budget
-        self._player = Player(suite, store, session_id, budget)
         self._apart = Apart()
         self._on_progress = on_progress
         self._running: list[Job] = []
@@ -148,7 +140,7 @@ class _SuiteRun:
 
     async def work(self, wanted: Sequence[Job], parallel: int) -> None:
         """Do what is not done yet, at most `parallel` runs at a time."""
-        done: set[Key] = {key_of(event) for event in self.report.runs if not could_not_run(event)}
+        done = {key_of(event) for event in self.report.runs if not could_not_run(event)}
         left = [job for job in wanted if job.key not in done]
         for event in self.report.runs:
             if event.cost_usd is not None or event.mode != "replay":
@@ -180,7 +172,7 @@ class _SuiteRun:
                 yield job.session_id(self.report.session_id, f"judge {name}")
 
     def _scorers(self, job: Job) -> list[Scorer]:
-        return [*self._suite.scores, *job.planned.case.scores]
+        return [*self._player.suite.scores, *job.planned.case.scores]
 
     async def _take(self, waiting: Iterator[Job]) -> None:
         """Do one job after the other, until there is none or the money is spent."""
@@ -205,7 +197,7 @@ class _SuiteRun:
     async def _append(self, event: Event) -> None:
         async with self._appending:
             masked = mask_event(event, known_here())
-            stored = await off_loop(may_block(self._store), self._writer.append, [masked])
+            stored = await off_loop(may_block(self._player.store), self._writer.append, [masked])
             self.report = self.report.after(stored[0])
 
     async def _do(self, job: Job) -> EvalCase | None:
@@ -215,7 +207,7 @@ class _SuiteRun:
             case=job.planned.id, variant=job.variant, repeat=job.repeat, mode=job.planned.mode, passed=False
         )
         try:
-            async with asyncio.timeout(self._suite.timeout_s + 30):  # the run's own limit comes first
+            async with asyncio.timeout(self._player.suite.timeout_s + 30):  # the run's own limit comes first
                 run = await self._player.play(job)
         except Exception as error:  # noqa: BLE001 - a log may come from anywhere: its case failed, the suite goes on
             name, words = error_words(error)
@@ -225,12 +217,9 @@ class _SuiteRun:
             return None
         scores = [*_own_scores(job, run)]
         scorers = self._scorers(job)
+        ask_judge = partial(self._player.judge, job)
         for scorer, name in zip(scorers, names_of(scorers), strict=True):
-
-            async def ask(judge: Judge, name: str, run: Played) -> Score:
-                return await self._player.judge(job, judge, name, run)
-
-            scores.append(await score_run(scorer, name, run, self._apart, ask))
+            scores.append(await score_run(scorer, name, run, self._apart, ask_judge))
             if isinstance(scorer, Judge) and scores[-1].error_type == "NoVerdict" and self._budget.complaint():
                 return None
         return replace(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import importlib
 import json
 import re
 import sys
@@ -12,10 +11,11 @@ import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field, fields, replace
 from math import inf
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from ..agents import read_agent
+from ..agents import import_name, read_agent
 from ..disk import working_dir
 from ..errors import OptionsError, SuiteError, ToolInputError
 from ..events import Outcome, StopReason
@@ -228,18 +228,10 @@ def _named(where: str, folder: str, what: str) -> Any:
     try:
         if module.endswith(".py"):
             path = Path(folder, module).resolve()
-            found: Any = sys.modules.get(_module_name(path)) or load_file(path, _module_name(path))
-        else:
-            sys.path.append(folder)
-            try:
-                found = importlib.import_module(module)
-            finally:
-                sys.path.remove(folder)
-        for part in name.split("."):
-            found = getattr(found, part)
+            return attrgetter(name)(sys.modules.get(_module_name(path)) or load_file(path, _module_name(path)))
+        return import_name(module, name, folder)
     except (Exception, SystemExit) as error:  # whatever somebody's module raises, the suite is what cannot be used
         raise SuiteError(f"{where!r:.200} cannot be imported: {': '.join(error_words(error))}", field=what) from error
-    return found
 
 
 def _module_name(path: Path) -> str:

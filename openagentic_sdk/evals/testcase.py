@@ -39,12 +39,11 @@ def eval_tests(
         opened = open_store(store) if isinstance(store, str) else store or MemorySessionStore()
         budget = Budget(max_cost_usd=suite.max_cost_usd)
         for planned in plan_cases(suite, opened):
-            for variant in variants_of(suite):
-                if not planned.case.variants or variant in planned.case.variants:
-                    words = re.sub(r"\W+", "_", f"{planned.id}_{variant}" if suite.variants else planned.id)
-                    same = sum(re.fullmatch(rf"test_{words}(_\d+)?", method) is not None for method in methods)
-                    method = f"test_{words}_{same + 1}" if same else f"test_{words}"
-                    methods[method] = _test(suite, opened, planned.id, variant, budget)
+            for variant in filter(planned.runs_under, variants_of(suite)):
+                words = re.sub(r"\W+", "_", f"{planned.id}_{variant}" if suite.variants else planned.id)
+                same = sum(re.fullmatch(rf"test_{words}(_\d+)?", method) is not None for method in methods)
+                method = f"test_{words}_{same + 1}" if same else f"test_{words}"
+                methods[method] = _test(suite, opened, planned.id, variant, budget)
     except OptionsError as error:
         methods["test_the_suite"] = _broken(error)
     return type(name, (unittest.TestCase,), methods)

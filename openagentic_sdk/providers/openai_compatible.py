@@ -6,7 +6,7 @@ from typing import Unpack
 from urllib.parse import quote
 
 from ..errors import OptionsError
-from .endpoint import EndpointArguments, EndpointProvider
+from .endpoint import EndpointArguments
 from .keys import KeyGiver
 from .openai import ChatProvider
 from .quirks import AZURE, Quirks, quirks_for
@@ -66,8 +66,8 @@ class AzureOpenAIProvider(OpenAICompatibleProvider):
             if arguments.get("api_key"):
                 raise OptionsError("an endpoint on Azure takes either api_key or entra_token")
             arguments["api_key"] = entra_token
-        self._is_entra = entra_token is not None
-        super().__init__(base_url=endpoint, api_key_header="api-key", quirks=quirks, **arguments)
+        header = "api-key" if entra_token is None else None
+        super().__init__(base_url=endpoint, api_key_header=header, quirks=quirks, **arguments)
         self._api_version = api_version
         self._deployment = deployment
 
@@ -77,6 +77,3 @@ class AzureOpenAIProvider(OpenAICompatibleProvider):
 
     def models_url(self) -> str:
         return self.address("/openai/models", **{"api-version": self._api_version})
-
-    def authorization(self, key: str) -> dict[str, str]:
-        return EndpointProvider.authorization(self, key) if self._is_entra else super().authorization(key)

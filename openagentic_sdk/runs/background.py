@@ -315,12 +315,9 @@ class BackgroundRun:
                 while self._unsaid and result.stop_reason not in ("waiting", "interrupted"):
                     # What came when the last step was over is the next prompt.
                     said = self._unsaid.pop(0)
-                    mine: dict[str, Any] = {
-                        "resume": self.session_id,
-                        "session_id": None,
-                        "request_id": said.request_id,
-                    }
-                    self._options = replace(self._options, **mine)
+                    self._options = replace(
+                        self._options, resume=self.session_id, session_id=None, request_id=said.request_id
+                    )
                     result = await self._run(said)
         except BaseException:
             self.state = "failed"

@@ -23,14 +23,7 @@ from ..runtime.guidance import Guidance
 from ..runtime.prompt import Said
 from ..runtime.task import RunTask
 from ..sessions.memory import MemorySessionStore
-from ..testing.replay import (
-    RecordedRun,
-    RecordedStep,
-    RecordedTool,
-    Recording,
-    ReplayProvider,
-    RequestDifference,
-)
+from ..testing.replay import RecordedRun, RecordedStep, RecordedTool, Recording, ReplayProvider, RequestDifference
 from ..tools.base import Tool
 from ..tools.registry import ToolRegistry
 

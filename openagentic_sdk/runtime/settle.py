@@ -15,16 +15,7 @@ from functools import partial
 from typing import Any
 
 from ..errors import SessionError
-from ..events import (
-    Event,
-    Result,
-    SubagentFinished,
-    SubagentStarted,
-    ToolResult,
-    ToolStarted,
-    UserAnswer,
-    UserMessage,
-)
+from ..events import Event, Result, SubagentFinished, SubagentStarted, ToolResult, ToolStarted, UserAnswer, UserMessage
 from ..serialization import dumps_json
 from ..sessions.base import SessionStore
 from ..sessions.folds.view import CallRecord, SessionView
@@ -37,7 +28,7 @@ from .agent import Run, RunStopped
 from .recorder import may_block, off_loop
 from .tool_context import tool_context
 from .tool_output import plain_value, shrink_output, store_pictures
-from .tool_step import CUT_SHORT, NOT_STARTED, cancelled_result, masked, result_of, run_calls
+from .tool_step import CUT_SHORT, NOT_STARTED, cancelled_result, masked, result_of, run_calls, unknown_result
 
 MAX_ATTEMPTS = 3
 _NOT_OURS: dict[str, Any] = {
@@ -108,13 +99,9 @@ async def _end_in_doubt(run: Run, record: CallRecord, tool: Tool | None) -> Tool
     except Exception:  # noqa: BLE001 - a tool may raise anything; not knowing is the safe answer
         output = None
     if output is None:
-        return _unknown_result(use_id)
+        return unknown_result(use_id, UNKNOWN)
     result = result_of(use_id, output if isinstance(output, ToolOutput) else ToolOutput(plain_value(output)))
     return await shrink_output(run, masked(run, await store_pictures(run, result)))
-
-
-def _unknown_result(use_id: str) -> ToolResult:
-    return ToolResult(use_id, is_error=True, error_type="UnknownOutcome", error_message=UNKNOWN, outcome="unknown")
 
 
 async def _settle_subagent(run: Run, started: SubagentStarted, *, is_open: bool) -> None:
@@ -195,7 +182,7 @@ def end_session(
                 end = cancelled_result(use_id, NOT_STARTED)
             else:
                 asked = view.has_asked(use_id)
-                end = cancelled_result(use_id, CUT_SHORT) if asked else _unknown_result(use_id)
+                end = cancelled_result(use_id, CUT_SHORT) if asked else unknown_result(use_id, UNKNOWN)
             ends.append(replace(end, parent_tool_use_id=record.use.parent_tool_use_id) if record.use.is_inside else end)
         result = Result(view.last_text, session_id, "interrupted", view.usage, view.cost_usd)
         for batch in (ends, [result]):

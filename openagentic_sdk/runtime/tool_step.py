@@ -79,13 +79,9 @@ class Job:
         if isinstance(error, StorageError | RunStopped):
             raise error
         if self.guest.is_left or (self._left and isinstance(error, asyncio.CancelledError)):
-            return ToolResult(
-                use_id, is_error=True, error_type="UnknownOutcome", error_message=STILL_RUNNING, outcome="unknown"
-            )
+            return unknown_result(use_id, STILL_RUNNING)
         if isinstance(error, UnknownOutcomeError):
-            return ToolResult(
-                use_id, is_error=True, error_type="UnknownOutcome", error_message=str(error), outcome="unknown"
-            )
+            return unknown_result(use_id, str(error))
         if isinstance(error, asyncio.CancelledError):
             if cut:
                 return cancelled_result(use_id, CUT_SHORT)
@@ -308,6 +304,11 @@ class InnerCalls:
 def cancelled_result(tool_use_id: str, text: str) -> ToolResult:
     """The result of a call that a cancellation ended."""
     return ToolResult(tool_use_id, is_error=True, error_type="Cancelled", error_message=text, outcome="cancelled")
+
+
+def unknown_result(tool_use_id: str, text: str) -> ToolResult:
+    """The result of a call that may or may not have run."""
+    return ToolResult(tool_use_id, is_error=True, error_type="UnknownOutcome", error_message=text, outcome="unknown")
 
 
 async def execute(run: Run, call: Permitted) -> ToolResult:

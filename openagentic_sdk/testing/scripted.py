@@ -31,7 +31,7 @@ from __future__ import annotations
 import json
 import os
 from collections import deque
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -45,7 +45,18 @@ from ..errors import (
     ScriptError,
     ScriptMismatchError,
 )
-from ..providers.base import Done, Message, ModelOutput, ReasoningDelta, TextDelta, ToolCall, ToolCallReady, ToolSpec
+from ..providers.base import (
+    Done,
+    Message,
+    ModelOutput,
+    ReasoningDelta,
+    StreamEvent,
+    TextDelta,
+    ToolCall,
+    ToolCallReady,
+    ToolSpec,
+)
+from ..providers.wrap import fold
 
 _KEYS = frozenset(
     ("text", "tool_calls", "reasoning", "deltas", "usage", "delay_s", "error", "finish_reason", "expect", "agent")
@@ -99,15 +110,11 @@ class ScriptedProvider:
         self, *, model: str, messages: Sequence[Message], tools: Sequence[ToolSpec] = (), api_key: str | None = None
     ) -> ModelOutput:
         """The next turn, whole."""
-        output = ModelOutput(None)
-        async for event in self.stream(model=model, messages=messages, tools=tools, api_key=api_key):
-            if isinstance(event, Done) and event.output is not None:
-                output = event.output
-        return output
+        return await fold(self.stream(model=model, messages=messages, tools=tools, api_key=api_key))
 
     async def stream(
         self, *, model: str, messages: Sequence[Message], tools: Sequence[ToolSpec] = (), api_key: str | None = None
-    ) -> AsyncIterator[Any]:
+    ) -> AsyncGenerator[StreamEvent, None]:
         """The next turn, piece by piece."""
         index, turn = self._next_turn(messages)
         self.requests.append({"model": model, "messages": list(messages), "tools": list(tools)})

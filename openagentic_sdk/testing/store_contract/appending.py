@@ -5,17 +5,8 @@ from __future__ import annotations
 import threading
 from typing import Any
 
-from ...errors import (
-    ConcurrencyError,
-    InvalidEventError,
-    SessionLockedError,
-)
-from ...events import (
-    Event,
-    ToolResult,
-    UnknownEvent,
-    UserMessage,
-)
+from ...errors import ConcurrencyError, InvalidEventError, SessionLockedError
+from ...events import Event, ToolResult, UnknownEvent, UserMessage
 from .base import StoreTest
 from .hostile import HOSTILE_TEXTS, HOSTILE_VALUES
 from .processes import RACING_WRITER

@@ -11,14 +11,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from ...errors import (
-    SessionLockedError,
-)
-from ...events import (
-    Event,
-    UnknownEvent,
-    UserMessage,
-)
+from ...errors import SessionLockedError
+from ...events import Event, UnknownEvent, UserMessage
 from ...sessions.base import SessionStore, as_shown
 from ...sessions.folds.summary import fold_session_summary, start_summary
 from .processes import CRASHING_WRITER

@@ -8,18 +8,8 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-from ...errors import (
-    ConcurrencyError,
-    OptionsError,
-    SessionExistsError,
-    SessionNotFoundError,
-    StorageError,
-)
-from ...events import (
-    SessionMeta,
-    ToolResult,
-    UserMessage,
-)
+from ...errors import ConcurrencyError, OptionsError, SessionExistsError, SessionNotFoundError, StorageError
+from ...events import SessionMeta, ToolResult, UserMessage
 from .base import StoreTest
 from .hostile import HOSTILE_IDS, HOSTILE_TEXTS
 from .processes import CHANGING_METADATA, KILLING_ITSELF, READER

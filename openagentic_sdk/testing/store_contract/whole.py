@@ -16,15 +16,7 @@ from ...errors import (
     SessionLockedError,
     SessionNotFoundError,
 )
-from ...events import (
-    AssistantMessage,
-    Event,
-    SessionForked,
-    ToolResult,
-    ToolUse,
-    UnknownEvent,
-    UserMessage,
-)
+from ...events import AssistantMessage, Event, SessionForked, ToolResult, ToolUse, UnknownEvent, UserMessage
 from .base import StoreTest
 from .processes import APPENDING_ONCE
 

@@ -7,16 +7,8 @@ import contextlib
 import random
 import threading
 
-from ...errors import (
-    LeaseLostError,
-    SessionLockedError,
-    StorageError,
-)
-from ...events import (
-    Event,
-    ToolResult,
-    UserMessage,
-)
+from ...errors import LeaseLostError, SessionLockedError, StorageError
+from ...events import Event, ToolResult, UserMessage
 from .base import StoreTest
 from .processes import COUNTING_WRITER, STALLED_WRITER
 
