@@ -11,8 +11,9 @@ from ..skills.render import fill_variables
 from ..text import one_line, without_hidden
 from .claude import ClaudeFolders, MarkdownFile, read_named
 
-_FIELDS = {"name", "description", "tools", "disallowedTools", "model", "skills", "maxTurns", "permissionMode"}
-_FIELDS |= {"isolation", "color"}
+_FIELDS = frozenset({
+    "name", "description", "tools", "disallowedTools", "model", "skills", "maxTurns", "permissionMode", "isolation", "color",
+})  # fmt: skip
 MAX_AGENT_BYTES = 256 * 1024
 
 
@@ -81,5 +82,4 @@ def parse_agent(text: str, file: MarkdownFile) -> tuple[AgentFile | None, list[D
         reason = f"the agent {name[:80]!r} has no description: say when it is to be used"
     if reason:
         notes.append(Diagnostic("agent-left-out", reason, fields.line("name"), is_error=True))
-    located = [Diagnostic(n.code, n.message, n.line, file.path, n.is_error) for n in notes]
-    return (None if reason or not name else agent), located
+    return (None if reason or not name else agent), notes

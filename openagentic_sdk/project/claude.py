@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from typing import Protocol, TypeVar
 
 from ..disk import nearest_holding
@@ -120,7 +121,7 @@ def read_named(
             problems.append(Diagnostic(f"{one}-left-out", str(error), path=file.path, is_error=True))
             continue
         named, notes = parse(text, file)
-        problems.extend(notes)
+        problems.extend(replace(note, path=file.path) for note in notes)
         winner = found.setdefault(name_key(named.name), named) if named is not None else None
         if named is not None and winner is not None and winner is not named:
             hidden = f"the {one} {named.name} is hidden behind {winner.path}"

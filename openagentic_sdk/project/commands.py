@@ -104,8 +104,7 @@ def parse_command(text: str, file: MarkdownFile) -> tuple[Command, list[Diagnost
         model_invocable=not fields.flag("disable-model-invocation", False),
         variables={"CLAUDE_PLUGIN_ROOT": file.plugin_root} if file.plugin_root else {},
     )
-    notes = [*front.diagnostics, *fields.diagnostics, *fields.without_effect(_FIELDS)]
-    return command, [Diagnostic(n.code, n.message, n.line, file.path, n.is_error) for n in notes]
+    return command, [*front.diagnostics, *fields.diagnostics, *fields.without_effect(_FIELDS)]
 
 
 def expand_prompt(

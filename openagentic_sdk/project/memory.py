@@ -8,8 +8,9 @@ follow the file that names them.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
-from dataclasses import field
+from collections.abc import Sequence
+from dataclasses import field, replace
+from pathlib import Path
 
 from ..disk import is_within
 from ..frozen import frozen, mutable
@@ -19,6 +20,7 @@ from ..skills.fields import Fields
 from ..skills.files import read_text
 from ..skills.frontmatter import Diagnostic, read_frontmatter
 from ..skills.index import claude_home, folders_up
+from ..skills.outline import fence_behind
 from ..text import without_hidden
 from .claude import ClaudeFolders, MarkdownFile, markdown_below, user_boundary
 
@@ -84,13 +86,14 @@ def read_memory(
         reading.add(os.path.join(folders.user_dir, "CLAUDE.md"), "user", None)
         reading.add_rules(os.path.join(folders.user_dir, "rules"), "user", folders.boundary, folders.project_dir)
     if folders.reads_project:
-        for folder in _folders_above(folders.project_dir):
-            reading.add_above(folder, folders)
+        # From the root of the file system down to the folder that holds the project.
+        for above in reversed(Path(os.path.realpath(folders.project_dir)).parents):
+            reading.add_above(str(above), folders)
     is_found = any(os.path.isfile(os.path.join(folder, name)) for folder in folders.folders for name in _CLAUDE_NAMES)
     with_agents = agents_md == "both" or (agents_md == "fallback" and not is_found)
     for folder in folders.folders:
         reading.add_folder(folder, folders, with_agents)
-    return Memory(tuple(reading.files), tuple(reading.rules), tuple(reading.problems))
+    return reading.memory()
 
 
 def read_nested_memory(folders: ClaudeFolders, path: str, excludes: Sequence[str] = ()) -> Memory:
@@ -98,7 +101,7 @@ def read_nested_memory(folders: ClaudeFolders, path: str, excludes: Sequence[str
     reading = _Reading(False, tuple(excludes))
     for folder in nested_folders(folders, path):
         reading.add_folder(folder, folders, False)
-    return Memory(tuple(reading.files), tuple(reading.rules), tuple(reading.problems))
+    return reading.memory()
 
 
 def nested_folders(folders: ClaudeFolders, path: str) -> list[str]:
@@ -108,16 +111,6 @@ def nested_folders(folders: ClaudeFolders, path: str) -> list[str]:
         return []
     known = {os.path.realpath(each) for each in folders.folders}
     return [each for each in reversed(folders_up(folders.boundary, folder)) if each not in known]
-
-
-def _folders_above(project_dir: str) -> list[str]:
-    """The folders from the root of the file system down to the one that holds the project."""
-    found: list[str] = []
-    folder = os.path.realpath(project_dir)
-    while (parent := os.path.dirname(folder)) != folder:
-        found.append(parent)
-        folder = parent
-    return found[::-1]
 
 
 _CLAUDE_NAMES = ("CLAUDE.md", os.path.join(".claude", "CLAUDE.md"))
@@ -133,6 +126,9 @@ class _Reading:
     rules: list[MemoryFile] = field(default_factory=list)
     problems: list[Diagnostic] = field(default_factory=list)
     seen: set[str] = field(default_factory=set)
+
+    def memory(self) -> Memory:
+        return Memory(tuple(self.files), tuple(self.rules), tuple(self.problems))
 
     def add_folder(self, folder: str, folders: ClaudeFolders, with_agents: bool) -> None:
         """What one folder of the project says."""
@@ -183,7 +179,7 @@ class _Reading:
         paths = fields.globs("paths")
         body = without_comments(without_hidden(front.body)).strip("\n")
         for note in fields.without_effect({"paths", "description"}):
-            self.problems.append(Diagnostic(note.code, note.message, note.line, file.path))
+            self.problems.append(replace(note, path=file.path))
         for pattern in paths:
             if compile_glob(pattern) is None:
                 self.leave_out(
@@ -221,7 +217,6 @@ class _Reading:
 
 # --- the text of one file --------------------------------------------------------------------------------------------
 
-_FENCE = regex(r"[ ]{0,3}(`{3,}+(?![^`\n]*`)|~{3,})")
 _COMMENT = regex(r"[ ]{0,3}<!--")
 _CODE_SPAN = regex(r"`+[^`\n]*`+")
 _IMPORT = regex(r"(?<![\w@/.`-])@((?:~|\.{1,2})?/?[\w.-][\w./-]*)")
@@ -240,7 +235,7 @@ def without_comments(text: str) -> str:
         comment = []
         if rest.strip() or rest == line:
             kept.append(rest)
-            fence = _fence_behind(fence, rest)
+            fence = fence_behind(fence, rest)
     # A comment that never ends is text: leaving out the rest of the file would lose more.
     return "\n".join([*kept, *comment])
 
@@ -263,8 +258,10 @@ def _behind_comments(line: str, *, is_open: bool) -> str | None:
 def import_targets(text: str, folder: str) -> list[str]:
     """The files that a text imports, in its order: existing files named as `@path` outside of code."""
     targets: list[str] = []
-    for line, fenced in _lines(text):
-        if fenced or "@" not in line:
+    fence = ""
+    for line in text.split("\n"):
+        before, fence = fence, fence_behind(fence, line)
+        if before or fence or "@" not in line:
             continue
         for match in _IMPORT.finditer(_CODE_SPAN.sub("", line)):
             path = _existing(match[1], folder)
@@ -280,20 +277,3 @@ def _existing(name: str, folder: str) -> str | None:
         if os.path.isfile(path):
             return path
     return None
-
-
-def _lines(text: str) -> Iterator[tuple[str, bool]]:
-    """Each line, and whether it belongs to fenced code."""
-    fence = ""
-    for line in text.split("\n"):
-        before, fence = fence, _fence_behind(fence, line)
-        yield line, bool(before or fence)
-
-
-def _fence_behind(fence: str, line: str) -> str:
-    """The mark of the fenced code that is open behind a line, '' for none; `fence` is the one before it."""
-    mark = _FENCE.match(line)
-    if not fence:
-        return mark[1] if mark else ""
-    closes = mark and mark[1].startswith(fence) and not line.strip().strip(fence[0])
-    return "" if closes else fence

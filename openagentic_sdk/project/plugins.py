@@ -25,19 +25,10 @@ from .settings import CommandHook, Entries, Settings
 
 MAX_MANIFEST_BYTES = 1024 * 1024
 MANIFEST = os.path.join(".claude-plugin", "plugin.json")
-_ABOUT = {
-    "$schema",
-    "name",
-    "version",
-    "description",
-    "author",
-    "homepage",
-    "repository",
-    "license",
-    "keywords",
-    "metadata",
-}
-_KEYS = _ABOUT | {"displayName", "skills", "commands", "agents", "hooks", "outputStyles", "mcpServers"}
+_KEYS = frozenset({
+    "$schema", "name", "version", "description", "author", "homepage", "repository", "license", "keywords", "metadata",
+    "displayName", "skills", "commands", "agents", "hooks", "outputStyles", "mcpServers",
+})  # fmt: skip
 # What a plugin may hold besides that has no effect here.
 _UNUSED = (".lsp.json", "bin", "workflows", "monitors", "settings.json", "themes")
 
@@ -55,7 +46,8 @@ class Plugin:
     def places(self, key: str, usual: str) -> list[str]:
         """The files and folders of one kind: those that the manifest names, else the usual one; for skills both."""
         named = self.manifest.get(key)
-        given = [named] if isinstance(named, str) else [each for each in named or () if isinstance(each, str)]
+        texts = [named] if isinstance(named, str) else named if isinstance(named, list) else []
+        given = [each for each in texts if isinstance(each, str)]
         if key == "skills" or not given:
             given = [usual, *given]
         paths = [os.path.realpath(os.path.join(self.root, each)) for each in given]
@@ -81,18 +73,13 @@ class Plugin:
 
     def hooks(self, problems: list[Diagnostic]) -> list[CommandHook]:
         """Its hooks, from `hooks/hooks.json`, the files that the manifest names, or the manifest itself."""
-        inline = self.manifest.get("hooks")
+        inline, usual = self.manifest.get("hooks"), os.path.join("hooks", "hooks.json")
+        sources = [(os.path.join(self.root, MANIFEST), inline)] if isinstance(inline, dict) else []
+        paths, own = self.places("hooks", usual), os.path.join(self.root, usual)
+        # One that leads out of the plugin is read too, for its finding.
+        paths += [own] if os.path.isfile(own) and os.path.realpath(own) not in paths else []
+        sources += [(path, _read_json(path, self.root, problems)) for path in dict.fromkeys(paths)]
         found: list[CommandHook] = []
-        sources: list[tuple[str, Any]] = []
-        if isinstance(inline, dict):
-            sources.append((os.path.join(self.root, MANIFEST), inline))
-        usual = os.path.join(self.root, "hooks", "hooks.json")
-        named = {"hooks": None if isinstance(inline, dict) else inline}
-        paths = Plugin(self.id, self.name, self.root, self.scope, named).places(
-            "hooks", os.path.join("hooks", "hooks.json")
-        )
-        for path in dict.fromkeys([*paths, *([usual] if os.path.isfile(usual) else [])]):
-            sources.append((path, _read_json(path, self.root, problems)))
         for path, data in sources:
             entries = Entries(path, self.scope)
             inner = data.get("hooks", data) if isinstance(data, dict) else {}
@@ -205,11 +192,8 @@ def load_plugin(key: str, folder: str, scope: str, problems: list[Diagnostic]) -
     name = manifest.get("name")
     wrong = next((k for k in ("skills", "commands", "agents") if not isinstance(manifest.get(k, []), str | list)), None)
     if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", name) or wrong:
-        what = (
-            f"{wrong} is neither a path nor a list of paths"
-            if wrong
-            else "it has no name of letters, digits and hyphens"
-        )
+        what = "it has no name of letters, digits and hyphens"
+        what = f"{wrong} is neither a path nor a list of paths" if wrong else what
         problems.append(Diagnostic("plugin-left-out", what, path=path, is_error=True))
         return None
     notes = [f"{each} has no effect here" for each in manifest if each not in _KEYS]

@@ -398,37 +398,14 @@ class Entries:
 
 def _under(high: Settings, low: Settings) -> Settings:
     """Two settings as one; where only one value can hold, it is that of `high`."""
-    return Settings(
-        allow=_joined(high.allow, low.allow),
-        ask=_joined(high.ask, low.ask),
-        deny=_joined(high.deny, low.deny),
-        additional_dirs=_joined(high.additional_dirs, low.additional_dirs),
-        hooks=high.hooks + low.hooks,
-        env={**low.env, **high.env},
-        model=high.model if high.model is not None else low.model,
-        default_mode=high.default_mode if high.default_mode is not None else low.default_mode,
-        bypass_disabled=high.bypass_disabled or low.bypass_disabled,
-        agents_md=high.agents_md or low.agents_md,
-        outside_imports=high.outside_imports or low.outside_imports,
-        skill_precedence=high.skill_precedence or low.skill_precedence,
-        enforce_allowed_tools=high.enforce_allowed_tools or low.enforce_allowed_tools,
-        text_commands=high.text_commands or low.text_commands,
-        text_commands_disabled=high.text_commands_disabled or low.text_commands_disabled,
-        hooks_disabled=high.hooks_disabled or low.hooks_disabled,
-        managed_hooks_only=high.managed_hooks_only or low.managed_hooks_only,
-        managed_rules_only=high.managed_rules_only or low.managed_rules_only,
-        output_style=high.output_style if high.output_style is not None else low.output_style,
-        model_names={**low.model_names, **high.model_names},
-        plugins={**low.plugins, **high.plugins},
-        marketplaces={**low.marketplaces, **high.marketplaces},
-        memory_excludes=tuple(dict.fromkeys(high.memory_excludes + low.memory_excludes)),
-        servers_enabled=tuple(dict.fromkeys(high.servers_enabled + low.servers_enabled)),
-        servers_disabled=tuple(dict.fromkeys(high.servers_disabled + low.servers_disabled)),
-        values=_merged(high.values, low.values),
-        sources=high.sources + low.sources,
-        withheld=high.withheld + low.withheld,
-        diagnostics=high.diagnostics + low.diagnostics,
-    )
+    found: dict[str, Any] = {}
+    for name, above in vars(high).items():
+        below = getattr(low, name)
+        if name in _JOINED:
+            found[name] = _JOINED[name](above, below)
+        else:  # a flag that either raises, or the value of the highest file that has one
+            found[name] = below if above is None or above is False else above
+    return Settings(**found)
 
 
 def _joined(high: tuple[SettingsRule, ...], low: tuple[SettingsRule, ...]) -> tuple[SettingsRule, ...]:
@@ -444,6 +421,18 @@ def _merged(high: Mapping[str, Any], low: Mapping[str, Any]) -> dict[str, Any]:
         elif isinstance(high[key], dict) and isinstance(low[key], dict):
             merged[key] = _merged(high[key], low[key])
     return merged
+
+
+_JOINED: Mapping[str, Callable[[Any, Any], Any]] = {
+    **dict.fromkeys(("allow", "ask", "deny", "additional_dirs"), _joined),
+    **dict.fromkeys(("hooks", "sources", "withheld", "diagnostics"), lambda high, low: high + low),
+    **dict.fromkeys(
+        ("memory_excludes", "servers_enabled", "servers_disabled"),
+        lambda high, low: tuple(dict.fromkeys(high + low)),
+    ),
+    **dict.fromkeys(("env", "model_names", "plugins", "marketplaces"), lambda high, low: {**low, **high}),
+    "values": _merged,
+}
 
 
 _GRANTS: Mapping[str, Callable[[Settings], Any]] = {

@@ -1,6 +1,6 @@
 """Which skills there are, which of two with one name wins, and why.
 
-A skill is a folder with a SKILL.md below one of the roots that `skill_roots` names. Nothing is shadowed silently: the losers
+A skill is a folder with a SKILL.md below one of the roots of a `SkillIndex`. Nothing is shadowed silently: the losers
 and everything that was left out stand beside the winners. The answer is sorted and depends on nothing but the files.
 """
 
@@ -25,7 +25,8 @@ from .parse import SkillDoc, parse_skill_markdown
 MAX_SKILL_BYTES = 1024 * 1024
 PROJECT_FOLDERS = (".claude/skills", ".agents/skills")
 Precedence = Literal["project", "user"]
-USER_FOLDERS = (".claude/skills", ".agents/skills", ".openagentic-sdk/skills")
+# Of the user, beside the `skills` of `claude_home`.
+USER_FOLDERS = (".agents/skills", ".openagentic-sdk/skills")
 # An error that names a thousand skills would be all that the model reads.
 _MAX_NAMED = 50
 
@@ -140,41 +141,6 @@ def index_skills(
     return list(index.read().skills)
 
 
-def skill_roots(
-    project_dir: str | os.PathLike[str] | None,
-    *,
-    cwd: str | os.PathLike[str] | None = None,
-    setting_sources: Iterable[str] = (),
-    paths: Sequence[str | os.PathLike[str]] = (),
-    home: str | os.PathLike[str] | None = None,
-    precedence: Precedence = "project",
-    below: Sequence[str] = (),
-    plugins: Sequence[SkillRoot] = (),
-) -> list[SkillRoot]:
-    """Where skills are looked for, the winner of a clash first: explicit paths, then project and user as `precedence` says.
-
-    Within the project the folder nearest to `cwd` wins, and `.claude` before `.agents`. `below` are more folders of it,
-    whose skills come last.
-    """
-    order = {"project": (1, 2), "user": (2, 1)}[precedence]
-    explicit = [os.path.abspath(path) for path in paths]
-    roots = [SkillRoot(path, "path", os.path.realpath(path), (0, i)) for i, path in enumerate(explicit)]
-    if project_dir is not None:
-        boundary = os.path.realpath(project_dir)
-        nearest = [*folders_up(project_dir, cwd), *below]
-        places = [os.path.join(folder, place) for folder in nearest for place in PROJECT_FOLDERS]
-        roots += [SkillRoot(place, "project", boundary, (order[0], i)) for i, place in enumerate(places)]
-    if "user" in setting_sources:
-        base = os.path.abspath(home) if home is not None else user_home()
-        places = [os.path.join(base, place) for place in USER_FOLDERS]
-        own = claude_home(home)
-        places[0] = os.path.join(own, "skills")
-        for i, place in enumerate(places):
-            boundary = os.path.realpath(base if os.path.dirname(own) == base or i else own)
-            roots.append(SkillRoot(place, "user", boundary, (order[1], i)))
-    return sorted([*roots, *plugins], key=lambda root: root.rank)
-
-
 def claude_home(home: str | os.PathLike[str] | None = None) -> str:
     """The user's own folder of `.claude` files: `$CLAUDE_CONFIG_DIR`, else `~/.claude`, or that of another `home`."""
     if home is not None:
@@ -202,7 +168,12 @@ _Stamp = tuple[int, int, int, int]
 
 
 class SkillIndex:
-    """The skills of one project and user, read again only where a file changed since the last time."""
+    """The skills of one project and user, read again only where a file changed since the last time.
+
+    Settings are those of `index_skills`; `below` are more folders of the project, whose skills come last, and `plugins` the
+    folders of plugins. `roots` is where skills are looked for, the winner of a clash first: explicit paths, then project and
+    user as `precedence` says. Within the project the folder nearest to `cwd` wins, and `.claude` before `.agents`.
+    """
 
     def __init__(
         self,
@@ -218,16 +189,22 @@ class SkillIndex:
         bounds: Bounds | None = None,
         clock: Clock | None = None,
     ) -> None:
-        self.roots = skill_roots(
-            project_dir,
-            cwd=cwd,
-            setting_sources=setting_sources,
-            paths=paths,
-            home=home,
-            precedence=precedence,
-            below=below,
-            plugins=plugins,
-        )
+        order = {"project": (1, 2), "user": (2, 1)}[precedence]
+        explicit = [os.path.abspath(path) for path in paths]
+        roots = [SkillRoot(path, "path", os.path.realpath(path), (0, i)) for i, path in enumerate(explicit)]
+        if project_dir is not None:
+            boundary = os.path.realpath(project_dir)
+            nearest = [*folders_up(project_dir, cwd), *below]
+            places = [os.path.join(folder, place) for folder in nearest for place in PROJECT_FOLDERS]
+            roots += [SkillRoot(place, "project", boundary, (order[0], i)) for i, place in enumerate(places)]
+        if "user" in setting_sources:
+            base = os.path.abspath(home) if home is not None else user_home()
+            own = claude_home(home)
+            places = [os.path.join(own, "skills"), *(os.path.join(base, place) for place in USER_FOLDERS)]
+            for i, place in enumerate(places):
+                boundary = os.path.realpath(base if os.path.dirname(own) == base or i else own)
+                roots.append(SkillRoot(place, "user", boundary, (order[1], i)))
+        self.roots = sorted([*roots, *plugins], key=lambda root: root.rank)
         self._bounds = bounds or Bounds()
         self._clock = clock or SystemClock()
         self._listings = FolderListings(self._clock)

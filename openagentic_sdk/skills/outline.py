@@ -107,12 +107,15 @@ def lines_outside_fences(body: str) -> list[str]:
     kept: list[str] = []
     fence = ""
     for line in body.replace("\r\n", "\n").replace("\r", "\n").split("\n"):
-        mark = _FENCE.match(line)
-        if fence:
-            if mark and mark[1].startswith(fence) and not line.strip().strip(fence[0]):
-                fence = ""
-            kept.append("")
-        else:
-            fence = mark[1] if mark else ""
-            kept.append("" if mark else line)
+        before, fence = fence, fence_behind(fence, line)
+        kept.append("" if before or fence else line)
     return kept
+
+
+def fence_behind(fence: str, line: str) -> str:
+    """The mark of the fenced code that is open behind a line, '' for none; `fence` is the one before it."""
+    mark = _FENCE.match(line)
+    if not fence:
+        return mark[1] if mark else ""
+    closes = mark and mark[1].startswith(fence) and not line.strip().strip(fence[0])
+    return "" if closes else fence

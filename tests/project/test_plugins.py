@@ -86,3 +86,10 @@ class PluginTest(RunTestCase):
         found = self.skills()
         self.assertIn("notes:jot", found)
         self.assertNotIn("notes:x", found)
+
+    def test_a_file_of_hooks_that_is_a_link_is_read_once(self) -> None:
+        hooks = self.market / "notes/hooks/hooks.json"
+        hooks.rename(hooks.with_name("real.json"))
+        hooks.symlink_to("real.json")
+        code, out = self.command("check", str(self.market / "notes"))
+        self.assertEqual((code, out.count("at UserPromptSubmit run: echo")), (0, 1), out)
