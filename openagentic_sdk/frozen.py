@@ -3,9 +3,9 @@
 
 The standard decorator writes and compiles six methods for each class when the class is defined, and that is most of what
 importing a module of many classes costs. Here each method and each table of fields is made when something first asks for it,
-and only the constructor is compiled. The result is the standard one wherever a program can look; a contract test compares
-the two. A class with anything out of the ordinary (slots, ordering, an InitVar, a base that the standard decorator made, a
-mistake in its fields) is handed to the standard decorator as it is.
+and only the constructor is compiled, for a class that makes many objects. The result is the standard one wherever a program
+can look; a contract test compares the two. A class with anything out of the ordinary (slots, ordering, an InitVar, a base
+that the standard decorator made, a mistake in its fields) is handed to the standard decorator as it is.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import inspect
 import sys
 from collections.abc import Callable
 from dataclasses import KW_ONLY, MISSING, Field, FrozenInstanceError, InitVar, dataclass, field, fields
-from functools import cache
+from functools import cache, partial
 from operator import attrgetter
 from reprlib import recursive_repr
 from types import FunctionType
@@ -114,6 +114,53 @@ class _AtFirstUse:
         return made.__get__(found, owner) if isinstance(made, FunctionType) else made
 
 
+class _InitAtFirstUse(_AtFirstUse):
+    """Stands in a class for its constructor, and fills the first few objects itself: compiling one takes as long as filling
+    dozens, and most classes of a short run make one or two.
+    """
+
+    __slots__ = ("_filled",)
+
+    def __init__(self, cls: type, name: str, make: Make) -> None:
+        super().__init__(cls, name, make)
+        self._filled = 0
+
+    def __get__(self, found: object, owner: type) -> Any:
+        # Whoever only looks at it asks with no object, or with one that is filled already.
+        if self._filled < _FILLED_BY_HAND and isinstance(found, self._cls) and not vars(found):
+            self._filled += 1
+            return partial(self._fill, found)
+        return super().__get__(found, owner)
+
+    def _fill(self, found: Any, /, *given: Any, **named: Any) -> None:
+        """What the compiled constructor does; it also words what is wrong with a call."""
+        table = fields(cast(Any, self._cls))
+        places = [known.name for known in table if known.init and not known.kw_only]
+        left = {**dict(zip(places, given, strict=False)), **named}
+        values: dict[str, Any] = {}
+        makes: dict[str, Callable[[], Any]] = {}
+        is_whole = len(left) == len(given) + len(named)
+        for known in table:
+            name = known.name
+            if known.init and name in left:
+                values[name] = left.pop(name)
+            elif known.default_factory is not MISSING:
+                makes[name], values[name] = known.default_factory, None
+            elif known.init:
+                values[name] = known.default
+                is_whole = is_whole and known.default is not MISSING
+        if left or not is_whole:
+            super().__get__(found, self._cls)(*given, **named)  # raises
+        for name, make in makes.items():
+            values[name] = make()
+        found.__dict__.update(values)
+        if hasattr(self._cls, "__post_init__"):
+            found.__post_init__()
+
+
+_FILLED_BY_HAND = 8
+
+
 # What follows runs for every class when it is defined: it is written for speed.
 
 
@@ -128,7 +175,7 @@ def _make_at_first_use(cls: type[T], known: _Known) -> type[T]:
     has_hash = "__hash__" in present and (present["__hash__"] is not None or "__eq__" not in present)
     for name, make in _FROZEN if known.is_frozen else _MUTABLE:
         if name not in present:
-            setattr(cls, name, _AtFirstUse(cls, name, make))
+            setattr(cls, name, (_InitAtFirstUse if make is _init else _AtFirstUse)(cls, name, make))
     if not has_hash:
         made.__hash__ = _AtFirstUse(cls, "__hash__", _hash) if known.is_frozen else None
     if present.get("__doc__") is None:

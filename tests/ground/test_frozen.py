@@ -56,6 +56,7 @@ ON_POINT = (
         "matched(Point(1), Point)",
     ),
     *("Point.__init__.__qualname__", "Point.__repr__.__qualname__", "Point.__init__.__module__"),
+    *("inspect.ismethod(Point(1).__init__)", "inspect.signature(Point(1).__init__)", "vars(Point(y=3, x=1))"),
     *("Point.__init__.__annotations__", "typing.get_type_hints(Point)", "Point.__annotations__"),
     *("is_dataclass(Point)", "is_dataclass(Point(1))", "shown(Point)", "Point.__dataclass_params__"),
     *("asdict(Point(1, tags=[Point(2)]))", "astuple(Point(1))", "replace(Point(1), y=5)", "replace(Point(1), z=5)"),
@@ -354,13 +355,17 @@ def standard(cls: Any = None, /, **settings: Any) -> Any:
     return dataclasses.dataclass(frozen=True, **settings)(cls) if cls else lambda cls: standard(cls, **settings)
 
 
-def told(decorator: Any, text: str, expressions: tuple[str, ...]) -> list[str]:
-    """What a program sees that defines the classes of `text` with the decorator, then evaluates each expression."""
+def told(decorator: Any, text: str, expressions: tuple[str, ...], first: str = "") -> list[str]:
+    """What a program sees that defines the classes of `text` with the decorator, then evaluates each expression.
+
+    `first` is run between the two.
+    """
     module = types.ModuleType("values_under_test")
     module.__dict__["value"] = decorator
     sys.modules[module.__name__] = module
     try:
         exec(compile(HEADER + text, module.__name__, "exec", dont_inherit=True), module.__dict__)
+        exec(first, module.__dict__)
         return [seen(expression, module.__dict__) for expression in expressions]
     except (TypeError, ValueError) as error:
         return [f"{type(error).__name__}: {error}"]
@@ -375,14 +380,22 @@ def seen(expression: str, names: dict[str, Any]) -> str:
         return f"{type(error).__name__}: {error}"
 
 
+# The first objects of a class are filled by hand: this has all constructors compiled before.
+COMPILE_ALL = (
+    "[vars(one).get('__init__') and one.__init__ for one in list(globals().values()) if isinstance(one, type)]"
+)
+
+
 class ContractTest(unittest.TestCase):
     def test_every_use_gives_what_the_standard_decorator_gives(self) -> None:
         for name, (text, expressions) in CASES.items():
             ours, theirs = told(frozen, text, expressions), told(standard, text, expressions)
+            compiled = told(frozen, text, expressions, COMPILE_ALL)
             self.assertEqual(len(theirs), len(expressions), f"{name}: {theirs}")
-            for expression, our, their in zip(expressions, ours, theirs, strict=True):
+            for expression, our, of_compiled, their in zip(expressions, ours, compiled, theirs, strict=True):
                 with self.subTest(name, expression=expression):
                     self.assertEqual(our, their)
+                    self.assertEqual(of_compiled, their)
 
     def test_every_use_of_a_class_that_can_change_gives_what_the_standard_decorator_gives(self) -> None:
         setter = "    def __setattr__(self, name, value):\n        super().__setattr__(name, (name, value))\n"
@@ -433,11 +446,14 @@ class ContractTest(unittest.TestCase):
         class Point:
             x: int
 
-        lazy = ("__init__", "__repr__", "__eq__", "__hash__", "__dataclass_fields__")
+        lazy = ("__repr__", "__eq__", "__hash__", "__dataclass_fields__")
         untouched = {name: type(vars(Point)[name]).__name__ for name in lazy}
         self.assertEqual(untouched, dict.fromkeys(lazy, "_AtFirstUse"))
-        Point(1)
+        self.assertEqual(vars(Point(1)), {"x": 1})
+        self.assertNotIsInstance(vars(Point)["__init__"], types.FunctionType)
+        points = [Point(1) for _ in range(20)]
         self.assertIsInstance(vars(Point)["__init__"], types.FunctionType)
+        self.assertEqual(points, [Point(1)] * 20)
 
 
 if __name__ == "__main__":
