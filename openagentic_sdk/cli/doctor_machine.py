@@ -42,15 +42,12 @@ def sandbox_advice(around: Surroundings) -> str | None:
 def as_json(around: Surroundings) -> dict[str, Any]:
     """Keys `sandbox`, `project` and `prices`."""
     rungs = [{"name": name, "works": works, "detail": detail} for name, works, detail in around.sandbox.rungs()]
-    files = [
-        {"kind": file.kind, "name": file.name, "path": file.path, "scope": file.scope}
-        for file in around.project.files()
-    ]
-    notes = [
-        {"code": note.code, "message": note.message, "path": note.path, "is_error": note.is_error}
-        for note in project_findings(around.project)
-    ]
-    project = {"root": around.project.root, "trusted": around.project.trust.is_trusted, "files": files, "notes": notes}
+    project = {
+        "root": around.project.root,
+        "trusted": around.project.trust.is_trusted,
+        "files": [vars(file) for file in around.project.files()],
+        "notes": [vars(note) for note in project_findings(around.project)],
+    }
     sandbox = {"level": around.sandbox.level, "rungs": rungs, "advice": sandbox_advice(around)}
     return {"sandbox": sandbox, "project": project, "prices": {"as_of": price_date()}}
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from ..disk import working_dir
 from ..errors import OptionsError
-from ..options import MAX_STEPS, OpenAgenticOptions
+from ..options import MAX_STEPS, SETTING_SOURCES, OpenAgenticOptions
 from ..patterns import regex
 from ..permissions.gate import PermissionGate
 from ..project.claude import find_project_root
@@ -23,7 +23,6 @@ from ..sessions.seal import Signer
 from .stored.stores import ID_HELP, add_store_flag, find_session, open_session_store
 
 MODES = ("default", "acceptEdits", "plan", "dontAsk", "prompt", "deny", "bypass", "bypassPermissions")
-SOURCES = ("user", "project", "local")
 MODEL_VARIABLE = "OPENAGENTIC_SDK_MODEL"
 _MENTION = regex(r"(?<!\S)@(\S+)")
 
@@ -36,7 +35,7 @@ def add_agent_flags(parser: argparse.ArgumentParser) -> None:
     project.add_argument(
         "--setting-sources",
         metavar="LIST",
-        default=",".join(SOURCES),
+        default=",".join(SETTING_SOURCES),
         help="whose CLAUDE.md, skills, commands, agents and settings are read: any of user,project,local, or none",
     )
     project.add_argument(
@@ -92,8 +91,8 @@ def add_agent_flags(parser: argparse.ArgumentParser) -> None:
     limits.add_argument("--max-cost", metavar="USD", type=float, help="what the session may cost, subagents included")
 
 
-def add_session_flags(parser: argparse.ArgumentParser) -> None:
-    """The flags that say in which folder and in which session."""
+def add_run_flags(parser: argparse.ArgumentParser) -> None:
+    """The flags that say in which folder and in which session, and those of `add_agent_flags`."""
     session = parser.add_argument_group("the session")
     session.add_argument("--cwd", metavar="DIR", help="working directory of the tools (default: this one)")
     session.add_argument("--resume", metavar="ID", help=f"go on with {ID_HELP}")
@@ -120,6 +119,7 @@ def add_session_flags(parser: argparse.ArgumentParser) -> None:
     session.add_argument(
         "--plain", action="store_true", help="line by line without colours, for screen readers: nothing is rewritten"
     )
+    add_agent_flags(parser)
 
 
 def add_agents_flag(parser: argparse._ActionsContainer) -> None:
@@ -159,7 +159,7 @@ def build_options(
         raise OptionsError(f"--cwd {str(cwd)!r} is no folder: name one that exists")
     store = store or open_session_store(args.store)
     names = tuple(name.strip() for name in args.setting_sources.split(",") if name.strip() and name.strip() != "none")
-    wrong = [name for name in names if name not in SOURCES]
+    wrong = [name for name in names if name not in SETTING_SOURCES]
     if wrong:
         raise OptionsError(f"--setting-sources knows user, project, local and none, not {wrong[0]!r}")
     return OpenAgenticOptions(

@@ -28,7 +28,7 @@ from ...sessions.seal import known_home
 from ...text import printable
 from ..conversation import Conversation
 from ..exits import OK
-from ..flags import add_agent_flags, add_session_flags, build_options, with_files
+from ..flags import add_run_flags, build_options, with_files
 from ..screen.console import Console
 from ..screen.editor import LineEditor
 from ..screen.live import CallOutputs, LivePrinter
@@ -48,8 +48,7 @@ MAX_HISTORY = 1_000
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     parser = subparsers.add_parser("chat", description="Talk with an agent, turn by turn.", epilog=_HELP)
-    add_session_flags(parser)
-    add_agent_flags(parser)
+    add_run_flags(parser)
 
 
 def run(args: argparse.Namespace) -> int:

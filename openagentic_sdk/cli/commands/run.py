@@ -8,7 +8,7 @@ import sys
 
 from ...errors import OptionsError
 from ...options import OpenAgenticOptions
-from ..flags import add_agent_flags, add_session_flags, build_options, with_files
+from ..flags import add_run_flags, build_options, with_files
 from ..screen.live import LivePrinter
 from ..screen.questions import Asker, build_gate, somebody_is_there
 from ..screen.render import EventPrinter
@@ -30,8 +30,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         help="a picture, PDF, sound or text to send along; also @FILE",
     )
     parser.add_argument("--json", action="store_true", help="print the events as JSON lines instead of text")
-    add_session_flags(parser)
-    add_agent_flags(parser)
+    add_run_flags(parser)
 
 
 def run(args: argparse.Namespace) -> int:

@@ -113,7 +113,7 @@ def _show(args: argparse.Namespace, screen: Screen) -> int:
         "checklist": doc.checklist,
         "files": files,
         "more_files": more,
-        "diagnostics": [_as_finding(note) for note in skill.diagnostics],
+        "diagnostics": [vars(note) for note in skill.diagnostics],
         "body": doc.body,
     }
     screen.tell(args.json, data, [*lines, "", printable(doc.body.strip("\n"))])
@@ -144,15 +144,18 @@ def _place(skill: SkillInfo) -> str:
 def _sources(args: argparse.Namespace, screen: Screen) -> int:
     project = _project(args)
     root, trust, notes = project.root, project.trust, project_findings(project)
-    files = [{"kind": f.kind, "path": f.path, "scope": f.scope, "name": f.name} for f in project.files()]
-    found = [_as_finding(note) for note in notes]
-    trusted = {"is_trusted": trust.is_trusted, "reason": trust.reason}
+    data = {
+        "project": root,
+        "trust": {"is_trusted": trust.is_trusted, "reason": trust.reason},
+        "files": [vars(file) for file in project.files()],
+        "diagnostics": [vars(note) for note in notes],
+    }
     lines = [f"{on_one_line(root)} is {'' if trust.is_trusted else 'not '}trusted: {on_one_line(trust.reason)}"]
     for file in project.files():
         scope = f" [{file.scope}]" if file.scope else ""
         lines.append(f"{file.kind:<8}  {on_one_line(file.path)}{scope}  {on_one_line(file.name)}".rstrip())
     lines += [screen.styled(_finding(note), "yellow") for note in notes]
-    screen.tell(args.json, {"project": root, "trust": trusted, "files": files, "diagnostics": found}, lines)
+    screen.tell(args.json, data, lines)
     return OK
 
 
@@ -161,21 +164,11 @@ def _check(args: argparse.Namespace, screen: Screen) -> int:
     errors = sum(note.is_error for note in findings)
     for note in findings:
         style = "red" if note.is_error else "yellow"
-        screen.tell(args.json, _as_finding(note), [screen.styled(_finding(note), style)])
+        screen.tell(args.json, vars(note), [screen.styled(_finding(note), style)])
     if not args.json:
         warnings = plural(len(findings) - errors, "warning")
         screen.line(f"{plural(count, 'skill')}: {plural(errors, 'error')}, {warnings}")
     return FAILED if errors or (args.strict and findings) else OK
-
-
-def _as_finding(note: Diagnostic) -> dict[str, object]:
-    return {
-        "path": note.path,
-        "line": note.line,
-        "code": note.code,
-        "message": note.message,
-        "is_error": note.is_error,
-    }
 
 
 def _finding(note: Diagnostic) -> str:

@@ -17,7 +17,7 @@ from ...runtime.masking import shown
 from ...sessions.base import SessionStore
 from ...sessions.folds.compare import compare_sessions
 from ..exits import FAILED, OK
-from ..flags import add_agent_flags, add_session_flags, build_options
+from ..flags import add_run_flags, build_options
 from ..screen.questions import Asker, build_gate, somebody_is_there
 from ..screen.render import EventPrinter
 from ..screen.terminal import Screen
@@ -44,8 +44,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         help="what a call does that the session never made (default: %(default)s)",
     )
     parser.add_argument("--json", action="store_true", help="print the events as JSON lines instead of text")
-    add_session_flags(parser)
-    add_agent_flags(parser)
+    add_run_flags(parser)
 
 
 def run(args: argparse.Namespace) -> int:

@@ -152,16 +152,10 @@ class Console:
         elif key.name == "eof" and (self._keyboard.is_gone or not self.editor.text):
             self._lines.put_nowait(None)
         else:
-            self._take(self.editor.press(Key("delete") if key.name == "eof" else key))
+            text = self.editor.press(Key("delete") if key.name == "eof" else key)
+            if text is not None and text.strip():
+                (self.steer or self._lines.put_nowait)(text)
         self.draw()
-
-    def _take(self, text: str | None) -> None:
-        if text is None or not text.strip():
-            return
-        if self.steer is not None:
-            self.steer(text)
-        else:
-            self._lines.put_nowait(text)
 
 
 def asked_rows(question: UserQuestion, screen: Screen, cwd: str) -> list[str]:

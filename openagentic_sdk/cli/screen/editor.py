@@ -7,6 +7,7 @@ cursor to what it may become.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from os.path import commonprefix
 
 from ...text import on_one_line
 from .keys import Key
@@ -57,7 +58,7 @@ class LineEditor:
             start = max(self.text.rfind(blank, 0, self.cursor) for blank in " \n") + 1
             word = self.text[start : self.cursor]
             found = list(self._complete(word, start == 0))
-            common = _common_start(found)
+            common = commonprefix(found)  # noqa: RUF071 - of words, not of paths
             if len(common) > len(word) or len(found) == 1:
                 self._delete(start, self.cursor)
                 self._insert(common + (" " if len(found) == 1 and not common.endswith("/") else ""))
@@ -229,14 +230,6 @@ def _pieces(line: str, columns: int) -> list[tuple[int, str]]:
             start, width = at, 0
         width += wide
     return [*pieces, (start, line[start:])]
-
-
-def _common_start(words: Sequence[str]) -> str:
-    if not words:
-        return ""
-    first, last = min(words), max(words)
-    count = next((at for at, letter in enumerate(first) if at >= len(last) or letter != last[at]), len(first))
-    return first[:count]
 
 
 _KEYS: dict[str, Callable[[LineEditor], None]] = {

@@ -228,15 +228,11 @@ def closing_line(event: Result, id_letters: int | None = None) -> str:
         parts.append(seconds(event.duration_s))
     if event.stop_reason == "end":
         return "Ended: " + ", ".join(parts)
-    return f"Stopped ({on_one_line(event.stop_reason)}): {', '.join(parts)}\n  {_explain(event)}"
-
-
-def _explain(event: Result) -> str:
-    advice = _ADVICE.get(event.stop_reason, "go on with --resume {id}").format(id=on_one_line(event.session_id))
-    saved = "" if event.saved else " (events of this run could not be stored)"
+    why = _ADVICE.get(event.stop_reason, "go on with --resume {id}").format(id=on_one_line(event.session_id))
     if event.error_message:
-        return printable(event.error_message).replace("\n", "\n  ") + saved
-    return advice + saved
+        why = printable(event.error_message).replace("\n", "\n  ")
+    saved = "" if event.saved else " (events of this run could not be stored)"
+    return f"Stopped ({on_one_line(event.stop_reason)}): {', '.join(parts)}\n  {why}{saved}"
 
 
 def cost_words(cost_usd: float | None) -> str:

@@ -104,7 +104,6 @@ def _pair(text: str, joint: str, form: str) -> tuple[str, str]:
 def list_servers(args: argparse.Namespace, here: Here) -> int:
     """Exit code 1 when an entry or a file cannot be used."""
     configured = here.configured()
-    notes = [{"message": note.message, "path": note.path, "is_error": note.is_error} for note in configured.diagnostics]
     lines = []
     for one in configured.found:
         state = here.screen.styled(f"{one.state:8}", STYLES[one.state])
@@ -118,7 +117,8 @@ def list_servers(args: argparse.Namespace, here: Here) -> int:
             lines.append(here.screen.styled(on_one_line(note.located, 300), "red" if note.is_error else "yellow"))
     if not configured.found and not lines:
         lines.append("no servers here: `openagentic-sdk mcp add --help` shows how to add one")
-    here.screen.tell(args.json, {"servers": [row(one) for one in configured.found], "notes": notes}, lines)
+    data = {"servers": [row(one) for one in configured.found], "notes": [vars(note) for note in configured.diagnostics]}
+    here.screen.tell(args.json, data, lines)
     return FAILED if any(note.is_error for note in configured.diagnostics) else OK
 
 
