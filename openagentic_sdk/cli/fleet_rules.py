@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import Any
 
@@ -14,7 +13,6 @@ from ..fleet.limits import KINDS
 from ..fleet.record import MAX_ATTEMPTS
 from ..fleet.schedules import Schedule
 from ..fleet.stats import to_text
-from ..serialization import dumps_json
 from ..text import on_one_line
 from .actions import ActionList
 from .exits import OK
@@ -63,7 +61,8 @@ def run_wishes(args: argparse.Namespace) -> dict[str, Any]:
 async def _schedule(fleet: Fleet, args: argparse.Namespace) -> int:
     schedules = fleet.schedules
     if args.what == "list":
-        _say_all((_schedule_line(row, args) for row in schedules.rows()), args)
+        for row in schedules.rows():
+            _say(row, args)
         return OK
     if args.name is None:
         raise OptionsError(f"schedule {args.what} needs the schedule's name")
@@ -83,18 +82,16 @@ async def _schedule(fleet: Fleet, args: argparse.Namespace) -> int:
         )
     else:
         made = schedules.pause(args.name, paused=args.what == "pause")
-    _say_all([_schedule_line(made, args)], args)
+    _say(made, args)
     return OK
 
 
-def _schedule_line(row: Schedule, args: argparse.Namespace) -> str:
-    if args.json:
-        return dumps_json({name: value for name, value in vars(row).items() if name != "body"})
+def _say(row: Schedule, args: argparse.Namespace) -> None:
+    due = f"next at {datetime.fromtimestamp(row.next_at, UTC).isoformat(' ', 'seconds')}"
     parts = [row.name, f"{row.cron} ({row.zone})", row.agent, f"fired {row.fired} times"]
-    parts += [
-        "paused" if row.is_paused else f"next at {datetime.fromtimestamp(row.next_at, UTC).isoformat(' ', 'seconds')}"
-    ]
-    return "  ".join([*parts, *([row.error] if row.error else [])])
+    parts += ["paused" if row.is_paused else due, *([row.error] if row.error else [])]
+    data = {name: value for name, value in vars(row).items() if name != "body"}
+    Screen(sys.stdout).tell(args.json, data, [on_one_line("  ".join(parts))])
 
 
 async def _limits(fleet: Fleet, args: argparse.Namespace) -> int:
@@ -104,8 +101,9 @@ async def _limits(fleet: Fleet, args: argparse.Namespace) -> int:
         keys = ("name", "requests_per_minute", "tokens_per_minute", "blocked_s")
         rows += [{"limit": "rate", **dict(zip(keys, row, strict=True))} for row in fleet.rates.rows()]
         rows += [{"limit": "budget", **vars(row)} for row in limits.budgets()]
-        shown = ("  ".join(f"{key} {value}" for key, value in row.items() if value is not None) for row in rows)
-        _say_all(map(dumps_json, rows) if args.json else shown, args)
+        for row in rows:
+            line = "  ".join(f"{key} {value}" for key, value in row.items() if value is not None)
+            Screen(sys.stdout).tell(args.json, row, [on_one_line(line)])
         return OK
     if args.name is None or (args.most is None) != (args.what == "rate"):
         wanted = "NAME and --requests or --tokens" if args.what == "rate" else "NAME and MOST (a number, or none)"
@@ -126,10 +124,5 @@ async def _limits(fleet: Fleet, args: argparse.Namespace) -> int:
 
 async def _stats(fleet: Fleet, args: argparse.Namespace) -> int:
     stats = await fleet.stats(tenant=args.tenant)
-    text = dumps_json(stats.to_dict()) if args.json else to_text(stats).rstrip("\n")
-    Screen(sys.stdout).lines(text.splitlines())
+    Screen(sys.stdout).tell(args.json, stats.to_dict(), to_text(stats).splitlines())
     return OK
-
-
-def _say_all(lines: Iterable[str], args: argparse.Namespace) -> None:
-    Screen(sys.stdout).lines(line if args.json else on_one_line(line) for line in lines)

@@ -16,7 +16,6 @@ from ...errors import FleetError
 from ...fleet.fleet import Fleet
 from ...fleet.record import STATES, FleetRun
 from ...fleet.worker import GRACE_S, LEASE_S, SLOTS, Worker
-from ...serialization import dumps_json
 from ...text import on_one_line
 from ..actions import ActionList
 from ..exits import OK
@@ -103,15 +102,16 @@ async def _enqueue(fleet: Fleet, args: argparse.Namespace) -> int:
         run_at=args.run_at,
         **run_wishes(args),
     )
-    _say(await fleet.status(run_id), args, text=str(run_id))
+    Screen(sys.stdout).tell(args.json, (await fleet.status(run_id)).to_dict(), [str(run_id)])
     return OK
 
 
 async def _work(fleet: Fleet, args: argparse.Namespace) -> int:
     def report(run: FleetRun, what: str) -> None:
-        happened = {"happened": what.partition(":")[0], "run": run.id, "session": run.session, "agent": run.agent}
+        known = {"run": run.id, "session": run.session, "agent": run.agent}
         line = f"run {run.id} ({run.agent}, session {run.session}): {what}"
-        Screen(sys.stdout).line(dumps_json({**happened, "note": what}) if args.json else on_one_line(line, 500))
+        data = {"happened": what.partition(":")[0], **known, "note": what}
+        Screen(sys.stdout).tell(args.json, data, [on_one_line(line, 500)])
         sys.stdout.flush()
 
     def complain(problem: str) -> None:
@@ -172,14 +172,10 @@ async def _answer(fleet: Fleet, args: argparse.Namespace) -> int:
     return OK
 
 
-def _say(run: FleetRun, args: argparse.Namespace, text: str | None = None, **more: Any) -> None:
-    if args.json:
-        text = dumps_json({**run.to_dict(), **more})
-    elif text is None:
-        parts = [f"{run.id}  {run.state}  {run.agent}  session {run.session}"]
-        parts += [f"attempt {run.attempts} of {run.max_attempts}"] if run.attempts > 1 else []
-        parts += [f"tenant {run.tenant}"] if run.tenant else []
-        parts += [f"on {run.owner}"] if run.state == "running" else []
-        parts += [run.error] if run.error else []
-        text = "  ".join(parts)
-    Screen(sys.stdout).line(on_one_line(text) if not args.json else text)
+def _say(run: FleetRun, args: argparse.Namespace, **more: Any) -> None:
+    parts = [f"{run.id}  {run.state}  {run.agent}  session {run.session}"]
+    parts += [f"attempt {run.attempts} of {run.max_attempts}"] if run.attempts > 1 else []
+    parts += [f"tenant {run.tenant}"] if run.tenant else []
+    parts += [f"on {run.owner}"] if run.state == "running" else []
+    parts += [run.error] if run.error else []
+    Screen(sys.stdout).tell(args.json, {**run.to_dict(), **more}, [on_one_line("  ".join(parts))])

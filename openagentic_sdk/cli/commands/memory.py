@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 import time
 from collections.abc import Sequence
 from contextlib import closing
+from typing import Any
 
 from ...assemble import open_memory
 from ...errors import OpenAgentSdkError, OptionsError, ToolError
@@ -81,7 +81,7 @@ def _list(args: argparse.Namespace, screen: Screen) -> int:
         last = entry.writes[-1] if entry.writes else None
         wrote = f"{_by(last)}, {age(last.at)}" if last is not None else "nobody knows who wrote it"
         mark = screen.styled(f"  not told by itself: {entry.doubt}", "yellow") if entry.doubt else ""
-        screen.line(_json(entry) if args.json else f"{entry.path}  {entry.size:,} bytes  {wrote}{mark}")
+        screen.tell(args.json, _as_json(entry), [f"{entry.path}  {entry.size:,} bytes  {wrote}{mark}"])
     if not entries and not args.json:
         screen.line("no notes")
     return OK
@@ -93,37 +93,36 @@ def _by(write: Write) -> str:
     return f"{on_one_line(write.command)} by session {on_one_line(write.session_id)}, event {write.seq}"
 
 
-def _json(entry: Entry) -> str:
-    writes = [{**vars(write), "sources": [*write.sources]} for write in entry.writes]
+def _as_json(entry: Entry) -> dict[str, Any]:
     known = {
         "path": entry.path,
         "bytes": entry.size,
         "sources": [*entry.sources],
         "doubt": entry.doubt,
-        "writes": writes,
+        "writes": [{**vars(write), "sources": [*write.sources]} for write in entry.writes],
+        "text": entry.text,
     }
-    return json.dumps(mask_value({**known, "text": entry.text}, known_here()))
+    masked: dict[str, Any] = mask_value(known, known_here())
+    return masked
 
 
 def _why(args: argparse.Namespace, screen: Screen) -> int:
     with closing(open_session_store(args.store)) as store:
         for entry in _entries(args, args.path):
-            if args.json:
-                screen.line(_json(entry))
-                continue
             doubt = f"not told to sessions by itself: {entry.doubt}"
-            screen.line(f"{entry.path}: {doubt if entry.doubt else 'told to every session that keeps notes'}")
+            lines = [f"{entry.path}: {doubt if entry.doubt else 'told to every session that keeps notes'}"]
             for write in entry.writes:
-                screen.line(f"  {time.strftime('%Y-%m-%d %H:%M', time.localtime(write.at))} {_by(write)}")
+                lines.append(f"  {time.strftime('%Y-%m-%d %H:%M', time.localtime(write.at))} {_by(write)}")
                 asked = [
                     e.text
                     for e in _events(store, write)
                     if isinstance(e, UserMessage) and e.origin == "user" and (e.seq or 0) < write.seq
                 ]
                 if asked:
-                    screen.line(f"    asked: {on_one_line(asked[-1], _MAX_PROMPT_CHARS)}")
-                screen.lines(f"    had read {source}" for source in write.sources)
-            screen.lines(f"  | {line}" for line in mask_value(printable(entry.text), known_here()).split("\n"))
+                    lines.append(f"    asked: {on_one_line(asked[-1], _MAX_PROMPT_CHARS)}")
+                lines += [f"    had read {source}" for source in write.sources]
+            lines += [f"  | {line}" for line in mask_value(printable(entry.text), known_here()).split("\n")]
+            screen.tell(args.json, _as_json(entry), lines)
     return OK
 
 
@@ -146,7 +145,7 @@ def _forget(args: argparse.Namespace, screen: Screen) -> int:
                     if not name or other == name or other.startswith(f"{name}/"):
                         del kept[other]
         for entry in gone:
-            screen.line(_json(entry) if args.json else f"forgot {entry.path}")
+            screen.tell(args.json, _as_json(entry), [f"forgot {entry.path}"])
     return OK
 
 
@@ -168,12 +167,9 @@ def _check(args: argparse.Namespace, screen: Screen) -> int:
         for entry in _entries(args, args.path):
             faults, notes = _faults(store, entry)
             wrong += bool(faults)
-            if args.json:
-                screen.line(json.dumps({**json.loads(_json(entry)), "faults": faults, "notes": notes}))
-                continue
             verdict = screen.styled("wrong", "red") if faults else screen.styled("fits", "green")
-            screen.line(f"{entry.path}: {verdict}")
-            screen.lines(f"  {finding}" for finding in (*faults, *notes))
+            lines = [f"{entry.path}: {verdict}", *(f"  {finding}" for finding in (*faults, *notes))]
+            screen.tell(args.json, {**_as_json(entry), "faults": faults, "notes": notes}, lines)
     return FAILED if wrong else OK
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import json
 import os
 import subprocess
 import sys
@@ -44,19 +43,16 @@ def run(args: argparse.Namespace) -> int:
         return _emit(events, session_id, args)
     live = default_tools() if args.live_tools else ()
     report = asyncio.run(replay_events(events, strict=not args.tolerant, live_tools=live))
-    screen = Screen(sys.stdout)
-    if args.json:
-        differences = [{"step": each.step, "seq": each.seq, "diff": each.diff} for each in report.differences]
-        figures = {"ok": report.ok, "steps": report.steps, "compared": report.compared}
-        screen.line(json.dumps({**figures, "differences": differences, "error": report.error}))
-        return OK if report.ok else FAILED
-    for difference in report.differences:
-        screen.line(f"step {difference.step}, event {difference.seq}: the request is not the recorded one")
-        screen.line(printable(difference.diff))
+    screen, lines = Screen(sys.stdout), []
+    for each in report.differences:
+        lines += [f"step {each.step}, event {each.seq}: the request is not the recorded one", printable(each.diff)]
     if report.error is not None:
-        screen.line(screen.styled(printable(report.error), "red"))
+        lines.append(screen.styled(printable(report.error), "red"))
     verdict = "the same" if report.ok else "NOT the same"
-    screen.line(f"{report.compared} of {report.steps} requests were made again: {verdict}")
+    lines.append(f"{report.compared} of {report.steps} requests were made again: {verdict}")
+    differences = [{"step": each.step, "seq": each.seq, "diff": each.diff} for each in report.differences]
+    figures = {"ok": report.ok, "steps": report.steps, "compared": report.compared}
+    screen.tell(args.json, {**figures, "differences": differences, "error": report.error}, lines)
     return OK if report.ok else FAILED
 
 
