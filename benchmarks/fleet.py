@@ -133,7 +133,7 @@ def _all_at_once(claim: Callable[[], bool], count: int) -> float:
 
 def _enqueue(queue: Queue, count: int, agent: str = "step", body: str = '{"prompt":"go"}') -> list[int]:
     return [
-        queue.add(NewRun(f"s{name}", agent, body, f"r{name}", "", "default", 0, None, 3, None, None))
+        queue.add(NewRun(agent, body, "", "default", 0, 3, session=f"s{name}", request_id=f"r{name}"))
         for name in (os.urandom(8).hex() for _ in range(count))
     ]
 

@@ -6,6 +6,7 @@ import math
 import os
 from collections.abc import AsyncGenerator, Collection, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from datetime import datetime
 from functools import partial
 from pathlib import Path
@@ -105,23 +106,23 @@ class Fleet:
         Raises `AgentNotFoundError`, `OptionsError`, `SessionNotFoundError` for a session of another tenant, `FleetError` for
         a request id that came with something else before, and `StorageError`.
         """
-        self.agents[agent]
-        if wishes:
-            self.agents.options(agent, wishes)
-        read_wish(self.agents[agent], workspace)
+        run = self._checked_run(
+            agent,
+            prompt,
+            wishes,
+            tenant=tenant,
+            queue=queue,
+            priority=priority,
+            max_attempts=max_attempts,
+            workspace=workspace,
+        )
         if traceparent is not None and read_traceparent(traceparent) is None:
             raise OptionsError(f"traceparent {traceparent!r:.100} is none: it is 00-TRACE-SPAN-FLAGS in hex")
-        new = NewRun(
+        new = replace(
+            run,
             session=new_session_id() if session is None else check_session_id(session),
-            agent=agent,
-            body=_body(prompt, wishes),
             request_id=f"fleet-{os.urandom(12).hex()}" if request_id is None else _checked("request_id", request_id),
-            tenant=_checked("tenant", tenant, may_be_empty=True),
-            queue=_checked("queue", queue),
-            priority=_number("priority", priority, -MAX_PRIORITY, MAX_PRIORITY),
             run_at=_seconds(run_at),
-            max_attempts=_number("max_attempts", max_attempts, 1, 1000),
-            workspace=None if workspace is None else _checked("workspace", workspace),
             traceparent=traceparent,
         )
         if session is None and prompt is None:
@@ -154,25 +155,47 @@ class Fleet:
         Any worker of the fleet does it. What was missed while none worked is made up for once. `schedules` lists, pauses and
         removes them. Raises what `enqueue` raises, and `OptionsError` for a line, a zone or a name that cannot be used.
         """
-        self.agents.options(agent, wishes)
-        read_wish(self.agents[agent], workspace)
-        run = NewRun(
-            session="",
-            agent=agent,
-            body=_body(prompt, wishes),
-            request_id="",
-            tenant=_checked("tenant", tenant, may_be_empty=True),
-            queue=_checked("queue", queue),
-            priority=_number("priority", priority, -MAX_PRIORITY, MAX_PRIORITY),
-            run_at=None,
-            max_attempts=_number("max_attempts", max_attempts, 1, 1000),
+        run = self._checked_run(
+            agent,
+            prompt,
+            wishes,
+            tenant=tenant,
+            queue=queue,
+            priority=priority,
+            max_attempts=max_attempts,
             workspace=workspace,
-            traceparent=None,
         )
         if prompt is None:
             raise OptionsError("the prompt is missing: each run of a schedule begins a session")
         schedule: Schedule = await off_loop(True, self.schedules.add, _checked("name", name), cron, zone, run)
         return schedule
+
+    def _checked_run(
+        self,
+        agent: str,
+        prompt: Any,
+        wishes: Mapping[str, Any] | None,
+        *,
+        tenant: str,
+        queue: str,
+        priority: int,
+        max_attempts: int,
+        workspace: str | None,
+    ) -> NewRun:
+        """A run that can be enqueued once it has a session and a request id. Raises what `enqueue` raises."""
+        known = self.agents[agent]
+        if wishes:
+            self.agents.options(agent, wishes)
+        read_wish(known, workspace)
+        return NewRun(
+            agent=agent,
+            body=_body(prompt, wishes),
+            tenant=_checked("tenant", tenant, may_be_empty=True),
+            queue=_checked("queue", queue),
+            priority=_number("priority", priority, -MAX_PRIORITY, MAX_PRIORITY),
+            max_attempts=_number("max_attempts", max_attempts, 1, 1000),
+            workspace=None if workspace is None else _checked("workspace", workspace),
+        )
 
     async def stats(self, *, tenant: str | None = None) -> FleetStats:
         """How the fleet stands and what it has done, of all tenants or of one."""

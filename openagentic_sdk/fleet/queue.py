@@ -107,17 +107,17 @@ _MOVED = """
 class NewRun:
     """What is known of a run when it is enqueued. `run_at` None is now."""
 
-    session: str
     agent: str
     body: str
-    request_id: str
     tenant: str
     queue: str
     priority: int
-    run_at: float | None
     max_attempts: int
-    workspace: str | None
-    traceparent: str | None
+    workspace: str | None = None
+    session: str = ""
+    request_id: str = ""
+    run_at: float | None = None
+    traceparent: str | None = None
 
 
 @frozen

@@ -129,10 +129,8 @@ class Schedules:
             tenant=schedule.tenant,
             queue=schedule.queue,
             priority=schedule.priority,
-            run_at=None,
             max_attempts=schedule.max_attempts,
             workspace=schedule.workspace,
-            traceparent=None,
         )
 
         def attempt(execute: Execute) -> bool:

@@ -49,6 +49,7 @@ from .rewriting import Rewriting
 from .seal import Seal
 from .waiting import Waiting
 
+Metadata = Mapping[str, Any]
 MAX_ID_CHARS = 200
 _MOST_SUBAGENTS = 100
 # Where a digest stands in a text.
@@ -281,12 +282,7 @@ class SessionStore(Waiting, Rewriting):
         return session_id
 
     def _import(
-        self,
-        session_id: str,
-        created_at: float,
-        metadata: Mapping[str, Any],
-        events: Iterator[Event],
-        blobs: Iterator[bytes],
+        self, session_id: str, created_at: float, metadata: Metadata, events: Iterator[Event], blobs: Iterator[bytes]
     ) -> None:
         """What `import_session` does; the `seq` of the events is checked as they are read.
 

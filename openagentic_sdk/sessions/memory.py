@@ -25,6 +25,7 @@ from ..events import Event
 from ..frozen import mutable
 from ..serialization import dumps_json, loads_json
 from .base import (
+    Metadata,
     SessionStore,
     SessionWriter,
     check_expected_seq,
@@ -173,12 +174,7 @@ class MemorySessionStore(SessionStore):
         return self._session(session_id).checkpoint
 
     def _import(
-        self,
-        session_id: str,
-        created_at: float,
-        metadata: Mapping[str, Any],
-        events: Iterator[Event],
-        blobs: Iterator[bytes],
+        self, session_id: str, created_at: float, metadata: Metadata, events: Iterator[Event], blobs: Iterator[bytes]
     ) -> None:
         kept, known = list(events), dumps_json(dict(metadata))
         stored = {hashlib.sha256(data).hexdigest(): bytes(data) for data in blobs}

@@ -19,11 +19,11 @@ from ..clock import Clock, SystemClock
 from ..errors import LeaseLostError, SessionExistsError, SessionNotFoundError, StorageError
 from ..events import Event
 from ..serialization import dumps_json
-from .base import check_copied_part, check_session_id, stamp_events
+from .base import Metadata, check_copied_part, check_session_id, stamp_events
 from .folds.search import SearchHit, search_words
 from .folds.summary import start_summary
 from .inbox import MAX_WAITING, InboxMessage, dumps_message, full_inbox, is_sendable, loads_message
-from .stores.database import Metadata, Position, intact_blob, text_key
+from .stores.database import Position, intact_blob, text_key
 from .stores.log_state import Head, copied_head, read_head
 from .stores.postgres_link import SERVERS, PostgresServer, driver
 from .stores.postgres_schema import LOCK_SPACE

@@ -35,6 +35,7 @@ from ..events import Event
 from ..frozen import frozen
 from ..serialization import dumps_json, loads_json
 from .base import (
+    Metadata,
     Remains,
     check_copied_part,
     check_session_id,
@@ -43,7 +44,7 @@ from .base import (
     stamp_events,
 )
 from .folds.summary import start_summary
-from .stores.database import Metadata, Position, intact_blob, text_key
+from .stores.database import Position, intact_blob, text_key
 from .stores.log_state import Head, copied_head, read_head
 from .stores.redis_link import driver, run, without_prefix
 from .stores.redis_rewriting import RewritingRedis

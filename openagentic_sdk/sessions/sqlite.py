@@ -32,6 +32,7 @@ from ..errors import (
 from ..events import Event
 from ..serialization import dumps_json, loads_json
 from .base import (
+    Metadata,
     SessionWriter,
     check_copied_part,
     check_expected_seq,
@@ -44,7 +45,7 @@ from .folds.summary import SessionSummary, moves_summary, start_summary, time_af
 from .folds.view import KeptView
 from .log.line import DURABILITY_LEVELS, Durability, is_barrier
 from .log.lock import LeaseFile, living_holder
-from .stores.database import Metadata, Position, changed_metadata, intact_blob
+from .stores.database import Position, changed_metadata, intact_blob
 from .stores.log_state import Head, copied_head, read_head
 from .stores.per_process import check_open, check_own
 from .stores.sqlite_file import MEMORY, SqliteFile

@@ -35,7 +35,15 @@ from ..errors import (
     StorageError,
 )
 from ..events import Event
-from .base import SessionStore, check_copied_part, check_expected_seq, merged_metadata, new_session_id, stamp_events
+from .base import (
+    Metadata,
+    SessionStore,
+    check_copied_part,
+    check_expected_seq,
+    merged_metadata,
+    new_session_id,
+    stamp_events,
+)
 from .folds.summary import SessionSummary, fold_session_summary, start_summary
 from .folds.view import KeptView
 from .log.checkpoint_file import Checkpoint, stands_at
@@ -110,12 +118,7 @@ class FileSessionStore(RewritingFiles):
         return self._build(name, now, metadata, summary=lambda: start_summary(name, now, metadata or {}))
 
     def _import(
-        self,
-        session_id: str,
-        created_at: float,
-        metadata: Mapping[str, Any],
-        events: Iterator[Event],
-        blobs: Iterator[bytes],
+        self, session_id: str, created_at: float, metadata: Metadata, events: Iterator[Event], blobs: Iterator[bytes]
     ) -> None:
         now = self._clock.now()
         passed = _Passed(start_summary(session_id, created_at, metadata), now)

@@ -26,8 +26,6 @@ from ..folds.summary import SessionSummary, failed_summary, start_summary
 from ..rewriting import Change
 from .log_state import Head
 
-Metadata = Mapping[str, Any]
-
 
 @frozen
 class Position:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import threading
 import time
 from collections.abc import Callable, Collection, Iterator
@@ -11,16 +10,15 @@ from functools import partial
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
-from ...errors import OptionsError, SessionNotFoundError, StorageError
-from .holders import LEASE_S, Holder
-from .news import News
+from ...errors import OptionsError, StorageError
+from .holders import LEASE_S
 from .per_process import SharedByName
 from .postgres_schema import migrate, require_schema
+from .server import Server, retry_pauses
 
 T = TypeVar("T")
 MAX_CONNECTIONS = 16
 IDLE_S = 30.0
-FIRST_RETRY_S, LAST_RETRY_S = 0.005, 0.1
 # News of one session are sent at most this often by a process.
 COALESCE_S = 0.02
 
@@ -36,30 +34,27 @@ def driver() -> Any:
     return postgres_driver
 
 
-class PostgresServer:
-    """One server as one process sees it: its connections, its lease as a holder of sessions, its followers."""
+class PostgresServer(Server):
+    """One Postgres server as one process sees it."""
+
+    kind = "Postgres"
 
     def __init__(self, url: str) -> None:
         parts = urlsplit(url)
         self._driver = driver()
+        where = f"{parts.hostname or 'the local server'}{parts.path}"
+        super().__init__(where, self._driver.psycopg.Error, PostgresNews(self))
         self.url = url
-        self.where = f"{parts.hostname or 'the local server'}{parts.path}"
-        self.users = 0
         self.is_ready = False
-        self.holder = Holder(self._renew)
-        self.news = News(PostgresNews(self))
         self.notifier = Notifier(self)
-        self._pid = os.getpid()
         self._is_closed = False
-        self._guard = threading.Lock()
         self._slots = threading.BoundedSemaphore(MAX_CONNECTIONS)
         self._idle: list[tuple[float, Any]] = []
 
     def call(self, session_id: str | None, work: Callable[[Any], T], patience_s: float) -> T:
-        """Do the work, again from its start when the connection breaks. A first connection that fails is not tried again."""
         psycopg = self._driver.psycopg
-        deadline, pause_s = time.monotonic() + patience_s, FIRST_RETRY_S
-        with translated(session_id, self.where):
+        deadline, pauses = time.monotonic() + patience_s, retry_pauses()
+        with self.translated(session_id):
             while True:
                 db = None
                 try:
@@ -70,18 +65,13 @@ class PostgresServer:
                     deadline = deadline if db is None else max(deadline, db.deadline)
                     if not self.is_ready or (db is not None and not db.closed) or time.monotonic() > deadline:
                         raise
-                time.sleep(pause_s)
-                pause_s = min(2 * pause_s, LAST_RETRY_S)
+                time.sleep(next(pauses))
 
-    def close(self) -> None:
-        """End all connections of this process."""
-        if self._pid == os.getpid():
-            self.news.close()
-            self.notifier.close()
-            self.holder.close()
-            with self._guard:
-                self._is_closed = True
-            self._drop_idle(older_than=float("inf"))
+    def _disconnect(self) -> None:
+        self.notifier.close()
+        with self._guard:
+            self._is_closed = True
+        self._drop_idle(older_than=float("inf"))
 
     @contextmanager
     def _connection(self, deadline: float) -> Iterator[Any]:
@@ -115,7 +105,7 @@ class PostgresServer:
 
     def migrate(self) -> None:
         """Make the tables and the index, or bring them to this version."""
-        with translated(None, self.where):
+        with self.translated():
             db = self._driver.connect(self.url, 10.0)
             try:
                 migrate(db)
@@ -222,8 +212,9 @@ class PostgresNews:
         self._server = server
 
     def listen(self, channel: str) -> PostgresListener | None:
-        with translated(None, self._server.where):
-            if self._server.call(None, _is_standby, 5.0):
+        with self._server.translated():
+            standby = "SELECT pg_is_in_recovery()"
+            if self._server.call(None, lambda db: db.execute(standby).fetchone()[0], 5.0):
                 return None
             db, hears = self._server.connect(5.0), False
             try:
@@ -261,29 +252,9 @@ class PostgresListener:
         self._db = db
 
     def hear(self, timeout_s: float) -> set[str]:
-        with translated(None, self._server.where):
+        with self._server.translated():
             self._db.deadline = time.monotonic() + timeout_s + 5.0
             return {notice.payload for notice in self._db.notifies(timeout=timeout_s, stop_after=1) if notice.payload}
 
     def close(self) -> None:
         self._db.close()
-
-
-def _is_standby(db: Any) -> bool:
-    row = db.execute("SELECT pg_is_in_recovery()").fetchone()
-    return bool(row and row[0])
-
-
-@contextmanager
-def translated(session_id: str | None, where: str = "Postgres") -> Iterator[None]:
-    """The driver's errors as ours."""
-    psycopg = driver().psycopg
-    try:
-        yield
-    except UnicodeEncodeError as error:
-        # Everything but ids is sent as ASCII, and no session has an id with a lone surrogate.
-        raise SessionNotFoundError(str(session_id), where) from error
-    except psycopg.Error as error:
-        if "\0" in (session_id or ""):
-            raise SessionNotFoundError(str(session_id), where) from error
-        raise StorageError(f"Postgres refused ({where}): {error}", session_id=session_id) from error

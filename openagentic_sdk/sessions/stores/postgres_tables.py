@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from ...errors import OptionsError, StorageError
-from .postgres_link import PostgresListener, PostgresNews, PostgresServer, driver, translated
+from .postgres_link import PostgresListener, PostgresNews, PostgresServer, driver
 from .postgres_schema import LOCK_SPACE
 from .tables import Execute, Rows, Statement, Steps, Tables
 
@@ -53,7 +53,7 @@ class PostgresTables(Tables):
         psycopg = driver().psycopg
         if not isinstance(connection, psycopg.Connection | psycopg.AsyncConnection):
             raise OptionsError(f"connection must be one of psycopg, not {type(connection).__name__}")
-        with translated(None, self._find().where):
+        with self._find().translated():
             try:
                 leads_to = await _rows_of(connection, _WHERE, ())
                 self._leads_to = self._leads_to or self.read(_WHERE)

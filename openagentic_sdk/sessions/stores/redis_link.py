@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-import os
-import threading
 import time
-from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
 from functools import partial
 from types import ModuleType
 from typing import Any, TypeVar
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
-from ...errors import OptionsError, SessionNotFoundError, StorageError
-from .holders import LEASE_S, Holder
-from .news import News
+from ...errors import OptionsError
+from .holders import LEASE_S
 from .per_process import SharedByName
 from .redis_scripts import FOLLOW
+from .server import Server, retry_pauses
 
 T = TypeVar("T")
 MAX_CONNECTIONS = 16
-FIRST_RETRY_S, LAST_RETRY_S = 0.005, 0.1
 # How long one answer is waited for before the connection counts as lost; then the call looks what became of it.
 ANSWER_S = 5.0
 NO_DISK = (
@@ -49,34 +46,28 @@ def driver() -> ModuleType:
     return redis
 
 
-class RedisServer:
-    """One server as one process sees it: its connections, its lease as a holder of sessions, its followers."""
+class RedisServer(Server):
+    """One Redis server as one process sees it."""
 
+    kind = "Redis"
     durability = "unknown"
 
     def __init__(self, url: str, prefix: str, patience_s: float) -> None:
-        self.users = 0
+        parts = urlsplit(url)
+        where = f"{parts.hostname or parts.path}:{parts.port or 6379}"
+        super().__init__(where, driver().RedisError, _RedisNews(self))
         self.evicts = False
         self.prefix = prefix
-        self.holder = Holder(self._renew)
-        self.news = News(_RedisNews(self))
         self._url = url
         self._patience_s = patience_s
-        self._pid = os.getpid()
-        self._guard = threading.Lock()
         self._client: Any = None
-
-    @property
-    def where(self) -> str:
-        parts = urlsplit(self._url)
-        return f"{parts.hostname or parts.path}:{parts.port or 6379}"
 
     def client(self) -> Any:
         """The client, which takes a connection from its pool for each command."""
         with self._guard:
             if self._client is None:
                 redis = driver()
-                with translated(None, self.where):
+                with self.translated():
                     pool = redis.BlockingConnectionPool.from_url(
                         self._url,
                         max_connections=MAX_CONNECTIONS,
@@ -98,7 +89,7 @@ class RedisServer:
 
     def notices(self) -> list[str]:
         """What people should know before they trust the server with sessions, as it is now."""
-        with translated(None, self.where):
+        with self.translated():
             client = self.client()
             self._learn(client)
             policy = client.info("memory").get("maxmemory_policy", "")
@@ -110,30 +101,25 @@ class RedisServer:
         return [notice for notice in notices if notice]
 
     def call(self, session_id: str | None, work: Callable[[Any], T], patience_s: float) -> T:
-        """Do the work, again from its start while the server is away or hangs. A first connection that fails ends it."""
         redis = driver()
-        deadline, pause_s = time.monotonic() + patience_s, FIRST_RETRY_S
+        deadline, pauses = time.monotonic() + patience_s, retry_pauses()
         client = self.client()
-        with translated(session_id, self.where):
+        with self.translated(session_id):
             while True:
                 try:
                     return work(client)
                 except (redis.ConnectionError, redis.TimeoutError):
+                    pause_s = next(pauses)
                     if time.monotonic() + pause_s > deadline:
                         raise
                 time.sleep(pause_s)
-                pause_s = min(2 * pause_s, LAST_RETRY_S)
 
-    def close(self) -> None:
-        """End all connections of this process."""
-        if self._pid == os.getpid():
-            self.news.close()
-            self.holder.close()
-            with self._guard:
-                if self._client is not None:
-                    # The listener ends its own connection when it wakes up.
-                    self._client.connection_pool.disconnect(inuse_connections=False)
-                    self._client = None
+    def _disconnect(self) -> None:
+        with self._guard:
+            if self._client is not None:
+                # The listener ends its own connection when it wakes up.
+                self._client.connection_pool.disconnect(inuse_connections=False)
+                self._client = None
 
     def name(self, kind: str, rest: str) -> str:
         """The name of a key."""
@@ -163,7 +149,7 @@ class _RedisNews:
         self._server = server
 
     def listen(self, channel: str) -> _RedisListener | None:
-        with translated(None, self._server.where):
+        with self._server.translated():
             client = self._server.client()
             if client.info("replication").get("role") == "slave":
                 return None
@@ -200,7 +186,7 @@ class _RedisListener:
         self._news = news
 
     def hear(self, timeout_s: float) -> set[str]:
-        with translated(None, self._server.where):
+        with self._server.translated():
             message = self._news.get_message(timeout=timeout_s)
         return {message["data"].decode()} if message else set()
 
@@ -226,16 +212,3 @@ def _setting(client: Any, name: str) -> str | None:
         return dict(client.config_get(name)).get(name)
     except driver().ResponseError:
         return None
-
-
-@contextmanager
-def translated(session_id: str | None, where: str = "Redis") -> Iterator[None]:
-    """The driver's errors as ours."""
-    redis = driver()
-    try:
-        yield
-    except UnicodeEncodeError as error:
-        # Everything but ids is sent as ASCII, and no session has an id with a lone surrogate.
-        raise SessionNotFoundError(str(session_id), where) from error
-    except redis.RedisError as error:
-        raise StorageError(f"Redis refused ({where}): {error}", session_id=session_id) from error

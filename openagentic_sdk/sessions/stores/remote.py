@@ -13,7 +13,7 @@ import weakref
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, TypeVar
 
 from ...errors import (
     ConcurrencyError,
@@ -32,8 +32,8 @@ from ..inbox import is_sendable, refuse_message
 from .database import DatabaseStore, Position, changed_metadata
 from .holders import Holder, is_dead
 from .log_state import Head
-from .news import News
-from .per_process import PerProcess, Shared, SharedByName, check_open, check_own
+from .per_process import PerProcess, SharedByName, check_open, check_own
+from .server import Server
 
 T = TypeVar("T")
 
@@ -59,16 +59,6 @@ class Batch:
         moves = not stamped or any(map(moves_summary, stamped))
         head = head.after(stamped) if moves else head.counted(expected_seq + len(stamped), updated)
         return cls(expected_seq, lines, tuple(times), head, moves)
-
-
-class Server(Shared, Protocol):
-    """A server as its stores see it: `call` does a piece of work on a connection, again from its start while it is away."""
-
-    holder: Holder
-    news: News
-
-    def call(self, session_id: str | None, work: Callable[[Any], T], patience_s: float) -> T:
-        """What the work returns. Raises `StorageError` when the server refuses, or was away for `patience_s`."""
 
 
 S = TypeVar("S", bound=Server)

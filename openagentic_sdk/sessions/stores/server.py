@@ -1,0 +1,75 @@
+"""A server as the stores of one process share it: its connections, its lease as a holder of sessions, its followers."""
+
+from __future__ import annotations
+
+import os
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, ClassVar, TypeVar
+
+from ...errors import SessionNotFoundError, StorageError
+from .holders import Holder
+from .news import News, NewsSource
+
+T = TypeVar("T")
+FIRST_RETRY_S, LAST_RETRY_S = 0.005, 0.1
+
+
+class Server(ABC):
+    """What differs is how a driver connects. `where` names the server for people; `refusal` is what its driver raises."""
+
+    kind: ClassVar[str]
+
+    def __init__(self, where: str, refusal: type[Exception], source: NewsSource) -> None:
+        self.users = 0
+        self.where = where
+        self.holder = Holder(self._renew)
+        self.news = News(source)
+        self._refusal = refusal
+        self._pid = os.getpid()
+        self._guard = threading.Lock()
+
+    @abstractmethod
+    def call(self, session_id: str | None, work: Callable[[Any], T], patience_s: float) -> T:
+        """Do the work on a connection, again from its start while the server is away, for `patience_s` at most.
+
+        A first connection that fails is not tried again. Raises `StorageError`.
+        """
+
+    @abstractmethod
+    def _renew(self, name: str) -> None:
+        """Make the lease of the holder of that name end `LEASE_S` from now."""
+
+    @abstractmethod
+    def _disconnect(self) -> None:
+        """End all connections."""
+
+    def close(self) -> None:
+        """End all connections of this process."""
+        if self._pid == os.getpid():
+            self.news.close()
+            self.holder.close()
+            self._disconnect()
+
+    @contextmanager
+    def translated(self, session_id: str | None = None) -> Iterator[None]:
+        """The driver's errors as ours."""
+        try:
+            yield
+        except UnicodeEncodeError as error:
+            # Everything but ids is sent as ASCII, and no session has an id with a lone surrogate.
+            raise SessionNotFoundError(str(session_id), self.where) from error
+        except self._refusal as error:
+            if "\0" in (session_id or ""):
+                raise SessionNotFoundError(str(session_id), self.where) from error
+            raise StorageError(f"{self.kind} refused ({self.where}): {error}", session_id=session_id) from error
+
+
+def retry_pauses() -> Iterator[float]:
+    """How long to wait before each new attempt, ever longer."""
+    pause_s = FIRST_RETRY_S
+    while True:
+        yield pause_s
+        pause_s = min(2 * pause_s, LAST_RETRY_S)
