@@ -14,29 +14,6 @@ from ..frozen import frozen
 from ..patterns import regex
 from .shell import MAX_COMMAND_CHARS, RESERVED_WORDS
 
-# How many braces behind each other are written out.
-_MAX_BRACES = 6
-
-_CONTINUED = regex(r"\\\n")
-_SEPARATOR_VARIABLE = regex(r"\$\{IFS\b[^}]*\}|\$IFS\b")
-# Where it may be another text than the blanks that it is by itself.
-_CHANGED_SEPARATOR = regex(r"\$\{IFS[^}\w]|\bIFS\+?=")
-_ANSI_QUOTED = regex(r"\$'((?:[^'\\]|\\.)*)'", re.DOTALL)
-_ANSI_ESCAPE = regex(r"\\(?:x([0-9A-Fa-f]{1,2})|u([0-9A-Fa-f]{1,4})|U([0-9A-Fa-f]{1,8})|([0-7]{1,3})|(.))", re.DOTALL)
-_QUOTES = regex(r"\$?[\"']|\\")
-_LOOSE = regex(r"[;&|()\n{}!]+|[^\s;&|(){}<>!]+")
-_IN_LISTS = regex(r"[;&|()\n{},!\[\]]+|[^\s;&|(){}<>,!\[\]]+")
-_BRACES = regex(r"\{([^{}]*)\}")
-_WORD = regex(r"[^\s;&|()<>]+")
-_LETTER_RANGE = regex(r"\{[A-Za-z]\.\.[A-Za-z](?:\.\.-?[0-9]+)?\}")
-_QUOTED = regex(r"""'[^']*'|"(?:[^"\\]|\\.)*\"""", re.DOTALL)
-_REDIRECTED = regex(r"(?<![0-9<>])[0-9]*+[<>]++[&|]?[ \t]*[^\s;&|()`<>]+")
-_WRITTEN_BLANK = regex(r"\\+[nt_]")
-_WRITTEN_LETTER = regex(r"\\0?(?=[xuU0-7])")
-# Options whose value stands in the same word: `-S'rm x'`, and env's without quotes.
-_GLUED_VALUE = regex(r"""(?<!\S)-[A-Za-z]+(?=["'])|(?<!\S)-[A-Za-z]*S(?=\S)""")
-_ASSIGNMENT = regex(r"[A-Za-z_]\w*\+?=(.*)", re.DOTALL)
-
 
 @frozen
 class LooseWord:
@@ -46,6 +23,14 @@ class LooseWord:
     text: str
     starts: bool
     open: bool
+
+
+_CONTINUED = regex(r"\\\n")
+_SEPARATOR_VARIABLE = regex(r"\$\{IFS\b[^}]*\}|\$IFS\b")
+# Where it may be another text than the blanks that it is by itself.
+_CHANGED_SEPARATOR = regex(r"\$\{IFS[^}\w]|\bIFS\+?=")
+_QUOTES = regex(r"\$?[\"']|\\")
+_QUOTED = regex(r"""'[^']*'|"(?:[^"\\]|\\.)*\"""", re.DOTALL)
 
 
 def loose_words(text: str) -> list[LooseWord]:
@@ -71,6 +56,14 @@ def loose_words(text: str) -> list[LooseWord]:
     return words
 
 
+_WORD = regex(r"[^\s;&|()<>]+")
+_REDIRECTED = regex(r"(?<![0-9<>])[0-9]*+[<>]++[&|]?[ \t]*[^\s;&|()`<>]+")
+# Options whose value stands in the same word: `-S'rm x'`, and env's without quotes.
+_GLUED_VALUE = regex(r"""(?<!\S)-[A-Za-z]+(?=["'])|(?<!\S)-[A-Za-z]*S(?=\S)""")
+_WRITTEN_BLANK = regex(r"\\+[nt_]")
+_WRITTEN_LETTER = regex(r"\\0?(?=[xuU0-7])")
+
+
 def _other_readings(text: str, bare: str) -> Iterator[str]:
     """The line (`bare` without its quotes) as it may reach a shell after somebody has rewritten a part of it."""
     if "=" in bare or ":" in bare:
@@ -84,6 +77,12 @@ def _other_readings(text: str, bare: str) -> Iterator[str]:
     if "\\" in text:
         yield _QUOTES.sub("", _WRITTEN_BLANK.sub(" ", text))
         yield _QUOTES.sub("", _ANSI_ESCAPE.sub(_decoded, _WRITTEN_LETTER.sub(r"\\", text)))
+
+
+# How many braces behind each other are written out.
+_MAX_BRACES = 6
+_BRACES = regex(r"\{([^{}]*)\}")
+_LETTER_RANGE = regex(r"\{[A-Za-z]\.\.[A-Za-z](?:\.\.-?[0-9]+)?\}")
 
 
 def _braced_words(word: str) -> list[str]:
@@ -106,6 +105,11 @@ def _braced_words(word: str) -> list[str]:
     return [_BRACES.sub("$", one) for one in words]
 
 
+_LOOSE = regex(r"[;&|()\n{}!]+|[^\s;&|(){}<>!]+")
+_IN_LISTS = regex(r"[;&|()\n{},!\[\]]+|[^\s;&|(){}<>,!\[\]]+")
+_ASSIGNMENT = regex(r"[A-Za-z_]\w*\+?=(.*)", re.DOTALL)
+
+
 def _split_loosely(text: str, pattern: re.Pattern[str]) -> list[LooseWord]:
     words: list[LooseWord] = []
     starts = True
@@ -120,6 +124,10 @@ def _split_loosely(text: str, pattern: re.Pattern[str]) -> list[LooseWord]:
         words.append(LooseWord(piece, starts, "$" in piece))
         starts = starts and piece in RESERVED_WORDS
     return words
+
+
+_ANSI_QUOTED = regex(r"\$'((?:[^'\\]|\\.)*)'", re.DOTALL)
+_ANSI_ESCAPE = regex(r"\\(?:x([0-9A-Fa-f]{1,2})|u([0-9A-Fa-f]{1,4})|U([0-9A-Fa-f]{1,8})|([0-7]{1,3})|(.))", re.DOTALL)
 
 
 def _decoded(match: re.Match[str]) -> str:

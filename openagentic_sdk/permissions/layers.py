@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import groupby
 from typing import Any
@@ -141,28 +141,25 @@ def layer_record(layer: Policy) -> dict[str, Any]:
 def read_layer(record: Mapping[str, Any]) -> Policy:
     """The layer of what `layer_record` gave. It may come from anywhere: an allow rule that cannot be understood is left out,
     any other forbids its whole tool. Raises `OptionsError` for an unknown mode."""
-    books: dict[str, list[Rule]] = {"allow": [], "ask": [], "deny": [], "only": []}
-    for effect, rules in books.items():
-        places = record.get(effect)
-        for place in places if isinstance(places, list) else ():
-            texts = place.get("rules") if isinstance(place, Mapping) else None
-            source, root = (
-                (str(place.get(key)) if place.get(key) is not None else None for key in ("from", "root"))
-                if texts
-                else (None, None)
-            )
-            for text in texts if isinstance(texts, list) else ():
-                with contextlib.suppress(PermissionRuleError):
-                    is_allow = effect in ("allow", "only")
-                    made = (
-                        parse_rule(str(text), "allow" if effect == "allow" else "deny", source or "log", root)
-                        if is_allow
-                        else deny_rule(str(text), source or "log", root)
-                    )
-                    rules.append(made)
-    only = RuleBook(books["only"]) if isinstance(record.get("only"), list) else None
-    allow, ask, deny = (RuleBook(books[effect]) for effect in ("allow", "ask", "deny"))
-    return Policy(read_mode(str(record.get("mode"))), allow, ask, deny, only)
+    allow, ask, deny, only = (
+        RuleBook(list(_read_rules(record, effect))) for effect in ("allow", "ask", "deny", "only")
+    )
+    return Policy(
+        read_mode(str(record.get("mode"))), allow, ask, deny, only if isinstance(record.get("only"), list) else None
+    )
+
+
+def _read_rules(record: Mapping[str, Any], effect: str) -> Iterator[Rule]:
+    places = record.get(effect)
+    for place in places if isinstance(places, list) else ():
+        texts = place.get("rules") if isinstance(place, Mapping) else None
+        for text in texts if isinstance(texts, list) else ():
+            source, root = (None if place.get(key) is None else str(place[key]) for key in ("from", "root"))
+            if effect in ("ask", "deny"):
+                yield deny_rule(str(text), source or "log", root)
+                continue
+            with contextlib.suppress(PermissionRuleError):
+                yield parse_rule(str(text), "allow" if effect == "allow" else "deny", source or "log", root)
 
 
 def under_settings(layer: Policy, rules: SettingsRules) -> Policy:

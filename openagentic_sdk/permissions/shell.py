@@ -121,8 +121,6 @@ class NotUnderstood:
     reason: str
 
 
-_CONTROL = regex(r"[\x00-\x08\x0b-\x1f\x7f]")
-
 _SETS = regex(r"[A-Za-z_][A-Za-z0-9_]*=")
 _BLANK = regex(r"[ \t]+")
 _BLANK_LINES = regex(r"[ \t\n]+")
@@ -135,15 +133,6 @@ _WORD_ENDS = r"(?=[ \t\n;|&]|\Z)"
 _SIMPLE = regex(rf"""[ \t]*(?:({_LETTERS})|'([^']*)'|"([^"$`\\]*)"){_WORD_ENDS}""")
 # As many of them as follow each other.
 _SIMPLE_RUN = regex(rf"""(?:[ \t]*(?:{_LETTERS}|'[^']*'|"[^"$`\\]*"){_WORD_ENDS})+""")
-# One piece of a word. The plain letters are ASCII without anything that bash gives a meaning; `#` and `~` are judged by
-# where they stand.
-_PLAIN = regex(r"[A-Za-z0-9_\-./:=@%+,^!\]#~]+")
-_SINGLE = regex(r"'([^']*)'")
-_DOUBLE = regex(r'"((?:[^"$`\\]|\\[^\n])*)"')
-_ESCAPED = regex(r"\\([^\n])")
-_GLOB = regex(r"[*?\[]+")
-_DESCRIPTOR = regex("[0-9]")
-_IN_DOUBLE = regex(r'\\(["\\$`])')
 
 _REFUSED = {
     "$": "it holds an expansion ($)",
@@ -166,6 +155,9 @@ def parse_command(text: str) -> CommandLine | NotUnderstood:
     if hidden:
         return NotUnderstood(hidden)
     return _Reader(text).read()
+
+
+_CONTROL = regex(r"[\x00-\x08\x0b-\x1f\x7f]")
 
 
 def hidden_character(text: str) -> str | None:
@@ -288,7 +280,7 @@ class _Reader:
         target, is_glob = self.target(operator)
         if self.refusal is not None:
             return
-        if operator in (">&", "<&") and not _DESCRIPTOR.fullmatch(target):
+        if operator in (">&", "<&") and not re.fullmatch("[0-9]", target):
             self.refusal = f"{operator}{target} is no copy of a descriptor"
         elif is_glob or not target:
             self.refusal = "the target of a redirection is a wildcard or empty"
@@ -360,10 +352,13 @@ class _Reader:
         return self.refusal is not None
 
 
+# One piece of a word. The plain letters are ASCII without anything that bash gives a meaning; `#` and `~` are judged by
+# where they stand.
 _PIECES = (
-    (_PLAIN, "plain"),
-    (_SINGLE, "quoted"),
-    (_DOUBLE, "double"),
-    (_ESCAPED, "quoted"),
-    (_GLOB, "glob"),
+    (regex(r"[A-Za-z0-9_\-./:=@%+,^!\]#~]+"), "plain"),
+    (regex(r"'([^']*)'"), "quoted"),
+    (regex(r'"((?:[^"$`\\]|\\[^\n])*)"'), "double"),
+    (regex(r"\\([^\n])"), "quoted"),
+    (regex(r"[*?\[]+"), "glob"),
 )
+_IN_DOUBLE = regex(r'\\(["\\$`])')

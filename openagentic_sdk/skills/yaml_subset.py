@@ -54,13 +54,11 @@ _BLANK_WITH_TAB = regex(r"[ \t]*+(?:#[^\n]*+)?(?:\n|\Z)")
 _LINE_END = regex(r"[ \t]*+(?:#[^\n]*+)?(?=\n|\Z)")
 _DASH = regex(r"-(?=[ \t\n]|\Z)")
 
-_PLAIN_START = regex(r"[^ \t\n\-?:,\[\]{}#&*!|>'\"%@`]|[-?:](?=[^ \t\n])")
-_PLAIN_LINE = regex(r"[^\n:#]*+(?>(?:(?::(?![ \t\n]|\Z)|(?<![ \t\n])#)[^\n:#]*+)*)")
+# How a plain scalar begins, and the rest of its line.
+_START = r"(?:[^ \t\n\-?:,\[\]{}#&*!|>'\"%@`]|[-?:](?=[^ \t\n]))"
+_REST = r"[^\n:#]*+(?>(?:(?::(?![ \t\n]|\Z)|(?<![ \t\n])#)[^\n:#]*+)*)"
+_PLAIN_START, _PLAIN_LINE, _PLAIN_KEY = regex(_START), regex(_REST), regex(rf"{_START}{_REST}(?=:)")
 _PLAIN_BREAK = regex(r"[ \t]*+((?>(?:\n[ ]*+)+))")
-_PLAIN_KEY = regex(
-    r"(?:[^ \t\n\-?:,\[\]{}#&*!|>'\"%@`]|[-?:](?=[^ \t\n]))"
-    r"[^\n:#]*+(?>(?:(?::(?![ \t\n]|\Z)|(?<![ \t\n])#)[^\n:#]*+)*)(?=:)"
-)
 _QUOTED_KEY = regex(
     r"""("[^"\\\n]*+(?>(?:\\[^\n][^"\\\n]*+)*)"|'[^'\n]*+(?>(?:''[^'\n]*+)*)')[ ]*+(?=:(?:[ \t\n]|\Z))"""
 )
