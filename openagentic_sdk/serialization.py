@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, fields
 from math import isfinite
 from operator import call, itemgetter
-from typing import Any
+from typing import Any, NoReturn
 
 from .errors import InvalidEventError, UnknownEventTypeError
 from .events import EVENT_CLASSES, Event, UnknownEvent
@@ -200,12 +200,13 @@ def loads_json(text: str | bytes) -> Any:
         raise InvalidEventError(f"this is not JSON: {error}") from None
 
 
-def _refuse_constant(name: str) -> Any:
+def refuse_constant(name: str) -> NoReturn:
+    """What a JSON decoder does with NaN and Infinity, which Python's reads by itself."""
     raise ValueError(f"{name} is not JSON")
 
 
 # What json.loads calls in the end; it would build a new decoder for each call that refuses NaN.
-DECODER = json.JSONDecoder(parse_constant=_refuse_constant)
+DECODER = json.JSONDecoder(parse_constant=refuse_constant)
 
 
 def json_encoder(**settings: Any) -> Callable[[Any], str]:

@@ -17,7 +17,16 @@ from typing import Any, Unpack
 from ..errors import GarbledResponseError, OptionsError, ProviderHTTPError
 from ..frozen import mutable
 from .base import Message, ModelOutput, ReasoningDelta, StreamEvent, TextDelta, ToolCall, ToolSpec
-from .calls import HeardCall, allowed_callers, finish_calls, is_unfinished, read_arguments, vendor_caller
+from .calls import (
+    TOOL_SEARCH,
+    HeardCall,
+    allowed_callers,
+    finish_calls,
+    is_unfinished,
+    read_arguments,
+    tools_found,
+    vendor_caller,
+)
 from .chat_request import (
     RequestSettings,
     ToolNames,
@@ -50,7 +59,7 @@ _QUIRKS = Quirks(
     keeps_parts=True,
     name_in_tool_result=True,
 )
-_SEARCH, _PLACEHOLDER = "ToolSearch", "DeferredToolPlaceholder"
+_PLACEHOLDER = "DeferredToolPlaceholder"
 # Blocks that the messages' own fields hold already; any other is opaque and is kept as it came.
 _PLAIN_BLOCKS = frozenset({"text", "tool_use"})
 _IMAGES = frozenset({"image/jpeg", "image/png", "image/gif", "image/webp"})
@@ -349,7 +358,7 @@ def _found_tools(tools: Sequence[ToolSpec], names: ToolNames) -> dict[str, str]:
     """The tools that are told where they were found: their names, and these as they are sent."""
     found = [str(function_of(tool).get("name")) for tool in tools if tool.get("defer_loading")]
     # This one is there from the first request on: with it, another one changes nothing of what the model is told before.
-    has_search = any(function_of(tool).get("name") == _SEARCH for tool in tools)
+    has_search = any(function_of(tool).get("name") == TOOL_SEARCH for tool in tools)
     return {name: names.sent(name) for name in (*([_PLACEHOLDER] if has_search else ()), *found)}
 
 
@@ -365,14 +374,8 @@ def _with_deferred(written: list[dict[str, Any]], found: Mapping[str, str]) -> l
 
 def _references(message: Message, found: Mapping[str, str]) -> list[dict[str, Any]]:
     """The result of a search for tools as references to their definitions; empty for any other."""
-    if not found or message.get("name") != _SEARCH:
-        return []
-    try:
-        tools = as_mappings(as_mapping(json.loads(str(message.get("content")))).get("tools"))
-    except (ValueError, RecursionError):
-        return []
-    named = [found[name] for tool in tools if isinstance(name := tool.get("name"), str) and name in found]
-    return [{"type": "tool_reference", "tool_name": name} for name in named]
+    named = tools_found(message.get("content")) if found and message.get("name") == TOOL_SEARCH else ()
+    return [{"type": "tool_reference", "tool_name": found[name]} for name in named if name in found]
 
 
 @mutable

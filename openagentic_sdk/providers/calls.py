@@ -13,10 +13,12 @@ import os
 import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, NoReturn
+from typing import Any
 
 from ..frozen import mutable
+from ..serialization import refuse_constant
 from .base import ModelOutput, ToolCall, read_tool_call
+from .loose import as_mapping, as_mappings
 
 # The words in which endpoints say that an answer ended before the model was done with it: OpenAI, Anthropic, Mistral,
 # OpenRouter, DeepSeek, z.ai and Gemini. A reason without any of them (`stop`, `tool_calls`, `eos`, one nobody knows) ends
@@ -25,6 +27,9 @@ _UNFINISHED = (
     r"length|max_|limit|exceed|filter|safety|refus|pause|error|malformed|abort|cancel|incomplete|interrupt|insufficient"
     r"|sensitive|block|prohibited|recitation|spii|unexpected_tool|too_many"
 )
+
+# The tool by which a model finds tools that it was not told of at the beginning.
+TOOL_SEARCH = "ToolSearch"
 
 
 @mutable
@@ -84,21 +89,26 @@ def allowed_callers(tool: Mapping[str, Any], *known: str) -> dict[str, Any]:
     return {} if set(named) <= {"direct"} else {"allowed_callers": named}
 
 
+def tools_found(content: Any) -> list[str]:
+    """The names of the tools that a result of the tool `TOOL_SEARCH` holds, in their order."""
+    try:
+        tools = as_mappings(as_mapping(json.loads(str(content))).get("tools"))
+    except (ValueError, RecursionError):
+        return []
+    return [name for tool in tools if isinstance(name := tool.get("name"), str)]
+
+
 def new_call_id() -> str:
     """An id for a call that came without one."""
     return f"call_{os.urandom(12).hex()}"
 
 
-def _refuse_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is not JSON")
-
-
 def _finite(text: str) -> float:
     number = float(text)
-    return number if math.isfinite(number) else _refuse_constant(text)
+    return number if math.isfinite(number) else refuse_constant(text)
 
 
-_ARGUMENTS = json.JSONDecoder(parse_constant=_refuse_constant, parse_float=_finite)
+_ARGUMENTS = json.JSONDecoder(parse_constant=refuse_constant, parse_float=_finite)
 
 
 def read_arguments(text: str) -> tuple[dict[str, Any], str | None]:

@@ -176,8 +176,9 @@ class _Repair:
             self.written.append({"role": "assistant", "content": BETWEEN})
         content = message.get("content")
         written = _known_fields(message)
-        if content is not None and not isinstance(content, str):
-            written["content"] = self._write_parts(content)
+        if content is not None and not isinstance(content, str) and not self._quirks.keeps_parts:
+            parts = map(self._write_part, content)
+            written["content"] = [part for part in parts if part.get("text") != ""] or ""
         self.written.append(written)
 
     def _take_assistant(self, message: Message, messages: Sequence[Message], next_position: int) -> None:
@@ -237,12 +238,6 @@ class _Repair:
         if self._quirks.name_in_tool_result:
             result["name"] = self._names.sent(str(function_of(call).get("name") or "unknown"))
         return result
-
-    def _write_parts(self, content: Any) -> Any:
-        if self._quirks.keeps_parts:  # a protocol with forms of its own writes them itself
-            return content
-        written = [self._write_part(item) for item in content]
-        return [part for part in written if part.get("text") != ""] or ""
 
     def _write_part(self, item: Any) -> dict[str, Any]:
         """A part in the form of chat completions; one that has it already stays as it is."""

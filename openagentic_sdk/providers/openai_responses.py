@@ -14,7 +14,7 @@ from typing import Any, Unpack
 
 from ..errors import GarbledResponseError, OptionsError, ProviderHTTPError, ProviderResponseError
 from .base import Message, ModelOutput, ReasoningDelta, StreamEvent, TextDelta, ToolCall, ToolSpec
-from .calls import HeardCall, allowed_callers, finish_calls, vendor_caller
+from .calls import TOOL_SEARCH, HeardCall, allowed_callers, finish_calls, tools_found, vendor_caller
 from .chat_request import (
     RequestSettings,
     ToolNames,
@@ -56,7 +56,6 @@ _COUNTED = {
     "previous_response_id",
     "parallel_tool_calls",
 }
-_SEARCH = "ToolSearch"
 
 
 class OpenAIResponsesProvider(EndpointProvider):
@@ -139,7 +138,7 @@ class OpenAIResponsesProvider(EndpointProvider):
             # The search for tools is the API's own tool, carried out here.
             own = {"type": "tool_search", "execution": "client"}
             told = ("description", "parameters")
-            written = [{**own, **{k: t[k] for k in told}} if t.get("name") == _SEARCH else t for t in written]
+            written = [{**own, **{k: t[k] for k in told}} if t.get("name") == TOOL_SEARCH else t for t in written]
         reasoning = {"effort": self.settings.reasoning_effort, "summary": self._reasoning_summary}
         payload: dict[str, Any] = {
             "model": model,
@@ -309,7 +308,7 @@ class ResponseReading(Reading):
         heard = [
             HeardCall(
                 as_text(item.get("call_id")) or as_text(item.get("id")),
-                _SEARCH if item["type"] == "tool_search_call" else as_text(item.get("name")),
+                TOOL_SEARCH if item["type"] == "tool_search_call" else as_text(item.get("name")),
                 _arguments(item) or self._arguments.get(place, ""),
                 ended=place in self._ended,
                 caller=vendor_caller(item),
@@ -393,8 +392,8 @@ def _items(
 ) -> list[dict[str, Any]]:
     """A message as items of the request. `found` are the definitions that stand where they were found; None for nowhere."""
     role, content = message["role"], message.get("content")
-    if role == "tool" and found is not None and message.get("name") == _SEARCH:
-        tools = [{**found[name], "defer_loading": True} for name in _names_in(content) if name in found]
+    if role == "tool" and found is not None and message.get("name") == TOOL_SEARCH:
+        tools = [{**found[name], "defer_loading": True} for name in tools_found(content) if name in found]
         ended = {"call_id": message["tool_call_id"], "execution": "client", "status": "completed"}
         return [{"type": "tool_search_output", **ended, "tools": tools}]
     if role == "tool":
@@ -407,33 +406,14 @@ def _items(
         return [{"role": role, "content": parts}] if parts else []
     said = [{"type": "output_text", "text": part.text} for part in read_parts(content)]
     text: list[dict[str, Any]] = [{"type": "message", "role": "assistant", "content": said}] if said else []
-    calls = {
-        call["id"]: _search_call(call)
-        if found is not None and call["function"]["name"] == _SEARCH
-        else {
-            "type": "function_call",
-            "call_id": call["id"],
-            "name": call["function"]["name"],
-            "arguments": call["function"]["arguments"],
-        }
-        for call in message.get("tool_calls") or ()
-    }
+    calls: dict[str, dict[str, Any]] = {}
+    for call in message.get("tool_calls") or ():
+        call_id, function = call["id"], {key: call["function"][key] for key in ("name", "arguments")}
+        calls[call_id] = {"type": "function_call", "call_id": call_id, **function}
+        if found is not None and function["name"] == TOOL_SEARCH:
+            ended = {"call_id": call_id, "execution": "client", "status": "completed"}
+            calls[call_id] = {"type": "tool_search_call", **ended, "arguments": json.loads(function["arguments"])}
     return _with_kept(as_mappings(message.get("responses_items")), text, calls)
-
-
-def _search_call(call: Mapping[str, Any]) -> dict[str, Any]:
-    arguments = json.loads(call["function"]["arguments"])
-    ended = {"call_id": call["id"], "execution": "client", "status": "completed"}
-    return {"type": "tool_search_call", **ended, "arguments": arguments}
-
-
-def _names_in(content: Any) -> list[str]:
-    """The tools that the result of a search names."""
-    try:
-        tools = as_mappings(as_mapping(json.loads(str(content))).get("tools"))
-    except (ValueError, RecursionError):
-        return []
-    return [name for tool in tools if isinstance(name := tool.get("name"), str)]
 
 
 def _with_kept(

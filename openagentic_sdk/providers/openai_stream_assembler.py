@@ -260,10 +260,12 @@ class ChatAssembler:
                 self._show_content(content, events)
         elif isinstance(content, list):  # Mistral: parts, thinking among them
             for part in content:
-                if isinstance(part, Mapping):
-                    self._take_part(part, events)
-                elif isinstance(part, str):
+                if isinstance(part, str):
                     self._show_content(part, events)
+                elif isinstance(part, Mapping) and part.get("type") == "thinking":
+                    self._show_reasoning(_part_text(part.get("thinking")), events)
+                elif isinstance(part, Mapping):
+                    self._show_content(_part_text(part.get("text")), events)
         if refusal := as_text(delta.get("refusal")):
             self._refusal = True
             self._show_text(refusal, events)
@@ -275,12 +277,6 @@ class ChatAssembler:
             self._message_extras["extra_content"] = delta["extra_content"]
         if delta.get("annotations"):
             self._take_citations(delta["annotations"])
-
-    def _take_part(self, part: Mapping[str, Any], events: list[StreamEvent]) -> None:
-        if part.get("type") == "thinking":
-            self._show_reasoning(_part_text(part.get("thinking")), events)
-        else:
-            self._show_content(_part_text(part.get("text")), events)
 
     def _take_reasoning(self, delta: Mapping[str, Any], events: list[StreamEvent]) -> None:
         """Show reasoning under the first name that has some; servers send copies of it under several names."""

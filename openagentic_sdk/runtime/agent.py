@@ -418,7 +418,8 @@ class Run:
         try:
             if asked is None:
                 await self.record(question)
-            notified = asyncio.create_task(self._notify(question))
+            payload = {"message": question.prompt, "kind": question.kind}
+            notified = asyncio.create_task(self.run_hooks("notification", payload, tool_use_id=question.tool_use_id))
             try:
                 if self.request.parks:
                     await notified
@@ -442,10 +443,6 @@ class Run:
     def park(self, question: UserQuestion) -> None:
         """Let a question, and the call that asks it, stay open when this run ends."""
         self.parked[question.tool_use_id] = question
-
-    async def _notify(self, question: UserQuestion) -> None:
-        payload = {"message": question.prompt, "kind": question.kind}
-        await self.run_hooks("notification", payload, tool_use_id=question.tool_use_id)
 
     async def run_hooks(
         self, point: str, payload: Mapping[str, Any], **context: Any

@@ -13,7 +13,6 @@ import binascii
 import os
 from collections.abc import AsyncIterable, Mapping, Sequence
 from dataclasses import field
-from functools import partial
 from typing import Any
 
 from ..errors import OptionsError, StorageError
@@ -166,8 +165,13 @@ async def _read_file(run: Run, part: Part, path: str, number: int) -> Part | str
     await run.record(decision_event(run, use, approval, gate, use.input))
     if not approval.allowed:
         raise OptionsError(f"{path} is not sent: {approval.reason}")
+
+    def read() -> bytes | None:
+        with open_file(resolve_path(os.path.expanduser(path), run.agent.cwd).real) as fd:
+            return read_at_most(iter_bytes(fd), _MAX_FILE_BYTES)
+
     try:
-        data = await run_in_thread(partial(_bytes_of, path, run.agent.cwd))
+        data: bytes | None = await run_in_thread(read)
     except OSError as error:
         raise OptionsError(f"{path} is not sent: {error.strerror or error}") from None
     if data is None:
@@ -183,36 +187,30 @@ async def _read_file(run: Run, part: Part, path: str, number: int) -> Part | str
     return _checked(Part(kind, name, part.media_type, data), f"{path}, part {number} of the prompt,")
 
 
-def _bytes_of(path: str, cwd: str) -> bytes | None:
-    with open_file(resolve_path(os.path.expanduser(path), cwd).real) as fd:
-        return read_at_most(iter_bytes(fd), _MAX_FILE_BYTES)
-
-
 async def with_data(run: Run, messages: Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str, Any]]:
     """The messages with the bytes, as base64, of the parts that name a blob; a blob that is gone is said in words."""
     has_parts = any(isinstance(message.get("content"), list) for message in messages)
     if not run.agent.sends_data or not has_parts:
         return messages
-    return [await _message_with_data(run, message) for message in messages]
-
-
-async def _message_with_data(run: Run, message: Mapping[str, Any]) -> Mapping[str, Any]:
-    content = message.get("content")
-    if not isinstance(content, list) or not any("sha256" in part for part in content):
-        return message
-    return {**message, "content": [await _part_with_data(run, part) for part in content]}
+    written = []
+    for message in messages:
+        content = message.get("content")
+        if isinstance(content, list) and any("sha256" in part for part in content):
+            message = {**message, "content": [await _part_with_data(run, part) for part in content]}
+        written.append(message)
+    return written
 
 
 async def _part_with_data(run: Run, part: Mapping[str, Any]) -> Mapping[str, Any]:
     if "sha256" not in part:
         return part
     shown = {key: part[key] for key in ("type", "media_type", "name") if key in part}
+
+    def read_base64() -> str:
+        return base64.b64encode(run.agent.store.read_blob(run.session_id, part["sha256"])).decode("ascii")
+
     try:
-        return {**shown, "data": await off_loop(True, _base64_of, run, part["sha256"])}
+        return {**shown, "data": await off_loop(True, read_base64)}
     except StorageError:
         name = part.get("name") or part["sha256"]
         return {"type": "text", "text": f"[{part['type']} {name} was here and is not stored any more]"}
-
-
-def _base64_of(run: Run, sha256: str) -> str:
-    return base64.b64encode(run.agent.store.read_blob(run.session_id, sha256)).decode("ascii")

@@ -8,17 +8,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Any, NoReturn
+from typing import Any
 
 from ..errors import OptionsError, ToolInputError
 from ..frozen import frozen
 from ..providers.base import ToolSpec
+from ..serialization import DECODER
 from ..tools.function import json_schema
 from ..tools.schema import validate
 
 FINAL_ANSWER = "final_answer"
 
-_DECODER = json.JSONDecoder(parse_constant=lambda name: _refuse(name))
 _MAX_STARTS = 1000
 _WRAPPED = "value"
 
@@ -152,7 +152,7 @@ def _resolved(schema: Any, root: Mapping[str, Any]) -> Mapping[str, Any]:
 def _json_in(text: str, any_kind: bool) -> Any:
     """The whole text as JSON, else the last complete object (or list) that stands in it."""
     try:
-        return _DECODER.decode(text.strip())
+        return DECODER.decode(text.strip())
     except (ValueError, RecursionError):
         pass
     starts = [place for place, char in enumerate(text) if char in ("{[" if any_kind else "{")][:_MAX_STARTS]
@@ -161,7 +161,7 @@ def _json_in(text: str, any_kind: bool) -> Any:
         if place < end:
             continue  # inside of what was found
         try:
-            found, end = _DECODER.raw_decode(text, place)
+            found, end = DECODER.raw_decode(text, place)
         except (ValueError, RecursionError):
             continue
     if found is None:
@@ -173,7 +173,3 @@ def _usable(name: str) -> str:
     return (
         "".join(char if char.isascii() and (char.isalnum() or char in "_-") else "_" for char in name)[:64] or "answer"
     )
-
-
-def _refuse(name: str) -> NoReturn:
-    raise ValueError(f"{name} is not JSON")

@@ -61,12 +61,9 @@ class RunTask:
         """Stop listening, end the run if it still goes on, and wait until it has; an open question stays open."""
         self._channel.close()
         self._task.cancel()
-        _, cancelled = await settled(self._ended())
+        _, cancelled = await settled(asyncio.wait({self._task}))
+        if not self._task.cancelled():
+            self._task.exception()  # looked at, or asyncio would complain that nobody did
         await self.run.recorder.close()
         if cancelled is not None:
             raise cancelled
-
-    async def _ended(self) -> None:
-        await asyncio.wait({self._task})
-        if not self._task.cancelled():
-            self._task.exception()
