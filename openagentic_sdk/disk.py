@@ -21,9 +21,9 @@ NO_FOLLOW = getattr(os, "O_NOFOLLOW", 0)
 
 
 def user_home() -> str:
-    """The user's home folder. Where there is none, a path below which nothing can be, for what would be read there.
+    """The user's home folder; where there is none, a path below which nothing can exist, so that nothing is read there.
 
-    Another user's, which HOME names after `sudo -u` and the like, is none.
+    The home of another user, which HOME names after `sudo -u` and the like, does not count.
     """
     home = os.path.expanduser("~")
     try:

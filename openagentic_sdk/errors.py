@@ -114,7 +114,7 @@ class EventLoopError(OpenAgentSdkError, RuntimeError):
 
 
 class EventError(OpenAgentSdkError):
-    """Something that was read as an event and is none."""
+    """What was read is no event."""
 
 
 class UnknownEventTypeError(EventError):

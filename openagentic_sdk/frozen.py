@@ -306,7 +306,7 @@ _MAKE_IT = _Made()
 def _init(cls: Any) -> Any:
     """An `__init__` whose parameters are the fields. It fills the object's dict, past the `__setattr__` that refuses.
 
-    Its globals are those of the class's module, so that whoever reads its annotations finds what they name.
+    Its globals are those of the class's module, so that the names in its annotations can be found.
     """
     this = "__dataclass_self__" if "self" in cls.__dataclass_fields__ else "self"
     factories: dict[str, Any] = {}

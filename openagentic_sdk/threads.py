@@ -243,13 +243,13 @@ class Guest(Generic[T]):
             await self.end(busy)
 
     def hurry(self) -> None:
-        """Whoever waits a moment waits no longer than the shortest one."""
+        """Let `wait_a_moment` wait no longer than `GUEST_MOMENT_S` from now on."""
         if self._hurried is not None and not self._hurried.done():
             self._hurried.set_result(None)
 
     def value(self) -> T:
-        """What it returned; raises what it raised, but as a `RuntimeError` what would end the process or this task: nobody
-        cancelled that one.
+        """What it returned. Raises what it raised; what would end the process or cancel this task comes as a
+        `RuntimeError`.
         """
         if self.error is not None:
             if isinstance(self.error, Exception):

@@ -78,7 +78,7 @@ class EvalReport:
 
     @classmethod
     def of(cls, session_id: str, events: Iterable[Event]) -> EvalReport:
-        """The report of an eval's session. Raises `SuiteError` for a session that is none."""
+        """The report of an eval's session. Raises `SuiteError` for a session that is no eval."""
         waiting = iter(events)
         for event in waiting:
             if isinstance(event, EvalStarted):
@@ -202,7 +202,7 @@ def value_of(run: EvalCase) -> float:
 
 
 def score_value(score: Mapping[str, Any]) -> float:
-    """The value of a score, 0 to 1; what a log says that is none is 0."""
+    """The value of a score, 0 to 1; 0 for anything else that a log may hold."""
     value = score.get("value")
     is_value = isinstance(value, int | float) and 0 <= value <= 1
     return float(value) if is_value and value is not None else 0.0

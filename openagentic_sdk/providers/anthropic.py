@@ -256,7 +256,7 @@ class MessageReading(Reading):
         )
 
     def _start(self, message: Mapping[str, Any]) -> None:
-        """Begin the message. Another one in the same stream is an answer that nobody asked for."""
+        """Begin the message. Raises `GarbledResponseError` for a second one in the same stream."""
         new_id = message.get("id") if isinstance(message.get("id"), str) else None
         if (self._blocks and not self._has_started) or (
             self._has_started and (new_id != self._id or (new_id is None and self._blocks))

@@ -21,7 +21,7 @@ from .base import ModelOutput, ToolCall, read_tool_call
 from .loose import as_mapping, as_mappings
 
 # The words in which endpoints say that an answer ended before the model was done with it: OpenAI, Anthropic, Mistral,
-# OpenRouter, DeepSeek, z.ai and Gemini. A reason without any of them (`stop`, `tool_calls`, `eos`, one nobody knows) ends
+# OpenRouter, DeepSeek, z.ai and Gemini. A reason without any of them (`stop`, `tool_calls`, `eos`, an unknown one) ends
 # a whole answer.
 _UNFINISHED = (
     r"length|max_|limit|exceed|filter|safety|refus|pause|error|malformed|abort|cancel|incomplete|interrupt|insufficient"

@@ -62,7 +62,7 @@ class Reading(ABC):
 
     @abstractmethod
     def take_whole(self, body: Mapping[str, Any]) -> list[StreamEvent]:
-        """What can be shown of an answer that came in one piece. Raises `ProviderResponseError` when it is none."""
+        """What can be shown of an answer that came in one piece. Raises `ProviderResponseError` when it is no answer."""
 
     @abstractmethod
     def conclude(self) -> tuple[list[StreamEvent], ModelOutput]:
@@ -296,7 +296,7 @@ class EndpointProvider(ABC):
         if isinstance(body, Mapping):
             body = next((body[key] for key in _MODEL_LISTS if isinstance(body.get(key), list)), body)
         if not isinstance(body, list):
-            raise unexpected("list of models is none", body)
+            raise unexpected("answer lists no models", body)
         found = [next((one[key] for key in _MODEL_NAMES if one.get(key)), None) for one in as_mappings(body)]
         return [short for name in found if isinstance(name, str) and (short := name.rpartition("models/")[2])]
 

@@ -62,7 +62,7 @@ def http_error(
 
 
 def error_in_body(data: Any) -> ProviderHTTPError | None:
-    """The error that a body or chunk with status 200 is, or None when it is none."""
+    """The error that a body or chunk with status 200 describes; None when it describes none."""
     if isinstance(data, list) and data and isinstance(data[0], Mapping) and data[0].get("error"):
         data = data[0]
     if not isinstance(data, Mapping):

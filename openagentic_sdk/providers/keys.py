@@ -51,7 +51,7 @@ class KeySource:
         return not isinstance(self._given, str)
 
     async def key(self, *, fresh: bool = False) -> str:
-        """The key; `fresh` when the last one was refused. Raises `OptionsError` when it is none."""
+        """The key; `fresh` when the last one was refused. Raises `OptionsError` when the callable gave no key."""
         if isinstance(self._given, str):
             return self._given.strip()
         token = None if fresh else self._token

@@ -124,7 +124,7 @@ class ChatAssembler:
     """One chat completion, from its first chunk to its end.
 
     `apply` takes a chunk and returns what can be shown of it; `finish` gives the whole answer once the stream has ended.
-    `origin` names the endpoint in the opaque extras, which go back to nobody else.
+    `origin` names the endpoint in the opaque extras, which go back to that endpoint only.
     """
 
     def __init__(

@@ -2,7 +2,7 @@
 
 Never longer than the policy's total, and what the endpoint says about waiting goes before what we would have guessed. Each
 retry is an event, so it is in the log and on the screen. One that comes in the middle of an answer says so: what was shown
-of the answer is void then, and whoever shows it begins again.
+of the answer is void then, and the answer is shown from its beginning again.
 """
 
 from __future__ import annotations

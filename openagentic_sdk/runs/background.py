@@ -1,7 +1,7 @@
-"""Runs that nobody watches: submitted, looked at when somebody cares, parked when a person must answer.
+"""Runs in the background: submitted, looked at when wanted, parked when a person must answer.
 
-A question that nobody is there to answer ends the run as `waiting`. Its session is closed and free, so the process may end;
-the answer is an event of the log like any other, and whoever gives it, here or in another process, goes on from there.
+A question that cannot be answered at once ends the run as `waiting`. Its session is closed and free, so the process may end;
+the answer is an event of the log like any other, and the run goes on from there, in this process or another one.
 """
 
 from __future__ import annotations
@@ -142,7 +142,7 @@ def _asked_in(store: SessionStore, session_id: str) -> Sequence[str]:
 async def cancel_session(
     store: SessionStore, session_id: str, *, cancelled_by: str = "user", key_file: str | None = None
 ) -> bool:
-    """End for good what nobody runs: a parked run, or one whose process died; says whether there was one.
+    """End for good a run that no process holds: it is parked, or its process died. Says whether there was one.
 
     Its questions are closed, its calls too. Raises `SessionNotFoundError`, and `SessionLockedError` while a run holds it.
     """

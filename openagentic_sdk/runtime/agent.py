@@ -290,7 +290,7 @@ class Run:
         return self.recorder.append(*events)
 
     def hook_context(self, **more: Any) -> dict[str, Any]:
-        """What every hook is told about where it runs, and what it may ask; without hooks nobody is told."""
+        """What hooks are told about where they run, and what they may ask; only `more` when there are no hooks."""
         if not self.agent.hooks.are_any:
             return more
         return {
@@ -333,7 +333,7 @@ class Run:
         return within_allowlists(self.agent.gate, self.skill_policy())
 
     def change_gate(self, gate: PermissionGate) -> None:
-        """Another gate from the next call on, for whoever works for this run too."""
+        """Use another gate from the next call on, in the subagents and inner calls of this run too."""
         old = self.agent.gate
         self.agent = changed(self.agent, gate=gate)
         for helper in self.helpers:

@@ -92,8 +92,8 @@ def rows_since(store: SessionStore, moment: float) -> list[SessionSummary]:
 
 
 def read_day_limits(path: Path) -> DayLimits | None:
-    """The limits of this file; None when there is none. Raises `OptionsError` for what is no such file: a limit that cannot
-    be read must not be one that does not hold."""
+    """The limits of this file; None when there is none. Raises `OptionsError` for a file that cannot be read or understood:
+    its limits must not be taken for no limits."""
     try:
         with open(path, "rb") as file:
             text = file.read(_MAX_BYTES + 1)

@@ -44,9 +44,9 @@ class Expanded:
 
 
 class Guidance:
-    """The guidance of a run without a project: there is none, and every prompt is what it says.
+    """The guidance of a run without a project: it adds nothing, and a prompt is just its text.
 
-    `skills` are those that the model is told about, None where nobody opened any.
+    `skills` are those that the model is told about, None when skills are not listed.
     """
 
     skills: SkillLibrary | None = None

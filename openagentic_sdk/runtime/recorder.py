@@ -119,7 +119,7 @@ class Recorder:
         await self.channel.send(*stamped)
 
     async def sign_record(self, store: SessionStore, signers: Sequence[Signer]) -> None:
-        """Append the checkpoint that vouches for what was stored; it is shown to nobody. A failure is a notice: what this
+        """Append the checkpoint that vouches for what was stored; it is not shown. A failure is a notice: what this
         one did not sign, the next one does.
         """
         # Few runs are signed, and what signs takes longer to import than most of them take to end.

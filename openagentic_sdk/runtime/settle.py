@@ -95,7 +95,7 @@ async def _end_in_doubt(run: Run, record: CallRecord, tool: Tool | None) -> Tool
         context = tool_context(run, record.use)
         output = None if tool is None else await call_guest(partial(tool.reconcile, record.use, context), tool.name)
     except RunStopped:
-        raise  # it asks a person, and nobody is there yet
+        raise  # it asks a person, who may answer later
     except Exception:  # noqa: BLE001 - a tool may raise anything; not knowing is the safe answer
         output = None
     if output is None:

@@ -98,7 +98,7 @@ async def _run_child(run: Run, tool_use_id: str, name: str, prompt: str, events:
 
 
 async def _park(run: Run, child: Run, tool_use_id: str) -> None:
-    """Put the question that a subagent waits for into its parent's log too, where whoever answers finds it."""
+    """Put the question that a subagent waits for into its parent's log too, where the person who answers finds it."""
     known = {question.question_id for question in run.view.open_questions()}
     for question in child.parked.values():
         details = {**question.details, "child_session_id": child.session_id}

@@ -83,7 +83,7 @@ async def _permit(run: Run, draft: Draft, use: ToolUse) -> Permitted:
     """The command as hooks left it, with the decision that allows it. Raises `ToolError` when nothing does."""
     call = await propose(run, use)
     if call.wish.block or call.wish.permission in ("deny", "ask"):
-        # A hook that wants a person asked says no too: nobody asked for this command, so nobody is.
+        # A hook that wants a person to be asked says no too: these commands run without a person.
         reason = call.wish.block_reason or "a hook does not let it run without a question"
         digest = json_sha256(dict(call.input))
         approval = ApprovalResult(False, reason, run.agent.gate.mode, "hook", hook=call.hook, input_sha256=digest)

@@ -179,7 +179,7 @@ async def _permit(run: Run, call: Proposed) -> Permitted | ToolResult:
     """Ask the gate. Raises `ToolError` when a person put other input in its place that does not fit."""
     use, tool, input = call.use, call.tool, call.input
     if isinstance(tool, FinalAnswerTool):
-        # It touches nothing and asks nobody, whatever the mode.
+        # It changes nothing and needs no permission, whatever the mode.
         reason = "it is the answer that the caller asked for"
         answer = ApprovalResult(True, reason, run.agent.gate.mode, input_sha256=json_sha256(dict(input)))
         return Permitted(use, tool, input, decision_event(run, use, answer))

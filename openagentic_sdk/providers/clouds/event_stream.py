@@ -46,9 +46,7 @@ class EventStreamDecoder:
         while len(self._rest) >= _PRELUDE.size:
             total, header_bytes, crc = _PRELUDE.unpack_from(self._rest)
             if crc != crc32(self._rest[:8]) or not _OVERHEAD + header_bytes <= total <= MAX_EVENT_BYTES:
-                raise ProviderResponseError(
-                    "the endpoint's event stream is damaged: a message's beginning is no such thing"
-                )
+                raise ProviderResponseError("the endpoint's event stream is damaged: a message's head is not valid")
             if len(self._rest) < total:
                 break
             message = bytes(self._rest[:total])
@@ -111,7 +109,7 @@ def _read_headers(data: bytes) -> dict[str, str]:
 
 
 def _read_message(headers: dict[str, str], payload: bytes) -> SSEEvent | None:
-    """One message as an event; None for kinds that nobody knows."""
+    """One message as an event; None for an unknown kind."""
     try:
         data: Any = json.loads(payload) if payload else {}
     except (ValueError, RecursionError):

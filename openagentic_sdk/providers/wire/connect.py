@@ -66,7 +66,7 @@ class Line:
                 raise FeedStopped
 
     def cut(self) -> None:
-        """Wake whoever is blocked on a socket."""
+        """Wake the thread that is blocked on one of the sockets."""
         with self._lock:
             self._is_cut = True
             for sock in self._sockets:

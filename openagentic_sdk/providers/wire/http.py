@@ -60,7 +60,7 @@ class HttpTransport:
         self.pool = _Pool()
         self._proxies = proxies
         self._ssl_context = ssl_context
-        # Whoever forgets to close leaves no socket open longer than the transport lives.
+        # A caller that forgets to close leaves no socket open longer than the transport lives.
         weakref.finalize(self, self.pool.close)
 
     def close(self) -> None:
@@ -171,7 +171,7 @@ class HttpAnswer:
 
 
 class _NotSent(ConnectionResetError):
-    """The connection broke before all of the request was written, so nobody can have acted upon it."""
+    """The connection broke before all of the request was written, so the server cannot have acted upon it."""
 
 
 class _Response(HTTPResponse):
@@ -364,7 +364,7 @@ def _redirect(answer: HttpAnswer, url: str, *, is_post: bool) -> str | None:
 
 
 def _is_quiet(sock: socket.socket | None) -> bool:
-    """Whether nothing waits on an idle connection: what could wait there is its end or something nobody asked for."""
+    """Whether nothing waits on an idle connection: what could wait there is its end, or bytes of no answer."""
     if sock is None:
         return False
     try:

@@ -79,7 +79,7 @@ class ThreadFeed:
             pass
         except BaseException as error:  # noqa: BLE001 - carried to the consumer, whatever it is
             self._error = self._error or error
-        with suppress(FeedStopped):  # then nobody is left to tell
+        with suppress(FeedStopped):  # the loop is closed: there is no consumer to tell
             self.call_on_loop(self._end)
 
     # --- on the loop -------------------------------------------------------------------------------------------------

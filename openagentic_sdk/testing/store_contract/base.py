@@ -68,7 +68,7 @@ class StoreTest(unittest.TestCase):
         return session_id
 
     def folded(self, session_id: str) -> Any:
-        """The row as the law says it."""
+        """The session's row as a fold over its events gives it."""
         known = self.store.read_metadata(session_id)
         start = start_summary(session_id, known["created_at"], known["metadata"])
         return as_shown(self.store, fold_session_summary(start, self.store.read_events(session_id)))
