@@ -18,7 +18,7 @@ from .program_tables import NEVER_READS, NEVER_READS_IN, READERS, WILDCARD_PROOF
 from .programs import Reads, hazard, read_only
 from .reach import Reach, first_met, link_out
 from .rules import Rule, RuleBook
-from .shell import GLOB_LETTERS, CommandLine, Redirect, SimpleCommand
+from .shell import GLOB_LETTERS, CommandLine, Redirect, SimpleCommand, base_name
 from .subject import HARMLESS_DEVICES, MAX_FOLDERS, Access, Subject, Workspace, literal, path_like, with_folders
 
 
@@ -152,7 +152,7 @@ class _Part:
         link = link_out(self.subject, argv, self.cwds)
         if link is not None:
             return f"it follows links, and {link} leads out of the workspace"
-        if argv[0].rpartition("/")[2] in WRITERS:
+        if base_name(argv[0]) in WRITERS:
             return self.writes_elsewhere()
         return self.reaches_outside(named) or self.reads_forbidden_tree(read_only(argv, trusted=True))
 
@@ -171,7 +171,7 @@ class _Part:
 
     def reaches_outside(self, named: int) -> str | None:
         """Every word may be a file: what is there, outside of the workspace, needs a rule of its own."""
-        name = self.command.argv[0].rpartition("/")[2]
+        name = base_name(self.command.argv[0])
         kind = self.subject.workspace.kind
         takes_texts = name in READERS or name in NEVER_READS or name in NEVER_READS_IN
         for index, word in enumerate(self.command.argv[named:], named):

@@ -14,7 +14,16 @@ from .guess import LooseWord, loose_commands, loose_words
 from .program_tables import SHELLS, WRAPPERS
 from .programs import FIND_RUNS, hazard, inner_commands, program_of, takes_code
 from .rules import Rule, RuleBook, may_take_value
-from .shell import IS_GLOB, MAX_COMMAND_CHARS, CommandLine, NotUnderstood, SimpleCommand, could_become, parse_command
+from .shell import (
+    IS_GLOB,
+    MAX_COMMAND_CHARS,
+    CommandLine,
+    NotUnderstood,
+    SimpleCommand,
+    base_name,
+    could_become,
+    parse_command,
+)
 from .subject import Access, Subject
 from .wildcards import Wildcard, read_wildcards
 
@@ -71,12 +80,12 @@ def could_be_anything(subject: Subject) -> bool:
 
 def _takes_program_from_input(argv: Sequence[str]) -> bool:
     """Whether what a command reads names the program that it runs: `xargs env`, `parallel` alone."""
-    name = argv[0].rpartition("/")[2]
+    name = base_name(argv[0])
     if name in WRAPPERS and name not in _TAKES_INPUT:
         return any(_takes_program_from_input(inner) for inner in inner_commands(argv) if inner[0] in _TAKES_INPUT)
     if name not in _TAKES_INPUT:
         return False
-    last = argv[-1].rpartition("/")[2]
+    last = base_name(argv[-1])
     is_wrapper = len(argv) > 1 and (last in WRAPPERS or program_of(last) in SHELLS)
     return is_wrapper or (name == "parallel" and all(word.startswith("-") for word in argv[1:]))
 
@@ -97,13 +106,13 @@ def _by_words(book: RuleBook, line: CommandLine | NotUnderstood | None) -> Rule 
         return None
     for command in line.commands:
         for argv in _all_commands(command.argv, 0):
-            name = argv[0].rpartition("/")[2]
+            name = base_name(argv[0])
             rule = book.forbidding_command(argv)
             if rule is None and name != argv[0]:
                 rule = book.forbidding_command((name, *argv[1:]))
             if rule is not None:
                 return rule
-        if command.argv[0].rpartition("/")[2] not in _TAKES_INPUT:
+        if base_name(command.argv[0]) not in _TAKES_INPUT:
             continue
         # These put words of their input behind, or for `{}` into, the command that they are given.
         for inner in inner_commands(command.argv):
@@ -128,7 +137,7 @@ def _is_wildcards(wanted: Sequence[Wildcard], subject: Subject) -> bool:
         return True
     doubtful = _doubtful(subject)
     words = loose_words(doubtful) if doubtful else []
-    if any(command.argv[0].rpartition("/")[2] in _TAKES_INPUT for command in commands):
+    if any(base_name(command.argv[0]) in _TAKES_INPUT for command in commands):
         words.append(LooseWord("$", False, True))
     for one in wanted:
         count = one.could_end_in(words)
@@ -142,10 +151,9 @@ def _is_wildcard(wanted: Wildcard, command: SimpleCommand, may_go_on: bool) -> b
     if wanted.assignments and not any(wanted.sets((each,)) for each in command.assignments):
         return False
     wanted = replace(wanted, is_open=True) if may_go_on else wanted
-    for argv in _all_commands(command.argv, 0):
-        if wanted.fits(argv) or wanted.fits((argv[0].rpartition("/")[2], *argv[1:])):
-            return True
-    return False
+    return any(
+        wanted.fits(argv) or wanted.fits((base_name(argv[0]), *argv[1:])) for argv in _all_commands(command.argv, 0)
+    )
 
 
 def _doubtful(subject: Subject) -> str:
@@ -178,7 +186,7 @@ def _by_guess(book: RuleBook, subject: Subject) -> Rule | None:
     doubtful = _doubtful(subject)
     words = loose_words(doubtful) if doubtful else []
     for index, word in enumerate(words):
-        name = word.text.rpartition("/")[2] or word.text
+        name = base_name(word.text) or word.text
         if IS_GLOB.search(name):
             rules = [rule for known, rules in book.commands.items() if could_become(name, known) for rule in rules]
         else:

@@ -42,12 +42,13 @@ from .program_tables import (
     Options,
     Reader,
 )
+from .shell import base_name
 
 
 @functools.lru_cache(maxsize=1024)
 def program_of(word: str) -> str:
     """The program's name without its folder and version: `/usr/bin/python3.11` is `python`."""
-    name = word.rpartition("/")[2]
+    name = base_name(word)
     if name in INTERPRETERS or name in OPTIONS:
         return name
     return re.sub(r"[-.0-9]+$", "", name) or name
@@ -59,7 +60,7 @@ def hazard(argv: tuple[str, ...], named: int = 1) -> str | None:
 
     A subcommand (`docker compose`) that the rule names is meant; an option or a wrapper is a hazard even then.
     """
-    name = argv[0].rpartition("/")[2]
+    name = base_name(argv[0])
     program = program_of(argv[0])
     if _only_looks_up(argv):
         return None
@@ -119,7 +120,7 @@ _MAKES = frozenset(("make", "gmake", "bmake", "pmake", "remake"))
 
 def _option_hazard(argv: Sequence[str], named: int) -> str | None:
     """The hazard of a program that is what it seems but for some options and words."""
-    name, program = argv[0].rpartition("/")[2], program_of(argv[0])
+    name, program = base_name(argv[0]), program_of(argv[0])
     most, writes = _WRITES_LAST.get(program, (None, ""))
     if most is not None and len(_operands(argv)) > most:
         return f"{name} {writes}"
@@ -180,7 +181,7 @@ _INPUT = regex(r"-|/dev/(?:stdin|fd/.*)|/proc/[^/]+/(?:task/[^/]+/)?fd/.*")
 
 def _code_hazard(argv: Sequence[str], options: Options) -> str | None:
     """For interpreters: options count up to the script's name; without one, the code comes from elsewhere."""
-    name, program = argv[0].rpartition("/")[2], program_of(argv[0])
+    name, program = base_name(argv[0]), program_of(argv[0])
     words = list(argv[1:])
     while words:
         word = words.pop(0)
@@ -206,7 +207,7 @@ def _code_hazard(argv: Sequence[str], options: Options) -> str | None:
 
 
 def _client_hazard(argv: Sequence[str], named: int) -> str | None:
-    name = argv[0].rpartition("/")[2]
+    name = base_name(argv[0])
     if len(argv) == 2 and argv[1] in ("--version", "-V", "--help", "-l", "--list"):
         return None
     return f"{name} runs the commands of its input and arguments, which may be the shell's"
@@ -474,7 +475,7 @@ FIND_RUNS = frozenset({"-exec", "-execdir", "-ok", "-okdir", "-x", "-X", "--exec
 
 def inner_commands(argv: Sequence[str]) -> Iterator[tuple[str, ...]]:
     """Every argument list that could run inside this one: all the tails of a wrapper's, guessed widely."""
-    name = argv[0].rpartition("/")[2]
+    name = base_name(argv[0])
     first = 1
     if name in ("find", "fd", "fdfind"):
         first = next((index + 1 for index, word in enumerate(argv) if word in FIND_RUNS), len(argv))
@@ -492,7 +493,7 @@ _EVALUATES = STATE_BUILTINS | {"test", "[", "printf"}
 def takes_code(argv: Sequence[str]) -> bool:
     """Whether the program may run text that it gets from its arguments or its input."""
     program = program_of(argv[0])
-    name = argv[0].rpartition("/")[2]
+    name = base_name(argv[0])
     if program in SHELLS or program in INTERPRETERS or name in WRAPPERS:
         return not _only_looks_up(argv)
     # The shell works out what stands in the brackets of a name, and the value of a number.

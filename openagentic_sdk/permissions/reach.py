@@ -27,7 +27,7 @@ from .program_tables import (
 )
 from .programs import inner_commands, option_in, program_of
 from .rules import Rule, RuleBook
-from .shell import IS_GLOB, CommandLine
+from .shell import IS_GLOB, CommandLine, base_name
 from .subject import Subject, literal, moved_folders, path_like, with_folders
 
 # How many files and folders are looked at for one command.
@@ -62,7 +62,7 @@ def reach_of(subject: Subject) -> Reach:
     line = subject.line
     if isinstance(line, CommandLine) and not subject.runs_text and not any(_may_reach(c.argv) for c in line.commands):
         return Reach()
-    rows = [(argv[0].rpartition("/")[2], argv, cwds) for argv, cwds in _rows(subject)]
+    rows = [(base_name(argv[0]), argv, cwds) for argv, cwds in _rows(subject)]
     folders = dict.fromkeys(
         (folder, name in WRITERS)
         for name, argv, cwds in rows
@@ -122,7 +122,7 @@ def _rows(subject: Subject) -> Iterator[tuple[tuple[str, ...], tuple[str, ...]]]
             for tail in (islice(inner_commands(argv), _MAX_TAILS) if depth < _MAX_DEPTH else ())
             if _is_program(tail[0])
         ]
-        name = argv[0].rpartition("/")[2]
+        name = base_name(argv[0])
         if depth < _MAX_DEPTH and (program_of(name) in SHELLS or name in WRAPPERS):
             texts = [word for word in argv[1:] if " " in word or "\n" in word or "\t" in word]
             todo += [(found, cwds, depth + 1) for text in texts for found in loose_commands(text)]
@@ -130,7 +130,7 @@ def _rows(subject: Subject) -> Iterator[tuple[tuple[str, ...], tuple[str, ...]]]
 
 def _may_reach(argv: Sequence[str]) -> bool:
     """Whether a command whose words are all known takes folders, or runs its arguments."""
-    name = argv[0].rpartition("/")[2]
+    name = base_name(argv[0])
     if name in LAUNCHERS and name != "git":
         return not LAUNCHERS[name].isdisjoint(argv) and name not in ("npm", "yarn", "pnpm")
     return name in TREE_PROGRAMS or name in FETCHERS or name == "git"
@@ -210,7 +210,7 @@ def first_met(book: RuleBook, subject: Subject, reach: Reach, most: int = MAX_EN
 def link_out(subject: Subject, argv: Sequence[str], cwds: Sequence[str]) -> str | None:
     """The first link in the folders of a command that leads out of the workspace, where the command follows links; or the
     folder, where there is too much to look through."""
-    name = argv[0].rpartition("/")[2]
+    name = base_name(argv[0])
     follows = FOLLOWS_LINKS.get(name)
     if follows is None or option_in(argv[1:], follows) is None:
         return None

@@ -28,6 +28,11 @@ def words(text: str) -> tuple[str, ...]:
     return tuple(text.split())
 
 
+def base_name(word: str) -> str:
+    """The name of a program without its folder."""
+    return word.rpartition("/")[2]
+
+
 RESERVED_WORDS = frozenset(
     words("""
     ! [[ ]] { } if then else elif fi case esac for select while until do done in function time coproc

@@ -20,7 +20,7 @@ from .paths import TOO_MANY_PATHS, Places, is_inside
 from .program_tables import GIT_WRITES, WRITERS
 from .programs import hazard, read_only, takes_code
 from .rules import EDIT_TOOLS, READ_TOOLS, SKILL_TOOLS, TASK_TOOLS, host_of
-from .shell import IS_GLOB, CommandLine, NotUnderstood, SimpleCommand, parse_command, words
+from .shell import IS_GLOB, CommandLine, NotUnderstood, SimpleCommand, base_name, parse_command, words
 
 Follow = Callable[[str, str], Places]
 NamesOf = Callable[[Mapping[str, Any]], Sequence[str]]
@@ -275,7 +275,7 @@ def _named_paths(command: SimpleCommand) -> list[tuple[str, bool]]:
         named = [(path, False) for path in (*reads.paths, *reads.values)]
     else:
         risk = hazard(command.argv)
-        name = command.argv[0].rpartition("/")[2]
+        name = base_name(command.argv[0])
         writes = risk is not None or name in WRITERS or (name == "git" and not GIT_WRITES.isdisjoint(command.argv))
         # What runs or writes may be told so in a word of several words.
         inner = [part for word in command.argv[1:] if risk and " " in word for part in word.split()]

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from ..frozen import frozen
 from ..patterns import regex
 from .guess import LooseWord
-from .shell import IS_GLOB, RESERVED_WORDS, could_become
+from .shell import IS_GLOB, RESERVED_WORDS, base_name, could_become
 
 MAX_WILDCARDS = 50
 _ASSIGNMENT = regex(r"[A-Za-z_]\w*=")
@@ -84,7 +84,7 @@ class Wildcard:
         for count, word in enumerate(words, 1):
             if word.open and at and self.literal_words:
                 return count
-            name = word.text.rpartition("/")[2]
+            name = base_name(word.text)
             is_fit = _fits(wanted[at], word.text) or (at == 0 and _fits(wanted[at], name))
             at += is_fit or bool(IS_GLOB.search(word.text) and could_become(word.text, "".join(wanted[at])))
             if at == len(wanted):

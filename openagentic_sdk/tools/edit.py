@@ -17,8 +17,7 @@ from ..threads import run_in_thread
 from .base import Tool, ToolContext, ToolOutput
 from .files.encoding import binary_kind, decode, encode, is_binary
 from .files.nearest import explain_missing
-from .files.readable import permitted_path
-from .files.workspace import ResolvedPath, missing_file, refuse_if_stale, resolve_path, shown_path
+from .files.workspace import ResolvedPath, missing_file, permitted_path, refuse_if_stale, resolve_path, shown_path
 from .schema import array, boolean, integer, object_schema, string
 
 _EDIT_FIELDS: Mapping[str, Any] = {

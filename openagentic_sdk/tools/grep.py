@@ -9,7 +9,7 @@ from typing import Any
 from ..clock import Clock, SystemClock
 from ..threads import run_in_thread
 from .base import Tool, ToolContext
-from .files.readable import permitted_search
+from .files.workspace import permitted_search
 from .schema import boolean, integer, object_schema, string
 
 

@@ -31,9 +31,8 @@ from .files.encoding import (
     marked_encoding,
 )
 from .files.notebook import notebook_lines
-from .files.readable import permitted_path
 from .files.window import LineWindow, number_lines
-from .files.workspace import ResolvedPath, check_cancelled, missing_file, shown_path
+from .files.workspace import ResolvedPath, check_cancelled, missing_file, permitted_path, shown_path
 from .schema import integer, object_schema, string
 
 MAX_SCAN_BYTES = 256 << 20

@@ -14,8 +14,7 @@ from ..events import ToolUse
 from ..files import change_lock, digest_bytes, digest_file, file_status, replace_file
 from ..threads import run_in_thread
 from .base import Tool, ToolContext, ToolOutput
-from .files.readable import permitted_path
-from .files.workspace import ResolvedPath, refuse_if_stale, resolve_path, shown_path
+from .files.workspace import ResolvedPath, permitted_path, refuse_if_stale, resolve_path, shown_path
 from .schema import boolean, object_schema, string
 
 

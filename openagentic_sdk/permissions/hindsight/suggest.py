@@ -32,7 +32,7 @@ from ..program_tables import (
 )
 from ..programs import hazard, program_of
 from ..rules import EDIT_TOOLS, READ_TOOLS, SKILL_TOOLS, TASK_TOOLS
-from ..shell import CommandLine, SimpleCommand, words
+from ..shell import CommandLine, SimpleCommand, base_name, words
 from ..subject import Subject
 from .calls import Judge, RecordedCall, RulesFor, call_context
 
@@ -53,6 +53,7 @@ _NEVER = frozenset(
 )
 # Word for word, these run a script that the project's own file names, as make does.
 _SCRIPT_RUNNERS, _SCRIPTS = frozenset({"npm", "yarn", "pnpm"}), frozenset({"run"})
+_RUNNERS = WRAPPERS | FETCHERS | STATE_BUILTINS | INTERACTIVE | SHELLS
 _PLAIN_HOST = regex(r"(?:[a-z0-9](?:[a-z0-9-]*[a-z0-9])?\.)+[a-z]{2,}")
 _LOCAL_HOSTS = (".local", ".internal", ".localhost", ".lan", ".home", ".corp", ".localdomain")
 
@@ -208,15 +209,13 @@ def _exact_rules(subject: Subject, project_dir: str) -> Iterable[str]:
 
 def _is_runner(command: SimpleCommand) -> bool:
     """Whether a command runs another one, code, or something that its words do not say."""
-    name, program = command.argv[0].rpartition("/")[2], program_of(command.argv[0])
-    runs = name in WRAPPERS or name in FETCHERS or name in STATE_BUILTINS or name in INTERACTIVE or name in SHELLS
-    return runs or program in WRAPPERS or program in SHELLS
+    return base_name(command.argv[0]) in _RUNNERS or program_of(command.argv[0]) in WRAPPERS | SHELLS
 
 
 def _may_be_named(command: SimpleCommand, subject: Subject, project_dir: str) -> bool:
     """Whether a rule may name a command word for word."""
     argv = command.argv
-    is_known = argv[0].rpartition("/")[2] not in _NEVER and not _is_runner(command)
+    is_known = base_name(argv[0]) not in _NEVER and not _is_runner(command)
     is_plain = not command.globs and not command.assignments and not command.open_assignments
     launching = LAUNCHERS.get(program_of(argv[0]), frozenset()) - (
         _SCRIPTS if argv[0] in _SCRIPT_RUNNERS else frozenset()

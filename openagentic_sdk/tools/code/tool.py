@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import fields
 from typing import Any
 
 from ...errors import OptionsError, ToolError
@@ -47,7 +46,7 @@ class CodeTool(Tool):
 
     def __init__(self, limits: CodeLimits | None = None) -> None:
         self._limits = limits or CodeLimits()
-        if min(getattr(self._limits, known.name) for known in fields(CodeLimits)) <= 0:
+        if min(vars(self._limits).values()) <= 0:
             raise OptionsError(f"the limits of Code are above 0, not {self._limits}")
 
     async def run(self, input: Mapping[str, Any], ctx: ToolContext) -> ToolOutput:

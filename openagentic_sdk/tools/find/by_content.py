@@ -17,8 +17,7 @@ from ...errors import ToolError, ToolInputError
 from ...files import open_file
 from ...frozen import mutable
 from ...text import plural
-from ..files.readable import Search
-from ..files.workspace import ResolvedPath, missing_file, shown_path
+from ..files.workspace import ResolvedPath, Search, missing_file, shown_path
 from .pattern import GlobPattern
 from .search import Hit
 from .search_files import FileSearch, ListedFile, SearchStopped

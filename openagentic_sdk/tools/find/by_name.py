@@ -9,8 +9,7 @@ from typing import Any
 from ...errors import ToolError
 from ...globs import static_folder
 from ...text import plural
-from ..files.readable import Search
-from ..files.workspace import ResolvedPath, check_folder
+from ..files.workspace import ResolvedPath, Search, check_folder
 from .pattern import GlobPattern, expand_braces
 from .tree import matching_files
 

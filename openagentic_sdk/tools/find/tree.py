@@ -16,8 +16,7 @@ from ...disk import nearest_holding
 from ...files import LIST_FLAGS, READ_FLAGS, open_folder
 from ...frozen import frozen
 from ..base import ToolContext
-from ..files.readable import Search
-from ..files.workspace import ResolvedPath, check_cancelled
+from ..files.workspace import ResolvedPath, Search, check_cancelled
 from .gitignore import IgnoreFile
 from .pattern import GlobPattern, type_suffixes
 
