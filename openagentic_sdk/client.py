@@ -35,8 +35,8 @@ State = Literal["created", "connected", "running", "closed", "failed"]
 class AgentClient:
     """One session, turn by turn. `state` is `created`, `connected`, `running`, `closed` or `failed`.
 
-    `send` while a turn runs is delivered to it at its next step. Whoever receives sets the pace: the run waits while the
-    caller handles an event.
+    `send` while a turn runs is delivered to it at its next step. The caller sets the pace: the run waits while it
+    handles an event.
     """
 
     def __init__(self, options: OpenAgenticOptions) -> None:
@@ -130,7 +130,7 @@ class AgentClient:
             self._turn.run.inbox.clear()
 
     def set_model(self, model: str) -> None:
-        """Another model, from the next step on. Raises `OptionsError` for what is none, and then nothing has changed."""
+        """Another model, from the next step on. Raises `OptionsError` for an invalid one, and then nothing has changed."""
         self._change(replace(self._options, model=model))
 
     def set_permission_mode(self, mode: PermissionMode) -> None:

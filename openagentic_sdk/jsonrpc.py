@@ -1,8 +1,8 @@
-"""JSON-RPC 2.0 between two sides that both ask, one JSON object per line: messages, lines, and who waits for which answer.
+"""JSON-RPC 2.0 between two sides that both ask, one JSON object per line: messages, lines, and requests that wait.
 
-No transport stands here: bytes come in through `Lines`, messages through `Peer.receive`, and whoever makes a peer says
-where its own go. What comes is hostile until checked: a line has a limit, a message that is none is answered or left out,
-and nothing of it ends the connection. What goes is ASCII on one line; half a letter (a lone surrogate, for which readers in
+There is no transport here: bytes come in through `Lines`, messages through `Peer.receive`, and a peer is given the function
+that sends its own. What comes is hostile until checked: a line has a limit, an invalid message is answered or left out,
+and neither ends the connection. What goes is ASCII on one line; half a letter (a lone surrogate, for which readers in
 other languages refuse the whole line) has become U+FFFD.
 """
 

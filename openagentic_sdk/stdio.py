@@ -1,4 +1,4 @@
-"""Lines over this process's stdin and stdout, which nobody else may touch while they last."""
+"""Lines over this process's stdin and stdout, which nothing else in the process may use meanwhile."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .jsonrpc import Lines
 from .threads import in_daemon_thread
 
 _READ_BYTES = 1 << 16
-# Whoever tells the other side more than it takes waits above this.
+# When more than this waits to be written, senders wait.
 _MAX_WAITING_BYTES = 1 << 20
 _FLUSH_S = 0.5
 
@@ -31,7 +31,7 @@ class Output:
         self.is_closed = False
 
     async def send(self, line: bytes) -> None:
-        """Put a line behind the others; waits while too much waits. Nothing happens when nobody reads any more."""
+        """Put a line behind the others; waits while too much waits. Does nothing once the other side has stopped reading."""
         if self.is_closed:
             return
         self._lines.append(line)
@@ -43,7 +43,7 @@ class Output:
             await self._room.wait()
 
     async def close(self) -> None:
-        """Write what waits, if it is taken within a moment; nobody waits for room any longer."""
+        """Write what waits, if it is taken within a moment; senders that wait for room go on."""
         if self._writing is not None:
             await asyncio.wait({self._writing}, timeout=_FLUSH_S)
         self._end()
@@ -90,8 +90,8 @@ def end_on_signals(reading: asyncio.Task[None]) -> None:
 def take_stdio() -> tuple[int, int]:
     """This process's stdin and stdout as descriptors of their own.
 
-    From then on what anybody prints goes to stderr and whoever reads gets nothing, children and C libraries included: one
-    stray line would end the connection.
+    From then on prints go to stderr and reads get nothing, those of children and C libraries included: one stray line
+    would end the connection.
     """
     sys.stdout.flush()
     stdin, stdout = os.dup(0), os.dup(1)

@@ -1,7 +1,7 @@
 """The methods of ACP 1: what an editor may ask for, checked, and the sessions that it has open.
 
-Every capability that is told has its method here. A client names sessions, folders and servers of its own; rules, tools and
-the looser permission modes come from whoever started this process.
+Every capability that `initialize` offers has its method here. A client names sessions, folders and servers of its own;
+rules, tools and the looser permission modes come from the command that started this process.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ class EditorAgent:
         }
 
     async def leave(self) -> None:
-        """The editor is gone: what runs is ended so that it can go on another day, and its sessions are let go of."""
+        """The editor is gone: end what runs so that it can go on another day, and let go of its sessions."""
         sessions, self._sessions = list(self._sessions.values()), {}
         if sessions:
             tasks = [asyncio.create_task(session.close("park")) for session in sessions]
@@ -202,7 +202,7 @@ class EditorAgent:
         store, session_id = self._store, session.id
 
         def read_child(started: SubagentStarted) -> list[Event]:
-            """What a subagent did; a log from elsewhere may name any session as its child, and is not believed."""
+            """What a subagent did; a log from elsewhere may name any child, so the child must name the call too."""
             try:
                 known = store.read_metadata(started.child_session_id)["metadata"]
                 if known.get("parent_tool_use_id") != started.tool_use_id:
@@ -220,7 +220,7 @@ class EditorAgent:
         return session
 
     def _opened(self, session: EditorSession, result: Json) -> Answer:
-        """The answer to whoever opened a session, and behind it the commands that can be typed there."""
+        """The answer to a request that opened a session, and behind it the commands that can be typed there."""
         self._sessions[session.id] = session
 
         async def tell_commands() -> None:
@@ -370,7 +370,7 @@ def _servers(given: Any) -> dict[str, Any]:
 
 
 def _pairs(given: Any) -> Any:
-    """`[{"name", "value"}]` as a mapping; what is none is left for the check of the options to name."""
+    """`[{"name", "value"}]` as a mapping; any other value is left for the check of the options to refuse."""
     is_list = isinstance(given, list) and all(isinstance(pair, Mapping) for pair in given)
     return {pair.get("name"): pair.get("value") for pair in given} if is_list else given or {}
 

@@ -1,4 +1,4 @@
-"""Keep what a person has typed and not saved: a file that an editor holds with other text is not changed under its hands.
+"""Keep what a person has typed and not saved: a file that is open in the editor with other text is not changed.
 
 The editor's own file methods are used for nothing else. What goes through them passes no sandbox and no check of what the
 model has seen, so tools read and write the files themselves.
@@ -52,7 +52,7 @@ def unsaved_guard(read_buffer: ReadBuffer) -> HookMatcher:
 
 
 def saved_text(path: str, max_bytes: int) -> str | None:
-    """The text of a file as it is on the disk; None when there is none, or none that can be shown."""
+    """The text of a file as it is on the disk; None when there is no file, or one that is too long or not text."""
     try:
         found = read_snapshot(os.path.realpath(path), max_bytes)
         return None if found is None else found.data.decode()
@@ -61,6 +61,6 @@ def saved_text(path: str, max_bytes: int) -> str | None:
 
 
 def _same(text: str, saved: str) -> bool:
-    """Whether an editor would save the text as what there is: ends of lines and a mark at the start are its own affair."""
+    """Whether an editor would save the text as what there is: ends of lines and a byte order mark do not count."""
     plain = [part.removeprefix("\ufeff").replace("\r\n", "\n").rstrip("\n") for part in (text, saved)]
     return plain[0] == plain[1]

@@ -1,7 +1,7 @@
 """How a tool call looks in an editor: its title and kind, where it is, its diff, what came of it. Values in, JSON out.
 
 Editors render content as Markdown and put paths into links, so raw output stands behind a fence that it cannot end, a text
-has no letter that steers what is shown, and what is too long, or nested too deep for the readers of other languages (128 is
+holds no letters that steer the display, and what is too long, or nested too deep for the readers of other languages (128 is
 the limit of the one in Rust), is cut or left out.
 """
 

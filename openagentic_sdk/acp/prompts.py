@@ -54,7 +54,7 @@ def _part(block: Any, where: str) -> Mapping[str, Any]:
 
 
 def _link(uri: str, name: str) -> str:
-    """What the model is told of a link: where the file is; it reads it when it wants to."""
+    """What the model is told of a link: the file's path, which it can read."""
     path = path_of(uri)
     place, shown = (on_one_line(text, 1000).replace("`", "'") for text in (path or uri, without_hidden(name)))
     return f"(attached: `{place}`)" if not shown or shown in place else f"(attached: `{shown}`, `{place}`)"

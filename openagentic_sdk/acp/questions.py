@@ -73,7 +73,7 @@ def form_params(question: UserQuestion, call: Call | None) -> Json:
 
 
 def form_answer(result: Any, words: Mapping[str, str]) -> str:
-    """What a person filled in; when they filled in nothing, the word for what they did instead."""
+    """What a person filled in; when they filled in nothing, the word in `words` for what they did instead."""
     action = result.get("action") if isinstance(result, Mapping) else None
     action = action if action in ("accept", "decline") else "cancel"
     given = result.get("content") if isinstance(result, Mapping) else None

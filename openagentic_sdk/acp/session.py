@@ -56,7 +56,7 @@ _CANNOT_ASK = (
 
 @frozen
 class Editor:
-    """Who is on the other side: its name, how it is spoken to, and what it said that it takes."""
+    """The editor on the other side: its name, the peer that speaks with it, and the capabilities that it announced."""
 
     peer: Peer
     name: str = "editor"
@@ -104,7 +104,7 @@ class EditorSession:
         self._asking = asyncio.Lock()
 
     async def open(self) -> None:
-        """Read what the options and the project come to. Raises what `build_agent` raises."""
+        """Find out the mode and the model that options and project come to. Raises what `build_agent` raises."""
         agent = await run_in_thread(partial(build_agent, self.options))
         self.mode, self.model = agent.gate.mode, agent.model
         self._modes = [*OFFERED_MODES, *([] if self.mode in OFFERED_MODES else [self.mode])]
@@ -212,7 +212,7 @@ class EditorSession:
     # --- questions ---------------------------------------------------------------------------------------------------
 
     async def _ask(self, question: UserQuestion) -> UserAnswer:
-        """Put a question to the person at the editor, one at a time; what is no clear answer allows nothing."""
+        """Put a question to the person at the editor, one at a time; an unclear answer allows nothing."""
         async with self._asking:
             put = self._ask_for_permission if question.kind == "permission" else self._ask_the_person
             try:

@@ -26,7 +26,7 @@ async def serve(
 
     async def send(line: bytes) -> None:
         await output.send(line)
-        if output.is_closed:  # nobody reads any more, so nobody will answer either
+        if output.is_closed:  # the editor reads no more, so it will not answer either
             reading.cancel()
 
     agent = EditorAgent(make_options, store, send, models=models)
@@ -35,7 +35,7 @@ async def serve(
     await asyncio.wait({reading})
     leaving = asyncio.create_task(agent.leave())
     await asyncio.wait({leaving}, timeout=_LEAVE_S)
-    await output.close()  # whoever waits for an editor that takes nothing any more goes on
+    await output.close()  # sends that wait for an editor that reads no more go on
     await leaving
     if not reading.cancelled():
         reading.result()

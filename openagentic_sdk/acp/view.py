@@ -236,7 +236,7 @@ class EditorView:
         return fields
 
     def _open(self, key: tuple[str, str], name: str, fields: Json, event: Event) -> Json:
-        """A new call. A model may use an id twice, and anything as one; an editor must not see either."""
+        """A new call. A model may give any id, and one twice; an editor gets a plain and unique one."""
         home, given = key
         wire_id = home + (given if _PLAIN_ID.match(given) else f"call.{event.seq}")
         if wire_id in self._ids:

@@ -1,4 +1,4 @@
-"""The conversation of `chat`, whoever types: which session goes on, under which options, and its turns."""
+"""The conversation of `chat`, for both ways to type: which session goes on, under which options, and its turns."""
 
 from __future__ import annotations
 

@@ -53,7 +53,7 @@ def as_json(around: Surroundings) -> dict[str, Any]:
 
 
 def show(screen: Screen, around: Surroundings) -> None:
-    """The same for people."""
+    """Print these findings as lines."""
     screen.line(f"sandbox for Bash on this machine: {around.sandbox.level}")
     for name, works, detail in around.sandbox.rungs():
         mark = screen.styled("yes" if works else "no ", "green" if works else "yellow")

@@ -228,7 +228,7 @@ def find_model(args: argparse.Namespace) -> str | None:
 def with_files(text: str, cwd: str, attached: Sequence[str] = (), *, typed: bool) -> OnePrompt:
     """The prompt with the files that a person names beside it: `attached`, and `@path` in a text that was `typed`.
 
-    A mention, from `cwd` on, that is no file stays the text that it is, and what came through a pipe has none.
+    Mentions are paths from `cwd` on. One that names no file stays plain text; a text from a pipe is not searched for any.
     Raises `OptionsError` for an attached file that does not exist.
     """
     given = [Path(path).expanduser().absolute() for path in attached]

@@ -1,4 +1,4 @@
-"""The commands of `openagentic-sdk fleet` for whoever runs one: schedules, limits and figures."""
+"""The commands of `openagentic-sdk fleet` for its operator: schedules, limits and figures."""
 
 from __future__ import annotations
 

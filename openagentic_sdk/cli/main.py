@@ -78,7 +78,7 @@ def _run(command: Subcommand, args: argparse.Namespace) -> int:
     except OpenAgentSdkError as error:
         return _complain(error, FAILED)
     except BrokenPipeError:
-        # Whoever read our output has left; the interpreter's last flush must not complain about it either.
+        # The reader of our output has gone; the interpreter's last flush must not complain about it either.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return FAILED
     except OSError as error:

@@ -209,7 +209,7 @@ def _place(cwd: str, name: str) -> tuple[Path, bool]:
 
 
 def _number(text: str) -> int:
-    """The number that was typed, 0 for what is none: nothing is counted so."""
+    """The number that was typed; 0, which numbers nothing here, for any other text."""
     return int(text) if text.isdecimal() and len(text) < 10 else 0
 
 

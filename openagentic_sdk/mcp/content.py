@@ -1,7 +1,7 @@
 """What a server gives back, as a model reads it: text, and pictures, sounds and documents beside it.
 
-The text is a stranger's: letters that nobody sees are taken out. Nothing that is only named (links) is fetched. What
-cannot be shown is said in one line, and the whole result of what is not text stays in the log.
+The text is a stranger's: hidden letters are taken out. Nothing that is only named (links) is fetched. What
+cannot be shown is described in one line, and parts that are not text stay in the log as they came.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ class Content:
 
 
 def read_result(result: Mapping[str, Any]) -> ToolOutput | str:
-    """The result of a tool as ours. The model gets `content` when it says anything, else the structure."""
+    """The result of a tool as ours. The model gets `content` unless that is empty, else the structure."""
     parts = as_list(result.get("content"))
     if (
         len(parts) == 1

@@ -24,7 +24,7 @@ MAX_NAME_CHARS = 64
 MAX_DESCRIPTION_CHARS = 2_000
 MAX_SCHEMA_BYTES = 64 * 1024
 MAX_SCHEMA_DEPTH = 32
-# What a tool is, for whoever holds it to that: the rest of a definition (`_meta`, icons) is for show.
+# The members that make a tool what was agreed to; the others (`_meta`, icons) are for show.
 PINNED = ("name", "title", "description", "inputSchema", "outputSchema", "annotations")
 
 
@@ -32,7 +32,7 @@ PINNED = ("name", "title", "description", "inputSchema", "outputSchema", "annota
 class ToolDefinition:
     """A tool of a server as a model is told about it. `name` is the server's own, `shown` the model's.
 
-    `raw` is what the server sent, `sha256` the digest of what of it counts (`tool_digest`).
+    `raw` is what the server sent, `sha256` is its `tool_digest`.
     """
 
     name: str

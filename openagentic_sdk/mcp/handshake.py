@@ -1,7 +1,7 @@
 """Find out what a server speaks, and begin to speak it: the modern protocol, or one of the legacy versions.
 
-A modern server answers `server/discover`; whatever else comes of that, errors of any code, silence, the death of the
-process, is no evidence against a legacy server, which is then asked to `initialize`. Only a server that names its versions
+A modern server answers `server/discover`. Anything else, such as an error of any code, silence or the death of the process,
+may come from a legacy server, which is then asked to `initialize`. Only a server that names its versions
 and shares none with us is refused for good. An outage of the network says nothing about an era.
 """
 
@@ -29,7 +29,7 @@ from .session import Session
 from .stdio import StdioWire
 
 Era = Literal["modern", "legacy"]
-# Servers that are slow to start (imports of 4 s and more) must not be taken for such as do not answer.
+# Long enough for servers that are slow to start (imports of 4 s and more).
 PROBE_S = 10.0
 
 
@@ -44,7 +44,7 @@ async def connect(
     began: Callable[[Session], None] = lambda session: None,
 ) -> Session:
     """A session with a server. `era` is what the same server spoke before, to begin with that; `began` gets the session
-    that is not open yet, for whoever wants to know what its server says meanwhile.
+    before it is open, so that what the server writes meanwhile can be told.
 
     It waits as long as the server takes. Raises `McpError`; then nothing of the server is left.
     """
@@ -150,7 +150,7 @@ async def _discover(session: Session, version: str) -> bool:
         except McpError:
             if isinstance(session.wire, HttpWire):
                 raise
-            return False  # the process ended; whoever asked sees that
+            return False  # the process ended, which the caller sees
         result = as_mapping(said)
         spoken = newest_common(MODERN, versions_named(result, "supportedVersions"))
         if spoken is None:

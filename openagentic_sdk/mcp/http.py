@@ -50,7 +50,7 @@ class HttpAuth(Protocol):
 
 
 class HttpStatusError(McpError):
-    """An answer that is no answer in JSON-RPC: its status says what there is to say."""
+    """An answer whose body is not JSON-RPC: only its status says what happened."""
 
     def __init__(self, message: str, *, server: str, status: int) -> None:
         # What stands behind a gateway may have acted before the gateway gave up.
@@ -63,7 +63,7 @@ class SessionGoneError(McpError):
 
 
 class HttpWire:
-    """The way to a server. `version` is set by who finds it out; nothing is connected before a request."""
+    """The way to a server. The handshake sets `version`. Nothing is connected before a request."""
 
     def __init__(
         self,
@@ -104,7 +104,7 @@ class HttpWire:
             _copied.reset(token)
 
     async def close(self) -> None:
-        """End the session, where there is one; a server that does not take that is none the wiser."""
+        """End the session, where there is one; it does not matter whether the server understands that."""
         self.lost = self.lost or McpError(f"the connection to {self.name} was closed", server=self.name)
         if self._listening is not None:
             self._listening.cancel()
@@ -161,7 +161,7 @@ class HttpWire:
                 raise self.lost
             await self._post(line, message, is_request)
         except McpError:
-            if is_request:  # of what is only told nobody hears: whoever asks next meets the same
+            if is_request:  # a notification has no caller to tell; the next request meets the same error
                 raise
         except (ProviderError, OptionsError) as error:
             if is_request:
@@ -202,7 +202,7 @@ class HttpWire:
             raise self._garbled("sent an answer that is none to what was asked")
 
     def _take(self, whole: Any, asked: Any) -> bool:
-        """Hand messages to the peer; whether the answer was among them. Before 2025-06-18 there may be several in a list."""
+        """Hand messages to the peer; says whether the answer was among them. Before 2025-06-18 they may be a list."""
         found = False
         for message in whole if isinstance(whole, list) else [whole]:
             if isinstance(message, dict):
@@ -234,7 +234,7 @@ class HttpWire:
         self._take({"jsonrpc": "2.0", "id": asked, "error": error}, asked)
 
     def _masked(self, text: str) -> str:
-        """A stranger's text without what we said to them of ourselves."""
+        """A server's text without the secrets that it was sent."""
         credentials = {name: value.rpartition(" ")[2] for name, value in self._sent.items() if name == "Authorization"}
         return mask_told(self._settings, text, credentials)
 
@@ -242,7 +242,7 @@ class HttpWire:
         return McpError(f"the server {self.name} {what}", server=self.name, in_flight=True)
 
     def _explained(self, error: ProviderError | OptionsError) -> McpError:
-        """What went wrong on the way, in the words of this room. What was never sent was never acted upon."""
+        """A transport's error as an `McpError`, which is `in_flight` unless the request was never sent."""
         not_sent = isinstance(error, OptionsError) or (
             isinstance(error, ProviderConnectionError) and not error.was_sent
         )
@@ -294,7 +294,7 @@ class HttpWire:
             return False  # it is no message; the answer may still come
 
     def listen(self) -> None:
-        """Open the stream on which a legacy server says what it was not asked for."""
+        """Open the stream on which a legacy server sends requests and notifications of its own."""
         if (self._listening is None or self._listening.done()) and self._post_to is None:
             self._listening = asyncio.create_task(self._listen(), name=f"mcp stream {self.name}")
 
@@ -308,7 +308,7 @@ class HttpWire:
             try:
                 async with self._exchange("GET", None, more) as answer:
                     if answer.status != 200:
-                        return  # 405 is the usual word for: there is none
+                        return  # 405, usually: the server has no such stream
                     await self._read_events(answer, stream, None)
                     breaks = 0
             except (ProviderError, OptionsError, McpError):
@@ -318,7 +318,7 @@ class HttpWire:
     # --- the transport of 2024-11-05 ---------------------------------------------------------------------------------
 
     async def open_old_stream(self) -> None:
-        """GET the stream that tells where to POST. Raises `McpError` when there is none."""
+        """GET the stream that tells where to POST. Raises `McpError` when the server has none."""
         post_to = self._post_to = asyncio.get_running_loop().create_future()
         self._listening = asyncio.create_task(self._read_old_stream(post_to), name=f"mcp stream {self.name}")
         await post_to

@@ -1,4 +1,4 @@
-"""What stands in the headers of a modern request besides its body (2026-07-28, transports, "Request metadata headers").
+"""What a modern request repeats in its headers (2026-07-28, transports, "Request metadata headers").
 
 Gateways route by these headers, and servers refuse a request whose headers and body differ.
 """
@@ -30,7 +30,7 @@ def encode_header_value(text: str) -> str:
 
 
 def decode_header_value(value: str) -> str:
-    """The text that a header's value stands for; empty when what is between the marks is no base64 of UTF-8."""
+    """The text that a header's value stands for; empty when it is not valid base64 of UTF-8."""
     if value.startswith("=?base64?") and value.endswith("?="):
         try:
             return base64.b64decode(value[9:-2], validate=True).decode("utf-8")
@@ -58,7 +58,7 @@ def request_headers(method: str, params: Mapping[str, Any], copied: ParamHeaders
 
 
 def param_headers(schema: Any) -> ParamHeaders:
-    """The arguments that a tool wants in headers. Raises ValueError with the reason for an annotation that is none."""
+    """The arguments that a tool wants in headers. Raises ValueError with the reason for an invalid annotation."""
     found: dict[tuple[str, ...], str] = {}
     for way, annotated in _annotations(schema):
         header = annotated[_ANNOTATION]

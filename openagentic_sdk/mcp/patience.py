@@ -1,4 +1,4 @@
-"""How long requests may take: one timer for all that are on their way, since most of them are over long before it rings.
+"""How long requests may take, watched by one timer for all of them, since most are over long before it rings.
 
 A request is given up when the server was silent for too long, or when it takes too long at all. The time in which a person
 answers the server's question counts for neither.
@@ -70,7 +70,7 @@ class Waiting(Generic[T]):
             await asyncio.wait(set(self.helpers))
 
     def was_given_up(self) -> bool:
-        """Whether the cancellation that the task just met is ours alone; it is taken back then."""
+        """Whether the task was cancelled by `give_up` alone; then the cancellation is taken back."""
         return self.is_late and self._task.uncancel() <= self._before
 
 

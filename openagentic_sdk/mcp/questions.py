@@ -1,7 +1,7 @@
 """What a server wants to know of a person, as questions that a person can answer, and the answer in the server's form.
 
 A form is asked field by field. The text says which server asks: it is a stranger. Nothing is filled in but what the server
-itself names as a field's default, no address is opened, and with nobody there the answer is no.
+itself names as a field's default, no address is opened, and where no person can be asked the answer is no.
 """
 
 from __future__ import annotations
@@ -153,7 +153,7 @@ class _Field:
         return said
 
     def _is_within(self, value: float, least: str, most: str) -> bool:
-        """Whether a number is within what the schema says under these keywords; a limit that is no number is none."""
+        """Whether a number is within what the schema says under these keywords; a limit that is not a number is ignored."""
         low, high = self.schema.get(least), self.schema.get(most)
         is_below = isinstance(low, int | float) and value < low
         return not is_below and not (isinstance(high, int | float) and value > high)

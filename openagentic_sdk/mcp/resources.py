@@ -1,6 +1,6 @@
 """The resources and prompts of servers: two tools to list and read, `@server:uri` in a prompt, and `/mcp__server__prompt`.
 
-What they say is a stranger's text. Nothing is fetched but through the server that names it.
+What they say is a stranger's text. Resources are fetched only through the server that names them.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Readable(Protocol):
 
 
 class ListResourcesTool(Tool):
-    """Returns `{"resources": [{"server", "uri", "name", ...}], "note"?}`; what a server does not tell is in the note."""
+    """Returns `{"resources": [{"server", "uri", "name", ...}], "note"?}`; errors of servers are in the note."""
 
     name = "ListMcpResources"
     description = (

@@ -1,4 +1,4 @@
-"""One server's place: empty, taken, or taken anew after the server died.
+"""One server of a run: not started yet, connected, or started again after it died.
 
 A server that dies is started again when it is next needed, later after each quick death (1, 2, 4 ... 60 s), and not any more
 after five of them. A call that was on its way at that moment may have taken effect: it is made again only when the user said
@@ -37,8 +37,8 @@ MAX_LEFT_OUT_SHOWN = 200
 
 
 class ToolPins(Protocol):
-    """What holds a server's tools to what they were when somebody agreed to them: of the definitions that a server sent,
-    those that may be offered, and the names of the others with the reason."""
+    """Holds a server's tools to what a person agreed to. Of the definitions that a server sent, `judge` gives those that may
+    be offered, and the names of the others with the reason."""
 
     def judge(
         self, server: str, tools: Sequence[Mapping[str, Any]]
@@ -49,7 +49,7 @@ PinsFor = Callable[[str, McpServer], "ToolPins | None"]
 
 
 class Seat:
-    """`tools` are what the server offers, `event` is what there is to say of it, and `changes` rises when that changes."""
+    """`tools` are what the server offers, `event` is its newest state, and `changes` counts those."""
 
     def __init__(
         self,
@@ -90,7 +90,7 @@ class Seat:
     def start(self) -> None:
         """Begin to connect, unless that has begun, or failed a moment ago."""
         if self._session is None and (self._opening is None or (self._opening.done() and self._pause_s() <= 0)):
-            # One that failed before may come, but nobody waits for it a second time.
+            # A server that failed before is tried again, but the run does not wait for it a second time.
             self._begin(self.settings.connect_timeout_s if self._opening is None else 0.0)
 
     def _begin(self, wait_s: float, pause_s: float = 0.0) -> asyncio.Task[None]:
@@ -230,7 +230,7 @@ class Seat:
     # --- what it offers ----------------------------------------------------------------------------------------------
 
     async def _read_tools(self, session: Session) -> None:
-        """Read the list of tools and take over what of it can be offered. Raises `McpError`."""
+        """Read the list of tools and take over those that can be offered. Raises `McpError`."""
         session.stale.discard("tools")
         raws, problem = await session.list_all("tools/list", "tools") if "tools" in session.capabilities else ([], "")
         left = [LeftOut("", "list", problem)] if problem else []
@@ -257,7 +257,7 @@ class Seat:
     def _with_headers(
         self, session: Session, definitions: Sequence[ToolDefinition], left: list[LeftOut]
     ) -> list[ToolDefinition]:
-        """Over modern HTTP, the definitions whose wishes for headers can be met; these are noted."""
+        """Over modern HTTP, the definitions whose headers can be sent; these headers are noted for the calls."""
         self._copied = {}
         if not (session.is_modern and isinstance(session.wire, HttpWire)):
             return list(definitions)

@@ -210,14 +210,14 @@ def read_server_entry(name: str, entry: Any, *, source: str = "options") -> McpS
 
 
 def mask_told(settings: McpServer, text: str, more: Mapping[str, str] | None = None) -> str:
-    """A server's own text without what it was told and might repeat: all that could be a secret, paths are none."""
+    """A server's own text without what it was told and might repeat: everything that could be a secret, but no paths."""
     told = {**settings.env, **settings.secrets, **(more or {})}
     kept = {name: value for name, value in told.items() if not value.startswith("/")}
     return Redactor({**kept, **secrets_in(settings)})(text)
 
 
 def secrets_in(settings: McpServer) -> dict[str, str]:
-    """What a server is told that nobody else should read, by a name for it.
+    """The secrets that a server is told, by a name for each.
 
     Of headers it is every value, with and without the word before it; of the environment what its name calls a secret.
     """

@@ -23,9 +23,9 @@ AuthFor = Callable[[str, McpServer], "HttpAuth | None"]
 class Servers:
     """All servers of one agent and its subagents, for one event loop.
 
-    `roots` are the folders that a server may be told of. `auth_for` gives what logs in to a server, `pins_for` what holds
-    its tools to what they were. `pending` names servers that wait for somebody's consent, and why: they are not started.
-    Whoever uses the servers holds them; the last `release` closes them.
+    `roots` are the folders that a server may be told of. `auth_for` gives the login of a server, `pins_for` the
+    tools that were agreed to. `pending` names servers that wait for somebody's consent, and why: they are not started.
+    Each user of the servers holds them; the last `release` closes them.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class Servers:
         return sorted((*found, *self._readers.get(names, ())), key=lambda tool: tool.name)
 
     def instructions(self) -> list[tuple[str, str]]:
-        """What servers that are there say of themselves: (name, text), cleaned and cut."""
+        """The instructions of the servers that are connected: (name, text), cleaned and cut."""
         return [(seat.name, seat.instructions) for seat in self._seats.values() if seat.instructions]
 
     def changes(self, seen: dict[str, int]) -> list[McpServerChanged]:

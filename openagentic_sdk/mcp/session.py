@@ -1,4 +1,4 @@
-"""A conversation with one server: requests with their time limits, what the server asks in between, and lists of any length.
+"""A conversation with one server: requests with their time limits, the server's own requests, and lists of any length.
 
 Which era is spoken was found out before (`handshake`). Three times are watched in a request: its silence, which any progress
 ends, its whole length, and the time that a person takes to answer the server's question, which counts for neither.
@@ -51,7 +51,7 @@ _current: ContextVar[Waiting[Hooks] | None] = ContextVar("mcp_request", default=
 
 @frozen
 class InputRound:
-    """Where a call stands that a modern server answers with questions: what it wants to see again, and its questions."""
+    """A call that a modern server has answered with questions: the state that it wants back, and its questions."""
 
     state: Any
     requests: Mapping[str, Any]
@@ -215,7 +215,7 @@ class Session:
             return await self._answer(method, params, current.about.ask, None)
         except RpcError:
             raise
-        except Exception as error:  # the run parks, or its store fails: that is for whoever made the call
+        except Exception as error:  # the run parks, or its store fails: the caller of the tool has to know
             current.give_up(error)
             raise
         finally:
@@ -274,9 +274,9 @@ class Session:
     # --- lists -------------------------------------------------------------------------------------------------------
 
     async def list_all(self, method: str, member: str) -> tuple[list[Any], str]:
-        """Every entry of a list that comes in pages, at most `MAX_LISTED`; and what is wrong with it, empty when nothing is.
+        """Every entry of a list that comes in pages, at most `MAX_LISTED`; and why it is not complete, empty when it is.
 
-        An empty cursor is a cursor. Raises `McpError` for a first page that does not come.
+        An empty cursor counts as one. Raises `McpError` for a first page that does not come.
         """
         entries: list[Any] = []
         seen: set[str] = set()

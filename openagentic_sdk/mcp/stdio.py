@@ -1,4 +1,4 @@
-"""A server that is a process of ours: its pipes on the event loop, its processes in the hands of the helper.
+"""A server that is a process of ours: its pipes on the event loop, its processes under the helper.
 
 The helper that runs the shell's commands supervises it (`tools.shell.helper`): whatever the program starts ends with it, and
 all of it ends when this process dies, by `kill -9` too. Standard error is always drained, its end kept for messages.
@@ -49,7 +49,7 @@ def server_environment(settings: McpServer, project_dir: str, host: Mapping[str,
 
 
 class StdioWire:
-    """A running server. `peer` speaks over it, `on_lost` is called once with the reason when it ends unasked."""
+    """A running server. `peer` speaks over it, `on_lost` is called once with the reason when it ends by itself."""
 
     def __init__(
         self,
@@ -141,7 +141,7 @@ class StdioWire:
 
     async def _send(self, line: bytes) -> None:
         if self.lost is not None or self._outbox is None or "in" not in self._fds:
-            return  # whoever waits for an answer hears of it by another way
+            return  # requests that wait are told when the server is lost
         if self._outbox.send(line) > MAX_UNSENT_BYTES:
             self._lose("does not read what it is sent")
 
@@ -158,7 +158,7 @@ class StdioWire:
         return bool(data)
 
     def _read_stderr(self) -> bool:
-        """The same for its errors."""
+        """Read one piece of its errors; says whether there was one."""
         data = self._read("err")
         if data:
             self._stderr += data
@@ -197,19 +197,19 @@ class StdioWire:
         self._on_lost(self.lost)
 
     def take_stray(self, reason: str, line: bytes) -> None:
-        """The server wrote a line that is no message, or that answers nothing. What answers nothing any more is common."""
+        """The server wrote a line that is not a message, or a late answer that no request waits for, which is common."""
         is_cut = not line or b'"jsonrpc"' in line[:1000]
         self._strays += 1
         self._first_stray = self._first_stray or line[:200]
         if is_cut and "answers nothing" not in reason:
-            # It may have been an answer, and whoever waits for that would wait for long.
+            # It may have been an answer, and its request would wait for long.
             text = f"the server {self.name} wrote a message that cannot be read ({reason})"
             self.peer.fail(lambda: McpError(text, server=self.name, in_flight=True))
         if self._strays > MAX_STRAYS:
             self._lose(f"wrote more than {MAX_STRAYS} lines that are no messages")
 
     def last_words(self) -> str:
-        """What the server wrote that tells why it does not do as it should, to stand behind a sentence; masked."""
+        """The end of its standard error and its first stray line, masked, as the end of an error's sentence."""
         tail = self.stderr()[-_SHOWN_STDERR_CHARS:].strip()
         said = f"; its last words on standard error:\n{tail}" if tail else ""
         if self._strays:

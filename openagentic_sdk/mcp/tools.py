@@ -105,7 +105,7 @@ def _full_name(server: str, tool: str, shown: str) -> tuple[str, ...]:
 
 
 def hooks_of(ctx: ToolContext) -> Hooks:
-    """What a server may do beside answering one call."""
+    """How a server reports progress and asks questions while it answers one call."""
     show, use_id, put = ctx.show, ctx.tool_use_id, ctx.ask_user
     shown_at = 0.0
 

@@ -1,6 +1,6 @@
 """AG-UI 1.0: a run as front ends read it, and what they send. Pure: JSON in and out, a fold over the events of one run.
 
-A thread is a session, and its log is the truth: of the messages that a client sends along, only a new one of its person
+A thread is a session, and its log is the truth: of the messages that a client sends along, only a new one of the person
 counts. A run that waits for a person ends as an interrupt, and the input that answers goes on with it: its calls are not
 told again, only their results. Tools, state and context of a client are left out, and a custom event says so.
 """
@@ -61,9 +61,9 @@ _USAGE = {
 class RunInput:
     """A `RunAgentInput`, as far as it counts here.
 
-    `prompt` is what the person says, None when the last message is no new one of theirs, `message` the same as it came.
+    `prompt` is what the person says, None when the last message is not the person's; `message` is that message as it came.
     `answers` maps interrupts (questions) to what was said. `known` are the ids of the messages of agents that the client
-    has, `left_out` the fields that nothing is done with.
+    has, `left_out` the fields that are ignored.
     """
 
     thread_id: str
@@ -131,7 +131,7 @@ def _parts(content: Any) -> list[Json]:
 
 
 def _answer(entry: Mapping[str, Any]) -> str:
-    """What an answer says: a text, `{"answer": text}`, `{"approved": bool}` or a bool; dismissed is no."""
+    """What an answer says: a text, `{"answer": text}`, `{"approved": bool}` or a bool; a dismissed question means no."""
     payload = entry.get("payload")
     if entry.get("status") == "cancelled":
         return "no because the question was dismissed"
@@ -163,7 +163,7 @@ def refusal(run: RunInput, open_questions: Iterable[str], answered: Container[st
 
 
 def catch_up(run: RunInput, events: Iterable[Event]) -> list[Json] | None:
-    """The messages of the thread, when the client's are not up to date; None when they are, or it has none.
+    """The messages of the thread, when the client's are not up to date; None when they are, or the thread has none.
 
     `events` are those before the run. Raises `OptionsError` when the client has messages of an agent that the thread never
     had: that is another conversation.
@@ -347,7 +347,7 @@ class RunEvents:
         return self._end({"type": "RUN_ERROR", "message": why, "code": event.error_type or event.stop_reason})
 
     def _end(self, last: Json) -> list[Json]:
-        """The terminal event, behind the end of all that is open."""
+        """The last event, after the ends of all messages and subagents that are open."""
         self.is_done = True
         told = []
         for wire_id in sorted(self._open):
@@ -388,7 +388,7 @@ def _usage(provider: str, model: str, spent: Mapping[str, Any]) -> Json:
 
 
 def conversation(events: Iterable[Event]) -> list[Json]:
-    """The messages of a thread as a client has them that has followed all of its runs."""
+    """The messages of a thread, as a client that has followed all of its runs has them."""
     messages: dict[str, Json] = {}
     fold = RunEvents("", "")
     for event in events:

@@ -1,7 +1,7 @@
 """The ASGI application: let a request in or refuse it, find its route, and answer what goes wrong.
 
-It runs under any ASGI server, and under the small one of this package. Servers wait at their end for answers that are still
-open, and streams are: so a signal to end is heard here too, and ends them first.
+It runs under any ASGI server, and under the small one of this package. A server that ends waits for open answers, which
+streams are: so signals to end are heard here too, and end the streams first.
 """
 
 from __future__ import annotations
@@ -147,7 +147,7 @@ class Application:
     # --- its life ------------------------------------------------------------------------------------------------------
 
     def _hear_signals(self) -> None:
-        """End the open streams when the process is told to end; what the server does then, it still does."""
+        """End the open streams when the process is told to end; the server's own handler still runs."""
         if threading.current_thread() is not threading.main_thread():
             return
         loop = asyncio.get_running_loop()
@@ -180,7 +180,7 @@ def app(
     """The application that serves these agents over a store (default: what `open_store()` opens).
 
     agents          what clients may start; None only shows sessions
-    auth            the token, or a function of the ASGI scope, sync or async, that gives a `Principal` or None for nobody;
+    auth            the token, or a function of the ASGI scope, sync or async, that gives a `Principal`, or None to refuse;
                     None is the token of this installation, see `guard.read_token`
     hosts           names under which the server is reached, as they stand in `Host`; its own address is known
     origins         pages of other origins that may ask, with a token

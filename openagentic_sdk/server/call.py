@@ -83,7 +83,7 @@ class Call:
         return found[0] if found else None
 
     def check_kind(self) -> None:
-        """Raise `RequestRefusedError` 415 for a body that is not plain JSON: pages elsewhere may send any other unasked."""
+        """Raise `RequestRefusedError` 415 unless the body is plain JSON, which pages of other sites cannot just send."""
         kind = (self.header("content-type") or "").lower().replace(" ", "")
         if kind not in ("application/json", "application/json;charset=utf-8"):
             raise RequestRefusedError(415, "the body must be application/json")
@@ -128,7 +128,7 @@ class Call:
         await self.send_piece(b"" if self.method == "HEAD" else body, more=False)
 
     async def stream(self) -> EventStream:
-        """Begin an answer of server-sent events; its headers go out at once, and to HEAD nothing else does."""
+        """Begin an answer of server-sent events. Its headers go out at once; the answer to HEAD is only them."""
         await self._start(200, list(_STREAM))
         await self.send_piece(b"" if self.method == "HEAD" else b": hello\n\n", more=self.method != "HEAD")
         return EventStream(self, is_gone=self.method == "HEAD")
@@ -153,7 +153,7 @@ class Call:
 
 @types.coroutine
 def within(seconds: float, work: Awaitable[None]) -> Generator[Any, Any, None]:
-    """Like `asyncio.timeout` around work, but without a timer when it need not wait, as most sending need not.
+    """Like `asyncio.timeout` around the work, but with a timer only when it has to wait, which sending seldom does.
 
     Raises `TimeoutError`.
     """
@@ -214,7 +214,7 @@ class EventStream:
             tell()
 
     async def send(self, data: bytes) -> None:
-        """Bytes of whole events, for who is still there. Raises `TimeoutError` for a client that does not read."""
+        """Send bytes of whole events, unless the client has left. Raises `TimeoutError` for a client that does not read."""
         if not self.is_gone:
             await self._call.send_piece(data, more=True)
 

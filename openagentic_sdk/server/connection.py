@@ -1,7 +1,7 @@
 """One TCP connection of our own small server: HTTP/1.1 and WebSocket on one side, an ASGI app on the other.
 
-Requests of a connection are answered one after the other. What a client sends ahead is read only up to a bound, and what it
-does not read is waited for: an app's `send` returns when there is room again.
+Requests of a connection are answered one after the other. What a client sends ahead is read only up to a bound. An
+app's `send` returns when the client has read enough of what was sent before.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class Connection(asyncio.Protocol):
             self.read_ahead(self._reader.waiting)
 
     def eof_received(self) -> bool:
-        """Who sends no more may still read the one answer that it waits for; a stream ends, and a WebSocket."""
+        """A client that sends no more may still read the answer that it waits for; streams and WebSockets end."""
         self._has_ended = True
         self.wake()
         return isinstance(self._exchange, Exchange)
@@ -136,7 +136,7 @@ class Connection(asyncio.Protocol):
             self._news.set_result(None)
 
     def read_ahead(self, waiting: int) -> None:
-        """Stop reading when this much came that nobody has taken; `news` goes on with it."""
+        """Stop reading while so many bytes wait to be taken; `news` starts it again."""
         if waiting > MAX_AHEAD_BYTES and self._transport is not None:
             self._transport.pause_reading()
 
@@ -272,7 +272,7 @@ class Connection(asyncio.Protocol):
             self._transport.abort()
 
     def _refuse(self, error: RequestRefusedError, *, begun: bool = False) -> None:
-        """Answer what is no proper request, and end: nothing behind it can be told from its rest."""
+        """Answer a malformed request, and end: where the next one begins cannot be known."""
         if not begun and not self.is_gone and self._transport is not None:
             body = f"{error}\n".encode()
             headers = [(b"content-type", b"text/plain; charset=utf-8"), (b"content-length", b"%d" % len(body))]
@@ -280,7 +280,7 @@ class Connection(asyncio.Protocol):
         self._linger()
 
     def _linger(self) -> None:
-        """End behind an answer: a peer that still sends would lose it to a reset, so what comes is dropped for a moment."""
+        """End after an answer: what the peer still sends is dropped for a moment, as a reset would take the answer away."""
         self._is_deaf = True
         if self._transport is not None and not self._transport.is_closing():
             with suppress(OSError):  # the peer has left already
@@ -346,7 +346,7 @@ class Exchange:
         await self._connection.write(data)
 
     async def finish(self) -> None:
-        """The app has returned: its answer must be whole, and a body that it did not want is left unread."""
+        """The app has returned: its answer must be whole; a body that it did not read stays unread."""
         if not self._is_answered:
             # One that has begun was given up on purpose: its client did not read it, and may see that it is not whole.
             if self.has_begun or self._connection.has_ended:
@@ -391,7 +391,7 @@ class WebSocket:
         self.has_begun = False
 
     def feed(self, data: bytes) -> None:
-        """Bytes from the client. Frames are read as the app takes messages, so a client that floods is waited for."""
+        """Bytes from the client. Frames are read only as the app takes messages, so no client can flood it."""
         self._silent_intervals = 0
         self._frames.feed(data)
         self._connection.wake()

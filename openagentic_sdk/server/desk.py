@@ -1,7 +1,7 @@
-"""What a client may do with agents and sessions, whatever it speaks: start, answer, steer, cancel, fork, rewind, read.
+"""What a client may do with agents and sessions, over any protocol: start, answer, steer, cancel, fork, rewind, read.
 
 A run belongs to this desk and never to the request that asked for it: it goes on when its client has left, and its events
-are followed in the store. A session belongs to a tenant; whoever asks for one of another tenant is told that there is none.
+are followed in the store. A session belongs to a tenant; for others it does not exist.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class Started:
 
 
 class Desk:
-    """All runs of one process over one store. `max_runs` may go on at the same time; a parked one is none."""
+    """All runs of one process over one store. `max_runs` may go on at the same time; parked ones do not count."""
 
     def __init__(self, agents: Agents | None, store: SessionStore, *, max_runs: int = MAX_RUNS) -> None:
         self.store = store
@@ -176,7 +176,7 @@ class Desk:
         )
         parked = self._runs.get(session_id)
         if parked is None or parked.is_over:
-            self._check_room()  # before anything is stored: nobody would go on with it
+            self._check_room()  # before anything is stored: no run could go on with it
         try:
             await self._when_free(session_id, store_answers)
         except OptionsError as error:
@@ -186,9 +186,9 @@ class Desk:
         await self._go_on(session_id, options)
 
     async def _go_on(self, session_id: str, options: OpenAgenticOptions) -> None:
-        """Start the run that goes on with answers that were just stored, unless somebody else has by now.
+        """Start the run that goes on with answers that were just stored, unless another process has by now.
 
-        Who only looks whether there is still something to answer holds the session for a moment too.
+        A process that only looks for open questions holds the session for a moment too.
         """
         answered = (await off_loop(True, self.store.read_summary, session_id)).events
         until = asyncio.get_running_loop().time() + CLOSING_S
@@ -263,7 +263,7 @@ class Desk:
     async def rewind(
         self, who: Principal, session_id: str, *, to_seq: int | None = None, turns: int | None = None
     ) -> Event:
-        """Take back in the model's view what stands behind an event, or the newest prompts; returns the event of that."""
+        """Take what came after an event, or the newest prompts, out of the model's view; returns the event that says so."""
         self._check_open()
         await self._metadata(who, session_id)
         rewind = partial(rewind_session, self.store, session_id, to_seq=to_seq, turns=turns)
@@ -323,7 +323,7 @@ class Desk:
     async def follow_known(
         self, session_id: str, *, after_seq: int, deltas: bool = True
     ) -> AsyncGenerator[Follower, None]:
-        """`follow` for who has seen the session's row just now, so that nothing is left to be checked."""
+        """`follow` without its checks, for callers that have just read the session's row."""
         follower = Follower(self.store, session_id, after_seq=after_seq, deltas=deltas)
         self._followers.add(follower)
         try:
@@ -335,7 +335,7 @@ class Desk:
     # --- the life of a process -----------------------------------------------------------------------------------------
 
     def open(self) -> None:
-        """Begin to take runs; what they show is at hand for who follows later."""
+        """Begin to take runs, and to keep their deltas for clients that follow later."""
         watch_of(self.store)
 
     def stop_taking(self) -> None:
@@ -362,7 +362,7 @@ class Desk:
             raise RequestRefusedError(429, f"{self._max_runs} runs go on already: ask again", retry_after_s=2)
 
     async def _metadata(self, who: Principal, session_id: str) -> dict[str, Any]:
-        """What is known of a session of this tenant. One of another tenant is not found, in the same words."""
+        """The metadata of a session of this tenant. One of another tenant is reported as not found."""
         try:
             known: dict[str, Any] = (await off_loop(True, self.store.read_metadata, session_id))["metadata"]
         except OptionsError:
@@ -387,7 +387,7 @@ class Desk:
         raise SessionNotFoundError(ids[-1])
 
     async def _earlier(self, session_id: str, request_id: str, key: str | None, *, is_there: bool) -> Started | None:
-        """What came of this request when it was taken before, `is_new` if it goes on now; None when it was not."""
+        """The run of this request when it was taken before (`is_new` if it must go on now); None when it was not."""
         run = self._runs.get(session_id)
         if run is not None and run.request_id == request_id:
             return Started(session_id, request_id, max(0, await run.taken() - 1), is_new=False)
@@ -402,7 +402,7 @@ class Desk:
         return None
 
     async def _when_free(self, session_id: str, work: Callable[[], Awaitable[T]]) -> T:
-        """What the work gives, tried again while a run that has ended, or parks, gives its session back.
+        """The result of the work, tried again while a run that has just ended or parked holds the session.
 
         Its last event is seen a moment before. Raises what the work raises, `SessionLockedError` when a run goes on.
         """
@@ -449,7 +449,7 @@ class Desk:
             ended = (await run.wait()).state == "ended"
         except asyncio.CancelledError:
             cancelled = True
-        except Exception as error:  # noqa: BLE001 - whoever waits for its start gets it too, unless it came later
+        except Exception as error:  # noqa: BLE001 - an error before its start is raised there; a later one is reported here
             if run.has_begun:
                 context = {"message": f"a run of session {session_id} failed", "exception": error}
                 asyncio.get_running_loop().call_exception_handler(context)
@@ -472,7 +472,7 @@ class Desk:
     # --- messages from other processes ---------------------------------------------------------------------------------
 
     async def _check_running(self, session_id: str) -> None:
-        """Raise `RequestRefusedError` 409 when nobody runs the session, or nobody who can be told anything."""
+        """Raise `RequestRefusedError` 409 when no run goes on, or one that cannot be told anything."""
         run = self._runs.get(session_id)
         if run is not None and not run.is_over:
             return
@@ -525,7 +525,7 @@ class Desk:
             await off_loop(True, self.store.remove_messages, done)
 
     async def _take_up(self, session_id: str) -> None:
-        """When a message came to a run that had just ended, and nobody runs the session: it is the next prompt."""
+        """A message that came when its run had just ended is the next prompt, unless another run goes on."""
         waiting: list[InboxMessage] = await off_loop(True, self.store.read_messages, [session_id])
         said = next(filter(None, map(_said, waiting)), None)
         if said is not None and not self.is_draining and not await off_loop(True, self._is_held, session_id):
@@ -545,7 +545,7 @@ def read_said(prompt: OnePrompt) -> Said:
 
 
 def _said(message: InboxMessage) -> Said | None:
-    """What a message says to a run, named so that it is taken once; None for one that says nothing."""
+    """The prompt in a message, under an id by which it is taken once; None when it holds none."""
     if message.message.get("do") != "steer":
         return None
     try:

@@ -19,7 +19,7 @@ from .guard import Principal
 
 
 class FleetDesk(Desk):
-    """Clients start, answer and cancel as before; a run is queued when they hear of it. `fleet` has the same store."""
+    """Clients start, answer and cancel as before, and hear back once the run is queued. `fleet` has the same store."""
 
     def __init__(self, fleet: Fleet) -> None:
         super().__init__(fleet.agents, fleet.store)
@@ -72,7 +72,7 @@ class FleetDesk(Desk):
 
 
 def _as_prompt(said: Said) -> Any:
-    """What a client said, as JSON that says it again."""
+    """What a client said, as the JSON of a prompt."""
     if not said.parts:
         return said.text
     parts: list[dict[str, Any]] = [{"type": "text", "text": said.text}] if said.text else []

@@ -1,9 +1,9 @@
 """Who may talk to a server: by the name it is reached under, by the page that asks, and by a token, a cookie or the
 operator's own rule.
 
-A local server is in reach of every page that a browser on the machine shows. So a request counts only when it names this
-server by an address of its own (a stranger's name could be made to lead here), comes from no other page, and brings a
-secret. Nothing that stands in a query is one: addresses end up in logs and histories.
+Every page in a browser on the machine can reach a local server. So a request counts only when it names this server by an
+address of its own (a stranger's name could be made to lead here), comes from no other page, and brings a secret, never in
+the query: addresses end up in logs and histories.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ Auth = Callable[[Scope], "Principal | Awaitable[Principal | None] | None"]
 
 
 class Guard:
-    """`auth` is the one token, or a function of the ASGI scope that gives the `Principal`, None for nobody.
+    """`auth` is the one token, or a function of the ASGI scope that gives the `Principal`, or None to refuse.
 
     `hosts` are names (`name` or `name:port`) under which the server is reached besides its own address; `origins` other
     pages (`https://app.example.com`) that may ask, with a token and never with a cookie.
@@ -104,7 +104,7 @@ class Guard:
     # --- the secret ----------------------------------------------------------------------------------------------------
 
     async def find_principal(self, scope: Scope, foreign_page: str | None = None) -> Principal | None:
-        """Who asks, by `Authorization: Bearer` or whatever `auth` reads, else by the cookie; None for nobody."""
+        """Who asks, by `Authorization: Bearer` or whatever `auth` reads, else by the cookie; None when neither is valid."""
         if isinstance(self._auth, str):
             found = Principal() if self.knows_token(bearer_of(scope)) else None
         else:
@@ -117,7 +117,7 @@ class Guard:
         return found
 
     async def find_by_token(self, scope: Scope, token: str) -> Principal | None:
-        """Who a token stands for that came in a message of a WebSocket instead of a header."""
+        """The principal of a token that came in a message of a WebSocket instead of a header."""
         others = [
             (name, value) for name, value in scope["headers"] if name.lower() not in (b"authorization", b"cookie")
         ]
@@ -141,7 +141,7 @@ class Guard:
         return ticket
 
     def redeem(self, ticket: str, *, secure: bool) -> str | None:
-        """The `Set-Cookie` for a ticket, which ends with this; None for one that does not hold any more."""
+        """The `Set-Cookie` for a ticket, which ends with this; None for one that was used or is too old."""
         until, principal = self._tickets.pop(ticket, (0.0, Principal()))
         if time.monotonic() >= until:
             return None

@@ -87,7 +87,7 @@ class RequestReader:
         self._buffer += data
 
     def take_rest(self) -> bytes:
-        """What came behind the last head and body, which is no HTTP any more."""
+        """The bytes behind the last request, which belong to another protocol."""
         rest = bytes(self._buffer)
         self._buffer.clear()
         return rest

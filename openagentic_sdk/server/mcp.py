@@ -58,7 +58,7 @@ class Face:
         self._open_calls = 0
 
     async def answer(self, method: str, params: Mapping[str, Any], client: Client) -> dict[str, Any]:
-        """The result of a request. Raises `RpcError`; whatever else goes wrong is told as an internal error."""
+        """The result of a request. Raises `RpcError`, also for errors of this library."""
         try:
             if is_modern(params):
                 return await self._answer_modern(method, params, client)
@@ -149,7 +149,7 @@ def can_elicit(capabilities: Any) -> bool:
 
 
 def _tell(meta: Mapping[str, Any], say: Say | None) -> Callable[[str], Awaitable[None]] | None:
-    """What reports progress, when the client gave a token for it."""
+    """The function that reports progress; None when the client gave no token for it."""
     token = meta.get("progressToken")
     if say is None or not isinstance(token, str | int) or isinstance(token, bool):
         return None
@@ -168,9 +168,9 @@ def _tell(meta: Mapping[str, Any], say: Say | None) -> Callable[[str], Awaitable
 
 
 async def serve_http(call: Call, desk: Desk) -> None:
-    """Answer one POST at the path of this face. Who asks, from where and how much has been looked at before.
+    """Answer one POST at the path of this face. The caller has checked the principal, the origin and the size.
 
-    There are no sessions and no streams without a request, so GET and DELETE have nothing to do there.
+    There are no sessions, and no streams without a request, so GET and DELETE do nothing there.
     """
     message, accepted = await call.json(), call.header("accept") or ""
     if "application/json" not in accepted or "text/event-stream" not in accepted:
@@ -196,7 +196,7 @@ async def _answer_http(call: Call, face: Face, asked: str | int, method: str, pa
     speaks_modern = is_modern(params) or (version is not None and version not in LEGACY)
     try:
         if speaks_modern:
-            # A modern request says in its headers what stands in its body, for whoever routes it. Raises `RpcError`.
+            # A modern request repeats parts of its body in headers, for gateways that route by them.
             meta = params.get("_meta")
             said = meta.get(PROTOCOL_VERSION) if isinstance(meta, Mapping) else None
             wanted = {"mcp-protocol-version": said, "mcp-method": method}

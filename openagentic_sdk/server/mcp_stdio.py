@@ -40,7 +40,7 @@ class Connection:
         return await self._face.answer(method, params, client)
 
     async def _hear(self, method: str, params: Mapping[str, Any]) -> None:
-        """Of a client's notifications only one says something here: that nobody waits any more, which the peer takes."""
+        """Nothing: the only notification that counts here, a cancellation, is handled by the peer."""
 
 
 async def serve(desk: Desk, *, stdin: int, stdout: int, wait_s: float = WAIT_S, grace_s: float = GRACE_S) -> None:

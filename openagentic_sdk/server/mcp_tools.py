@@ -1,6 +1,6 @@
-"""What a program may do with agents over MCP: five tools on the desk, and what of a session their answers show.
+"""What a program may do with agents over MCP: five tools over the desk, and how their answers show a session.
 
-A run belongs to the desk: when it outlives the patience of whoever asked, they get its session and ask again. A model that
+A run belongs to the desk: when it takes longer than a call waits, the caller gets its session and asks again. A model that
 calls these tools never answers a permission question: that is for the person behind the client, whom the client itself
 asks (elicitation), or for a person at this machine.
 """
@@ -106,7 +106,7 @@ class Asked:
         return [choice for choice in self.question.choices if choice != _NOT_FROM_AFAR]
 
     def row(self) -> dict[str, Any]:
-        """It as JSON; `kind` is `question` for what `answer_question` takes."""
+        """The question as JSON; `kind` is `question` for those that `answer_question` takes."""
         kind = self.question.kind if self.question.kind != "question" or self.is_for_models else "person"
         choices = [_cut(choice, 200) for choice in self.choices()]
         return {"question_id": self.id, "kind": kind, "prompt": _cut(self.question.prompt), "choices": choices}
@@ -181,8 +181,8 @@ class RunTools:
         ]
 
     async def call(self, name: str, arguments: Mapping[str, Any], caller: Caller) -> dict[str, Any]:
-        """A result of `tools/call`; what goes wrong is one with `isError`. Raises `InputRequired`, and `RpcError` for a
-        name that is none."""
+        """A result of `tools/call`; what goes wrong is one with `isError`. Raises `InputRequired`, and `RpcError` for an
+        unknown name."""
         schema = next((tool["inputSchema"] for tool in self.definitions() if tool["name"] == name), None)
         if schema is None:
             raise RpcError(INVALID_PARAMS, f"there is no tool {name!r:.100}")
@@ -281,7 +281,7 @@ class RunTools:
     async def _until(
         self, caller: Caller, session_id: str, after_seq: int, until: float, *, goes_on: bool = True
     ) -> dict[str, Any]:
-        """Follow a session until its run ends, a question needs a person who is not there, or the time is over."""
+        """Follow a session until its run ends, a question needs a person who cannot be asked, or the time is over."""
         while True:
             state = (
                 await self._follow(caller, session_id, after_seq, until) if goes_on else _State("waiting", after_seq)
@@ -379,7 +379,7 @@ def _ended(event: Result) -> _State:
 
 
 def _run_result(session_id: str, state: _State, asked: Asked | None) -> dict[str, Any]:
-    """A run's state for whoever asked for it."""
+    """The state of a run as a tool's result."""
     text = _cut(state.text, MAX_TEXT_CHARS)
     data: dict[str, Any] = {
         "session_id": session_id,
@@ -427,7 +427,7 @@ def _read_answer(response: Any, asked: Asked) -> str | None:
 
 
 def _line_of(event: Event) -> str:
-    """An event on one line for whoever follows a run; empty for those that say nothing to them."""
+    """An event on one line, for those who follow a run; empty for an event that tells them nothing."""
     where = f"{on_one_line(event.agent_name)}: " if event.agent_name else ""
     match event:
         case UserMessage():

@@ -1,6 +1,6 @@
-"""The routes of what is a projection of the native protocol: AG-UI and the Responses API.
+"""The routes of the two protocols that are projections of the native one: AG-UI and the Responses API.
 
-Each starts a run like everybody else, follows its session, and folds the events into messages of its own; `agui` and
+Each starts a run through the desk, follows its session, and folds the events into messages of its own; `agui` and
 `responses` are those folds.
 """
 
@@ -113,8 +113,8 @@ async def _answer(
 ) -> None:
     """A response as a stream, or as an object: when it is whole, or as it stands."""
 
-    async def nobody(told: Iterable[Json]) -> None:
-        """The object is what counts."""
+    async def nowhere(told: Iterable[Json]) -> None:
+        """Only the object is sent."""
 
     if streams:
         async with await call.stream() as stream:
@@ -125,7 +125,7 @@ async def _answer(
             await _tell(office, stream, session_id, after_seq, fold, send)
         return
     if waits:
-        await _tell(office, None, session_id, after_seq, fold, nobody)
+        await _tell(office, None, session_id, after_seq, fold, nowhere)
     else:
         for event in await off_loop(True, lambda: office.desk.store.read_events(session_id, after_seq=after_seq)):
             fold.take(office.lines.shown(event))

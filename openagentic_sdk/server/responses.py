@@ -1,7 +1,7 @@
 """OpenAI's Responses API over a run: requests read, the log folded into its events and into the response object. Pure.
 
-A response is one run of a session, `model` the name of an agent, `previous_response_id` the session to go on with. What an
-agent does with its tools has no honest place there (a client would run a `function_call` itself), so only its messages show.
+A response is one run of a session, `model` the name of an agent, `previous_response_id` the session to go on with. The
+calls of an agent's tools cannot be told there (a client would run a `function_call` itself), so only its messages show.
 
 A `sequence_number` is `seq * SPAN` and a place behind it: for text the letters that came so far, counted from the request
 that it answers. So it follows from the log alone, and a stream that was cut goes on in the right letter, live or not.
@@ -40,7 +40,7 @@ def response_id(session_id: str, request_id: str) -> str:
 
 
 def session_of(response_id: str) -> str | None:
-    """The session that a response belongs to; None for what is no id of ours."""
+    """The session that a response belongs to; None for an id that is not ours."""
     match = _ID.fullmatch(response_id)
     return match[1] if match else None
 
@@ -139,7 +139,7 @@ def _part(part: Any) -> Json:
 
 
 def _from_url(kind: str, url: str, name: Any) -> Json:
-    """A part whose bytes stand in a data URL, or are somewhere else."""
+    """A part whose bytes are in a data URL, or at another address."""
     head, comma, data = url.partition(",")
     named = {"name": name} if isinstance(name, str) else {}
     if not url.startswith("data:"):
@@ -275,7 +275,7 @@ class ResponseEvents:
 
 
 def after(events: Iterable[Json], starting_after: int) -> Iterator[Json]:
-    """The events of a stream behind a number; of a piece of text that was had in part, the rest."""
+    """The events of a stream after a number; of a piece of text that the client has in part, the rest."""
     for event in events:
         missing = event["sequence_number"] - starting_after
         if missing > 0 and event["type"] == "response.output_text.delta":

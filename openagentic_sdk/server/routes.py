@@ -1,6 +1,6 @@
 """The native protocol: sessions, their events and what can be posted to them, below `/v1`; and the pages for people.
 
-Everything else that this server speaks is a projection of it. The table at the end is all that there is.
+Everything else that this server speaks is a projection of it. The table at the end has every route.
 """
 
 from __future__ import annotations
@@ -298,7 +298,7 @@ async def serve_mcp(call: Call, office: Office) -> None:
 
 
 async def show_metrics(call: Call, office: Office) -> None:
-    """The figures of the fleet behind the store: of the principal's tenant, or of all for who has none."""
+    """The figures of the fleet behind the store: of the principal's tenant, or of all when it has none."""
     try:
         tables = tables_of(office.desk.store)
     except FleetStoreError as error:
@@ -313,7 +313,7 @@ async def tell_health(call: Call, office: Office) -> None:
     await call.reply(status, {"status": "draining" if office.desk.is_draining else "ok"})
 
 
-# A part that is None stands for any one segment. `is_open` routes need no secret.
+# A part that is None stands for any one segment. The routes of `OPEN` need no secret.
 Route = tuple[str, tuple[str | None, ...], Handler]
 OPEN: tuple[Route, ...] = (
     ("GET", ("healthz",), tell_health),

@@ -35,7 +35,7 @@ NO_TOKEN, NO_SESSION, BAD_CURSOR, GOING_AWAY, RESTART = 4001, 4004, 4009, 1001, 
 
 
 class Lines:
-    """Events as clients see them: JSON on one line of ASCII, secrets masked. What many watch is written once."""
+    """Events as clients see them: JSON on one line of ASCII, secrets masked. Each event is encoded once for all."""
 
     def __init__(self) -> None:
         self._redact = known_here()
@@ -122,7 +122,7 @@ class Socket:
         self._one_at_a_time = asyncio.Lock()
 
     async def receive_message(self) -> Any:
-        """The next message as JSON, None when it is none. Raises `ConnectionResetError` at the end."""
+        """The next message as JSON, None when it is not JSON. Raises `ConnectionResetError` at the end."""
         message = await self._receive()
         if message["type"] == "websocket.disconnect":
             raise ConnectionResetError("the client has left")

@@ -63,7 +63,7 @@ def frame(opcode: int, payload: bytes) -> bytes:
 
 
 def close_frame(code: int, reason: str = "") -> bytes:
-    """A close frame; 1005 stands for one without a code. The reason is cut to what fits."""
+    """A close frame, with 1005 for one that has no code. The reason is cut to what fits."""
     if code == 1005:
         return frame(CLOSE, b"")
     return frame(
@@ -72,7 +72,7 @@ def close_frame(code: int, reason: str = "") -> bytes:
 
 
 class FrameReader:
-    """The bytes that a client sends, as messages. Behind a close, and behind an error, nothing more is read."""
+    """Turns the bytes that a client sends into messages. After a close and after an error, nothing more is read."""
 
     def __init__(self, max_bytes: int = MAX_MESSAGE_BYTES) -> None:
         self._max_bytes = max_bytes

@@ -74,7 +74,7 @@ def fill_scripted_page(name: str, title: str, script: str, data: object, rules: 
 
 
 def _pictures(events: Iterable[Mapping[str, Any]], read_blob: Callable[[str], bytes]) -> dict[str, str]:
-    """The address (`data:`) of each picture that the events name, by its digest; what it is, its first bytes say."""
+    """The address (`data:`) of each picture that the events name, by its digest; its first bytes say which kind it is."""
     made: dict[str, str] = {}
     left = MAX_PICTURES_BYTES
     parts = [part for event in events for part in event.get("attachments") or () if isinstance(part, dict)]
@@ -143,7 +143,7 @@ def _fill(name: str, parts: Mapping[str, str]) -> str:
 
 
 def dump_for_script(value: object) -> str:
-    """JSON that cannot end the script element that it stands in."""
+    """JSON that cannot end the script element around it."""
     text = json.dumps(value, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
     for char, escaped in _ESCAPED.items():
         text = text.replace(char, escaped)

@@ -65,7 +65,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def build_mask(emails: bool, patterns: Sequence[str], *, secrets: bool) -> Callable[[str], str] | None:
-    """What masks a text; None when nothing is to be masked. Raises `OptionsError` for a pattern that is none."""
+    """What masks a text; None when nothing is to be masked. Raises `OptionsError` for an invalid pattern."""
     own = []
     for pattern in patterns:
         try:

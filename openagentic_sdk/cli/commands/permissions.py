@@ -106,7 +106,7 @@ def stored_calls(
 
 
 def _signed_here(store: SessionStore, session_id: str) -> set[int]:
-    """The decisions of a log that this installation wrote: what others wrote is nobody's answer."""
+    """The decisions of a log that this installation wrote; those that another one wrote do not count as answers."""
     authority, decisions = Authority(session_id, Seal()), []
     for event in store.iter_events(session_id):
         authority.apply(event)

@@ -77,7 +77,7 @@ def _show(plugin: Plugin, notes: list[Diagnostic], screen: Screen) -> None:
 
 
 def _servers(plugin: Plugin) -> list[str]:
-    """What each of its MCP servers is, for whoever decides about the plugin."""
+    """A line about each of its MCP servers, for the person who decides about the plugin."""
     if "mcpServers" not in plugin.manifest and not os.path.lexists(os.path.join(plugin.root, ".mcp.json")):
         return []
     return [

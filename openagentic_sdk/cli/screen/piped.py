@@ -1,4 +1,4 @@
-"""Lines from a stdin that is no terminal, read so that neither a signal nor the event loop has to wait for one.
+"""Lines from a stdin that is not a terminal, read without blocking the event loop or signals.
 
 A line of a pipe may come in an hour. Python's own reader would sit in the system's read until then, with the event loop
 behind it; here the pipe is read only when there is something in it.

@@ -76,7 +76,7 @@ def show_question(question: UserQuestion) -> str:
 
 
 class Person(Protocol):
-    """Whoever answers at the terminal, and can be told something."""
+    """Answers questions at the terminal, and can be shown messages."""
 
     async def __call__(self, question: UserQuestion) -> str: ...
 

@@ -186,7 +186,7 @@ class EventPrinter:
     # --- people, skills, subagents -----------------------------------------------------------------------------------
 
     def _question(self, event: UserQuestion) -> None:
-        """While a run goes on, whoever answers shows the question."""
+        """Only in a transcript: in a run, the code that asks shows the question."""
         self._head_shown = None
         if self._transcript:
             choices = f" ({' / '.join(on_one_line(choice) for choice in event.choices)})" if event.choices else ""

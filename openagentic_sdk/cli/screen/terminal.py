@@ -77,7 +77,7 @@ class Screen:
 
     @property
     def width(self) -> int:
-        """The columns of the terminal, as they were a moment ago at most; at least 10, and 80 where nobody knows."""
+        """The columns of the terminal, as they were a moment ago at most; at least 10, and 80 where it is not known."""
         return max(self._measured().columns, 10)
 
     def _measured(self) -> os.terminal_size:
@@ -99,7 +99,7 @@ class Screen:
     def write(self, text: str) -> None:
         """Show text at once; the line stays open unless the text ends with a newline.
 
-        Whoever forgot to make a text safe does no harm: of all control codes only those of `styled` pass.
+        A text that was not made safe before does no harm: of all control codes only those of `styled` pass.
         """
         if text:
             self._put(_safe(text))

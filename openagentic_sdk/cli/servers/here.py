@@ -58,7 +58,7 @@ def shown_definition(one: Configured) -> tuple[str, list[str]]:
 
 
 def differences(one: Configured) -> list[str]:
-    """What is other than it was agreed to; nothing when nobody agreed to anything."""
+    """What changed since it was agreed to; empty when there is no agreement."""
     before = one.consent.before if one.consent is not None else ()
     return changes(before, describe(definition_of(one.entry))) if before else []
 

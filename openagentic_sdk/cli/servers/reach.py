@@ -38,14 +38,14 @@ class Tried:
         return self.event is not None and self.event.state in WORKING
 
     def row(self) -> dict[str, Any]:
-        """The same as JSON."""
+        """The result as JSON."""
         event = self.event
         changes = [{"tool": c.name, "is_new": c.is_new, "lines": list(c.lines)} for c in self.changes]
         said = {} if event is None else {key: value for key, value in vars(event).items() if key in _SAID}
         return {"name": self.name, "works": self.works, **said, "changes": changes}
 
     def lines(self, screen: Screen) -> list[str]:
-        """The same for people."""
+        """The result as lines for people."""
         event = self.event
         if event is None or not self.works:
             why = on_one_line((event.error_message if event is not None else None) or "no answer in time", 600)

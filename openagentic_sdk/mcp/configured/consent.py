@@ -1,9 +1,9 @@
 """What a person agreed to start, bound to every word of the entry as it stood in the file.
 
 Starting a server is running a program. So an agreement is about the command, its arguments, the environment with its values,
-the address, the names of headers and the variables in their values, all before variables are filled in: another word is
-another program, and is asked about again. It does not cover what the words lead to: a program that is exchanged on PATH, a
-package that has a new version, the values of variables.
+the address, the names of headers and the variables in their values, all before variables are filled in: when a word of
+these changes, the person is asked again. It does not cover what the words lead to: another program of that name on PATH, a
+new version of a package, the values of variables.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ Decision = Literal["agreed", "refused", "unknown", "changed"]
 
 @frozen
 class Consent:
-    """`agreed` or `refused` as a person decided; `unknown` when nobody was asked; `changed` when the entry is another one
-    than was agreed to, which `before` describes line by line."""
+    """`agreed` or `refused` as a person decided; `unknown` when nobody was asked; `changed` when the entry
+    differs from the one that was agreed to, which `before` describes line by line."""
 
     decision: Decision
     reason: str
@@ -47,7 +47,7 @@ def definition_of(entry: ServerEntry) -> dict[str, Any]:
 
 
 def describe(definition: Mapping[str, Any]) -> list[str]:
-    """A definition for the person who decides: one thing a line, every letter to be seen."""
+    """A definition for the person who decides: one thing a line, with hidden letters made visible."""
     args = definition.get("args")
     words = [definition.get("command"), *(args if isinstance(args, list) else [args])]
     lines = [f"run: {' '.join(shlex.quote(str(word)) for word in words)}"] if definition.get("command") else []
@@ -77,7 +77,7 @@ class Consents:
         self._file = KeptFile(path, "projects")
 
     def look_up(self, entry: ServerEntry) -> Consent:
-        """What was decided about an entry of a project. Never raises: what cannot be read was agreed to by nobody."""
+        """What was decided about an entry of a project. Never raises: a file that cannot be read agrees to nothing."""
         try:
             projects = self._file.read()
         except StorageError as error:

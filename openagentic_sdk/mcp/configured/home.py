@@ -1,4 +1,4 @@
-"""Where what is kept about servers stands: the user's own servers, what was agreed to, what tools were, logins.
+"""The files about servers: the user's own servers, agreements, the tools that were agreed to, logins.
 
 All of it is below `mcp` in this library's home, mode 0600, and nothing of it in a project. Without a home nothing is kept.
 """
@@ -34,7 +34,7 @@ class McpHome:
         return read_entries(project, self.own)
 
     def configured(self, project: Project, environ: Mapping[str, str] = os.environ) -> ConfiguredServers:
-        """What becomes of them."""
+        """What becomes of each of these entries."""
         return resolve(self.entries(project), project, self.consents, environ)
 
     def pins(self, root: str, name: str) -> Pins:
@@ -46,7 +46,7 @@ class McpHome:
         return Logins(self._below("logins"), url)
 
     def oauth(self, name: str, server: McpServer, browser: Browser | None = None) -> OAuth | None:
-        """Who lets us in at a server; None for one that is no service, or that is given its token."""
+        """The login at a server; None for a local program, and for a server whose entry holds its token."""
         has_token = server.token is not None or any(header.lower() == "authorization" for header in server.headers)
         if server.url is None or has_token:
             return None

@@ -16,7 +16,7 @@ from .resolve import ConfiguredServers
 
 
 def secrets_told(given: Mapping[str, Any], configured: ConfiguredServers | None, home: McpHome) -> dict[str, str]:
-    """What the servers of a run are told that stands in no log: tokens, values of headers, secrets of their environment."""
+    """The secrets that the servers of a run are told, for masking: tokens, values of headers, of their environment."""
     servers = {**(configured.ready() if configured is not None else {}), **read_servers(given)}
     told = {f"{each}, {name}": value for name, server in servers.items() for each, value in secrets_in(server).items()}
     for name, server in servers.items():
@@ -37,7 +37,7 @@ def open_servers(
     roots: Sequence[str] = (),
     pins_for: PinsFor | None = None,
 ) -> Servers:
-    """The servers of a run, not started yet: those that code gives, and of others' names those that files may start.
+    """The servers of a run, not started yet: those that code gives, and those of other names that files may start.
 
     Raises `OptionsError` for a server in code that cannot be used.
     """
@@ -45,7 +45,7 @@ def open_servers(
     projects = {one.entry.name: one.entry.root for one in found}
 
     def pins(name: str, server: McpServer) -> Pins | None:
-        """Of a server in code the tools are held to what they were if it says so, whichever project it is used in."""
+        """The pins of a server in code, when it asks for that, are the same in every project."""
         return home.pins("code" if name in mine else projects.get(name, ""), name) if server.pin else None
 
     return Servers(

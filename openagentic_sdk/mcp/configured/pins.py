@@ -1,7 +1,7 @@
-"""What a server's tools were when they were first used, so that none is exchanged for another behind a person's back.
+"""A server's tools as they were when they were first used, so that none is replaced without the person's knowledge.
 
-A tool whose name, texts, schemas or annotations are other ones than then, and a tool that is new, is not offered until
-somebody has seen the difference and agreed. A tool that is gone is gone.
+A tool whose name, texts, schemas or annotations have changed since, and a new tool, is not offered until a person has seen
+the difference and agreed. A tool that the server no longer lists is simply gone.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class Pins:
         return offered, held
 
     def changes(self, tools: Iterable[Mapping[str, Any]]) -> list[ToolChange]:
-        """What of these tools is new or other than it was agreed to, with the difference. Raises `StorageError`."""
+        """The tools that are new or were changed since they were agreed to, with the difference. Raises `StorageError`."""
         known = {} if self._file is None else self._file.read()
         found: list[ToolChange] = []
         for tool in tools:
@@ -88,7 +88,7 @@ class Pins:
         return found
 
     def agree(self, tools: Iterable[Mapping[str, Any]]) -> None:
-        """Take these tools, and no others, for agreed to. Raises `StorageError` when that cannot be kept."""
+        """Agree to these tools, and to no others. Raises `StorageError` when that cannot be kept."""
         if self._file is None:
             return
         with self._file.changing() as known:
@@ -96,14 +96,14 @@ class Pins:
             known.update(_entries(tools))
 
     def _pin_first(self, file: KeptFile, tools: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-        """Whoever comes first decides what the tools are."""
+        """Keep these tools, unless another process kept some first: then those hold."""
         with file.changing() as known:
             if not known:
                 known.update(_entries(tools))
             return known
 
     def forget(self) -> None:
-        """Take the next use for the first one. Raises `StorageError`."""
+        """Treat the next use as the first one. Raises `StorageError`."""
         self.agree(())
 
 

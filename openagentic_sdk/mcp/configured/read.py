@@ -5,7 +5,7 @@
     user     the user's own, for every project: the same two files as local
     plugin   `.mcp.json` or the manifest of a plugin, under names of its own
 
-Of one name the first of these counts. A file that is damaged is left out as a whole, an entry that is no object by itself.
+Of one name the first of these counts. A file that is damaged is left out as a whole, an entry that is not an object alone.
 """
 
 from __future__ import annotations
@@ -165,7 +165,7 @@ def _entries(
 
 
 def _unreadable(entry: Any) -> str | None:
-    """Why no person could agree to an entry; None when one could."""
+    """Why an entry cannot be shown to a person who should agree to it; None when it can."""
     if not isinstance(entry, Mapping):
         return "it is no object"
     try:

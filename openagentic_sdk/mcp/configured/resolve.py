@@ -57,7 +57,7 @@ class ConfiguredServers:
 def resolve(
     entries: ServerEntries, project: Project, consents: Consents | None, environ: Mapping[str, str]
 ) -> ConfiguredServers:
-    """What becomes of every entry. `consents` None is a machine on which nothing can be kept: nobody agreed to anything."""
+    """What becomes of every entry. `consents` None is a machine on which no agreement can be kept."""
     found: list[Configured] = []
     problems = list(entries.diagnostics)
     for entry in entries.entries:

@@ -70,7 +70,7 @@ class _Visit:
         self._came: asyncio.Future[Mapping[str, Sequence[str]]] = asyncio.get_running_loop().create_future()
 
     async def go(self, url: str, state: str) -> Mapping[str, Sequence[str]]:
-        """Raises `McpAuthError` when nobody comes back in time."""
+        """Raises `McpAuthError` when the browser does not come back in time."""
         self._state, browser = state, self._browser
         browser.tell(f"Log in at {urlsplit(url).netloc}, in the browser that opens now, or with this address:")
         browser.tell(url)

@@ -1,4 +1,4 @@
-"""Read a `WWW-Authenticate` header (RFC 9110, section 11.6.1): what a server says to whoever may not come in."""
+"""Read a `WWW-Authenticate` header (RFC 9110, section 11.6.1): what a server says to a client that it does not let in."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _ESCAPED = regex(r"\\(.)")
 
 @frozen
 class Challenge:
-    """The Bearer challenge of a header (RFC 6750, section 3, and RFC 9728, section 5.1); None is what it does not say."""
+    """The Bearer challenge of a header (RFC 6750, section 3, and RFC 9728, section 5.1); None: not there."""
 
     resource_metadata: str | None = None
     scope: str | None = None
@@ -23,7 +23,7 @@ class Challenge:
 
     @property
     def wants_more_scope(self) -> bool:
-        """Whether a token is there and does not reach far enough."""
+        """Whether the token was accepted, but grants too little."""
         return self.error == "insufficient_scope"
 
 

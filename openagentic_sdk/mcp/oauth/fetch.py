@@ -1,6 +1,6 @@
-"""Ask the addresses that a server named, and no others: https, a public address, no redirect to elsewhere, little and soon.
+"""Ask the addresses that a server named, and no others: https, a public address, no redirect elsewhere, small and in time.
 
-Whoever runs an MCP server chooses these addresses, so each could lead into the network that this machine stands in. The
+The MCP server chooses these addresses, so each could lead into the network that this machine stands in. The
 server's own origin was chosen by the person who configured it and is asked wherever it is; a server on this machine may
 send us to this machine.
 """
@@ -101,7 +101,7 @@ class Asker:
         return Reply(answer.status, data, answer.headers.get("www-authenticate"))
 
     def _addresses(self, target: WebUrl) -> list[IPAddress]:
-        """Where the host is, every address of it checked; what is connected to is one of these."""
+        """The addresses of the host, each checked; only these are connected to."""
         answers = [str(target.literal)] if target.literal is not None else resolve(target.host)
         is_own = origin_of(target) == origin_of(self._server)
         if not is_own and not (self._is_local and _is_loopback(target)):

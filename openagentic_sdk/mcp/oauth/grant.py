@@ -25,7 +25,7 @@ _MAX_SAID_CHARS = 300
 
 @frozen
 class Client:
-    """What an authorization server knows us as. `secret` None is a public client; `method` is how the secret is shown.
+    """How an authorization server knows us. `secret` None is a public client; `method` says how the secret is sent.
 
     `is_registered` says that the server made it for us, at `redirect_uri`, and may forget it again.
     """
@@ -39,7 +39,7 @@ class Client:
 
 @frozen
 class Tokens:
-    """What lets us in. `expires_at` is in seconds since the epoch, None is not said; `scope` is what was granted."""
+    """The tokens of a login. `expires_at` is in seconds since the epoch, None when unknown; `scope` is what was granted."""
 
     access: str = field(repr=False)
     refresh: str | None = field(default=None, repr=False)
@@ -60,7 +60,7 @@ class Attempt:
 
     @property
     def challenge(self) -> str:
-        """What of the verifier is shown beforehand (RFC 7636, section 4.2)."""
+        """The digest of the verifier, which is sent first (RFC 7636, section 4.2)."""
         digest = hashlib.sha256(self.verifier.encode("ascii")).digest()
         return base64.urlsafe_b64encode(digest).decode("ascii").rstrip("=")
 
@@ -134,7 +134,7 @@ def registration(redirect_uri: str, issuer: Issuer, scope: str) -> bytes:
 
 
 def read_registration(status: int, data: Mapping[str, Any], issuer: str, redirect_uri: str) -> Client:
-    """The client that a server made for us. Raises `McpAuthError` for one that we cannot be."""
+    """The client that a server made for us. Raises `McpAuthError` for one that cannot be used."""
     if status not in (200, 201):
         raise refusal(issuer, data, (), status)
     secret = data.get("client_secret")
@@ -204,7 +204,7 @@ def read_tokens(
 
 
 def refusal(issuer: str, data: Mapping[str, Any], sent: Sequence[str], status: int | None = None) -> McpAuthError:
-    """The error for an answer that is one (RFC 6749, section 5.2), with its `code`, and nothing secret in its text."""
+    """The error that an answer reports (RFC 6749, section 5.2), with its `code`, and nothing secret in its text."""
     code = data.get("error")
     told = " ".join(part for part in (code, data.get("error_description")) if isinstance(part, str))
     for secret in sorted(filter(None, sent), key=len, reverse=True):

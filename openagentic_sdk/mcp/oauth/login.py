@@ -1,6 +1,6 @@
-"""Who is let in at one MCP server: its tokens are sent, renewed before they end, and got anew when it refuses them.
+"""The login at one MCP server: tokens are sent, renewed before they end, and got anew when the server refuses them.
 
-A run never opens a browser: without one, whoever would have to be asked is named in the error. What is asked of whom:
+A run never opens a browser: without one, the error names the command that logs in. What is asked of whom:
 
     401, a token of this issuer that can be renewed    renew it
     401, nothing to renew                              discover, find out who we are there, ask the person
@@ -55,7 +55,7 @@ from .metadata import (
 _FORGOTTEN = frozenset({"invalid_client", "invalid_grant", "unauthorized_client"})
 # Nor does one count that never comes: some issuers show a page of their own to whom they do not know.
 NO_ANSWER = "no_answer"
-# Has to be refused by whoever wants a login, and means nothing to anybody else.
+# A server that wants a login has to refuse it; for any other it does nothing.
 _PING = b'{"jsonrpc": "2.0", "id": 1, "method": "ping"}'
 
 
@@ -145,7 +145,7 @@ class OAuth:
     async def refused(self, status: int, challenge: str | None) -> bool:
         """A request was answered with 401 or 403: whether to send it again with new `headers`.
 
-        Raises `McpAuthError` when only a person can help, and nobody is asked here.
+        Raises `McpAuthError` when only a person can help, and there is no browser to ask one.
         """
         asked = read_challenge(challenge)
         if status == 401:
@@ -238,7 +238,7 @@ class OAuth:
     # --- renewing ----------------------------------------------------------------------------------------------------
 
     async def _renew(self, ended: Tokens) -> bool:
-        """New tokens for these, from whoever is first among all processes. False when they cannot be renewed."""
+        """New tokens for these, which the first of all processes gets. False when they cannot be renewed."""
         async with self._logins.renewing():
             self._is_read = False
             tokens, login = self._tokens(), self._login
@@ -260,7 +260,7 @@ class OAuth:
             return True
 
     def _forget_client(self, login: Login) -> None:
-        """An issuer that does not know us any more is not told the same again."""
+        """The issuer does not know this client any more: do not use it again."""
         with contextlib.suppress(StorageError):
             self._logins.drop_client(login.issuer)
         self._login = replace(login, client=None, tokens=None)
@@ -350,7 +350,7 @@ class OAuth:
             return login, await self._request_tokens(login, form, before=None, scope=scope)
 
     async def _who_we_are(self, issuer: Issuer, before: Client | None, redirect_uri: str, scope: str) -> Client:
-        """Configured, or a document about us, or registered before at this address, or registered now."""
+        """The client as configured, or by its document, or registered before at this address, or registered now."""
         own = own_client(self._settings, issuer)
         if own is not None:
             return own

@@ -1,6 +1,6 @@
 """What is kept of logins: a file for each server's address, mode 0600, with the tokens and the client of each issuer.
 
-Two processes never renew the same token at once: issuers take a refresh token that comes twice for a stolen one.
+Two processes never renew the same token at once: issuers treat a refresh token that comes twice as stolen.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class Logins:
         return login
 
     def keep(self, login: Login) -> None:
-        """Take this login for the current one. Raises `StorageError` when it cannot be written."""
+        """Make this login the current one. Raises `StorageError` when it cannot be written."""
         entry = {
             "client": None if login.client is None else dict(vars(login.client)),
             "tokens": None if login.tokens is None else dict(vars(login.tokens)),
@@ -100,14 +100,14 @@ class Logins:
 
     @contextlib.asynccontextmanager
     async def renewing(self) -> AsyncIterator[None]:
-        """Alone among all processes while tokens are renewed. Raises `McpAuthError` when somebody else takes too long."""
+        """Alone among all processes while tokens are renewed. Raises `McpAuthError` when another one takes too long."""
         if self._file is None:
             yield
             return
         try:
             os.makedirs(os.path.dirname(self._file.path), mode=0o700, exist_ok=True)
             held = os.open(self._file.path + ".renewal", os.O_RDWR | os.O_CREAT | BINARY, 0o600)
-        except OSError:  # nothing can be kept here, so nobody else takes tokens from here either
+        except OSError:  # nothing can be kept here, so no other process takes tokens from here either
             yield
             return
         try:

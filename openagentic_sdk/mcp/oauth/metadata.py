@@ -1,4 +1,4 @@
-"""Where a server says who lets people in, and what of that counts: pure readings of what came over the wire.
+"""Where a server says which authorization server it trusts, and which parts of that count. Pure: values in and out.
 
 Protected resource metadata (RFC 9728) names the authorization server of an MCP server, that one's metadata (RFC 8414, or
 OpenID Connect Discovery) its endpoints. Both documents are a stranger's: they are about exactly the address and the issuer
@@ -78,7 +78,7 @@ def resource_urls(server_url: str, named: str | None) -> list[str]:
 
 
 def read_resource(document: Mapping[str, Any], server_url: str) -> Resource:
-    """Raises `McpAuthError` for a document about another server, which could have us bring it somebody else's token."""
+    """Raises `McpAuthError` for a document about another server, which could make us send it another server's token."""
     resource = document.get("resource")
     named = read_address(resource, "resource in the server's metadata")
     mine = read_address(server_url, "the server's url")
