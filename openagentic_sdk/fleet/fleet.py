@@ -28,7 +28,7 @@ from ..sessions.resume import load_view
 from ..sessions.seal import sdk_home
 from ..sessions.stores.locate import open_store
 from ..sessions.stores.tables import tables_of
-from ..text import printable
+from ..text import on_one_line
 from .queue import NewRun, Queue
 from .rates import Rates
 from .record import MAX_ATTEMPTS, FleetRun, State
@@ -308,7 +308,7 @@ def _body(prompt: Any, wishes: Mapping[str, Any] | None) -> str:
 
 def _checked(what: str, value: Any, *, may_be_empty: bool = False) -> str:
     fits = isinstance(value, str) and (value or may_be_empty) and len(value) <= MAX_NAME_CHARS
-    if not fits or printable(value) != value or not {"\n", "\t"}.isdisjoint(value):
+    if not fits or on_one_line(value) != value:
         raise OptionsError(
             f"{what} {value!r:.100} cannot be used: it is 1 to {MAX_NAME_CHARS} characters that can be seen"
         )

@@ -169,8 +169,10 @@ class RatedProvider(AroundProvider):
         """The answer, once its turn has come."""
         taken = estimate_tokens({"messages": messages, "tools": list(tools)}).tokens
         is_counted = await off_loop(True, self._rates.is_known, self._key)
-        if is_counted:
-            await self._wait_for_turn(taken)
+        while is_counted and (wait_s := await off_loop(True, partial(self._rates.take, self._key, taken))) > 0:
+            await self._clock.sleep(wait_s)
+            if not await off_loop(True, self._rates.is_blocked, self._key):
+                break
         usage: Any = None
         try:
             events = ask(self.provider, model=model, messages=messages, tools=tools, api_key=api_key)
@@ -188,12 +190,6 @@ class RatedProvider(AroundProvider):
         if is_counted and usage is not None:
             more = usage["input_tokens"] + usage["output_tokens"] - taken
             await off_loop(True, self._rates.settle, self._key, more)
-
-    async def _wait_for_turn(self, tokens: int) -> None:
-        while (wait_s := await off_loop(True, partial(self._rates.take, self._key, tokens))) > 0:
-            await self._clock.sleep(wait_s)
-            if not await off_loop(True, self._rates.is_blocked, self._key):
-                return
 
 
 def rated(options: OpenAgenticOptions, rates: Rates, key: str) -> OpenAgenticOptions:

@@ -75,8 +75,11 @@ class Schedules:
         next_at = next_fire(parse_cron(cron), self._now(), read_zone(zone))
         rest = (run.agent, run.body, run.tenant, run.queue, run.priority, run.workspace, run.max_attempts)
         values = (name, cron, zone, *rest, next_at)
-        if not self._tables.change(lambda execute: execute(_ADD, values), durable=True) and not self._is(values):
-            raise OptionsError(f"there is a schedule {name!r} already: remove it first, or take another name")
+        if not self._tables.change(lambda execute: execute(_ADD, values), durable=True):
+            row = self._tables.read(f"SELECT {_COLUMNS} FROM openagentic_schedules WHERE name = %s", (name,))
+            # Unless the row is what an attempt of ours, whose answer was lost, made of these values.
+            if not row or (*row[0][:10], row[0][11]) != values:
+                raise OptionsError(f"there is a schedule {name!r} already: remove it first, or take another name")
         return self.find(name)
 
     def rows(self) -> list[Schedule]:
@@ -151,11 +154,6 @@ class Schedules:
     def _now(self) -> float:
         [(now,)] = self._tables.read(f"SELECT {self._tables.now}")
         return float(now)
-
-    def _is(self, values: Sequence[Any]) -> bool:
-        """Whether the row is what an attempt of ours, whose answer was lost, made of these values."""
-        row = self._tables.read(f"SELECT {_COLUMNS} FROM openagentic_schedules WHERE name = %s", (values[0],))
-        return bool(row) and tuple(row[0][:10]) == tuple(values[:10]) and row[0][11] == values[10]
 
 
 def request_id_of(name: str, at: float) -> str:

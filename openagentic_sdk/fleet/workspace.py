@@ -156,9 +156,8 @@ def open_workspace(
     git = _Git(place, is_cancelled)
     with ExitStack() as stack:
         home = stack.enter_context(_own_folder(root / "trees", session_id))
-        copy = _copy_of(git, root / "copies", kept.commit if kept else wish.ref or place.ref, is_cancelled)
-        commit = copy[1]
-        checkout = _Checkout(git, copy[0], home, wish.name, commit)
+        copy, commit = _copy_of(git, root / "copies", kept.commit if kept else wish.ref or place.ref, is_cancelled)
+        checkout = _Checkout(git, copy, home, wish.name, commit)
         patch = store.read_blob(session_id, kept.patch) if kept and kept.patch else None
         checkout.fill(patch)
         hooks = _Hooks(checkout, store, session_id, kept, patch)
@@ -414,15 +413,13 @@ def _copy_of(git: _Git, root: Path, ref: str, is_cancelled: Callable[[], bool]) 
                     if pause_s is None:
                         raise
                     time.sleep(pause_s)
-            names = (ref,) if is_commit else ("refs/openagentic/HEAD",) if ref == "HEAD" else _names_of(ref)
+            is_whole = is_commit or ref.startswith(("refs/heads/", "refs/tags/"))
+            names = (ref,) if is_whole else (f"refs/heads/{ref}", f"refs/tags/{ref}")
+            names = ("refs/openagentic/HEAD",) if ref == "HEAD" else names
             found = next(filter(None, map(find, names)), "")
     if not found:
         raise OptionsError(f"{git.place.url!r} has no branch, tag or commit {ref!r}")
     return copy, found
-
-
-def _names_of(ref: str) -> tuple[str, ...]:
-    return (ref,) if ref.startswith(("refs/heads/", "refs/tags/")) else (f"refs/heads/{ref}", f"refs/tags/{ref}")
 
 
 @contextmanager

@@ -23,13 +23,14 @@ from ..errors import (
     OptionsError,
     SessionError,
     SessionHeldError,
+    SessionNotFoundError,
     StorageError,
 )
 from ..events import Event, RecordKept
 from ..frozen import frozen
 from ..patterns import regex
 from ..serialization import dumps_event, dumps_time, loads_event
-from ..text import printable
+from ..text import on_one_line
 from .checkpoint import open_view, seal_view
 from .core import SessionWriter as SessionWriter
 from .folds.search import SearchHit, scan_events, search_words
@@ -353,6 +354,21 @@ def new_session_id() -> str:
     return os.urandom(16).hex()
 
 
+def whole_id(store: SessionStore, start: str) -> str:
+    """The id of the session that this names: its own, or the only one that begins so.
+
+    Raises `SessionNotFoundError`, and `OptionsError` when several begin so.
+    """
+    if store.session_exists(start):
+        return start
+    matching = [name for name in store.list_sessions() if start and name.startswith(start)]
+    if len(matching) > 1:
+        raise OptionsError(f"{len(matching)} sessions begin with {start!r}: give more of the id")
+    if not matching:
+        raise SessionNotFoundError(start)
+    return matching[0]
+
+
 def as_shown(
     store: SessionStore, row: SessionSummary, is_held: Callable[[], bool | None] | None = None
 ) -> SessionSummary:
@@ -478,6 +494,6 @@ def check_session_id(session_id: str) -> str:
     """
     if not isinstance(session_id, str) or not 0 < len(session_id) <= MAX_ID_CHARS:
         raise OptionsError(f"session_id: {shown(session_id)} cannot be used: an id has 1 to {MAX_ID_CHARS} characters")
-    if printable(session_id) != session_id or not {"\n", "\t"}.isdisjoint(session_id):
+    if on_one_line(session_id) != session_id:
         raise OptionsError(f"session_id: {session_id!r} cannot be used: it holds characters that cannot be seen")
     return session_id

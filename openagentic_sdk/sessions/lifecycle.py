@@ -37,7 +37,7 @@ from ..events import (
 )
 from ..frozen import frozen
 from .authority import Authority, sign_fork
-from .base import SessionStore, new_session_id
+from .base import SessionStore, new_session_id, whole_id
 from .folds.compaction import standing_events
 from .folds.summary import SessionSummary, plain_line
 from .folds.usage import Usage
@@ -107,14 +107,7 @@ def resume_session(store: SessionStore, session_id: str | None = None, *, cwd: s
         if not newest:
             raise SessionNotFoundError("(newest)", "this store" if cwd is None else f"this store for {cwd}")
         return newest[0].id
-    if store.session_exists(session_id):
-        return session_id
-    matching = [name for name in store.list_sessions() if session_id and name.startswith(session_id)]
-    if len(matching) > 1:
-        raise OptionsError(f"{len(matching)} sessions begin with {session_id!r}: give more of the id")
-    if not matching:
-        raise SessionNotFoundError(session_id)
-    return matching[0]
+    return whole_id(store, session_id)
 
 
 def load_session(store: SessionStore, session_id: str) -> SessionState:

@@ -127,23 +127,15 @@ class FileSessionStore(RewritingFiles):
         self._build(session_id, created_at, metadata, lines=lines, blobs=named, summary=passed.summary)
 
     def copy_session(
-        self,
-        source_id: str,
-        target_id: str,
-        *,
-        at_seq: int,
-        tail: Sequence[Event],
-        metadata: Mapping[str, Any],
-        blobs: Sequence[str] | None = None,
+        self, source_id: str, target_id: str, *, at_seq: int, tail: Sequence[Event], metadata: Mapping[str, Any]
     ) -> str:
         """Like `SessionStore.copy_session`; the source's lines are copied byte for byte, and it may be in use meanwhile.
 
-        `blobs` are the digests to take along, all by default. Raises `LogCorruptError` for damage up to `at_seq`.
+        Raises `LogCorruptError` for damage up to `at_seq`.
         """
         path = self.session_dir(source_id) / LOG_NAME
         now = self._clock.now()
-        digests = self.list_blobs(source_id) if blobs is None else blobs
-        named = ((digest, self.read_blob(source_id, digest)) for digest in digests)
+        named = ((digest, self.read_blob(source_id, digest)) for digest in self.list_blobs(source_id))
         with self._opened(source_id, path) as fd:
             # Of the log that is copied: another one may take its name at any time.
             check_copied_part(source_id, at_seq, find_end(self._disk, fd, source_id).position.seq)

@@ -7,9 +7,9 @@ import time
 from datetime import UTC, datetime
 from pathlib import Path
 
-from ...errors import OptionsError, SessionNotFoundError
+from ...errors import OptionsError
 from ...patterns import regex
-from ...sessions.base import SessionStore
+from ...sessions.base import SessionStore, whole_id
 from ...sessions.seal import HOME_NAME
 from ...sessions.store import FileSessionStore
 from ...sessions.stores.locate import ENVIRONMENT_NAME, open_store
@@ -54,14 +54,7 @@ def find_session(store: SessionStore, text: str) -> str:
         for row in store.list_session_summaries(limit=1):
             return row.id
         raise OptionsError('there is no session in this store yet: `openagentic-sdk run "..."` makes one')
-    if store.session_exists(text):
-        return text
-    found = [session_id for session_id in store.list_sessions() if text and session_id.startswith(text)]
-    if len(found) > 1:
-        raise OptionsError(f"{len(found)} sessions begin with {text!r}: give more of the id")
-    if not found:
-        raise SessionNotFoundError(text)
-    return found[0]
+    return whole_id(store, text)
 
 
 def span_s(text: str) -> float | None:

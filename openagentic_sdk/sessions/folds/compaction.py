@@ -120,7 +120,6 @@ def plan_compaction(
     *,
     bytes_per_token: float = BYTES_PER_TOKEN,
     overhead_bytes: int = 0,
-    provider: str | None = None,
     conversation: Conversation | None = None,
 ) -> CompactionPlan | None:
     """Where to cut this log; None when nothing can go because a call is open or there is no conversation yet.
@@ -132,7 +131,7 @@ def plan_compaction(
     """
     events = list(events)
     if conversation is None:
-        conversation = Conversation(provider=provider)
+        conversation = Conversation()
         for event in events:
             conversation.apply(event)
     before = conversation.size_bytes()

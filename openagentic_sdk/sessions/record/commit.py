@@ -156,7 +156,8 @@ class Opening:
         try:
             seed = kept.get("seed")
             if seed is not None:
-                return cls([_event_seed(_salt(seed), index) for index in range(count)], {})
+                salt = _salt(seed)
+                return cls([sha256(b"event%d:" % index + salt).digest()[:SALT_BYTES] for index in range(count)], {})
             seeds = [None if each is None else _salt(each) for each in kept["seeds"]]
             cut = {int(index): _read_cut(entry) for index, entry in kept.get("cut", {}).items()}
         except (TypeError, ValueError, KeyError, AttributeError) as error:
@@ -247,10 +248,6 @@ def salts_of(seed: bytes) -> Iterator[bytes]:
         yield block[:SALT_BYTES]
         yield block[SALT_BYTES:]
         number += 1
-
-
-def _event_seed(seed: bytes, index: int) -> bytes:
-    return sha256(b"event%d:" % index + seed).digest()[:SALT_BYTES]
 
 
 def _salt(text: Any) -> bytes:

@@ -116,7 +116,10 @@ def verify_record(
             checked.take(place, event)
     said = {place for event in log if isinstance(event, RecordErasing) for place in places_of(event)}
     copied = max((event.parent_seq for event in log if isinstance(event, SessionForked)), default=0)
-    problems = [*checked.problems, *_unfinished(log)]
+    finished = {event.erasure_id for event in log if isinstance(event, RecordErased)}
+    todo = "this erasure was begun and is not finished: `openagentic-sdk sessions erase ID --finish` goes on with it"
+    begun = (event for event in log if isinstance(event, RecordErasing) and event.erasure_id not in finished)
+    problems = [*checked.problems, *(RecordProblem("erasure", event.seq or 0, todo) for event in begun)]
     for seq, path in checked.erased:
         if seq > copied and not any(seq == known and is_at_or_below(path, place) for known, place in said):
             problems.append(RecordProblem("erasure", seq, f"{path} was erased, and no record.erasing says by whom"))
@@ -360,13 +363,6 @@ def _longest_rise(found: Mapping[int, int]) -> set[int]:
         rise.add(at)
         at = before[at]
     return rise
-
-
-def _unfinished(log: Sequence[Event]) -> list[RecordProblem]:
-    finished = {event.erasure_id for event in log if isinstance(event, RecordErased)}
-    begun = [event for event in log if isinstance(event, RecordErasing) and event.erasure_id not in finished]
-    todo = "this erasure was begun and is not finished: `openagentic-sdk sessions erase ID --finish` goes on with it"
-    return [RecordProblem("erasure", event.seq or 0, todo) for event in begun]
 
 
 def _missing(receipt: Mapping[str, Any], session_id: str, log: Sequence[Event], trust: Trust) -> list[RecordProblem]:

@@ -42,7 +42,10 @@ class Holder:
         self._unreleased: list[Callable[[], None]] = []
         self._renewed = float("-inf")
         self._beating = False
-        self._file = _lock_file(number)
+        self._file: LeaseFile | None = None
+        if (folder := _folder()) is not None:
+            with suppress(OSError):
+                self._file = LeaseFile(folder / number)
 
     def claim(self, key: Any, epoch: int) -> None:
         """Say that this process is about to hold the session `key` at that epoch; its lease runs from before that."""
@@ -108,14 +111,6 @@ def is_dead(name: str) -> bool:
         return folder is not None and living_holder(folder / name.partition(" ")[0], missing="unknown") is None
     except OSError:
         return False
-
-
-def _lock_file(number: str) -> LeaseFile | None:
-    folder = _folder()
-    try:
-        return None if folder is None else LeaseFile(folder / number)
-    except OSError:
-        return None
 
 
 def _folder() -> Path | None:
