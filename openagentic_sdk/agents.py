@@ -10,14 +10,14 @@ import importlib
 import os
 import re
 import sys
-import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import field, replace
 from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
-from .disk import working_dir
+from .checks import TEXT, TEXTS, check_settings
+from .disk import read_toml, working_dir
 from .errors import AgentNotFoundError, OptionsError
 from .events import Mode
 from .frozen import frozen
@@ -270,7 +270,7 @@ def import_name(module: str, name: str, folder: str) -> Any:
 
 def _read_toml(path: Path) -> Agents:
     try:
-        data = tomllib.loads(path.read_text(encoding="utf-8"))
+        data = read_toml(path)
     except (OSError, ValueError) as error:
         raise OptionsError(f"agents {str(path)!r} cannot be read: {error}") from error
     agents = data.pop("agents", None)
@@ -283,10 +283,8 @@ _PLAIN = (
     "model", "system_prompt", "setting_sources", "trust_project", "sandbox", "bash_effects",
     "disallowed_tools", "max_context_tokens", *LIMITS,
 )  # fmt: skip
-_TOML_KEYS = (
-    "description", "provider", "base_url", "api_key_env", "fallback", "script", "project", "permission_mode",
-    "client_modes", "allow", "ask", "deny", "workspaces", "rate_key", *_PLAIN,
-)  # fmt: skip
+_TEXTS = ("description", "provider", "base_url", "api_key_env", "script", "project", "permission_mode", "rate_key")
+_LISTS = ("fallback", "client_modes", "allow", "ask", "deny")
 
 
 def read_agent(name: str, given: Mapping[str, Any], folder: Path, *, offline: bool = False) -> NamedAgent:
@@ -294,18 +292,12 @@ def read_agent(name: str, given: Mapping[str, Any], folder: Path, *, offline: bo
 
     `offline` looks for no provider and needs no key: the agent is only replayed.
     """
-    unknown = sorted(set(given) - set(_TOML_KEYS))
+    known = (*_TEXTS, *_LISTS, "workspaces", *_PLAIN)
+    unknown = sorted(set(given) - set(known))
     if unknown:
-        raise OptionsError(f"agent {name!r} has no setting {unknown[0]!r}: the settings are {', '.join(_TOML_KEYS)}")
-    texts = ("description", "provider", "base_url", "api_key_env", "script", "project", "permission_mode", "rate_key")
-    lists = ("fallback", "client_modes", "allow", "ask", "deny")
-    for key in texts:
-        if not isinstance(given.get(key, ""), str):
-            raise OptionsError(f"{key} of agent {name!r} must be a text, not {given[key]!r:.100}")
-    for key in lists:
-        items = given.get(key, [])
-        if not isinstance(items, list) or not all(isinstance(item, str) for item in items):
-            raise OptionsError(f"{key} of agent {name!r} must be a list of texts, not {items!r:.100}")
+        raise OptionsError(f"agent {name!r} has no setting {unknown[0]!r}: the settings are {', '.join(known)}")
+    checks = {**dict.fromkeys(_TEXTS, TEXT), **dict.fromkeys(_LISTS, TEXTS)}
+    check_settings(given, {key: checks[key] for key in given if key in checks}, f"agent {name!r}: ")
     gate = PermissionGate(
         permission_mode=given.get("permission_mode"),
         allow=given.get("allow", ()),

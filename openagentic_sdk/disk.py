@@ -12,12 +12,13 @@ import os
 import sys
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from .errors import OptionsError
 
 BINARY = getattr(os, "O_BINARY", 0) | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOINHERIT", 0)
 NO_FOLLOW = getattr(os, "O_NOFOLLOW", 0)
+MAX_TOML_BYTES = 4 << 20
 
 
 def user_home() -> str:
@@ -52,6 +53,20 @@ def user_name() -> str:
     with contextlib.suppress(KeyError):
         return pwd.getpwuid(os.getuid()).pw_name
     return f"uid {os.getuid()}"
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """The tables of a TOML file of at most `MAX_TOML_BYTES`. Raises `OSError`, and `ValueError` for what is no such file."""
+    import tomllib  # most runs read no such file
+
+    with open(path, "rb") as file:
+        data = file.read(MAX_TOML_BYTES + 1)
+    if len(data) > MAX_TOML_BYTES:
+        raise ValueError(f"it has more than {MAX_TOML_BYTES} bytes")
+    try:
+        return tomllib.loads(data.decode("utf-8-sig"))
+    except RecursionError:
+        raise ValueError("it is nested too deep") from None
 
 
 class Disk(Protocol):

@@ -6,7 +6,6 @@ import hashlib
 import json
 import re
 import sys
-import tomllib
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field, fields, replace
@@ -16,7 +15,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from ..agents import import_name, read_agent
-from ..disk import working_dir
+from ..disk import read_toml, working_dir
 from ..errors import OptionsError, SuiteError, ToolInputError
 from ..events import Outcome, StopReason
 from ..frozen import frozen
@@ -34,7 +33,6 @@ from .scorers import CALL_LISTS, SCORERS, Call, Calls, Function, JsonSchema, Jud
 Mode = Literal["replay", "whatif", "live"]
 OnNew = Literal["stop", "live"]
 PLAIN = "plain"
-MAX_SUITE_BYTES = 4 * 1024 * 1024
 # The settings of a variant and of a judge that say where a model is asked.
 _ASKED_AT = ("provider", "base_url", "api_key_env", "script")
 _ID = regex(r"[A-Za-z0-9][A-Za-z0-9_./-]{0,99}\Z")
@@ -297,14 +295,10 @@ def _suite_of(found: Any, source: str) -> Suite:
 
 def _read_toml(path: Path) -> Suite:
     try:
-        data = path.read_bytes()
-        if len(data) > MAX_SUITE_BYTES:
-            raise SuiteError(f"a suite has at most {MAX_SUITE_BYTES} bytes, not {len(data)}", source=str(path))
-        text = data.decode()
-        given = tomllib.loads(text)
+        given = read_toml(path)
     except OSError as error:
         raise SuiteError(f"cannot be read: {error.strerror or error}", source=str(path)) from None
-    except (ValueError, RecursionError) as error:
+    except ValueError as error:
         at = re.search(r"\(at line (\d+)", str(error))
         raise SuiteError(f"is no TOML: {error}", source=str(path), line=int(at[1]) if at else None) from None
     try:
@@ -326,7 +320,7 @@ def _read_toml(path: Path) -> Suite:
         scores = _scorers(own, folder, "scores")
         return check_suite(Suite(**{**own, "cases": cases, "variants": variants, "scores": scores}))
     except SuiteError as error:
-        line = error.line or line_of(text, error.field)
+        line = error.line or line_of(_text_of(path), error.field)
         raise SuiteError(error.message, field=error.field, source=error.source or str(path), line=line) from None
 
 

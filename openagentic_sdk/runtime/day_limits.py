@@ -19,6 +19,7 @@ from math import inf
 from pathlib import Path
 from typing import Any
 
+from ..disk import read_toml
 from ..errors import OptionsError
 from ..frozen import frozen
 from ..sessions.base import SessionStore
@@ -28,7 +29,6 @@ from ..sessions.folds.summary import SessionSummary
 from .limits import Room
 
 _KEYS = ("max_cost_usd", "max_tokens")
-_MAX_BYTES = 1024 * 1024
 _PAGE_ROWS = 200
 
 
@@ -95,16 +95,10 @@ def read_day_limits(path: Path) -> DayLimits | None:
     """The limits of this file; None when there is none. Raises `OptionsError` for a file that cannot be read or understood:
     its limits must not be taken for no limits."""
     try:
-        with open(path, "rb") as file:
-            text = file.read(_MAX_BYTES + 1)
-        if len(text) > _MAX_BYTES:
-            raise ValueError(f"it has more than {_MAX_BYTES} bytes")
-        import tomllib  # most machines have no limits
-
-        data = tomllib.loads(text.decode("utf-8-sig"))
+        data = read_toml(path)
     except (FileNotFoundError, NotADirectoryError):
         return None
-    except (OSError, ValueError, RecursionError) as error:
+    except (OSError, ValueError) as error:
         raise OptionsError(f"the limits in {str(path)!r} cannot be read: {error}") from error
     unknown = data.keys() - {"day", "tag"}
     tags = data.get("tag", {})

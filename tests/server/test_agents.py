@@ -159,8 +159,9 @@ class Files(unittest.TestCase):
             with self.subTest(word), self.assertRaisesRegex(Exception, word) as caught:
                 load_agents(self.write(text))
             self.assertTrue(type(caught.exception).__module__.startswith("openagentic_sdk"), caught.exception)
-        with self.assertRaisesRegex(OptionsError, "cannot be read"):
-            load_agents(str(self.folder / "none.toml"))
+        for where in (str(self.folder / "none.toml"), self.write("a = " + "[" * 100_000)):
+            with self.assertRaisesRegex(OptionsError, "cannot be read"):
+                load_agents(where)
 
     def test_a_module_gives_a_registry_a_mapping_or_a_function(self) -> None:
         source = (
