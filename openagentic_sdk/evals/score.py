@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from ..errors import OpenAgentSdkError
@@ -48,7 +49,9 @@ async def score_run(scorer: Scorer, name: str, run: Played, apart: Apart, ask_ju
                 return score(scorer, name, wanted == given, _about_text(run))
             case Regex():
                 answer = await _search(apart, [(scorer.pattern, run.final_text)], scorer.timeout_s)
-                return _verdict(scorer, name, answer, lambda found: found[0] != scorer.absent, _about_text(run))
+                return _judged(
+                    scorer, name, answer, lambda found: score(scorer, name, found[0] != scorer.absent, _about_text(run))
+                )
             case JsonSchema():
                 return await _fits_schema(scorer, name, run, apart)
             case Calls():
@@ -60,7 +63,8 @@ async def score_run(scorer: Scorer, name: str, run: Played, apart: Apart, ask_ju
                 return score(scorer, name, scorer.at_least <= run.steps <= most, f"{run.steps} steps")
             case Function():
                 events = [event_to_dict(event) for event in run.events]
-                return _said(scorer, name, await apart.call(scorer.check, events, scorer.timeout_s))
+                answer = await apart.call(scorer.check, events, scorer.timeout_s)
+                return _judged(scorer, name, answer, partial(_said, scorer, name))
             case Judge():
                 return await ask_judge(scorer, name, run)
     except (OpenAgentSdkError, OSError, ValueError, TypeError, RecursionError) as error:
@@ -77,10 +81,11 @@ def failed_score(scorer: Scorer, name: str, error_type: str, words: str) -> Scor
     return Score(name, scorer.type, False, 0.0, f"{error_type}: {words}"[:MAX_WORDS_CHARS], error_type)
 
 
-def _verdict(scorer: Scorer, name: str, answer: Answer, passes: Callable[[Any], bool], words: str) -> Score:
+def _judged(scorer: Scorer, name: str, answer: Answer, judge: Callable[[Any], Score]) -> Score:
+    """The score that the value of an answer gives; a failed one when there is no value."""
     if "value" not in answer:
         return failed_score(scorer, name, str(answer.get("error_type")), str(answer.get("error")))
-    return score(scorer, name, passes(answer["value"]), words)
+    return judge(answer["value"])
 
 
 def _about_text(run: Played) -> str:
@@ -107,7 +112,8 @@ async def _fits_schema(scorer: JsonSchema, name: str, run: Played, apart: Apart)
             return score(scorer, name, False, f"the final text is no JSON: {error}")
     question = {"kind": "schema", "value": value, "schema": dict(scorer.schema)}
     answer = await apart.ask(question, scorer.timeout_s)
-    return _verdict(scorer, name, answer, bool, str(answer.get("words", "it fits")))
+    words = str(answer.get("words", "it fits"))
+    return _judged(scorer, name, answer, lambda fits: score(scorer, name, bool(fits), words))
 
 
 def _cost(scorer: Cost, name: str, run: Played) -> Score:
@@ -130,17 +136,15 @@ def _cost(scorer: Cost, name: str, run: Played) -> Score:
     return score(scorer, name, not problems, "; ".join(problems) or told)
 
 
-def _said(scorer: Function, name: str, answer: Answer) -> Score:
+def _said(scorer: Function, name: str, given: Any) -> Score:
     """What a function gave: True or False, a number from 0 to 1, or one of these and words."""
-    if "value" not in answer:
-        return failed_score(scorer, name, str(answer.get("error_type")), str(answer.get("error")))
-    value, words = answer["value"], ""
+    value, words = given, ""
     if isinstance(value, list) and len(value) == 2:
         value, words = value[0], str(value[1])
     if isinstance(value, bool):
         return score(scorer, name, value, words)
     if not isinstance(value, int | float) or not 0 <= value <= 1:
-        shown = on_one_line(repr(answer["value"]), _SHOWN_CHARS)
+        shown = on_one_line(repr(given), _SHOWN_CHARS)
         return failed_score(scorer, name, "ValueError", f"it gave {shown}, and not True, False or a number from 0 to 1")
     return Score(name, scorer.type, value >= scorer.pass_from, float(value), words[:MAX_WORDS_CHARS])
 
@@ -162,17 +166,19 @@ async def _calls(scorer: Calls, name: str, run: Played, apart: Apart) -> Score:
     given = [value if isinstance(value, str) else json.dumps(value, ensure_ascii=False) for value in values]
     pairs = [(pattern, text) for (_, _, pattern, _), text in zip(texts, given, strict=True)]
     answer = await _search(apart, pairs, scorer.timeout_s) if pairs else {"value": []}
-    if "value" not in answer:
-        return failed_score(scorer, name, str(answer.get("error_type")), str(answer.get("error")))
-    missed = {(key, place) for (key, place, _, _), found in zip(texts, answer["value"], strict=True) if not found}
 
-    def fits(call: Call, place: int) -> bool:
-        return _fits_plainly(call, run.calls[place]) and (id(call), place) not in missed
+    def judge(found: Sequence[bool]) -> Score:
+        missed = {(key, place) for (key, place, _, _), is_found in zip(texts, found, strict=True) if not is_found}
 
-    problems = list(_problems(scorer, lists, len(run.calls), fits))
-    made = ", ".join(call.tool for call in run.calls) or "nothing"
-    words = "; ".join([*problems, f"it called {on_one_line(made, _SHOWN_CHARS)}"])
-    return score(scorer, name, not problems, words)
+        def fits(call: Call, place: int) -> bool:
+            return _fits_plainly(call, run.calls[place]) and (id(call), place) not in missed
+
+        problems = list(_problems(scorer, lists, len(run.calls), fits))
+        made = ", ".join(call.tool for call in run.calls) or "nothing"
+        words = "; ".join([*problems, f"it called {on_one_line(made, _SHOWN_CHARS)}"])
+        return score(scorer, name, not problems, words)
+
+    return _judged(scorer, name, answer, judge)
 
 
 def _problems(

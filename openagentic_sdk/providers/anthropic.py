@@ -508,7 +508,13 @@ def _choose(
     config: dict[str, Any] = {}
     if settings.response_format is not None and settings.response_format.get("type") != "text":
         config["format"] = _format(settings.response_format, model, family)
-    thinks = _choose_thinking(payload, settings.reasoning_effort, thinking, family, config, notices)
+    effort = settings.reasoning_effort
+    if effort not in (None, "none") and family.efforts:
+        config["effort"] = effort if effort in family.efforts else _NEAREST_EFFORT.get(effort, "high")
+        if config["effort"] != effort:
+            notices.append(f"{model} has no effort {effort!r}, {config['effort']!r} was taken")
+    payload["thinking"] = _thinking(payload, effort, thinking, family, notices)
+    thinks = as_mapping(payload["thinking"]).get("type") in ("enabled", "adaptive")
     sampling = {"temperature": settings.temperature, "top_p": settings.top_p}
     given = {name: value for name, value in sampling.items() if value is not None}
     if given and not family.sampling:
@@ -544,44 +550,32 @@ def _format(response_format: Mapping[str, Any], model: str, family: ClaudeFamily
     return {"type": "json_schema", "schema": dict(schema)}
 
 
-def _choose_thinking(
-    payload: dict[str, Any],
+def _thinking(
+    payload: Mapping[str, Any],
     effort: str | None,
-    thinking: Mapping[str, Any] | None,
+    given: Mapping[str, Any] | None,
     family: ClaudeFamily,
-    config: dict[str, Any],
     notices: list[str],
-) -> bool:
-    """Set `thinking` and the effort as the model takes them; returns whether it is told to think."""
-    model = payload["model"]
-    wanted = dict(thinking) if thinking else None
-    if effort == "none":
-        wanted = {"type": "disabled"}
-    elif effort is not None:
-        if family.efforts:
-            taken = effort if effort in family.efforts else _NEAREST_EFFORT.get(effort, "high")
-            config["effort"] = taken
-            if taken != effort:
-                notices.append(f"{model} has no effort {effort!r}, {taken!r} was taken")
-        usual = {"type": "adaptive"} if family.adaptive_thinking else {"type": "enabled"}
-        wanted = wanted or usual
-    kind = (wanted or {}).get("type")
+) -> dict[str, Any] | None:
+    """What the request says of thinking, as the model takes it; what is left out of `given` is noted."""
+    model, max_tokens = payload["model"], payload["max_tokens"]
+    usual = {"type": "adaptive" if family.adaptive_thinking else "enabled"}
+    wanted = {"type": "disabled"} if effort == "none" else dict(given or (usual if effort else {}))
+    kind = wanted.get("type")
     if kind == "enabled" and not family.budget_thinking and family.adaptive_thinking:
-        wanted = {**{k: v for k, v in (wanted or {}).items() if k != "budget_tokens"}, "type": "adaptive"}
         notices.append(f"{model} takes no budget_tokens, it thinks as much as it finds fit (reasoning_effort)")
-    elif kind in ("enabled", "adaptive") and not family.adaptive_thinking:
-        budget = (wanted or {}).get("budget_tokens") or int(
-            payload["max_tokens"] * _BUDGET_SHARES.get(effort or "", 0.5)
-        )
-        wanted = {"type": "enabled", "budget_tokens": max(budget, _MIN_BUDGET)}
-        if not family.budget_thinking or wanted["budget_tokens"] >= payload["max_tokens"]:
-            notices.append(f"{model} does not think within max_tokens={payload['max_tokens']}, thinking was left out")
-            wanted = None
-    elif kind == "disabled" and family.always_thinks:
+        return {**{key: value for key, value in wanted.items() if key != "budget_tokens"}, "type": "adaptive"}
+    if kind in ("enabled", "adaptive") and not family.adaptive_thinking:
+        share = int(max_tokens * _BUDGET_SHARES.get(effort or "", 0.5))
+        budget = max(wanted.get("budget_tokens") or share, _MIN_BUDGET)
+        if family.budget_thinking and budget < max_tokens:
+            return {"type": "enabled", "budget_tokens": budget}
+        notices.append(f"{model} does not think within max_tokens={max_tokens}, thinking was left out")
+        return None
+    if kind == "disabled" and family.always_thinks:
         notices.append(f"{model} cannot be kept from thinking")
-        wanted = None
-    payload["thinking"] = wanted
-    return wanted is not None and wanted.get("type") in ("enabled", "adaptive")
+        return None
+    return wanted or None
 
 
 def _drop_bound_blocks(payload: dict[str, Any]) -> None:

@@ -7,6 +7,7 @@ endpoint gave up or is not asked any more.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from ..clock import Clock
 from ..errors import OptionsError
@@ -31,10 +32,11 @@ def guarded(
     first = _watched(provider, retry, clock)
     if not fallback:
         return first
-    others = [Fallback(item) if isinstance(item, str) else item for item in fallback]
     ready = [
-        one if one.provider is None else Fallback(one.model, _watched(one.provider, retry, clock), one.api_key)
-        for one in others
+        one
+        if isinstance(one, str) or one.provider is None
+        else replace(one, provider=_watched(one.provider, retry, clock))
+        for one in fallback
     ]
     return FallbackProvider(first, ready, mid_answer=(retry or RetryPolicy()).mid_answer)
 
