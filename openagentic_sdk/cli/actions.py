@@ -1,4 +1,4 @@
-"""The actions below a subcommand, as in `sessions list`: how each is added, and run over a store."""
+"""What subcommands share: actions, as in `sessions list`, which run over a store, and flags that may be repeated."""
 
 from __future__ import annotations
 
@@ -27,6 +27,11 @@ class ActionList:
         parser.set_defaults(run_action=action)
         self._common(parser)
         return parser
+
+
+def add_list_flag(parser: argparse._ActionsContainer, *flags: str, metavar: str, help: str) -> None:
+    """A flag that may be given several times; all its values are one list, empty without it."""
+    parser.add_argument(*flags, metavar=metavar, action="append", default=[], help=help)
 
 
 def run_over_store(args: argparse.Namespace) -> int:

@@ -20,6 +20,7 @@ from ..runtime.prompt import OnePrompt
 from ..sessions.base import SessionStore
 from ..sessions.folds.summary import TAGS_KEY
 from ..sessions.seal import Signer
+from .actions import add_list_flag
 from .stored.stores import ID_HELP, add_store_flag, find_session, open_session_store
 
 MODES = ("default", "acceptEdits", "plan", "dontAsk", "prompt", "deny", "bypass", "bypassPermissions")
@@ -41,15 +42,11 @@ def add_agent_flags(parser: argparse.ArgumentParser) -> None:
     project.add_argument(
         "--trust", action="store_true", help="let the project's files grant what they ask for, in this run"
     )
-    project.add_argument(
-        "--skill-path", metavar="DIR", action="append", default=[], help="one more folder of skills (repeatable)"
-    )
+    add_list_flag(project, "--skill-path", metavar="DIR", help="one more folder of skills (repeatable)")
     add_store_flag(project)
     limits = parser.add_argument_group("what it may do")
-    limits.add_argument(
-        "--allow", metavar="RULE", action="append", default=[], help='needs no question: "Bash(git diff:*)"'
-    )
-    limits.add_argument("--deny", metavar="RULE", action="append", default=[], help="is never allowed")
+    add_list_flag(limits, "--allow", metavar="RULE", help='needs no question: "Bash(git diff:*)"')
+    add_list_flag(limits, "--deny", metavar="RULE", help="is never allowed")
     limits.add_argument(
         "--permission-mode", choices=MODES, help="what happens to calls without a rule (default: as settings say)"
     )
@@ -96,13 +93,7 @@ def add_run_flags(parser: argparse.ArgumentParser) -> None:
     session = parser.add_argument_group("the session")
     session.add_argument("--cwd", metavar="DIR", help="working directory of the tools (default: this one)")
     session.add_argument("--resume", metavar="ID", help=f"go on with {ID_HELP}")
-    session.add_argument(
-        "--tag",
-        metavar="NAME",
-        action="append",
-        default=[],
-        help="tag a new session, for costs and limits (repeatable)",
-    )
+    add_list_flag(session, "--tag", metavar="NAME", help="tag a new session, for costs and limits (repeatable)")
     session.add_argument(
         "--continue", dest="continue_last", action="store_true", help="go on with this folder's newest"
     )
@@ -197,9 +188,7 @@ def add_model_flags(parser: argparse._ActionsContainer) -> None:
     parser.add_argument(
         "--model", help=f"the model's name there (default: ${MODEL_VARIABLE}, or the project's settings)"
     )
-    parser.add_argument(
-        "--fallback", metavar="MODEL", action="append", default=[], help="ask this one when that one fails"
-    )
+    add_list_flag(parser, "--fallback", metavar="MODEL", help="ask this one when that one fails")
     parser.add_argument(
         "--base-url", metavar="URL", help="an OpenAI-compatible endpoint, such as http://127.0.0.1:11434/v1"
     )

@@ -9,6 +9,7 @@ import sys
 from ...acp.stdio import serve
 from ...options import OpenAgenticOptions
 from ...stdio import take_stdio
+from ..actions import add_list_flag
 from ..exits import OK
 from ..flags import add_agent_flags, build_options
 from ..screen.questions import build_gate
@@ -21,9 +22,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         description="Speak the Agent Client Protocol with the editor that starts this command. The editor says which folder "
         "and which session; these flags say the rest.",
     )
-    parser.add_argument(
-        "--offer-model", metavar="NAME", action="append", default=[], help="a model that can be chosen too (repeatable)"
-    )
+    add_list_flag(parser, "--offer-model", metavar="NAME", help="a model that can be chosen too (repeatable)")
     add_agent_flags(parser)
     parser.set_defaults(resume=None, continue_last=False, tag=[], otlp_endpoint=None, sign_record=False)
 

@@ -20,6 +20,7 @@ from ...events import EvalFinished, EvalStarted
 from ...sessions.base import SessionStore
 from ...text import on_one_line
 from ...viewer.evals import build_eval_page
+from ..actions import add_list_flag
 from ..exits import FAILED, INTERRUPTED, OK
 from ..screen.terminal import Screen
 from ..stored.stores import NEWEST, add_store_flag, find_session, open_session_store
@@ -37,8 +38,8 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser.add_argument("suite", metavar="SUITE", help="suite.toml, suite.py, module:name; or show, or compare")
     parser.add_argument("ids", nargs="*", metavar="ID", help="for show and compare: an eval's id, or the start of it")
     run = parser.add_argument_group("what runs")
-    run.add_argument("--case", metavar="NAME", action="append", default=[], help="only this case (repeatable)")
-    run.add_argument("--variant", metavar="NAME", action="append", default=[], help="only this variant (repeatable)")
+    add_list_flag(run, "--case", metavar="NAME", help="only this case (repeatable)")
+    add_list_flag(run, "--variant", metavar="NAME", help="only this variant (repeatable)")
     run.add_argument("--repeats", metavar="N", type=int, help="how often each case runs under each variant")
     run.add_argument("--parallel", metavar="N", type=int, help="how many runs are under way at a time")
     run.add_argument("--max-cost", metavar="USD", type=float, help="what all runs and judges may cost together")

@@ -17,6 +17,7 @@ from ...permissions.redact import Redactor
 from ...sessions.folds.export import to_json, to_markdown, to_messages, to_otlp
 from ...text import printable
 from ...viewer.record import build_record_page
+from ..actions import add_list_flag
 from ..exits import OK
 from ..stored.stores import NEWEST, add_id, add_store_flag, find_session, open_session_store
 
@@ -37,9 +38,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser.add_argument("--content", action="store_true", help="otlp: with the arguments and results of tools")
     parser.add_argument("--redact", action="store_true", help="mask e-mail addresses too")
     parser.add_argument("--no-redact", action="store_true", help="leave keys, tokens and secrets of this environment")
-    parser.add_argument(
-        "--mask", metavar="REGEX", action="append", default=[], help="mask what matches too; may be given again"
-    )
+    add_list_flag(parser, "--mask", metavar="REGEX", help="mask what matches too; may be given again")
     add_store_flag(parser)
 
 

@@ -17,7 +17,7 @@ from ...fleet.fleet import Fleet
 from ...fleet.record import STATES, FleetRun
 from ...fleet.worker import GRACE_S, LEASE_S, SLOTS, Worker
 from ...text import on_one_line
-from ..actions import ActionList
+from ..actions import ActionList, add_list_flag
 from ..exits import OK
 from ..flags import add_agents_flag
 from ..fleet_rules import add_rules, add_run_flags, run_wishes
@@ -49,9 +49,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     work = actions.add("work", _work, "work on runs until a signal ends it")
     add_agents_flag(work)
     work.add_argument("--slots", type=int, default=SLOTS, metavar="N", help="at the same time (default: %(default)s)")
-    work.add_argument(
-        "--queue", action="append", default=[], metavar="NAME", help="only of this queue (repeatable; default: all)"
-    )
+    add_list_flag(work, "--queue", metavar="NAME", help="only of this queue (repeatable; default: all)")
     work.add_argument(
         "--lease", type=float, default=LEASE_S, metavar="SECONDS", help="after which a silent worker is replaced"
     )

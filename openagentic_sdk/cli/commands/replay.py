@@ -14,6 +14,7 @@ from ...runs.replay import replay_events
 from ...testing.emit import emit_test
 from ...text import printable
 from ...tools.defaults import default_tools
+from ..actions import add_list_flag
 from ..exits import FAILED, OK
 from ..screen.terminal import Screen
 from ..stored.stores import NEWEST, add_id, add_store_flag, find_session, open_session_store
@@ -30,7 +31,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     emit.add_argument("--emit-test", metavar="FILE", help="write FILE.py, a unittest that plays it with your agent")
     emit.add_argument("--agent", metavar="MODULE:NAME", help="your options, or a function that makes them")
     emit.add_argument("--app-dir", metavar="DIR", help="where MODULE is (default: the session's folder)")
-    emit.add_argument("--live", metavar="TOOL", action="append", default=[], help="run this tool for real in the test")
+    add_list_flag(emit, "--live", metavar="TOOL", help="run this tool for real in the test")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     add_store_flag(parser)
 

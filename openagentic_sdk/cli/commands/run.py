@@ -8,6 +8,7 @@ import sys
 
 from ...errors import OptionsError
 from ...options import OpenAgenticOptions
+from ..actions import add_list_flag
 from ..flags import add_run_flags, build_options, with_files
 from ..screen.live import LivePrinter
 from ..screen.questions import Asker, build_gate, somebody_is_there
@@ -22,13 +23,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser.add_argument(
         "prompt", nargs="?", metavar="PROMPT", help="what to do; without it, or as -, it is read from stdin"
     )
-    parser.add_argument(
-        "--attach",
-        metavar="FILE",
-        action="append",
-        default=[],
-        help="a picture, PDF, sound or text to send along; also @FILE",
-    )
+    add_list_flag(parser, "--attach", metavar="FILE", help="a picture, PDF, sound or text to send along; also @FILE")
     parser.add_argument("--json", action="store_true", help="print the events as JSON lines instead of text")
     add_run_flags(parser)
 

@@ -16,6 +16,7 @@ from ...server.asgi import app
 from ...server.guard import TOKEN_VARIABLE, Principal, is_loopback, token_path
 from ...server.listen import SmallServer
 from ...sessions.seal import read_key
+from ..actions import add_list_flag
 from ..exits import OK
 from ..flags import add_agents_flag, tcp_port
 from ..screen.terminal import Screen
@@ -38,16 +39,8 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     access = parser.add_argument_group("who may ask")
     access.add_argument("--token-file", metavar="FILE", help="holds the token (default: server.token, which is made)")
     access.add_argument("--auth", metavar="MODULE:NAME", help="a function of the ASGI scope that gives a Principal")
-    access.add_argument(
-        "--allow-host", metavar="NAME", action="append", default=[], help="a name, or name:port, that leads here"
-    )
-    access.add_argument(
-        "--allow-origin",
-        metavar="ORIGIN",
-        action="append",
-        default=[],
-        help="a page elsewhere that may ask, with a token",
-    )
+    add_list_flag(access, "--allow-host", metavar="NAME", help="a name, or name:port, that leads here")
+    add_list_flag(access, "--allow-origin", metavar="ORIGIN", help="a page elsewhere that may ask, with a token")
     limits = parser.add_argument_group("limits")
     limits.add_argument(
         "--fleet", action="store_true", help="queue runs for `fleet work`, and let none go on in this process"

@@ -9,6 +9,7 @@ from ...errors import OptionsError
 from ...mcp.configured.expand import variables_in
 from ...mcp.configured.write import SCOPES, add_entry, read_entry, remove_entry
 from ...text import on_one_line, visible
+from ..actions import add_list_flag
 from ..exits import FAILED, OK
 from .here import STYLES, Here, differences, row, shown_definition
 
@@ -21,8 +22,8 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "-t", "--transport", choices=("stdio", "http", "sse"), help="default: http for a URL, else stdio"
     )
-    parser.add_argument("-e", "--env", metavar="NAME=VALUE", action="append", default=[], help="for the command")
-    parser.add_argument("-H", "--header", metavar="'NAME: VALUE'", action="append", default=[], help="for the URL")
+    add_list_flag(parser, "-e", "--env", metavar="NAME=VALUE", help="for the command")
+    add_list_flag(parser, "-H", "--header", metavar="'NAME: VALUE'", help="for the URL")
     parser.add_argument("--client-id", metavar="ID", help="for servers that know us only by an id that they gave")
     parser.add_argument("--client-secret-env", metavar="NAME", help="the variable that holds the secret of that id")
     parser.add_argument("--callback-port", metavar="N", type=int, help="where the browser comes back to after a login")

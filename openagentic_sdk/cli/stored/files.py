@@ -17,7 +17,7 @@ from ...sessions.base import SessionStore
 from ...sessions.lifecycle import rewind_point, rewind_session
 from ...sessions.undo import ChangedFile, RestorePlan, file_changes, plan_restore, restore_files
 from ...text import on_one_line
-from ..actions import ActionList
+from ..actions import ActionList, add_list_flag
 from ..exits import FAILED, OK
 from ..screen.diffs import shown_diff
 from ..screen.questions import agrees
@@ -47,9 +47,7 @@ def add_actions(actions: ActionList) -> None:
         help="what to do about files that something else changed since (default: %(default)s, all of it)",
     )
     rewind.add_argument("--dry-run", action="store_true", help="say what would be done to files, and do nothing")
-    rewind.add_argument(
-        "--add-dir", metavar="DIR", action="append", default=[], help="a folder that belonged to the workspace too"
-    )
+    add_list_flag(rewind, "--add-dir", metavar="DIR", help="a folder that belonged to the workspace too")
     rewind.add_argument("--yes", action="store_true", help="put files back without a question")
     rewind.add_argument("--json", action="store_true", help="print one JSON object")
 

@@ -15,7 +15,7 @@ from ...sessions.base import SessionStore
 from ...sessions.record.erase import erase, finish_erasures
 from ...sessions.record.keep import hold_session, purge_sessions, retain_session
 from ...text import on_one_line
-from ..actions import ActionList
+from ..actions import ActionList, add_list_flag
 from ..exits import FAILED, OK
 from ..screen.terminal import Screen
 from .stores import add_id, find_session, span_s
@@ -31,21 +31,11 @@ def add_actions(actions: ActionList) -> None:
         "that it stands in no history of a shell."
     )
     add_id(erasing)
-    erasing.add_argument(
-        "--field", metavar="SEQ:/PATH", action="append", default=[], help="a field of an event, as a JSON pointer"
-    )
-    erasing.add_argument(
-        "--text-file",
-        metavar="FILE",
-        action="append",
-        default=[],
-        help="every field that holds this text (-: standard input)",
-    )
+    add_list_flag(erasing, "--field", metavar="SEQ:/PATH", help="a field of an event, as a JSON pointer")
+    add_list_flag(erasing, "--text-file", metavar="FILE", help="every field that holds this text (-: standard input)")
     erasing.add_argument("--only", action="store_true", help="do not look for what the fields held anywhere else")
     erasing.add_argument("--everywhere", action="store_true", help="look in every session of the store")
-    erasing.add_argument(
-        "--archive", metavar="FILE", action="append", default=[], help="write this archive anew without it"
-    )
+    add_list_flag(erasing, "--archive", metavar="FILE", help="write this archive anew without it")
     erasing.add_argument("--finish", action="store_true", help="go on with what was killed while it erased")
     _add_common(erasing)
     holding = actions.add("hold", _hold, "hold a session: nothing deletes, purges or erases from it")

@@ -20,7 +20,7 @@ from ...sessions.record.signers import InstallationKey, SshKey, Timestamp, Trust
 from ...sessions.record.verify import RecordReport, receipt_of, verify_record
 from ...sessions.seal import Seal, Signer
 from ...text import on_one_line
-from ..actions import ActionList
+from ..actions import ActionList, add_list_flag
 from ..exits import FAILED, OK
 from ..screen.terminal import Screen
 from .stores import NEWEST, add_id, find_session
@@ -34,9 +34,7 @@ def add_actions(actions: ActionList) -> None:
     )
     add_id(sign, default=NEWEST)
     sign.add_argument("--installation", action="store_true", help="sign with the key of this installation")
-    sign.add_argument(
-        "--ssh-key", metavar="FILE", action="append", default=[], help="sign with a person's key (ssh-keygen)"
-    )
+    add_list_flag(sign, "--ssh-key", metavar="FILE", help="sign with a person's key (ssh-keygen)")
     sign.add_argument(
         "--witness", metavar="COMMAND", help="a command that takes the statement and answers with a token"
     )
@@ -60,9 +58,7 @@ def add_trust_flags(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--witness", metavar="COMMAND", help="signed: what checks a witness's token (exit code 0: valid)"
     )
-    parser.add_argument(
-        "--receipt", metavar="FILE", action="append", default=[], help="signed: what `sign --json` once printed"
-    )
+    add_list_flag(parser, "--receipt", metavar="FILE", help="signed: what `sign --json` once printed")
     parser.add_argument("--json", action="store_true", help="print one JSON object per session")
 
 
