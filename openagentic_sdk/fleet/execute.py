@@ -79,7 +79,7 @@ async def _leave(fleet: Fleet, lease: Lease, outcome: Outcome, after_seq: int) -
             await off_loop(True, fleet.queue.limits.settle, run.id, run.fence, run.tenant, cost_usd)
         return bool(await off_loop(True, partial(fleet.queue.leave, run, outcome, patience_s=lease.left_s)))
     except StorageError:
-        return False  # whoever claims it next finds in the log what became of it
+        return False  # the next worker finds in the log what became of it
 
 
 async def _go_on(fleet: Fleet, lease: Lease, standing: Standing, draining: asyncio.Event, grace_s: float) -> Outcome:

@@ -68,7 +68,7 @@ _BEAT = """
     UPDATE openagentic_runs SET lease_until = {now} + %s WHERE state = 'running' AND ({pairs})
     RETURNING id, cancel_requested_at IS NOT NULL
 """
-# What was parked or handed back was no crash. One that somebody wants to end goes on to whoever ends it.
+# What was parked or handed back did not crash. A run that is to be cancelled is queued again, for a worker to end it.
 _LEAVE = """
     UPDATE openagentic_runs SET
         state = CASE WHEN cancel_requested_at IS NOT NULL AND %s = 'waiting' THEN 'queued' ELSE %s END,
@@ -148,7 +148,7 @@ class Queue:
         return self.tables.change(lambda execute: drive(self.adding(new), execute), durable=True)
 
     def adding(self, new: NewRun) -> Steps[int]:
-        """The statements of `add`, for whoever runs them on a connection of his own."""
+        """The statements of `add`, for a caller with a connection of its own."""
         first = (FORMAT, new.session, new.tenant, new.queue, new.agent, new.priority, new.priority, new.request_id)
         values = (*first, new.body, new.workspace, new.traceparent, new.max_attempts, new.run_at)
         rows = yield _ADD.format(now=self.tables.now, rank_s=RANK_S), values
@@ -246,7 +246,7 @@ class Queue:
     # --- what others do with it ----------------------------------------------------------------------------------------
 
     def cancel(self, run_id: int, cancelled_by: str) -> bool:
-        """End a run that nobody runs, and tell the owner of another one; False when it is over already."""
+        """End a run that has no owner, else tell its owner to end it; False when it is over already."""
 
         def attempt(execute: Execute) -> bool:
             is_open = bool(execute(_CANCEL.format(now=self.tables.now), (cancelled_by, run_id)))

@@ -1,7 +1,7 @@
 """Requests and tokens per minute of a provider's key, for all hosts together, and the wait that an endpoint asked for.
 
 A row is a bucket that the database fills. Who asks takes first and then waits until his turn has come, so all go in turn
-and nobody asks again and again; in no minute more begins than the limit says. What a 429 asks for holds for everybody: who
+without asking again and again; in no minute more begins than the limit says. What a 429 asks for holds for everybody: who
 slept meanwhile takes a new turn behind it.
 """
 

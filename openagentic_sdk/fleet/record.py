@@ -31,7 +31,7 @@ MAX_ATTEMPTS = 3
 
 @frozen
 class FleetRun:
-    """One run. Times are seconds since 1970 by the database's clock; `lease_left_s` is None while nobody runs it.
+    """One run. Times are seconds since 1970 by the database's clock; `lease_left_s` is None while no worker runs it.
 
     `attempts` counts the claims that did not end in a park or a hand-over: more than one means that a worker was lost.
     """

@@ -2,7 +2,7 @@
 
 A schedule's next time stands in its row, by the database's clock. Firing enqueues a run whose request id is the schedule's
 name and that time, and moves the row on from that time to the first one after now, in one transaction: who comes second does
-nothing, and what was missed while nobody worked is made up for once.
+nothing, and what was missed while no worker ran is made up for once.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from ..text import on_one_line
 from .cron import next_fire, parse_cron, read_zone
 from .queue import NewRun, Queue
 
-# A schedule that cannot be read on this host is tried again after so long, by whoever comes first.
+# After how long a schedule that cannot be read on this host is tried again, by any worker.
 BROKEN_S = 600.0
 MAX_FIRED = 100
 _COLUMNS = (

@@ -93,7 +93,7 @@ def _pause(store: SessionStore, run: FleetRun, last: Result) -> Outcome | None:
 
 
 def is_answered(store: SessionStore, session: str, seq: int) -> bool:
-    """Whether an answer stands in the log behind that event. Of a log that cannot be read, whoever runs it says so."""
+    """Whether an answer stands in the log behind that event. True for a log that cannot be read: the run will say so."""
     try:
         return any(isinstance(event, UserAnswer) for event in store.iter_events(session, after_seq=seq))
     except (LogCorruptError, SessionNotFoundError):

@@ -34,8 +34,8 @@ class GroupStats:
     """The runs of one tenant and queue in one state.
 
     `claims` counts every time that a worker took one of them, `steals` those where the lease of another had run out, and
-    `lost_now` leases that ran out and that nobody has taken yet. `oldest_s` is how long the longest waiting one has been
-    due. `unknown` counts calls that may or may not have taken effect. `cost_usd` leaves out `unpriced` runs.
+    `lost_now` leases that ran out and that no worker has taken over yet. `oldest_s` is how long the longest waiting one has
+    been due. `unknown` counts calls that may or may not have taken effect. `cost_usd` leaves out `unpriced` runs.
     `first_event_s` is the sum of the seconds from when a run was due to its first event, over `begun` runs; `first_within`
     counts those within each of `BUCKETS_S`.
     """

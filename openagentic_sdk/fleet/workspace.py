@@ -368,7 +368,7 @@ class _Git:
             why = {"timeout": f"it took longer than {timeout_s:g} s", "cancel": "the run was cancelled"}.get(
                 report.ended_by, f"it wrote more than {MAX_PATCH_BYTES} bytes" if report.ended_by else problem
             )
-            # What was cancelled is tried again by whoever claims the run next; what git refuses is refused there too.
+            # What was cancelled is tried again by the next worker; what git refuses is refused there too.
             kind = StorageError if report.ended_by == "cancel" else FleetError
             raise kind(f"git {arguments[0]} for {self.place.url!r} failed: {one_line(why)[:500]}")
         return _Output(data, problem)
@@ -424,7 +424,7 @@ def _copy_of(git: _Git, root: Path, ref: str, is_cancelled: Callable[[], bool]) 
 
 @contextmanager
 def _own_folder(root: Path, session_id: str) -> Iterator[Path]:
-    """A folder for one checkout, by the same name on each host where nobody else has it; what dead processes left goes."""
+    """A folder for one checkout, by the same name on each host where that is free; what dead processes left is removed."""
     root.mkdir(parents=True, exist_ok=True, mode=0o700)
     name, fd = hashlib.sha256(session_id.encode("utf-8", "surrogatepass")).hexdigest()[:24], -1
     with _locked(root / "lock", _ZERO):

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property, partial
+from itertools import chain
 from typing import Any, ClassVar
 
 from ..checks import shown
@@ -311,7 +312,7 @@ class SessionStore(Waiting, Rewriting):
         blobs = (self.read_blob(source_id, digest) for digest in self.list_blobs(source_id))
         return self.import_session(
             target_id,
-            (event for part in (head, stamped) for event in part),
+            chain(head, stamped),
             metadata=metadata,
             created_at=now,
             blobs=blobs,

@@ -27,7 +27,7 @@ MAX_RECENT_EVENTS = 64
 # The first page is small, so that its first event is not long in coming.
 _FIRST_PAGE_EVENTS, _PAGE_EVENTS = 32, 128
 _THREAD = "openagentic-follow"
-# How long one look of the watcher's thread lasts when nothing happens and nobody comes or leaves.
+# How long one look of the watcher's thread lasts when nothing happens and no follower comes or leaves.
 _LOOK_S, _MAX_LOOKS = 0.1, 50
 
 
@@ -38,7 +38,7 @@ async def follow(
 
     With `deltas` also those of a run in this process, as they are shown, from the first behind the newest event on; they
     have no `seq`. Goes on for ever, or with `until_result` ends behind a `result` when nothing follows it yet. Raises
-    `SessionNotFoundError` when there is no such session, or when it is deleted, `OptionsError` for a cursor that is none,
+    `SessionNotFoundError` when there is no such session, or when it is deleted, `OptionsError` for an invalid `after_seq`,
     and `EventLoopError` where asyncio does not run.
     """
     follower = Follower(store, session_id, after_seq=after_seq, deltas=deltas)
@@ -53,7 +53,7 @@ async def follow(
 
 
 class Follower:
-    """One who follows a session. `after_seq` is where it stands. Whoever makes one closes it."""
+    """Follows one session. `after_seq` is where it stands. Its maker closes it."""
 
     def __init__(self, store: SessionStore, session_id: str, *, after_seq: int = 0, deltas: bool = False) -> None:
         check_settings({"after_seq": after_seq}, {"after_seq": COUNT})
@@ -294,7 +294,7 @@ class Watch:
         self._looked_for = {}
 
     def _find_news(self, changes: int) -> dict[str, Sequence[Event] | Exception]:
-        """What the followed sessions have that nobody here knows; nothing when somebody comes or leaves, or in a while.
+        """The new events of the followed sessions; nothing when a follower comes or leaves, or after a while.
 
         In a thread. Looking at many sessions costs time, and takes at most a twentieth of it.
         """

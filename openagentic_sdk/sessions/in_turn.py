@@ -47,7 +47,7 @@ class InTurn:
             return answer  # type: ignore[no-any-return]
         finally:
             if not begun:
-                # Cancelled before a thread was found: whoever comes next waits for the one before this.
+                # Cancelled before a thread was found: the next call waits for the one before this.
                 threading.Thread(target=in_turn, args=(False,), daemon=True).start()
 
     def wait(self) -> None:

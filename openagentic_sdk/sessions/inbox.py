@@ -1,7 +1,7 @@
 """What any process may say to the one that runs a session: cancel, steer, answer. It waits in the store until it is taken.
 
-A message is no event: it becomes one when the run takes it up, and is removed then. Whoever puts one needs no right to write
-the session, which a run holds.
+A message is not an event: it becomes one when the run takes it up, and is removed then. Its sender does not need the right
+to write to the session, which the run holds.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def refuse_message() -> OptionsError:
 
 
 def full_inbox(session_id: str) -> StorageError:
-    """The error of a session that nobody reads the messages of."""
+    """The error of a session whose messages are not read."""
     return StorageError(
         f"{MAX_WAITING} messages wait for session {session_id!r} and nobody takes them: is it running?",
         session_id=session_id,

@@ -272,7 +272,7 @@ def fold_session_summary(
 
 
 def _fold_prompt(data: dict[str, Any], entry: Mapping[str, Any]) -> None:
-    """Take the first text that a person wrote; a slash command only counts as long as there is none."""
+    """Take the first text that a person wrote; a slash command only counts until then."""
     if entry.get("isMeta") is True or entry.get("isCompactSummary") is True:
         return
     message = entry.get("message")

@@ -101,7 +101,7 @@ _READ_MESSAGES = """
     SELECT number, id, data FROM openagentic_messages JOIN openagentic_sessions ON key = session
     WHERE id = ANY(%s) AND number > %s AND removed IS NULL ORDER BY number
 """
-# What was taken out is remembered for a while: whoever put it and heard no answer does not put it again.
+# What was taken out is remembered for a while: a sender whose answer was lost does not put it again.
 _REMOVE_MESSAGES = """
     WITH forgotten AS (DELETE FROM openagentic_messages WHERE removed < now() - interval '10 minutes')
     UPDATE openagentic_messages SET removed = now(), data = '' WHERE number = ANY(%s::bigint[]) AND removed IS NULL
@@ -380,7 +380,7 @@ class PostgresSessionStore(RemoteStore[PostgresServer], TableStore):
         db.deadline = time.monotonic() + self._patience_s
 
     def _add_events(self, db: Any, at: Position, head: Head, stamped: Sequence[Event]) -> Head:
-        """Put numbered events behind `head` into a session that nobody else sees yet; returns the new head."""
+        """Put numbered events behind `head` into a session that cannot be seen yet; returns the new head."""
         batch = Batch.of(head, stamped)
         self._give_time(db)
         db.execute(

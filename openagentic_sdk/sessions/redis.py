@@ -335,7 +335,7 @@ class RedisSessionStore(RewritingRedis):
         for place, session_id in enumerate(ids):
             fields, length = answers[2 * place : 2 * place + 2]
             if fields[0] is None:
-                # Deleted just now, or forgotten by the server: whoever shows the row finds out.
+                # Deleted just now, or forgotten by the server: reading the row will tell.
                 yield Position("", 0, 0.0, "{}", Head(start_summary(session_id, 0.0, {}), is_kept=False))
             else:
                 yield _position(session_id, fields, length, leases.get(fields[_FIELDS.index("holder")], 0))

@@ -23,7 +23,6 @@ from ..disk import remove_tree
 from ..errors import (
     ConcurrencyError,
     LeaseLostError,
-    OptionsError,
     SessionExistsError,
     SessionLockedError,
     SessionNotFoundError,
@@ -43,7 +42,7 @@ from .base import (
 from .folds.search import SearchHit, search_words
 from .folds.summary import SessionSummary, moves_summary, start_summary, time_after
 from .folds.view import KeptView
-from .log.line import DURABILITY_LEVELS, Durability, is_barrier
+from .log.line import Durability, check_durability, is_barrier
 from .log.lock import LeaseFile, living_holder
 from .stores.database import Position, changed_metadata, intact_blob
 from .stores.log_state import Head, copied_head, read_head
@@ -88,17 +87,15 @@ class SqliteSessionStore(RewritingSqlite, TableStore):
     def __init__(
         self, path: str | os.PathLike[str], *, durability: Durability = "barrier", clock: Clock | None = None
     ) -> None:
-        if durability not in DURABILITY_LEVELS:
-            raise OptionsError(f"durability {durability!r} is unknown: choose one of {', '.join(DURABILITY_LEVELS)}")
         self.path = Path(path).expanduser()
-        self.durability: str = durability
+        self.durability: str = check_durability(durability)
         self._clock = clock or SystemClock()
         self._beside: list[str] = []  # a folder, once something is held in memory
         if str(path) == MEMORY:
             self.path, self.durability = Path(MEMORY), "memory"
         self._index = SearchFile(self.path)
         self._file = SqliteFile(self.path, always_syncs=durability == "fsync")
-        # A run that was given the store's name has nobody else who would close it; `__del__` may come when modules are gone.
+        # A store that was made from its name is closed by no caller; `__del__` may come when modules are gone.
         weakref.finalize(self, _close, self._file, self._beside)
 
     # --- the core ----------------------------------------------------------------------------------------------------
@@ -435,7 +432,7 @@ class _SqliteWriter(SessionWriter):
     def close(self) -> None:
         if not self.lease.is_held or self._pid != os.getpid():
             return
-        # A database that fails now still knows from the lease file that nobody holds the session.
+        # Should this fail, the lease file still tells that the session is free.
         with suppress(StorageError), self._store._file.transaction(self.session_id) as db:
             db.execute("UPDATE sessions SET held = 0 WHERE key = ? AND epoch = ?", (self.key, self.epoch))
             self.lease.release()

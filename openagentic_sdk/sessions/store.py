@@ -28,7 +28,6 @@ from ..disk import BINARY, NO_FOLLOW, Disk, SystemDisk, remove_tree, write_durab
 from ..errors import (
     InvalidEventError,
     LogCorruptError,
-    OptionsError,
     SessionError,
     SessionLockedError,
     SessionNotFoundError,
@@ -62,7 +61,7 @@ from .log.folder import (
     storage_errors,
     sweep_unfinished,
 )
-from .log.line import DURABILITY_LEVELS, Durability, stamp_event
+from .log.line import Durability, check_durability, stamp_event
 from .log.lock import is_locked, lock_holder, try_lock
 from .log.rewriting import RewritingFiles
 from .log.scan import START, LogReader, Position, cut_block, find_end, find_seq
@@ -94,10 +93,8 @@ class FileSessionStore(RewritingFiles):
         read_only: bool = False,
         seal: Seal | None = None,
     ) -> None:
-        if durability not in DURABILITY_LEVELS:
-            raise OptionsError(f"durability {durability!r} is none of {', '.join(DURABILITY_LEVELS)}")
         self.root_dir = Path(root_dir)
-        self.durability: Durability = durability
+        self.durability: Durability = check_durability(durability)
         self.read_only = read_only
         self._clock = clock or SystemClock()
         self._disk = disk or SystemDisk()
@@ -309,7 +306,7 @@ class FileSessionStore(RewritingFiles):
                 path.parent.mkdir(mode=0o700, exist_ok=True)
                 self._sync_folder(folder)
             if path.is_file() and path.read_bytes() == data:
-                # Whoever put it there may have died before its name was on disk.
+                # The process that put it there may have died before its name was on disk.
                 self._sync_folder(path.parent)
             else:
                 write_durably(self._disk, path, data, sync=self.durability != "flush")

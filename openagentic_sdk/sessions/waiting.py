@@ -1,4 +1,4 @@
-"""How a process learns what others do with a session: events that are new, and messages to whoever runs it."""
+"""How a process learns what others do with a session: new events, and messages to its run."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ FIRST_POLL_S, LAST_POLL_S = 0.002, 0.03
 
 
 class Waiting(StoreCore):
-    """What every store can do for those who wait; a backend that is told of news overrides it."""
+    """Waiting by looking again and again; a backend that is told of news overrides it."""
 
     # Whether messages to a run reach it from every process that has the store: `put_message`.
     has_inbox: ClassVar[bool] = False
@@ -72,7 +72,7 @@ class Waiting(StoreCore):
     # --- messages to who runs a session --------------------------------------------------------------------------------
 
     def put_message(self, session_id: str, message: Mapping[str, Any]) -> int:
-        """Leave a message, an object of JSON, for whoever runs the session; returns its number. It is durable then.
+        """Leave a message, an object of JSON, for the run of the session; returns its number. It is durable then.
 
         Wakes `wait_for_news`. Raises `SessionNotFoundError`, `InvalidEventError` for what is no JSON or has more than 256
         KiB, `StorageError` when too many wait, and `OptionsError` where the store has no inbox.

@@ -89,7 +89,7 @@ def spent_after(spent: Spent, event: Event) -> Spent:
 
 
 def cell_of(usage: Mapping[str, Any] | None, cost_usd: float | None) -> Cell:
-    """One call as a cell; a price that is none (below 0, no number) is unknown, and so is one that is missing."""
+    """One call as a cell; a price that is missing, below 0 or not finite is unknown."""
     tokens = normalize_usage(usage)
     is_known = cost_usd is not None and isfinite(cost_usd) and 0 <= cost_usd < 1e12
     dollars = cost_usd if is_known and cost_usd is not None else 0.0

@@ -1,4 +1,4 @@
-"""Where a run stands in the trace of whoever asked for it: `traceparent` as W3C Trace Context writes it."""
+"""Where a run stands in its caller's trace: `traceparent` as W3C Trace Context writes it."""
 
 from __future__ import annotations
 

@@ -11,10 +11,10 @@ reader can check any log. Lines with neither of the two, as older tools wrote th
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, cast
 from zlib import crc32
 
-from ...errors import InvalidEventError
+from ...errors import InvalidEventError, OptionsError
 from ...events import (
     Event,
     FileKept,
@@ -48,6 +48,13 @@ HEAD = b'{"v":'
 SEAL_LENGTH = len(b',"crc":"01234567"}')
 HEAD_PATTERN = regex(rb'\{"v":(\d{1,9}),"seq":(\d{1,18}),')
 _SEAL = regex(rb',"dur":(\d{1,18}),"crc":"([0-9a-f]{8})"\}')
+
+
+def check_durability(level: Any) -> Durability:
+    """The level, if it is one; raises `OptionsError`."""
+    if level not in DURABILITY_LEVELS:
+        raise OptionsError(f"durability {level!r} is unknown: choose one of {', '.join(DURABILITY_LEVELS)}")
+    return cast(Durability, level)
 
 
 class BadLineError(ValueError):

@@ -156,7 +156,7 @@ class LeaseFile:
 
 
 def living_holder(path: Path, *, missing: str | None = None) -> str | None:
-    """Who holds a lease, None when nobody living does; `missing` when there is no such file."""
+    """The living holder of a lease, None without one; `missing` when there is no such file."""
     try:
         fd = os.open(path, os.O_RDWR | BINARY)
     except FileNotFoundError:

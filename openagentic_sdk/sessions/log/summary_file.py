@@ -65,7 +65,7 @@ class SummaryFile:
     """The summary beside a log that has a writer and now ends at `end`.
 
     `find` opens it for writing and says what it should hold at such an end; None when there is none to go on with. It is a
-    cache: when it cannot be written it is left behind, and whoever lists the session folds the rest.
+    cache: when it cannot be written it is left as it is, and the next list folds the rest.
     """
 
     def __init__(self, find: Find, end: Position) -> None:

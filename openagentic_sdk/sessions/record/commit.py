@@ -46,7 +46,7 @@ _TEXTS = ("str", "str | None", "Any")
 
 @frozen
 class _Shape:
-    """Which fields of an event class are bound together, and which are leaves, with what each has when nobody set it; of
+    """Which fields of an event class are bound together, and which are leaves, with its default; of
     the latter also the place and how the text begins.
     """
 
@@ -119,6 +119,11 @@ def _add_leaves(found: list[Leaf], pointer: str, prefix: str, value: Any, depth:
 
 def _escaped(name: str) -> str:
     return name.replace("~", "~0").replace("/", "~1")
+
+
+def names_in(pointer: str) -> list[str]:
+    """The names and numbers that lead to the place of a JSON pointer."""
+    return [name.replace("~1", "/").replace("~0", "~") for name in pointer.split("/")[1:]]
 
 
 def is_text_field(event: Event, pointer: str) -> bool:

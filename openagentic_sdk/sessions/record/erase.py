@@ -4,7 +4,7 @@
     begin    a `record.erasing` in each log that has some, the session's own last: what is to go, and nothing of what it was
     erase    each log is rewritten in one step, marks in the place of values, salts gone; then blobs that nothing names any
              more, caches, what crashes left, free pages; the session's own log last
-    end      a `record.erased` in each of them, and in every fork and child, so that whoever reads those is told
+    end      a `record.erased` in each of them, and in every fork and child, so that their readers are told
 
 An erasure that was killed goes on with `finish_erasures`: every step may be done again.
 """

@@ -24,7 +24,7 @@ from ...serialization import dumps_json, event_from_dict, event_to_dict
 from ..authority import sign_again
 from ..request import DIGEST
 from ..seal import Seal
-from .commit import ERASED, BadOpeningError, Opening, is_at_or_below, is_text_field, leaves
+from .commit import ERASED, BadOpeningError, Opening, is_at_or_below, is_text_field, leaves, names_in
 
 # Shorter texts stand in too many places that have nothing to do with them.
 MIN_CHARS = 4
@@ -83,7 +83,7 @@ def _forms(text: str) -> Iterator[str]:
 
 
 def places_of(event: RecordErasing) -> list[Place]:
-    """The places that an erasure names; what is none in a log from elsewhere is left out."""
+    """The places that an erasure names; entries that are not places, in a log from elsewhere, are left out."""
     return [
         (each["seq"], each["path"])
         for each in event.fields
@@ -94,8 +94,7 @@ def places_of(event: RecordErasing) -> list[Place]:
 def value_at(event: Event, pointer: str) -> Any:
     """What stands at a JSON pointer (RFC 6901). Raises `OptionsError` for a place that the event does not have."""
     found: Any = event_to_dict(event)
-    for name in pointer.split("/")[1:]:
-        name = name.replace("~1", "/").replace("~0", "~")
+    for name in names_in(pointer):
         try:
             found = found[int(name)] if isinstance(found, list | tuple) else found[name]
         except (KeyError, IndexError, ValueError, TypeError):
@@ -248,7 +247,7 @@ def _without_salts(signed: RecordSigned, events: Sequence[Event], by_seq: Mappin
 def _marked(event: Event, pointers: Sequence[str]) -> Event:
     data = dict(event.data) if isinstance(event, UnknownEvent) else event_to_dict(event)
     for pointer in pointers:
-        *above, name = [part.replace("~1", "/").replace("~0", "~") for part in pointer.split("/")[1:]]
+        *above, name = names_in(pointer)
         holder = data
         for part in above:
             holder[part] = holder = dict(holder[part])

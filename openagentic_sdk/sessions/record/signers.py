@@ -1,6 +1,6 @@
 """Who can vouch for the head of a record, and how what they gave is checked later.
 
-installation   HMAC with this installation's key: proves to whoever has that key that nobody without it made this up
+installation   HMAC with this installation's key: proves to every holder of that key that it was made with it
 ssh            `ssh-keygen -Y sign` with a person's key: proves to everybody who knows whose key it is
 witness        a command that keeps the head elsewhere and answers with a token: proves what the token proves
 timestamp      a token of a time stamping authority (RFC 3161): proves that the head existed at its time

@@ -37,7 +37,7 @@ class RecordProblem:
 
     `kind` is `changed`, `removed`, `added` or `moved` for an event; `checkpoint` (changed, replaced or gone), `replayed`
     (made for another session or range), `signature`, `salts`; `approver` for an answer that this installation did not
-    record; `erasure` for one that was begun and not finished, or that nobody wrote down; `receipt` for a log that lacks
+    record; `erasure` for one that was begun and not finished, or that no event tells of; `receipt` for a log that lacks
     what a receipt says.
     """
 
@@ -81,8 +81,8 @@ class Approval:
 
 @frozen
 class RecordReport:
-    """What the record proves. `unsigned` is how many events at the end nobody signed yet, checkpoints aside; `erased` are
-    places whose values were erased under a proof that still holds.
+    """What the record proves. `unsigned` counts the events at the end that are not signed yet, checkpoints aside; `erased`
+    are places whose values were erased under a proof that still holds.
     """
 
     session_id: str

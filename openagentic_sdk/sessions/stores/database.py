@@ -72,7 +72,7 @@ class DatabaseStore(SessionStore):
 
     @abstractmethod
     def _keep_folded(self, session_id: str, folded: SessionSummary) -> None:
-        """Keep a summary that was folded anew, if nobody wrote meanwhile."""
+        """Keep a summary that was folded anew, unless the session was written to meanwhile."""
 
     @abstractmethod
     def _page(

@@ -1,9 +1,9 @@
 """This process as a holder of sessions on a server: its name there, its lease, and its heartbeat.
 
 A session's row names its holder; the holder's lease is one row for all the sessions of a process, so a heartbeat costs the
-same for one session and for a thousand. When a process dies, its lease runs out; on the host where it died the next one
-sees at once that nobody locks its file any more. Whoever is taken for dead and is not cannot harm: each append also carries
-the epoch that its writer was given.
+same for one session and for a thousand. When a process dies, its lease runs out; on the host where it died another
+process sees at once that its file is no longer locked. A process that is taken for dead by mistake does no harm: each append
+also carries the epoch that its writer was given.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class Holder:
             self._guard.notify_all()
 
     def holds(self, key: Any, epoch: int) -> bool:
-        """Whether a writer of this process is open; a claim whose answer was lost is none."""
+        """Whether a writer of this process is open; a claim whose answer was lost does not count."""
         return (key, epoch) in self._claims
 
     def release_later(self, release: Callable[[], None]) -> None:
@@ -105,7 +105,7 @@ class Holder:
 
 
 def is_dead(name: str) -> bool:
-    """Whether the holder of this name was a process of this host that has died; False when nobody here can tell."""
+    """Whether the holder of this name was a process of this host that has died; False when that cannot be told here."""
     folder = _folder()
     try:
         return folder is not None and living_holder(folder / name.partition(" ")[0], missing="unknown") is None

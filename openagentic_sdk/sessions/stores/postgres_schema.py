@@ -63,7 +63,7 @@ MIGRATIONS: Sequence[Sequence[str]] = (
             PRIMARY KEY (session, channel)
         )""",
     ),
-    # Whose session it is, and what waits for whoever runs it; each append moves `touched`, so fewer indexes hold it.
+    # The session's tenant, and the messages that wait for its run; each append moves `touched`, so few indexes hold it.
     (
         """ALTER TABLE openagentic_sessions ADD COLUMN tenant text COLLATE "C" NOT NULL DEFAULT ''""",
         "CREATE INDEX ON openagentic_sessions (touched, is_child)",

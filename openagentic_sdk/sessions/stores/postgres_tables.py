@@ -15,7 +15,7 @@ from .tables import Execute, Rows, Statement, Steps, Tables
 T = TypeVar("T")
 # Where a connection leads.
 _WHERE = "SELECT current_database(), current_schema()"
-# How soon one who waits sees that nobody wants him to.
+# How soon `wait` sees that `close` was called.
 _LOOK_S = 0.1
 
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import sqlite3
 
 BUSY_S = 30.0
-# So long a write tries by itself; then it queues up, and whoever wants to write next waits behind it.
+# How long a write tries by itself before it queues up; writes that come later then wait behind it.
 TRY_S = 0.01
 MEMORY = ":memory:"
 SQLITE_BUSY = 5
@@ -128,8 +128,8 @@ class SqliteFile:
 class _Opened(Guarded):
     """A connection, and its place among those who want to write.
 
-    SQLite lets whoever comes at the right moment write, and somebody who writes all the time leaves others no such moment.
-    So one who could not write soon locks the file `queue`, which all look at before they write.
+    SQLite lets the connection write that asks at the right moment, and one that writes all the time leaves the others no
+    such moment. So a connection that could not write soon locks the file `queue`, which all look at before they write.
     """
 
     def __init__(self, path: Path, connection: sqlite3.Connection, queue: Path | None) -> None:
@@ -163,7 +163,7 @@ class _Opened(Guarded):
                 unlock(self._queue)
 
     def somebody_waits(self) -> bool:
-        """Whether somebody else could not write soon and waits for the next moment."""
+        """Whether another connection could not write soon and waits for the next moment."""
         return self._queue >= 0 and is_locked(self._queue)
 
     def wait_at_most(self, seconds: float) -> None:

@@ -84,7 +84,7 @@ def connecting() -> Iterator[None]:
 
 
 def make_private(path: Path) -> None:
-    """Make the file when it is not there: sessions are nobody else's business, and SQLite takes its permissions for others.
+    """Make the file, for its owner alone, when it is not there; SQLite gives the files beside it the same permissions.
 
     One that is there is not touched: closing any handle of a file takes all locks of this process from it.
     """

@@ -36,7 +36,7 @@ class RewritingSqlite(SqliteWaiting):
     def scrub(self, session_id: str) -> Sequence[str]:
         """Write the database anew without its free pages, empty its write-ahead log, and begin the index of words anew.
 
-        Waits until nobody reads; raises `StorageError` when that does not happen.
+        Waits until no other process reads; raises `StorageError` when that does not happen.
         """
         self._index.remove()
         with self._file.reading(session_id) as db:

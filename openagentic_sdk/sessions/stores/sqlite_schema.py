@@ -68,7 +68,7 @@ MIGRATIONS: Sequence[Sequence[str]] = (
         END""",
         "CREATE TRIGGER sessions_blobs AFTER DELETE ON sessions BEGIN DELETE FROM blobs WHERE session = old.key; END",
     ),
-    # Whose session it is, as JSON, and what waits for whoever runs it.
+    # The session's tenant, as JSON, and the messages that wait for its run.
     (
         "ALTER TABLE sessions ADD COLUMN tenant TEXT NOT NULL DEFAULT 'null'",
         "CREATE INDEX sessions_tenant ON sessions (tenant, is_child, touched) WHERE tenant != 'null'",

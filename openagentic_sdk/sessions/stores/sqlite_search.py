@@ -120,7 +120,7 @@ class SearchFile:
         with index.lock:
             db = index.connection
             if db.execute(_ORPHANS).fetchone():
-                # A session went that nobody took out of the index: its words are not known any more.
+                # A session was deleted and is still in the index: its words are not known any more.
                 db.execute("DROP TABLE found")
                 db.execute("DELETE FROM upto")
                 db.execute(_TABLES[0])

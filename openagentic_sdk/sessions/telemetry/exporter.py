@@ -189,7 +189,7 @@ class Exporter:
                 return
 
     def _heal(self) -> None:
-        """Take up the sessions of this store that were not sent to their end, and that nobody is at work on."""
+        """Take up the sessions of this store that were not sent to their end and that no run holds."""
         self._has_healed = True
         for session_id in self._cursors.open_sessions():
             with contextlib.suppress(SessionError, InvalidEventError, OSError):

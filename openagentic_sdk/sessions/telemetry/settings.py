@@ -98,7 +98,7 @@ def _with_path(base: str) -> str:
 
 
 def _pairs(environ: Mapping[str, str], name: str) -> dict[str, str]:
-    """`key=value,key2=value2` with percent-encoded values, as W3C Baggage writes them; what is none of it is left out."""
+    """`key=value,key2=value2` with percent-encoded values, as W3C Baggage writes them; anything else is left out."""
     pairs = (part.partition("=") for part in environ.get(name, "").split(","))
     return {key.strip(): unquote(value.strip()) for key, equals, value in pairs if equals and key.strip()}
 
