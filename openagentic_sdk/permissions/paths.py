@@ -19,7 +19,7 @@ from ..frozen import frozen
 from ..globs import path_regex
 from ..patterns import regex
 from ..text import is_hidden
-from .shell import as_fnmatch, words
+from .shell import as_fnmatch, word_set
 
 MAX_LINKS = 40
 # Each one multiplies the time of a comparison by the depth of the path.
@@ -27,20 +27,16 @@ MAX_DOUBLE_STARS = 4
 
 # Folders and files that decide what runs later. Edits of them are asked for in every mode but bypass, also while they do
 # not exist, and whatever the case of their letters.
-PROTECTED_FOLDERS = frozenset(
-    words("""
+PROTECTED_FOLDERS = word_set("""
     .git .claude .agents .vscode .idea .husky .ssh .gnupg .cursor .cargo .devcontainer .yarn .mvn .openagentic-sdk
 """)
-)
-PROTECTED_FILES = frozenset(
-    words("""
+PROTECTED_FILES = word_set("""
     .bashrc .bash_profile .bash_login .bash_logout .bash_aliases .profile .inputrc .zshrc .zshenv .zprofile .zlogin
     .zlogout .kshrc .cshrc .tcshrc .login .gitconfig .gitmodules .gitattributes .mcp.json .ripgreprc .npmrc .pypirc
     .netrc .envrc .vimrc .exrc .gdbinit .pdbrc .pythonrc .tmux.conf .screenrc .yarnrc.yml .claude.json .yarnrc .pnp.cjs
     .pnp.loader.mjs .pnpmfile.cjs bunfig.toml .bazelrc .pre-commit-config.yaml lefthook.yml .tool-versions .mise.toml
     mise.toml gradle-wrapper.properties sitecustomize.py usercustomize.py claude.md claude.local.md agents.md
 """)
-)
 # Under a home folder, what a shell or a session start runs.
 _PROTECTED_TAILS = regex(r"/\.config/(?:fish|git|autostart|systemd|environment\.d)(?:/|$)|/\.local/bin(?:/|$)")
 

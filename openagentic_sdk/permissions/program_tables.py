@@ -9,11 +9,10 @@ from __future__ import annotations
 from functools import cached_property
 
 from ..frozen import frozen
-from .shell import words
+from .shell import word_set, words
 
 # Programs whose arguments are, or hold, another command.
-WRAPPERS = frozenset(
-    words("""
+WRAPPERS = word_set("""
     env sudo doas su runuser timeout nice ionice chrt taskset nohup stdbuf setsid setarch linux32 linux64 flock chroot
     unshare nsenter bwrap firejail xargs parallel watch time strace ltrace gdb perf valgrind script expect ssh sshpass
     mosh busybox toybox systemd-run pkexec at batch crontab entr command builtin exec eval trap coproc noglob unbuffer
@@ -33,7 +32,6 @@ WRAPPERS = frozenset(
     tcpsvd tmate toolbox torsocks trickle tsocks uftrace urxvt userv usewithtor x-terminal-emulator
     xdg-open xdg-user-dir xdotool xterm zrun gdbserver lldb-server limactl multipass vagrant wsl cmd.exe
 """)
-)
 
 # Programs that fetch a command and run it with the words behind its name.
 FETCHERS = frozenset({"npx", "pnpx", "bunx", "uvx", "pipx"})
@@ -60,24 +58,19 @@ LAUNCHERS: dict[str, frozenset[str]] = {
     ),
 }
 
-SHELLS = frozenset(
-    words(
-        "bash sh dash zsh ksh mksh ash fish csh tcsh rbash pwsh powershell nu elvish posh yash sash xonsh hush oksh rc"
-    )
+SHELLS = word_set(
+    "bash sh dash zsh ksh mksh ash fish csh tcsh rbash pwsh powershell nu elvish posh yash sash xonsh hush oksh rc"
 )
 
 # Builtins that change what later commands mean.
-STATE_BUILTINS = frozenset(
-    words("""
+STATE_BUILTINS = word_set("""
     . source alias unalias export declare typeset readonly local set unset shopt enable hash read mapfile readarray let
     bind complete compgen compopt fc jobs history pushd popd dirs umask ulimit wait disown suspend getopts caller logout
     exit return break continue shift fg bg help
 """)
-)
 
 # Programs that run what a person types, or open files that do.
-INTERACTIVE = frozenset(
-    words("""
+INTERACTIVE = word_set("""
     vi vim nvim view ex ed red emacs nano pico joe less more most man info lldb ftp sftp telnet mail mutt top htop lynx
     w3m links elinks mc ranger nnn tig lazygit dialog whiptail rlogin rsh bc dc ghci irb lftp ncftp minicom picocom cu pry
     byebug pg zless zmore bzless xzless vigr vipw visudo vipe vidir sensible-editor sensible-pager select-editor rview rvim
@@ -85,7 +78,6 @@ INTERACTIVE = frozenset(
     wish jshell jrunscript jjs clisp ecl sage slsh pdb m4 wireshark xmore alpine crash gimp facter puppet knife sshfs
     fail2ban-client bconsole virsh smbclient apache2ctl
     """)
-)
 
 
 @frozen
@@ -120,13 +112,11 @@ _NODE = Options(
         eval print require import interactive loader experimental-loader env-file input-type openssl-config run
     """),
     valued="C",
-    valued_words=frozenset(
-        words("""
+    valued_words=word_set("""
         --conditions --title --icu-data-dir --redirect-warnings --diagnostic-dir --watch-path --unhandled-rejections
         --trace-event-categories --dns-result-order --test-name-pattern --test-reporter --test-reporter-destination
         --max-http-header-size --stack-trace-limit
-    """)
-    ),
+    """),
 )
 
 # What an interpreter takes as code on its command line.
@@ -182,12 +172,10 @@ INFORMS: dict[str, tuple[str, ...]] = {
     "php": ("--version", "-v", "--help", "-h", "-m", "-i"),
 }
 
-SQLITE_HARMLESS = frozenset(
-    words("""
+SQLITE_HARMLESS = word_set("""
     readonly header noheader csv json column line list html markdown box table batch bail echo version help ascii quote
     safe stats tabs
 """)
-)
 
 GIT_ANYWHERE = words("""
     output ext-diff textconv upload-pack receive-pack exec open-files-in-pager config config-env template git-dir
@@ -202,9 +190,7 @@ _COMPILER = Options("B", ("wrapper", "specs", "plugin"), frozenset({"-wrapper", 
 
 # Options that run a program or write a file, of programs that are otherwise what they seem.
 OPTIONS: dict[str, Options] = {
-    "find": Options(
-        words=frozenset(words("-exec -execdir -ok -okdir -delete -fprint -fprint0 -fprintf -fls -files0-from"))
-    ),
+    "find": Options(words=word_set("-exec -execdir -ok -okdir -delete -fprint -fprint0 -fprintf -fls -files0-from")),
     "fd": Options("xX", ("exec", "exec-batch")),
     "fdfind": Options("xX", ("exec", "exec-batch")),
     "sort": Options("oT", ("output", "compress-program", "temporary-directory", "files0-from")),
@@ -261,7 +247,7 @@ OPTIONS: dict[str, Options] = {
     **dict.fromkeys(
         words("invoke inv nox doit waf mage gulp jake grunt tox"), Options("fcCrdx", words("config search-root"))
     ),
-    "ant": Options("", (), frozenset(words("-f -file -buildfile -lib -listener -logger -propertyfile -inputhandler"))),
+    "ant": Options("", (), word_set("-f -file -buildfile -lib -listener -logger -propertyfile -inputhandler")),
     "mvn": Options("fsP", words("file settings toolchains global-settings")),
     **dict.fromkeys(
         words("gradle gradlew"), Options("bcIp", words("build-file settings-file init-script project-dir"))
@@ -284,16 +270,16 @@ OPTIONS: dict[str, Options] = {
         Options(
             "",
             words("shell-escape enable-write18 ini lua"),
-            frozenset(words("-shell-escape -enable-write18 -ini -lua")),
+            word_set("-shell-escape -enable-write18 -ini -lua"),
         ),
     ),
     "latexmk": Options("er", words("latex pdflatex lualatex xelatex"), frozenset()),
     "dvips": Options("R"),
     "enscript": Options("I", ("filter",)),
     "a2ps": Options("", ("define", "printer")),
-    "ghc": Options("eF", ("interactive",), frozenset(words("-pgmF -pgmL -pgmP -pgmc -pgml -fplugin"))),
-    **dict.fromkeys(words("gs ghostscript"), Options("c", (), frozenset(words("-dNOSAFER -dDELAYSAFER")))),
-    "java": Options("", (), frozenset(words("-agentpath -agentlib -javaagent"))),
+    "ghc": Options("eF", ("interactive",), word_set("-pgmF -pgmL -pgmP -pgmc -pgml -fplugin")),
+    **dict.fromkeys(words("gs ghostscript"), Options("c", (), word_set("-dNOSAFER -dDELAYSAFER"))),
+    "java": Options("", (), word_set("-agentpath -agentlib -javaagent")),
     "tcpdump": Options("zwr", ("postrotate-command",)),
     "tshark": Options("Xw"),
     "nmap": Options("", words("script datadir servicedb interactive")),
@@ -304,7 +290,7 @@ OPTIONS: dict[str, Options] = {
             "up down ipchange route-up route-pre-down tls-verify client-connect plugin config cd script-security iproute"
         ),
     ),
-    **dict.fromkeys(words("dhclient dhcpcd"), Options("", (), frozenset(words("-sf -cf -pf -c --script")))),
+    **dict.fromkeys(words("dhclient dhcpcd"), Options("", (), word_set("-sf -cf -pf -c --script"))),
     "dnsmasq": Options("C", words("conf-script dhcp-script conf-file")),
     "aria2c": Options(
         "",
@@ -315,7 +301,7 @@ OPTIONS: dict[str, Options] = {
     ),
     "yt-dlp": Options("", words("exec config-locations external-downloader netrc-cmd plugin-dirs postprocessor-args")),
     **dict.fromkeys(words("cowsay cowthink"), Options("f")),
-    "exiftool": Options("", (), frozenset(words("-if -config -execute"))),
+    "exiftool": Options("", (), word_set("-if -config -execute")),
     **dict.fromkeys(words("mongo mongosh"), Options("", ("eval", "shell"))),
     "sftp": Options("DSoF"),
     **dict.fromkeys(
@@ -326,7 +312,7 @@ OPTIONS: dict[str, Options] = {
     "go": Options(
         "",
         ("exec", "toolexec", "vettool", "overlay", "modfile"),
-        frozenset(words("-exec -toolexec -vettool -overlay -modfile -w")),
+        word_set("-exec -toolexec -vettool -overlay -modfile -w"),
     ),
     "cargo": Options("Z", ("config",), frozenset({"install", "exec"})),
     **dict.fromkeys(words("gcc cc clang g++ c++ clang++ gfortran"), _COMPILER),
@@ -358,10 +344,10 @@ OPTIONS: dict[str, Options] = {
         Options(
             "H",
             words("host config context url connection"),
-            frozenset(words("exec run cp build buildx compose create")),
+            word_set("exec run cp build buildx compose create"),
         ),
     ),
-    **dict.fromkeys(words("ctr crictl lxc"), Options("", (), frozenset(words("exec run launch start")))),
+    **dict.fromkeys(words("ctr crictl lxc"), Options("", (), word_set("exec run launch start"))),
     "kubectl": Options(
         "", ("kubeconfig", "kuberc"), frozenset({"exec", "cp", "run", "debug", "plugin", "edit", "proxy"})
     ),
@@ -376,17 +362,15 @@ OPTIONS: dict[str, Options] = {
 }
 
 # Subcommands of git that run programs, open editors or change what git runs; and short options that do.
-GIT_COMMANDS = frozenset(
-    words("""
+GIT_COMMANDS = word_set("""
     bisect filter-branch submodule difftool mergetool daemon shell credential send-email instaweb gui gitk help citool
     web--browse remote-ext remote-fd hook maintenance fast-import cvsserver http-backend svn p4 archimport quiltimport
     for-each-repo scalar
 """)
-)
 # Subcommands that run what they are given, also under a rule that names them, and their operations that do not.
 GIT_SAFE = {
-    "bisect": frozenset(words("start good bad new old skip reset log terms next replay")),
-    "submodule": frozenset(words("status init sync summary deinit absorbgitdirs add update set-url set-branch")),
+    "bisect": word_set("start good bad new old skip reset log terms next replay"),
+    "submodule": word_set("status init sync summary deinit absorbgitdirs add update set-url set-branch"),
     **dict.fromkeys(words("difftool mergetool filter-branch hook for-each-repo instaweb daemon shell"), frozenset()),
 }
 GIT_SHORT = {
@@ -399,19 +383,15 @@ GIT_SHORT = {
     "grep": "Of",
     "init": "",
 }
-GIT_GLOBAL_HARMLESS = frozenset(
-    words("""
+GIT_GLOBAL_HARMLESS = word_set("""
     --no-pager --version --no-optional-locks --literal-pathspecs --no-replace-objects
 """)
-)
 
 # Programs that write what their operands name; a prefix rule for one of them does not reach protected files.
-WRITERS = frozenset(
-    words("""
+WRITERS = word_set("""
     cp mv rm rmdir mkdir touch ln tee install chmod chown chgrp truncate unlink link mkfifo mknod rsync dd shred patch
     unzip tar gzip gunzip split csplit sponge rename setfacl xz bzip2 zstd
 """)
-)
 
 # Subcommands of git that write, or throw away, the files that they name.
 GIT_WRITES = frozenset({"checkout", "restore", "rm", "mv", "clean", "apply", "reset"})
@@ -426,13 +406,13 @@ TREE_PROGRAMS: dict[str, Options] = {
     **dict.fromkeys(words("mv rsync tar bsdtar zip 7z 7za 7zr cpio pax jar diff sdiff rclone restic borg"), Options()),
     **dict.fromkeys(words("cp scp rm"), Options("rRa", words("recursive archive"))),
     **dict.fromkeys(words("chmod chown chgrp"), Options("R", words("recursive"))),
-    "find": Options(words=frozenset(words("-exec -execdir -ok -okdir -delete"))),
+    "find": Options(words=word_set("-exec -execdir -ok -okdir -delete")),
     **dict.fromkeys(words("fd fdfind"), Options("xX", words("exec exec-batch"))),
     **dict.fromkeys(words("docker podman nerdctl"), Options(words=frozenset({"cp"}))),
-    **dict.fromkeys(words("python python3"), Options(words=frozenset(words("http.server zipfile tarfile")))),
+    **dict.fromkeys(words("python python3"), Options(words=word_set("http.server zipfile tarfile"))),
     "aws": Options(words=frozenset({"sync", "--recursive"})),
 }
-IMPLICIT_TREES = frozenset(words("grep egrep fgrep zgrep rgrep rg ag ack ack-grep ugrep ug sift git find fd fdfind"))
+IMPLICIT_TREES = word_set("grep egrep fgrep zgrep rgrep rg ag ack ack-grep ugrep ug sift git find fd fdfind")
 
 # With these, a program goes where the links in a folder lead.
 FOLLOWS_LINKS: dict[str, Options] = {
@@ -447,26 +427,22 @@ FOLLOWS_LINKS: dict[str, Options] = {
 }
 
 # Programs that neither tell nor change the content of a file that an operand names, and such subcommands.
-NEVER_READS = frozenset(
-    words("""
+NEVER_READS = word_set("""
     echo printf true false : sleep kill exit return test [ [[ cd pushd popd pwd basename dirname seq expr date export
     unset shift let read wait which type id whoami uname mkdir rmdir touch ls stat du nproc hostname jobs umask ulimit
     hash case select trap local declare typeset readonly set break continue tty ps pgrep pkill killall nice logger
     """)
-)
 NEVER_READS_IN = {
-    "git": frozenset(
-        words("""
+    "git": word_set("""
         commit checkout switch push pull fetch merge rebase branch tag status rev-parse remote clone init reset restore
         worktree describe config cherry-pick revert log rev-list ls-files ls-remote for-each-ref symbolic-ref merge-base
-        """)
-    ),
-    "gh": frozenset(words("pr issue label run repo search auth")),
-    "glab": frozenset(words("mr issue label ci repo")),
+        """),
+    "gh": word_set("pr issue label run repo search auth"),
+    "glab": word_set("mr issue label ci repo"),
 }
 
 # Modules of Python that run code from their arguments or input.
-CODE_MODULES = frozenset(words("timeit pdb code cProfile profile trace runpy IPython asyncio idlelib"))
+CODE_MODULES = word_set("timeit pdb code cProfile profile trace runpy IPython asyncio idlelib")
 
 
 # --- the set that only reads ---------------------------------------------------------------------------------------------
@@ -500,12 +476,10 @@ class Reader:
 
 
 # Programs of which no option writes or runs anything, so that a wildcard may become one.
-WILDCARD_PROOF = frozenset(
-    words("""
+WILDCARD_PROOF = word_set("""
     cat head tail wc ls stat nl tac rev cut paste comm cmp diff fold expand od md5sum sha1sum sha256sum sha512sum b2sum
     cksum readlink realpath grep egrep fgrep echo basename dirname du
 """)
-)
 
 
 _GREP = Reader(
@@ -620,18 +594,14 @@ READERS: dict[str, Reader] = {
 }
 
 # What find may be told without running or writing anything; the valued ones take one word.
-FIND_WORDS = frozenset(
-    words("""
+FIND_WORDS = word_set("""
     -a -and -o -or -not ! ( ) , -print -print0 -ls -prune -empty -true -depth -mount -xdev -daystart -readable -writable
     -executable -nouser -nogroup -quit -H -P -noleaf
 """)
-)
-FIND_VALUED = frozenset(
-    words("""
+FIND_VALUED = word_set("""
     -name -iname -path -ipath -wholename -regex -iregex -type -xtype -size -mtime -mmin -atime -amin -ctime -cmin
     -maxdepth -mindepth -perm -user -group -links -regextype -inum -printf -uid -gid -lname -ilname
 """)
-)
 
 # Reading subcommands of git, for trusted projects, and the options they may have.
 GIT_READS: dict[str, Reader] = {

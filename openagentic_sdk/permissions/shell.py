@@ -28,29 +28,30 @@ def words(text: str) -> tuple[str, ...]:
     return tuple(text.split())
 
 
+def word_set(text: str) -> frozenset[str]:
+    """The words of a text as a set."""
+    return frozenset(text.split())
+
+
 def base_name(word: str) -> str:
     """The name of a program without its folder."""
     return word.rpartition("/")[2]
 
 
-RESERVED_WORDS = frozenset(
-    words("""
+RESERVED_WORDS = word_set("""
     ! [[ ]] { } if then else elif fi case esac for select while until do done in function time coproc
 """)
-)
 
 
 # Variables that choose a language, a colour, a time zone, how much is logged or for what is built, and nothing that runs.
 # In other locales a byte of a letter may be one that the shell acts on.
 _PLAIN_LOCALE = regex(r"=(?:|C|POSIX|(?:C|[a-z]{2}_[A-Z]{2})\.(?:utf8|UTF-8)|[a-z]{2})$")
 _PLAIN_ZONE = regex(r"TZ=[A-Za-z][A-Za-z0-9_+-]*(?:/[A-Za-z][A-Za-z0-9_+-]*)*")  # anything else may name a file
-HARMLESS_VARIABLES = frozenset(
-    words("""
+HARMLESS_VARIABLES = word_set("""
     NODE_ENV LANG LANGUAGE LC_ALL LC_CTYPE LC_TIME LC_COLLATE LC_MESSAGES LC_NUMERIC TZ NO_COLOR FORCE_COLOR CLICOLOR
     COLORTERM LS_COLORS GREP_COLORS GCC_COLORS PYTHONUNBUFFERED PYTHONDONTWRITEBYTECODE RUST_BACKTRACE RUST_LOG GOOS
     GOARCH CGO_ENABLED GO111MODULE
 """)
-)
 
 
 @frozen

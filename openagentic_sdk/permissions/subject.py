@@ -20,7 +20,7 @@ from .paths import TOO_MANY_PATHS, Places, is_inside
 from .program_tables import GIT_WRITES, WRITERS
 from .programs import hazard, read_only, takes_code
 from .rules import EDIT_TOOLS, READ_TOOLS, SKILL_TOOLS, TASK_TOOLS, host_of
-from .shell import IS_GLOB, CommandLine, NotUnderstood, SimpleCommand, base_name, parse_command, words
+from .shell import IS_GLOB, CommandLine, NotUnderstood, SimpleCommand, base_name, parse_command, word_set
 
 Follow = Callable[[str, str], Places]
 NamesOf = Callable[[Mapping[str, Any]], Sequence[str]]
@@ -39,8 +39,8 @@ _PATH_KEYS = ("file_path", "path", "root", "notebook_path", "directory", "projec
 
 
 # What can be read and written anywhere without telling or changing anything.
-HARMLESS_DEVICES = frozenset(
-    words("/dev/null /dev/zero /dev/full /dev/random /dev/urandom /dev/stdin /dev/stdout /dev/stderr /dev/tty")
+HARMLESS_DEVICES = word_set(
+    "/dev/null /dev/zero /dev/full /dev/random /dev/urandom /dev/stdin /dev/stdout /dev/stderr /dev/tty"
 )
 
 

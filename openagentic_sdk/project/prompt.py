@@ -30,18 +30,8 @@ DEFAULT_BASE = (
     "do what was asked and nothing else, and say plainly what you did and what failed."
 )
 
-_TAGS = (
-    "memory",
-    "memories",
-    "output-style",
-    "rule",
-    "rules-for-some-files",
-    "skill-index",
-    "active-skill",
-    "arguments",
-    "mcp-server",
-)
-_TAG = regex(rf"<(?=\s*/?\s*(?:{'|'.join(_TAGS)})\b)", re.IGNORECASE)
+_TAGS = "memory|memories|output-style|rule|rules-for-some-files|skill-index|active-skill|arguments|mcp-server"
+_TAG = regex(rf"<(?=\s*/?\s*(?:{_TAGS})\b)", re.IGNORECASE)
 
 
 @frozen

@@ -32,7 +32,7 @@ from ..program_tables import (
 )
 from ..programs import hazard, program_of
 from ..rules import EDIT_TOOLS, READ_TOOLS, SKILL_TOOLS, TASK_TOOLS
-from ..shell import CommandLine, SimpleCommand, base_name, words
+from ..shell import CommandLine, SimpleCommand, base_name, word_set
 from ..subject import Subject
 from .calls import Judge, RecordedCall, RulesFor, call_context
 
@@ -40,17 +40,15 @@ MAX_SUGGESTIONS = 20
 _MAX_CANDIDATES = 200
 _MIN_FILES = 3
 # Beside the programs that only read: they check what they are given, or write it in another layout, and run none of it.
-_CHECKERS = frozenset(words("ruff shellcheck shfmt yamllint hadolint jq gofmt"))
+_CHECKERS = word_set("ruff shellcheck shfmt yamllint hadolint jq gofmt")
 # Of these, the options that the tables know of read a file and no more.
-_ONLY_READ = frozenset(words("grep egrep fgrep wc du"))
+_ONLY_READ = word_set("grep egrep fgrep wc du")
 # Nothing is suggested for these, not even word for word: what they do depends on more than their words, or is not undone.
-_NEVER = frozenset(
-    words("""
+_NEVER = word_set("""
     rm rmdir dd mkfs shred truncate chmod chown chgrp kill pkill killall reboot shutdown halt poweroff mount umount curl wget
     scp rsync ssh sftp ftp telnet nc passwd useradd usermod crontab systemctl launchctl iptables apt apt-get dnf yum brew pip
     pip3 gem
 """)
-)
 # Word for word, these run a script that the project's own file names, as make does.
 _SCRIPT_RUNNERS, _SCRIPTS = frozenset({"npm", "yarn", "pnpm"}), frozenset({"run"})
 _RUNNERS = WRAPPERS | FETCHERS | STATE_BUILTINS | INTERACTIVE | SHELLS
