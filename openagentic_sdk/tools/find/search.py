@@ -15,6 +15,7 @@ import stat
 import sys
 import time
 from collections.abc import Callable, Iterator
+from typing import AnyStr
 
 from ...patterns import regex
 
@@ -152,10 +153,12 @@ class _Hits:
 
     def take(self, block: bytes, *, is_last: bool) -> bool:
         """Search one block; says whether more are wanted."""
+        if self._query.is_literal or (self._query.bytes_pattern and block.isascii()):
+            return self.take_text(block, is_last)
+        return self.take_text(block.decode("utf-8", "surrogateescape"), is_last)
+
+    def take_text(self, data: AnyStr, is_last: bool) -> bool:
         query = self._query
-        data: bytes | str = block
-        if not (query.is_literal or (query.bytes_pattern and block.isascii())):
-            data = block.decode("utf-8", "surrogateescape")
         spans = multiline_spans(data, query) if query.multiline else line_spans(data, query)
         if query.mode == "files":
             self.count = next((1 for _ in spans), 0)
@@ -165,23 +168,23 @@ class _Hits:
             return True
         return self.take_lines(data, spans, is_last)
 
-    def take_lines(self, data: bytes | str, spans: Iterator[Span], is_last: bool) -> bool:
-        newline: bytes | str = b"\n" if isinstance(data, bytes) else "\n"
+    def take_lines(self, data: AnyStr, spans: Iterator[Span], is_last: bool) -> bool:
+        newline = _newline(data)
         counted, line = 0, self._line
         self.complete(data)
         for start, end, at in spans:
             if self.count >= self._query.max_hits:
                 return bool(self._open)
             self.count += 1
-            line += data.count(newline, counted, start)  # type: ignore[arg-type]
+            line += data.count(newline, counted, start)
             counted = start
             self.show(data, line, start, end, at)
         if not is_last:
-            self._line = line + data.count(newline, counted)  # type: ignore[arg-type]
+            self._line = line + data.count(newline, counted)
             self._tail = (self._tail + self.last_lines(data))[-self._query.before :]
         return True
 
-    def show(self, data: bytes | str, line: int, start: int, end: int, at: int) -> None:
+    def show(self, data: AnyStr, line: int, start: int, end: int, at: int) -> None:
         query = self._query
         limit = query.max_line_chars
         before = _lines_before(data, start, query.before, limit)
@@ -192,10 +195,10 @@ class _Hits:
         if len(after) < query.after:
             self._open.append((after, query.after - len(after)))
 
-    def last_lines(self, data: bytes | str) -> list[str]:
+    def last_lines(self, data: AnyStr) -> list[str]:
         return _lines_before(data, len(data), self._query.before, self._query.max_line_chars)
 
-    def complete(self, data: bytes | str) -> None:
+    def complete(self, data: AnyStr) -> None:
         """Give the hits at the end of the block before the lines after them that stand in this one."""
         still_open = []
         for after, missing in self._open:
@@ -206,9 +209,9 @@ class _Hits:
         self._open = still_open
 
 
-def line_spans(data: bytes | str, query: Query) -> Iterator[Span]:
+def line_spans(data: AnyStr, query: Query) -> Iterator[Span]:
     """The lines that match, in their order."""
-    newline: bytes | str = b"\n" if isinstance(data, bytes) else "\n"
+    newline = _newline(data)
     find = _finder(data, query)
     pos, failed, size = 0, MAX_FAILED_CHECKS if query.by_line else 0, len(data)
     while pos < size:
@@ -218,8 +221,8 @@ def line_spans(data: bytes | str, query: Query) -> Iterator[Span]:
         found = find(pos)
         if found is None or (found[0] >= size and data[-1:] == newline):
             return
-        start = data.rfind(newline, pos, found[0]) + 1 or pos  # type: ignore[arg-type]
-        end = data.find(newline, found[0])  # type: ignore[arg-type]
+        start = data.rfind(newline, pos, found[0]) + 1 or pos
+        end = data.find(newline, found[0])
         end = size if end < 0 else end
         at = found[0]
         if found[1] > end:
@@ -231,10 +234,10 @@ def line_spans(data: bytes | str, query: Query) -> Iterator[Span]:
         pos = end + 1
 
 
-def _spans_line_by_line(data: bytes | str, query: Query, pos: int) -> Iterator[Span]:
-    newline: bytes | str = b"\n" if isinstance(data, bytes) else "\n"
+def _spans_line_by_line(data: AnyStr, query: Query, pos: int) -> Iterator[Span]:
+    newline = _newline(data)
     while pos < len(data):
-        end = data.find(newline, pos)  # type: ignore[arg-type]
+        end = data.find(newline, pos)
         end = len(data) if end < 0 else end
         found = _finder(data[pos:end], query)(0)
         if found is not None:
@@ -242,59 +245,63 @@ def _spans_line_by_line(data: bytes | str, query: Query, pos: int) -> Iterator[S
         pos = end + 1
 
 
-def multiline_spans(data: bytes | str, query: Query) -> Iterator[Span]:
+def multiline_spans(data: AnyStr, query: Query) -> Iterator[Span]:
     """The matches, each widened to whole lines; what follows on the last of these lines is not looked at again."""
-    newline: bytes | str = b"\n" if isinstance(data, bytes) else "\n"
+    newline = _newline(data)
     find = _finder(data, query)
     pos, size = 0, len(data)
     while pos < size and (found := find(pos)) is not None:
         if found[0] >= size and data[-1:] == newline:
             return
-        start = data.rfind(newline, 0, found[0]) + 1  # type: ignore[arg-type]
-        end = data.find(newline, max(found[0], found[1] - 1))  # type: ignore[arg-type]
+        start = data.rfind(newline, 0, found[0]) + 1
+        end = data.find(newline, max(found[0], found[1] - 1))
         end = size if end < 0 else end
         yield start, end, found[0]
         pos = end + 1
 
 
-def _finder(data: bytes | str, query: Query) -> Find:
+def _newline(data: AnyStr) -> AnyStr:
+    return b"\n" if isinstance(data, bytes) else "\n"
+
+
+def _finder(data: AnyStr, query: Query) -> Find:
     """A function from a position to where the next match begins and ends."""
     if query.is_literal:
-        wanted: bytes | str = query.pattern.encode("utf-8") if isinstance(data, bytes) else query.pattern
+        wanted: AnyStr = query.pattern.encode("utf-8") if isinstance(data, bytes) else query.pattern
         size = len(wanted)
 
         def find_literal(pos: int) -> tuple[int, int] | None:
-            at = data.find(wanted, pos)  # type: ignore[arg-type]
+            at = data.find(wanted, pos)
             return (at, at + size) if at >= 0 else None
 
         return find_literal
     search = query.bytes_pattern.search if isinstance(data, bytes) else query.text_pattern.search  # type: ignore[union-attr]
 
     def find(pos: int) -> tuple[int, int] | None:
-        match = search(data, pos)  # type: ignore[arg-type]
+        match = search(data, pos)
         return match.span() if match else None
 
     return find
 
 
-def _lines_before(data: bytes | str, end: int, count: int, limit: int) -> list[str]:
+def _lines_before(data: AnyStr, end: int, count: int, limit: int) -> list[str]:
     """Up to `count` lines that end at or before `end`, which is a line's start."""
-    newline: bytes | str = b"\n" if isinstance(data, bytes) else "\n"
+    newline = _newline(data)
     lines: list[str] = []
     if end == len(data) and end and data[-1:] != newline:
         end += 1  # the data's last line has no end
     while end > 0 and len(lines) < count:
-        start = data.rfind(newline, 0, end - 1) + 1  # type: ignore[arg-type]
+        start = data.rfind(newline, 0, end - 1) + 1
         lines.append(_excerpt(data, start, end - 1, start, limit))
         end = start
     return lines[::-1]
 
 
-def _lines_after(data: bytes | str, start: int, count: int, limit: int) -> list[str]:
-    newline: bytes | str = b"\n" if isinstance(data, bytes) else "\n"
+def _lines_after(data: AnyStr, start: int, count: int, limit: int) -> list[str]:
+    newline = _newline(data)
     lines: list[str] = []
     while start < len(data) and len(lines) < count:
-        end = data.find(newline, start)  # type: ignore[arg-type]
+        end = data.find(newline, start)
         end = len(data) if end < 0 else end
         lines.append(_excerpt(data, start, end, start, limit))
         start = end + 1
