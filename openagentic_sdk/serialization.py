@@ -200,6 +200,11 @@ def loads_json(text: str | bytes) -> Any:
         raise InvalidEventError(f"this is not JSON: {error}") from None
 
 
+def pointer_names(pointer: str) -> list[str]:
+    """The names and numbers that a JSON pointer goes through, in their order (RFC 6901, section 4)."""
+    return [name.replace("~1", "/").replace("~0", "~") for name in pointer.split("/")[1:]]
+
+
 def refuse_constant(name: str) -> NoReturn:
     """What a JSON decoder does with NaN and Infinity, which Python's reads by itself."""
     raise ValueError(f"{name} is not JSON")

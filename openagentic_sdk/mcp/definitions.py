@@ -16,6 +16,7 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 from ..frozen import frozen
+from ..serialization import pointer_names
 from ..sessions.request import canonical_json, json_sha256
 from ..text import without_hidden
 from .server_config import McpServer
@@ -216,8 +217,8 @@ class _SchemaReader:
         if not isinstance(value, str) or not value.startswith("#"):
             raise ValueError(f"its input schema refers to {value!r:.100}, which is elsewhere and never fetched")
         target: Any = self._root
-        for part in value[2:].split("/") if value.startswith("#/") else ():
-            target = target.get(part.replace("~1", "/").replace("~0", "~")) if isinstance(target, Mapping) else None
+        for name in pointer_names(value[1:]):
+            target = target.get(name) if isinstance(target, Mapping) else None
         if not isinstance(target, Mapping):
             raise ValueError(f"its input schema refers to {value!r:.100}, and no schema stands there")
         return value

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from ..errors import ToolInputError
+from ..serialization import pointer_names
 
 _OBJECT = (dict, Mapping)  # most are dicts, and those are told at once
 _TYPES: Mapping[str, Callable[[Any], bool]] = {
@@ -111,10 +112,8 @@ class _Check:
         reference, hops = schema.get("$ref"), 0
         while isinstance(reference, str) and reference.startswith("#/") and hops < MAX_DEPTH:
             target: Any = self._root
-            for part in reference[2:].split("/"):
-                target = (
-                    target.get(part.replace("~1", "/").replace("~0", "~"), {}) if isinstance(target, Mapping) else {}
-                )
+            for name in pointer_names(reference[1:]):
+                target = target.get(name, {}) if isinstance(target, Mapping) else {}
             schema, hops = target, hops + 1
             reference = schema.get("$ref")
         return schema

@@ -121,11 +121,6 @@ def _escaped(name: str) -> str:
     return name.replace("~", "~0").replace("/", "~1")
 
 
-def names_in(pointer: str) -> list[str]:
-    """The names and numbers that lead to the place of a JSON pointer."""
-    return [name.replace("~1", "/").replace("~0", "~") for name in pointer.split("/")[1:]]
-
-
 def is_text_field(event: Event, pointer: str) -> bool:
     """Whether any text may stand at this place of the event; else only a value of the kind that stands there."""
     names = pointer.split("/")[1:]

@@ -20,11 +20,11 @@ from ...events import (
     UnknownEvent,
 )
 from ...frozen import changed
-from ...serialization import dumps_json, event_from_dict, event_to_dict
+from ...serialization import dumps_json, event_from_dict, event_to_dict, pointer_names
 from ..authority import sign_again
 from ..request import DIGEST
 from ..seal import Seal
-from .commit import ERASED, BadOpeningError, Opening, is_at_or_below, is_text_field, leaves, names_in
+from .commit import ERASED, BadOpeningError, Opening, is_at_or_below, is_text_field, leaves
 
 # Shorter texts stand in too many places that have nothing to do with them.
 MIN_CHARS = 4
@@ -94,7 +94,7 @@ def places_of(event: RecordErasing) -> list[Place]:
 def value_at(event: Event, pointer: str) -> Any:
     """What stands at a JSON pointer (RFC 6901). Raises `OptionsError` for a place that the event does not have."""
     found: Any = event_to_dict(event)
-    for name in names_in(pointer):
+    for name in pointer_names(pointer):
         try:
             found = found[int(name)] if isinstance(found, list | tuple) else found[name]
         except (KeyError, IndexError, ValueError, TypeError):
@@ -247,7 +247,7 @@ def _without_salts(signed: RecordSigned, events: Sequence[Event], by_seq: Mappin
 def _marked(event: Event, pointers: Sequence[str]) -> Event:
     data = dict(event.data) if isinstance(event, UnknownEvent) else event_to_dict(event)
     for pointer in pointers:
-        *above, name = names_in(pointer)
+        *above, name = pointer_names(pointer)
         holder = data
         for part in above:
             holder[part] = holder = dict(holder[part])
