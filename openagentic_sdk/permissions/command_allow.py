@@ -75,15 +75,14 @@ _PARTS = regex(r"[\s'\"(){}=]+")
 _OPTION_VALUE = regex(r"--[a-z-]+=")
 
 
-@frozen
 class _Part:
     """One simple command of a line, judged."""
 
-    policy: Policy
-    subject: Subject
-    command: SimpleCommand
-    cwds: tuple[str, ...]
-    reads_only: bool
+    def __init__(
+        self, policy: Policy, subject: Subject, command: SimpleCommand, cwds: tuple[str, ...], reads_only: bool
+    ) -> None:
+        self.policy, self.subject, self.command = policy, subject, command
+        self.cwds, self.reads_only = cwds, reads_only
 
     def judge(self) -> Judged:
         judged = self.cd() if self.command.argv[0] == "cd" else self.program()
@@ -144,7 +143,7 @@ class _Part:
     def problem(self, named: int) -> str | None:
         """Why a rule about the first `named` words of a call does not cover the rest after all."""
         argv = self.command.argv
-        if min(self.command.globs, default=len(argv)) < named:
+        if self.command.globs and min(self.command.globs) < named:
             return "the wildcard stands where the rule has a word"
         found = self.could_be_option() or hazard(argv, named)
         if found is not None:
@@ -174,8 +173,11 @@ class _Part:
         name = base_name(self.command.argv[0])
         kind = self.subject.workspace.kind
         takes_texts = name in READERS or name in NEVER_READS or name in NEVER_READS_IN
+        stays_inside = self.subject.stays_inside
+        if stays_inside and (takes_texts or "/" not in "".join(self.command.argv)):
+            return None
         for index, word in enumerate(self.command.argv[named:], named):
-            texts = () if self.subject.stays_inside else path_like(word)
+            texts = () if stays_inside else path_like(word)
             if "/" in word and not takes_texts and _PARTS.search(word):
                 texts += tuple(part for part in _PARTS.split(word) if "/" in part)
             for text in texts:

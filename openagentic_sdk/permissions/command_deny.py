@@ -60,7 +60,7 @@ def could_be_anything(subject: Subject) -> bool:
     command, line = subject.command or "", subject.line
     if not command.isascii() and _LOCALE.search(command):
         return True  # bash would go on to read the bytes of the line as other letters
-    if any(map(_takes_program_from_input, loose_commands(command) if _TAKES_INPUT & set(command.split()) else ())):
+    if not _TAKES_INPUT.isdisjoint(command.split()) and any(map(_takes_program_from_input, loose_commands(command))):
         return True
     if not isinstance(line, CommandLine):
         return len(command) > MAX_COMMAND_CHARS or _FED_SHELL.search(command) is not None or _has_open_command(command)
@@ -228,5 +228,8 @@ def _could_follow(wanted: Sequence[str], words: Sequence[LooseWord]) -> bool:
 def first_forbidding_path(book: RuleBook, subject: Subject, accesses: Iterable[Access]) -> Rule | None:
     """The first rule that keeps one of the paths from being read or written."""
     bases = subject.workspace.bases
-    hits = (book.forbidding_path(access.places.all, bases, write=access.write) for access in accesses)
-    return next((hit for hit in hits if hit is not None), None)
+    for access in accesses:
+        rule = book.forbidding_path(access.places.all, bases, write=access.write)
+        if rule is not None:
+            return rule
+    return None

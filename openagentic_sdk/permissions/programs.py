@@ -54,12 +54,18 @@ def program_of(word: str) -> str:
     return re.sub(r"[-.0-9]+$", "", name) or name
 
 
-@functools.lru_cache(maxsize=1024)
 def hazard(argv: tuple[str, ...], named: int = 1) -> str | None:
     """Why a rule about the first `named` words of a call does not cover the whole call, or None.
 
-    A subcommand (`docker compose`) that the rule names is meant; an option or a wrapper is a hazard even then.
+    A subcommand (`docker compose`) that the rule names is meant; an option or a wrapper is a hazard even then. What a rule
+    about the program alone covers, one that names more of its words covers too.
     """
+    found = _hazard(argv, 1)
+    return found if found is None or named == 1 else _hazard(argv, named)
+
+
+@functools.lru_cache(maxsize=1024)
+def _hazard(argv: tuple[str, ...], named: int) -> str | None:
     name = base_name(argv[0])
     program = program_of(argv[0])
     if _only_looks_up(argv):

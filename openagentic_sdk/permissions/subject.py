@@ -81,7 +81,7 @@ class Workspace:
         """Whether git would read another repository's configuration than where the session began."""
         return self.has_moved and _repository(self.cwd) != _repository(self.started_in or self.cwd)
 
-    @property
+    @functools.cached_property
     def bases(self) -> tuple[str, ...]:
         """The folders where the relative patterns of rules that forbid stand."""
         return tuple(dict.fromkeys((self.base, self.cwd, *self.roots)))
