@@ -14,6 +14,7 @@ import os
 import random
 import signal
 from collections.abc import Sequence
+from typing import Any
 
 from ..disk import Disk, SystemDisk
 from ..frozen import frozen
@@ -24,6 +25,16 @@ WRITE_FAULTS = ("short", "torn ENOSPC", "torn EIO")
 KILLS = ("kill before", "kill middle", "kill after")
 
 PAGE_BYTES = 4096
+
+
+def _spoiled(name: str) -> Any:
+    """An operation of the disk that is counted, and may be the one that goes wrong."""
+
+    def operation(self: FaultyOS, *arguments: Any, **named: Any) -> Any:
+        self._strike(name)
+        return getattr(self._disk, name)(*arguments, **named)
+
+    return operation
 
 
 class FaultyOS:
@@ -42,16 +53,18 @@ class FaultyOS:
         self._disk = disk or SystemDisk()
         self._struck: str | None = None
 
-    def open(self, path: str, flags: int, mode: int = 0o666) -> int:
-        self._strike("open")
-        return self._disk.open(path, flags, mode)
+    open = _spoiled("open")
+    read = _spoiled("read")
+    fstat = _spoiled("fstat")
+    ftruncate = _spoiled("ftruncate")
+    fdatasync = _spoiled("fdatasync")
+    fsync_folder = _spoiled("fsync_folder")
+    replace = _spoiled("replace")
+    rename = _spoiled("rename")
+    unlink = _spoiled("unlink")
 
     def close(self, fd: int) -> None:
         self._disk.close(fd)
-
-    def read(self, fd: int, n: int) -> bytes:
-        self._strike("read")
-        return self._disk.read(fd, n)
 
     def write(self, fd: int, data: bytes | memoryview) -> int:
         if not self._is_due("write"):
@@ -67,34 +80,6 @@ class FaultyOS:
 
     def lseek(self, fd: int, position: int, how: int) -> int:
         return self._disk.lseek(fd, position, how)
-
-    def fstat(self, fd: int) -> os.stat_result:
-        self._strike("fstat")
-        return self._disk.fstat(fd)
-
-    def ftruncate(self, fd: int, length: int) -> None:
-        self._strike("ftruncate")
-        self._disk.ftruncate(fd, length)
-
-    def fdatasync(self, fd: int) -> None:
-        self._strike("fdatasync")
-        self._disk.fdatasync(fd)
-
-    def fsync_folder(self, path: str) -> None:
-        self._strike("fsync_folder")
-        self._disk.fsync_folder(path)
-
-    def replace(self, src: str, dst: str) -> None:
-        self._strike("replace")
-        self._disk.replace(src, dst)
-
-    def rename(self, src: str, dst: str) -> None:
-        self._strike("rename")
-        self._disk.rename(src, dst)
-
-    def unlink(self, path: str) -> None:
-        self._strike("unlink")
-        self._disk.unlink(path)
 
     def _strike(self, name: str) -> None:
         if self._is_due(name) and self.fault not in WRITE_FAULTS:

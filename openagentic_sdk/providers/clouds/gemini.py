@@ -108,34 +108,28 @@ class GeminiProvider(EndpointProvider):
                 calls = [part for part in turn["parts"] if part.get("functionCall")]
                 if calls and not any(part.get("thoughtSignature") for part in calls):
                     calls[0]["thoughtSignature"] = _SIGNED_ELSEWHERE
-        payload: dict[str, Any] = {
-            "contents": contents,
-            **({"systemInstruction": {"parts": system}} if system else {}),
-            "tools": _tools(tools, self.settings.extra_tools, names) or None,
-            **(_tool_config(self.settings, names) if tools else {}),
-        }
-        fields: dict[str, Any] = {
+        effort, wanted = self.settings.reasoning_effort, self.settings.response_format
+        if wanted is not None and wanted.get("type") not in ("json_schema", "json_object"):
+            raise OptionsError(f"Gemini takes response_format json_schema or json_object, not {wanted.get('type')!r}")
+        thinking = None if effort is None else _thinking(effort, model)
+        generation: dict[str, Any] = {
             "maxOutputTokens": self.settings.max_tokens,
             "temperature": self.settings.temperature,
             "topP": self.settings.top_p,
             "seed": self.settings.seed,
             "stopSequences": list(self.settings.stop) if self.settings.stop else None,
+            "responseMimeType": None if wanted is None else "application/json",
+            "responseJsonSchema": as_mapping((wanted or {}).get("json_schema")).get("schema"),
+            "thinkingConfig": thinking if self._thinking is None else dict(self._thinking),
         }
-        wanted = self.settings.response_format
-        if wanted is not None:
-            kind = wanted.get("type")
-            if kind not in ("json_schema", "json_object"):
-                raise OptionsError(f"Gemini takes response_format json_schema or json_object, not {kind!r}")
-            fields["responseMimeType"] = "application/json"
-            fields["responseJsonSchema"] = as_mapping(wanted.get("json_schema")).get("schema")
-        if self.settings.reasoning_effort is not None:
-            fields["thinkingConfig"] = _thinking(self.settings.reasoning_effort, model)
-        generation = {key: value for key, value in fields.items() if value is not None}
-        if self._thinking is not None:
-            generation["thinkingConfig"] = dict(self._thinking)
-        if generation:
-            payload["generationConfig"] = generation
-        payload.update(self.settings.extra_body)
+        payload: dict[str, Any] = {
+            "contents": contents,
+            "systemInstruction": {"parts": system} if system else None,
+            "tools": _tools(tools, self.settings.extra_tools, names) or None,
+            **(_tool_config(self.settings, names) if tools else {}),
+            "generationConfig": {key: value for key, value in generation.items() if value is not None} or None,
+            **self.settings.extra_body,
+        }
         payload = {key: value for key, value in payload.items() if value is not None}
         return payload, GeminiReading(used_call_ids(messages), self.origin), names
 
