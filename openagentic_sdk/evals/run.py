@@ -53,7 +53,13 @@ async def run_suite(
     """
     running_loop("run_suite()")
     suite = check_suite(suite)
-    started, session_id = await _begin(suite, store, resume, cases, variants, repeats, max_cost_usd)
+    if resume is None:
+        started = await _plan(suite, store, cases, variants, repeats, max_cost_usd)
+        session_id: str = await off_loop(may_block(store), _create, store, suite.name, started)
+    elif cases or variants or repeats:
+        raise SuiteError("an eval goes on with the cases, variants and repeats that it began with: name none")
+    else:
+        started, session_id = await _began(suite, store, resume), resume
     writer: SessionWriter = await off_loop(may_block(store), store.open_writer, session_id)
     try:
         events = await off_loop(may_block(store), store.read_events, session_id)
@@ -69,35 +75,31 @@ async def run_suite(
         await off_loop(may_block(store), writer.close)
 
 
-async def _begin(
+async def _began(suite: Suite, store: SessionStore, session_id: str) -> EvalStarted:
+    """How an eval of this suite began in an earlier process. Raises `SuiteError`."""
+    events = await off_loop(may_block(store), store.read_events, session_id)
+    started = EvalReport.of(session_id, events).started
+    if started.suite_sha256 != suite.digest():
+        raise SuiteError(f"the suite is not as it was when eval {session_id!r} began: begin a new eval")
+    return started
+
+
+async def _plan(
     suite: Suite,
     store: SessionStore,
-    resume: str | None,
     cases: Sequence[str],
     variants: Sequence[str],
     repeats: int | None,
     max_cost_usd: float | None,
-) -> tuple[EvalStarted, str]:
-    """How the eval began, now or in an earlier process, and its id."""
-    in_thread = may_block(store)
-    digest = suite.digest()
-    if resume is not None:
-        events = await off_loop(in_thread, store.read_events, resume)
-        started = next((event for event in events if isinstance(event, EvalStarted)), None)
-        if started is None:
-            raise SuiteError(f"session {resume!r} is no eval: `sessions list` shows which are")
-        if started.suite_sha256 != digest:
-            raise SuiteError(f"the suite is not as it was when eval {resume!r} began: begin a new eval")
-        if cases or variants or repeats:
-            raise SuiteError("an eval goes on with the cases, variants and repeats that it began with: name none")
-        return started, resume
+) -> EvalStarted:
+    """What a new eval is to run, of what the caller chooses. Raises `SuiteError` for a name that is not there."""
     known = variants_of(suite)
     unknown = [name for name in variants if name not in known]
     if unknown:
         raise SuiteError(
             f"there is no variant {unknown[0]!r}: the variants are {', '.join(known)}", source=suite.source
         )
-    plan = await off_loop(in_thread, plan_cases, suite, store)
+    plan = await off_loop(may_block(store), plan_cases, suite, store)
     chosen = [planned for planned in plan if not cases or planned.id in cases or planned.case.id in cases]
     missing = [name for name in cases if not any(name in (planned.id, planned.case.id) for planned in chosen)]
     if missing:
@@ -106,17 +108,15 @@ async def _begin(
         )
     if repeats is not None and not 1 <= repeats <= 1_000:
         raise SuiteError(f"repeats must be from 1 to 1000, not {repeats}")
-    started = EvalStarted(
+    return EvalStarted(
         suite=suite.name,
-        suite_sha256=digest,
+        suite_sha256=suite.digest(),
         plan=[planned.to_dict() for planned in chosen],
         variants=[name for name in known if not variants or name in variants],
         repeats=repeats or suite.repeats,
         max_cost_usd=suite.max_cost_usd if max_cost_usd is None else max_cost_usd,
         source=suite.source or None,
     )
-    session_id = await off_loop(in_thread, _create, store, suite.name, started)
-    return started, session_id
 
 
 def _create(store: SessionStore, name: str, started: EvalStarted) -> str:

@@ -409,10 +409,10 @@ def check_suite(suite: Suite) -> Suite:
     _require(suite.cases, "cases", "there is no case: name at least one")
     for name in ("repeats", "parallel"):
         number = getattr(suite, name)
-        _require(1 <= number <= 1_000, name, f"must be from 1 to 1000, not {number}")
-    _require(0 < suite.timeout_s < inf, "timeout_s", f"must be above 0, not {suite.timeout_s}")
+        _require(1 <= number <= 1_000, name, "must be from 1 to 1000", number)
+    _require(0 < suite.timeout_s < inf, "timeout_s", "must be above 0", suite.timeout_s)
     cost = suite.max_cost_usd
-    _require(cost is None or 0 <= cost < inf, "max_cost_usd", f"must be a number of dollars, 0 or more, not {cost}")
+    _require(cost is None or 0 <= cost < inf, "max_cost_usd", "must be a number of dollars, 0 or more", cost)
     for name, variant in suite.variants.items():
         field = f"variants.{name}"
         is_named = _ID.match(name) and isinstance(variant, Variant)
@@ -433,9 +433,10 @@ def check_suite(suite: Suite) -> Suite:
     return replace(suite, cases=tuple(cases.values()))
 
 
-def _require(holds: object, field: str, words: str) -> None:
+def _require(holds: object, field: str, words: str, given: Any = ...) -> None:
+    """Raise `SuiteError` unless it holds, with what was given when that is said."""
     if not holds:
-        raise SuiteError(words, field=field)
+        raise SuiteError(words if given is ... else f"{words}, not {given!r:.200}", field=field)
 
 
 def _check_agents(suite: Suite) -> None:
@@ -452,7 +453,7 @@ def _check_agents(suite: Suite) -> None:
 
 
 def _check_case(case: Case, suite: Suite, where: str) -> None:
-    _require(isinstance(case, Case), where, f"must be Case(...), not {case!r:.200}")
+    _require(isinstance(case, Case), where, "must be Case(...)", case)
     _fits(vars(case), Case, where)
     told = [name for name in ("prompt", "session", "tag", "search", "log") if getattr(case, name) is not None]
     named = " and ".join(told) or "none"
@@ -474,15 +475,14 @@ def _check_case(case: Case, suite: Suite, where: str) -> None:
 def _check_scores(scores: Sequence[Any], where: str) -> None:
     for number, scorer in enumerate(scores):
         here = f"{where}[{number}]"
-        is_known = type(scorer) in SCORERS.values()
-        _require(is_known, here, f"must be a scorer such as Exact(...), not {scorer!r:.200}")
+        _require(type(scorer) in SCORERS.values(), here, "must be a scorer such as Exact(...)", scorer)
         values = {key: value for key, value in vars(scorer).items() if value is not None}
         if isinstance(scorer, Calls):
             lists = {key: values[key] for key in CALL_LISTS if key in values}
             values |= {key: [vars(c) if isinstance(c, Call) else c for c in calls] for key, calls in lists.items()}
         _fits(values, type(scorer), here)
         seconds = values.get("timeout_s", 1)
-        _require(0 < seconds < inf, f"{here}.timeout_s", f"must be above 0, not {seconds}")
+        _require(0 < seconds < inf, f"{here}.timeout_s", "must be above 0", seconds)
         match scorer:
             case Regex():
                 _check_pattern(scorer.pattern, f"{here}.pattern")
@@ -494,7 +494,7 @@ def _check_scores(scores: Sequence[Any], where: str) -> None:
                 for key in CALL_LISTS:
                     _check_calls(getattr(scorer, key) or (), f"{here}.{key}")
             case Function():
-                _require(callable(scorer.check), f"{here}.check", f"must be a function, not {scorer.check!r:.100}")
+                _require(callable(scorer.check), f"{here}.check", "must be a function", scorer.check)
             case Judge():
                 _require(scorer.rubric.strip(), f"{here}.rubric", "is empty: say what a good answer is")
 
@@ -504,8 +504,8 @@ def _check_calls(calls: Sequence[Any], where: str) -> None:
     for number, call in enumerate(map(as_call, calls)):
         for name, pattern in (call.matches or {}).items():
             _check_pattern(pattern, f"{where}[{number}].matches.{name}")
-        wanted = f"must be one of {', '.join(outcomes[1:])}, not {call.outcome!r:.100}"
-        _require(call.outcome in outcomes, f"{where}[{number}].outcome", wanted)
+        place = f"{where}[{number}].outcome"
+        _require(call.outcome in outcomes, place, f"must be one of {', '.join(outcomes[1:])}", call.outcome)
 
 
 def _check_pattern(pattern: str, where: str) -> None:

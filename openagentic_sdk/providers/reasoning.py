@@ -15,6 +15,7 @@ from typing import Any
 from ..errors import ProviderHTTPError
 from ..patterns import regex
 from .claude_models import claude_family
+from .loose import as_mappings
 
 # How the requests of a session are written after one was refused, see `base.SessionState`.
 DROP_BLOCK, NO_REASONING, UNSIGNED = "drop_block", "no_reasoning", "unsigned"
@@ -57,10 +58,6 @@ def without_reasoning(fields: Mapping[str, Any]) -> dict[str, Any]:
 
 def is_bound(fields: Mapping[str, Any], model: str) -> bool:
     """Whether some of the fields fit only behind the very request that they answered."""
-    blocks, details = fields.get("anthropic_content"), fields.get("reasoning_details")
-    if not isinstance(blocks, list) and not isinstance(details, list):
-        return False
-    signed = any(block.get("type") in _THINKING for block in blocks or ()) or any(
-        isinstance(detail, Mapping) and detail.get("signature") for detail in details or ()
-    )
+    blocks, details = as_mappings(fields.get("anthropic_content")), as_mappings(fields.get("reasoning_details"))
+    signed = any(block.get("type") in _THINKING for block in blocks) or any(one.get("signature") for one in details)
     return signed and claude_family(model).preserves_thinking
