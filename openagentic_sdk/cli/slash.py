@@ -10,7 +10,7 @@ from pathlib import Path
 from ..api import compact_session
 from ..assemble import build_agent
 from ..disk import write_for_one
-from ..errors import OpenAgentSdkError
+from ..errors import OpenAgentSdkError, OptionsError
 from ..events import UserQuestion
 from ..permissions.layers import read_mode
 from ..runtime.masking import known_here
@@ -58,10 +58,14 @@ class SlashCommands:
             for row in wrapped(on_one_line(line), screen.width - 1) if screen.is_terminal else (on_one_line(line),):
                 screen.line(row)
 
-    def _session(self) -> str | None:
+    def _session(self) -> str:
+        """The session's id. Raises `OptionsError` when nothing was said yet."""
         if self._conversation.session_id is None:
-            self._say("there is no session yet: say something first")
+            raise OptionsError("there is no session yet: say something first")
         return self._conversation.session_id
+
+    async def _choose(self, what: str, choices: Sequence[str]) -> str:
+        return await self._conversation.ask(UserQuestion(os.urandom(16).hex(), what, tuple(choices)))
 
     async def _help(self, rest: str) -> None:
         self._say(*(f"{name:<14} {about}" for name, (_, about) in COMMANDS.items()))
@@ -75,9 +79,9 @@ class SlashCommands:
         self._say("a new session begins with the next prompt")
 
     async def _compact(self, rest: str) -> None:
-        if self._session() is not None:
-            done = await compact_session(options=replace(self._conversation.options, part="whole"))
-            self._say("the older part is summarised" if done else "there is nothing to summarise yet")
+        self._session()
+        done = await compact_session(options=replace(self._conversation.options, part="whole"))
+        self._say("the older part is summarised" if done else "there is nothing to summarise yet")
 
     async def _model(self, rest: str) -> None:
         if rest:
@@ -95,22 +99,16 @@ class SlashCommands:
         self._say(*gate.policy_text.split("\n"))
 
     async def _cost(self, rest: str) -> None:
-        session_id = self._session()
-        if session_id is not None:
-            row = self._conversation.store.read_summary(session_id)
-            told = f"{row.turns} turns, {row.steps} steps, {row.tokens:,} tokens"
-            self._say(f"{told}, {cost_words(row.cost_usd)}")
+        row = self._conversation.store.read_summary(self._session())
+        self._say(f"{row.turns} turns, {row.steps} steps, {row.tokens:,} tokens, {cost_words(row.cost_usd)}")
 
     async def _diff(self, rest: str) -> None:
-        session_id = self._session()
-        if session_id is not None:
-            show_file_changes(self._conversation.store, session_id, as_json=False, screen=self._conversation.screen)
+        conversation = self._conversation
+        show_file_changes(conversation.store, self._session(), as_json=False, screen=conversation.screen)
 
     async def _undo(self, rest: str) -> None:
         """Take the newest turns back, and their files after showing what would change."""
         conversation, session_id = self._conversation, self._session()
-        if session_id is None:
-            return
         turns = _number(rest or "1")
         if not turns:
             self._say(f"/undo takes how many turns to take back, as in /undo 2, not {rest!r}")
@@ -125,7 +123,7 @@ class SlashCommands:
         if not any(file.action != "keep" for file in plan.files):
             choices = choices[1:]
         what = "Take this turn back?" if turns == 1 else f"Take these {turns} turns back?"
-        said = await conversation.ask(UserQuestion(os.urandom(16).hex(), what, tuple(choices)))
+        said = await self._choose(what, choices)
         if said not in choices[:-1]:
             self._say("nothing was taken back")
             return
@@ -142,17 +140,14 @@ class SlashCommands:
         rows = conversation.store.list_session_summaries(cwd=str(conversation.options.cwd), limit=9)
         if not rest and rows:
             labels = [f"{row.id[:8]} {on_one_line(row.label, 60)}" for row in rows]
-            question = UserQuestion(os.urandom(16).hex(), "Which session?", tuple(labels))
-            rest = (await conversation.ask(question)).partition(" ")[0]
+            rest = (await self._choose("Which session?", labels)).partition(" ")[0]
         if rest:
             await conversation.go_to(find_session(conversation.store, rest))
             await conversation.pick_up()
 
     async def _fork(self, rest: str) -> None:
-        session_id = self._session()
-        if session_id is not None:
-            await self._conversation.go_to(fork_session(self._conversation.store, session_id))
-            self._say(f"this goes on in a copy, {self._conversation.session_id}; the original stays as it is")
+        await self._conversation.go_to(fork_session(self._conversation.store, self._session()))
+        self._say(f"this goes on in a copy, {self._conversation.session_id}; the original stays as it is")
 
     async def _show(self, rest: str) -> None:
         self.show(rest)
@@ -170,15 +165,12 @@ class SlashCommands:
 
     async def _export(self, rest: str) -> None:
         session_id = self._session()
-        if session_id is not None:
-            path, is_there = _place(str(self._conversation.options.cwd), rest or f"{session_id}.md")
-            if is_there:
-                again = UserQuestion(os.urandom(16).hex(), f"{path} exists: replace it?", ("replace it", "keep it"))
-                if await self._conversation.ask(again) != "replace it":
-                    self._say("nothing was written")
-                    return
-            write_for_one(path, to_markdown(self._conversation.store.read_events(session_id), known_here()))
-            self._say(f"wrote {path}")
+        path, is_there = _place(str(self._conversation.options.cwd), rest or f"{session_id}.md")
+        if is_there and await self._choose(f"{path} exists: replace it?", ("replace it", "keep it")) != "replace it":
+            self._say("nothing was written")
+            return
+        write_for_one(path, to_markdown(self._conversation.store.read_events(session_id), known_here()))
+        self._say(f"wrote {path}")
 
     async def _quit(self, rest: str) -> None:
         raise Leave

@@ -16,9 +16,9 @@ from ..providers.loose import as_mapping
 from .http import HttpAuth, HttpStatusError, HttpWire
 from .protocol import (
     CAPABILITIES,
-    CLIENT_INFO,
     LEGACY,
     MODERN,
+    OURSELVES,
     UNSUPPORTED_VERSION,
     modern_meta,
     newest_common,
@@ -166,7 +166,7 @@ async def _initialize(session: Session) -> None:
     assert wire is not None
     if isinstance(wire, HttpWire):
         wire.version = None  # it stands on everything behind `initialize`, and never on it
-    params = {"protocolVersion": LEGACY[0], "capabilities": CAPABILITIES, "clientInfo": CLIENT_INFO}
+    params = {"protocolVersion": LEGACY[0], "capabilities": CAPABILITIES, "clientInfo": OURSELVES}
     try:
         result = as_mapping(await wire.peer.request("initialize", params))
     except RpcError as error:

@@ -17,25 +17,23 @@ MODERN = ("2026-07-28",)
 LEGACY = ("2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05")
 
 UNSUPPORTED_VERSION, HEADER_MISMATCH = -32022, -32020
-METHOD_NOT_FOUND = -32601
 URL_NEEDED = -32042
 
-CLIENT_INFO: Mapping[str, Any] = {"name": "openagentic-sdk", "version": __version__}
+# What this program says of itself, as a client and as a server.
+OURSELVES: Mapping[str, Any] = {"name": "openagentic-sdk", "version": __version__}
 # Sampling would let a server spend the user's tokens; it is not offered.
 CAPABILITIES: Mapping[str, Any] = {"roots": {}, "elicitation": {"form": {}, "url": {}}}
 
 _PREFIX = "io.modelcontextprotocol/"
 SERVER_INFO = f"{_PREFIX}serverInfo"
+CLIENT_INFO = f"{_PREFIX}clientInfo"
+CLIENT_CAPABILITIES = f"{_PREFIX}clientCapabilities"
 PROTOCOL_VERSION = f"{_PREFIX}protocolVersion"
 
 
 def modern_meta(version: str) -> dict[str, Any]:
     """The `_meta` of a modern request (2026-07-28, "Per-request metadata")."""
-    return {
-        PROTOCOL_VERSION: version,
-        f"{_PREFIX}clientInfo": CLIENT_INFO,
-        f"{_PREFIX}clientCapabilities": CAPABILITIES,
-    }
+    return {PROTOCOL_VERSION: version, CLIENT_INFO: OURSELVES, CLIENT_CAPABILITIES: CAPABILITIES}
 
 
 def versions_named(data: Any, member: str) -> list[str]:

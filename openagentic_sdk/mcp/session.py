@@ -14,12 +14,12 @@ from typing import Any
 
 from ..errors import McpError, RpcError
 from ..frozen import frozen
-from ..jsonrpc import Peer
+from ..jsonrpc import METHOD_NOT_FOUND, Peer
 from ..providers.loose import as_mapping
 from ..text import without_hidden
 from .http import HttpWire
 from .patience import Patience, Waiting
-from .protocol import METHOD_NOT_FOUND, MODERN, SERVER_INFO, modern_meta, read_message
+from .protocol import MODERN, SERVER_INFO, modern_meta, read_message
 from .questions import Ask, elicit
 from .server_config import McpServer, mask_told
 from .stdio import StdioWire

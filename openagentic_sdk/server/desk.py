@@ -250,7 +250,7 @@ class Desk:
         """A copy of a session up to an event, None for all of it; returns its id. Sent again with its key, the same one."""
         self._check_open()
         await self._metadata(who, session_id)
-        fork_id = _hashed(who.tenant, "fork", _checked_key(key)) if key is not None else os.urandom(16).hex()
+        fork_id = _hashed(who.tenant, "fork", _checked_key(key)) if key is not None else new_session_id()
         fork = partial(fork_session, self.store, session_id, at_seq=at_seq, session_id=fork_id)
         try:
             return str(await off_loop(True, fork))

@@ -14,9 +14,18 @@ from ..errors import OpenAgentSdkError, RequestRefusedError, RpcError
 from ..frozen import frozen
 from ..jsonrpc import INTERNAL_ERROR, INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND, encode
 from ..mcp.http_headers import NAMED_BY, decode_header_value
-from ..mcp.protocol import HEADER_MISMATCH, LEGACY, MODERN, PROTOCOL_VERSION, SERVER_INFO, UNSUPPORTED_VERSION
+from ..mcp.protocol import (
+    CLIENT_CAPABILITIES,
+    CLIENT_INFO,
+    HEADER_MISMATCH,
+    LEGACY,
+    MODERN,
+    OURSELVES,
+    PROTOCOL_VERSION,
+    SERVER_INFO,
+    UNSUPPORTED_VERSION,
+)
 from ..threads import error_words
-from ..version import __version__
 from .call import COMMENT_S, Call, EventStream
 from .desk import Desk
 from .guard import Principal
@@ -24,9 +33,6 @@ from .mcp_tools import WAIT_S, Ask, Caller, InputRequired, RunTools
 
 MAX_OPEN_CALLS = 32
 
-_CLIENT_CAPABILITIES = "io.modelcontextprotocol/clientCapabilities"
-_CLIENT_INFO = "io.modelcontextprotocol/clientInfo"
-_SERVER = {"name": "openagentic-sdk", "version": __version__}
 _CAPABILITIES: Mapping[str, Any] = {"tools": {}}
 _INSTRUCTIONS = (
     "Agents that do work of their own: run_agent starts one and gives its answer. A run that takes longer than a call goes "
@@ -65,7 +71,7 @@ class Face:
             if method == "initialize":
                 asked = params.get("protocolVersion")
                 version = asked if asked in LEGACY else LEGACY[0]
-                about = {"capabilities": _CAPABILITIES, "serverInfo": _SERVER, "instructions": _INSTRUCTIONS}
+                about = {"capabilities": _CAPABILITIES, "serverInfo": OURSELVES, "instructions": _INSTRUCTIONS}
                 return {"protocolVersion": version, **about}
             if method == "ping":
                 return {}
@@ -86,7 +92,7 @@ class Face:
 
     async def _answer_modern(self, method: str, params: Mapping[str, Any], client: Client) -> dict[str, Any]:
         meta = read_meta(params)
-        common = {"resultType": "complete", "_meta": {SERVER_INFO: _SERVER}}
+        common = {"resultType": "complete", "_meta": {SERVER_INFO: OURSELVES}}
         if method == "server/discover":
             about = {
                 "supportedVersions": [*MODERN, *LEGACY],
@@ -98,7 +104,7 @@ class Face:
             return {**common, "tools": self._tools.definitions(), **_FRESH}
         if method != "tools/call":
             raise RpcError(METHOD_NOT_FOUND, f"there is no method {method!r:.100}")
-        capabilities = meta[_CLIENT_CAPABILITIES]
+        capabilities = meta[CLIENT_CAPABILITIES]
         inputs = params.get("inputResponses")
         if inputs is not None and not isinstance(inputs, Mapping):
             raise RpcError(INVALID_PARAMS, "inputResponses is an object")
@@ -125,7 +131,7 @@ def is_modern(params: Mapping[str, Any]) -> bool:
     """Whether a request says itself which version it speaks."""
     meta = params.get("_meta")
     return isinstance(meta, Mapping) and any(
-        name in meta for name in (PROTOCOL_VERSION, _CLIENT_CAPABILITIES, _CLIENT_INFO)
+        name in meta for name in (PROTOCOL_VERSION, CLIENT_CAPABILITIES, CLIENT_INFO)
     )
 
 
@@ -134,8 +140,8 @@ def read_meta(params: Mapping[str, Any]) -> Mapping[str, Any]:
     meta = params.get("_meta")
     meta = meta if isinstance(meta, Mapping) else {}
     version = meta.get(PROTOCOL_VERSION)
-    if not isinstance(version, str) or not isinstance(meta.get(_CLIENT_CAPABILITIES), Mapping):
-        raise RpcError(INVALID_PARAMS, f"_meta must hold {PROTOCOL_VERSION} and {_CLIENT_CAPABILITIES}")
+    if not isinstance(version, str) or not isinstance(meta.get(CLIENT_CAPABILITIES), Mapping):
+        raise RpcError(INVALID_PARAMS, f"_meta must hold {PROTOCOL_VERSION} and {CLIENT_CAPABILITIES}")
     if version not in MODERN:
         data = {"supported": [*MODERN, *LEGACY], "requested": version[:100]}
         raise RpcError(UNSUPPORTED_VERSION, f"version {version[:100]!r} is not spoken here", data)

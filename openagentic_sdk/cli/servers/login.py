@@ -6,10 +6,10 @@ import argparse
 import asyncio
 import sys
 import webbrowser
+from dataclasses import replace
 
 from ...errors import OptionsError
 from ...mcp.oauth.browser import LoopbackBrowser
-from ...mcp.oauth.login import OAuth
 from ...mcp.server_config import McpServer
 from ...text import visible
 from ..exits import FAILED, OK
@@ -25,12 +25,10 @@ def login(args: argparse.Namespace, here: Here) -> int:
     screen = Screen(sys.stderr if args.json else sys.stdout)
     paste = (lambda: read_line("", screen)) if somebody_is_there() else None
     browser = LoopbackBrowser(screen.line, open_url=None if args.no_browser else webbrowser.open, paste=paste)
-    if here.home.oauth(name, server) is None:
+    oauth = here.home.oauth(name, replace(server, oauth={**(server.oauth or {}), **port}), browser)
+    if oauth is None:
         raise OptionsError(f"{name!r} is given its token by its entry: there is nothing to log in for")
     assert server.url is not None, "a service has an address"
-    oauth = OAuth(
-        name, server.url, {**(server.oauth or {}), **port}, logins=here.home.logins(server.url), browser=browser
-    )
     tokens = asyncio.run(oauth.log_in(args.scope))
     kept = here.home.logins(server.url).current()
     issuer = kept.issuer if kept is not None else ""
