@@ -289,26 +289,19 @@ def _concerns(matcher: HookMatcher, name: Any) -> bool:
 
 def _details(decision: HookDecision) -> dict[str, Any]:
     """What a hook changed, small enough for the log: the new input or prompt itself, only the fact for what is big."""
-    details: dict[str, Any] = {}
-    if decision.block:
-        details["block_reason"] = decision.block_reason
-    if decision.override_tool_input is not None:
-        details["tool_input"] = copy.deepcopy(dict(decision.override_tool_input))
-    if decision.override_prompt is not None:
-        details["prompt"] = decision.override_prompt
-    if decision.override_tool_output is not None:
-        details["replaced"] = "tool_output"
-    if decision.override_messages is not None:
-        details["replaced"] = "messages"
-    if decision.permission is not None:
-        details["permission"] = decision.permission
-    if decision.additional_context is not None:
-        details["additional_context"] = decision.additional_context
-    if decision.stops:
-        details["stops"] = decision.block_reason or True
-    if decision.system_message is not None:
-        details["system_message"] = decision.system_message
-    return details
+    changed = decision.override_tool_input
+    big = {"messages": decision.override_messages, "tool_output": decision.override_tool_output}
+    told = {
+        "tool_input": None if changed is None else copy.deepcopy(dict(changed)),
+        "prompt": decision.override_prompt,
+        "replaced": next((name for name, value in big.items() if value is not None), None),
+        "permission": decision.permission,
+        "additional_context": decision.additional_context,
+        "stops": (decision.block_reason or True) if decision.stops else None,
+        "system_message": decision.system_message,
+    }
+    blocked: dict[str, Any] = {"block_reason": decision.block_reason} if decision.block else {}
+    return blocked | {name: value for name, value in told.items() if value is not None}
 
 
 def _together(first: HookDecision, second: HookDecision) -> HookDecision:

@@ -260,8 +260,7 @@ class PermissionGate:
         try:
             facts = self._facts(tool_name, tool_input, known)
         except _NotJson as error:
-            reason = f"{tool_name}: the input is not JSON: {error}"
-            return ApprovalResult(False, reason, self.mode, "input", hook=known.hook)
+            return ApprovalResult(False, str(error), self.mode, "input", hook=known.hook)
         verdict = judge(facts)
         if verdict.outcome == "ask":
             answer = self.answer if self.can_ask else None
@@ -288,14 +287,14 @@ class PermissionGate:
         try:
             return judge(self._facts(tool_name, tool_input, read_context(context)))
         except _NotJson as error:
-            return Verdict("deny", f"{tool_name}: the input is not JSON: {error}", "input")
+            return Verdict("deny", str(error), "input")
 
     def subject(self, tool_name: str, tool_input: Mapping[str, Any], context: Context = None) -> Subject:
         """What a call is about, as this gate reads it. Raises `OptionsError` for input that is not JSON."""
         try:
             return self._facts(tool_name, tool_input, read_context(context)).subject
         except _NotJson as error:
-            raise OptionsError(f"{tool_name}: the input is not JSON: {error}") from None
+            raise OptionsError(str(error)) from None
 
     def judge_by_rule(self, tool_name: str, tool_input: Mapping[str, Any], context: Context = None) -> ApprovalResult:
         """Whether an allow rule lets this call run: no mode, hook, callback or person stands in for one.
@@ -424,7 +423,7 @@ class PermissionGate:
         try:
             input_sha256 = json_sha256(dict(input))
         except (TypeError, ValueError, RecursionError) as error:
-            raise _NotJson(str(error)) from None
+            raise _NotJson(f"{tool}: the input is not JSON: {error}") from None
         workspace = self._workspace(context)
         subject = describe(tool, input, context.effect, workspace, context.names_of, context.rule_names)
         layers, notes = self._layers, {}

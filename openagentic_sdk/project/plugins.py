@@ -9,7 +9,8 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 from ..disk import is_within
@@ -56,11 +57,10 @@ class Plugin:
     def markdown(self, key: str, usual: str, problems: list[Diagnostic]) -> Iterator[MarkdownFile]:
         """Its `.md` files of one kind."""
         for place in self.places(key, usual):
+            files: Iterable[MarkdownFile] = markdown_below(place, self.scope, self.root, problems)
             if os.path.isfile(place):
-                yield MarkdownFile(place, os.path.basename(place), self.scope, self.root, f"{self.name}:", self.root)
-                continue
-            for file in markdown_below(place, self.scope, self.root, problems):
-                yield MarkdownFile(file.path, file.relative, self.scope, self.root, f"{self.name}:", self.root)
+                files = [MarkdownFile(place, os.path.basename(place), self.scope, self.root)]
+            yield from (replace(file, prefix=f"{self.name}:", plugin_root=self.root) for file in files)
 
     def skill_roots(self) -> list[SkillRoot]:
         """Where its skills are."""
