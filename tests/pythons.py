@@ -125,7 +125,7 @@ def _ask(zygote: socket.socket, asked: Mapping[str, Any], fds: list[int] | None 
 
 
 _SERVE = """
-import fcntl, gc, json, os, runpy, socket, sys, termios
+import atexit, fcntl, gc, json, os, runpy, socket, sys, termios, threading
 if os.fork():
     os._exit(0)  # no child of the test's process: some tests look for those that were left behind
 root, number = sys.argv[1:]
@@ -177,8 +177,24 @@ for name, number in (("stdin", 0), ("stdout", 1), ("stderr", 2)):
     setattr(sys, name, new)
     setattr(sys, "__%s__" % name, new)
 sys.argv[:] = ["-c" if flag == "-c" else what, *arguments]
-if flag == "-m":
-    runpy.run_module(what, run_name="__main__", alter_sys=True)
-else:
-    exec(compile(what, "<string>", "exec"), {"__name__": "__main__"})
+code = 0
+try:
+    if flag == "-m":
+        runpy.run_module(what, run_name="__main__", alter_sys=True)
+    else:
+        exec(compile(what, "<string>", "exec"), {"__name__": "__main__"})
+except SystemExit as end:
+    if not isinstance(end.code, (int, type(None))):
+        raise
+    code = end.code or 0
+# As Python itself ends, but without taking apart what was imported before the fork, which takes most of the time of a short
+# command: what the command leaves unclosed or never awaited is still complained of.
+threading._shutdown()
+atexit._run_exitfuncs()
+gc.collect()
+try:
+    sys.stdout.flush(), sys.stderr.flush()
+except Exception:
+    sys.exit(code)  # Python has its own way with a stream that is closed or broken
+os._exit(code & 255)
 """
