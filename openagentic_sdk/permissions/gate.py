@@ -22,6 +22,7 @@ from ..disk import working_dir
 from ..errors import OptionsError
 from ..events import Event, Mode, PermissionDecision, UserAnswer, UserQuestion
 from ..frozen import mutable
+from ..providers.loose import as_list
 from ..sessions.request import json_sha256
 from ..threads import ask_callable
 from .approval import ApprovalResult
@@ -333,8 +334,7 @@ class PermissionGate:
         """Remember again what the log of a resumed session says was remembered."""
         for event in events:
             if isinstance(event, PermissionDecision) and event.allowed:
-                kept = event.details.get("remembered")
-                self.remember(session_id, kept if isinstance(kept, list) else ())
+                self.remember(session_id, as_list(event.details.get("remembered")))
 
     # --- what others may know of the policy ------------------------------------------------------------------------------
 
@@ -407,8 +407,7 @@ class PermissionGate:
         )
         gate.mode = min((layer.mode for layer in (first, *inner)), key=STRICTEST_FIRST.index)
         gate.trusted = record.get("trusted") is True
-        protected = record.get("protected")
-        gate.protected_paths = tuple(map(str, protected)) if isinstance(protected, list) else ()
+        gate.protected_paths = tuple(map(str, as_list(record.get("protected"))))
         return gate
 
     @property

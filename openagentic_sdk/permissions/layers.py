@@ -14,6 +14,7 @@ from ..errors import OptionsError, PermissionRuleError
 from ..events import Mode
 from ..frozen import frozen
 from ..project.settings import Settings, SettingsRule
+from ..providers.loose import as_list, as_mappings
 from ..skills.frontmatter import Diagnostic
 from .policy import MODES, Policy
 from .rules import Effect, Rule, RuleBook, parse_rule, parse_rules
@@ -150,10 +151,8 @@ def read_layer(record: Mapping[str, Any]) -> Policy:
 
 
 def _read_rules(record: Mapping[str, Any], effect: str) -> Iterator[Rule]:
-    places = record.get(effect)
-    for place in places if isinstance(places, list) else ():
-        texts = place.get("rules") if isinstance(place, Mapping) else None
-        for text in texts if isinstance(texts, list) else ():
+    for place in as_mappings(record.get(effect)):
+        for text in as_list(place.get("rules")):
             source, root = (None if place.get(key) is None else str(place[key]) for key in ("from", "root"))
             if effect in ("ask", "deny"):
                 yield deny_rule(str(text), source or "log", root)

@@ -18,6 +18,7 @@ from typing import Any
 from ..disk import is_within
 from ..errors import FileRefusedError
 from ..frozen import frozen
+from ..providers.loose import as_mapping
 from ..skills.files import read_bytes
 from ..skills.render import fill_variables, split_words
 
@@ -175,8 +176,7 @@ def _named_by_settings(root: str) -> Iterator[str]:
             continue
         for command in _commands(data.get("hooks")):
             yield from files_named(command, root)
-        markets = data.get("extraKnownMarketplaces")
-        for source in markets.values() if isinstance(markets, dict) else ():
+        for source in as_mapping(data.get("extraKnownMarketplaces")).values():
             folder = marketplace_folder(source, root)
             if folder is not None and folder != root and is_within(folder, root):
                 yield os.path.relpath(folder, root)
@@ -195,9 +195,9 @@ def files_named(command: str, root: str, *, or_missing: bool = False) -> Iterato
 
 def marketplace_folder(source: Any, project_dir: str) -> str | None:
     """The folder of a marketplace that settings name by a path."""
-    inner = source.get("source") if isinstance(source, dict) else None
-    inner = inner if isinstance(inner, dict) else source
-    path = inner.get("path") if isinstance(inner, dict) and inner.get("source") in ("directory", "file") else None
+    inner = as_mapping(source).get("source")
+    inner = as_mapping(inner if isinstance(inner, dict) else source)
+    path = inner.get("path") if inner.get("source") in ("directory", "file") else None
     if not isinstance(path, str):
         return None
     place = os.path.realpath(os.path.join(project_dir, os.path.expanduser(path)))

@@ -16,6 +16,7 @@ from typing import Any
 from ..disk import is_within
 from ..errors import OptionsError, StorageError
 from ..frozen import frozen
+from ..providers.loose import as_list, as_mapping, as_mappings
 from ..skills.files import read_bytes, tree_sha256
 from ..skills.frontmatter import Diagnostic
 from ..skills.index import SkillRoot
@@ -47,8 +48,7 @@ class Plugin:
     def places(self, key: str, usual: str) -> list[str]:
         """The files and folders of one kind: those that the manifest names, else the usual one; for skills both."""
         named = self.manifest.get(key)
-        texts = [named] if isinstance(named, str) else named if isinstance(named, list) else []
-        given = [each for each in texts if isinstance(each, str)]
+        given = [named] if isinstance(named, str) else [each for each in as_list(named) if isinstance(each, str)]
         if key == "skills" or not given:
             given = [usual, *given]
         paths = [os.path.realpath(os.path.join(self.root, each)) for each in given]
@@ -82,7 +82,7 @@ class Plugin:
         found: list[CommandHook] = []
         for path, data in sources:
             entries = Entries(path, self.scope)
-            inner = data.get("hooks", data) if isinstance(data, dict) else {}
+            inner = as_mapping(as_mapping(data).get("hooks", data))
             found += entries.hooks({k: v for k, v in inner.items() if k != "description"}, self.root)
             problems += entries.notes
         return found
@@ -208,11 +208,9 @@ def load_plugin(key: str, folder: str, scope: str, problems: list[Diagnostic]) -
 
 def plugins_of(root: str, market: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """The plugins of a marketplace that stand in its own folder: id and folder."""
-    meta = market.get("metadata")
-    base = meta.get("pluginRoot") if isinstance(meta, dict) else None
-    entries = market.get("plugins")
-    for entry in entries if isinstance(entries, list) else ():
-        source, name = (entry.get("source"), entry.get("name")) if isinstance(entry, dict) else (None, None)
+    base = as_mapping(market.get("metadata")).get("pluginRoot")
+    for entry in as_mappings(market.get("plugins")):
+        source, name = entry.get("source"), entry.get("name")
         if not isinstance(source, str) or not isinstance(name, str):
             continue
         within = os.path.join(root, base) if isinstance(base, str) and not source.startswith("./") else root
@@ -237,7 +235,7 @@ def _has(root: str, name: str) -> bool:
 
 def _name_of(root: str) -> str:
     manifest = _read_json(os.path.join(root, MANIFEST), root, None) if _has(root, MANIFEST) else {}
-    name = manifest.get("name") if isinstance(manifest, dict) else None
+    name = as_mapping(manifest).get("name")
     return name if isinstance(name, str) else os.path.basename(root)
 
 

@@ -16,6 +16,7 @@ from typing import Any, Literal, Protocol
 from ..disk import is_within
 from ..errors import StorageError
 from ..frozen import frozen
+from ..providers.loose import as_list
 from ..skills.activation import grantable
 from ..skills.index import SkillInfo, load_skill
 from ..skills.text_commands import draft_of
@@ -165,7 +166,7 @@ _MOST_NAMED = 5
 def _hooks_kept(stored: Any, changed: Sequence[str], root: str) -> tuple[CommandHook, ...]:
     """The hooks that go on forbidding although other files changed; one whose own files changed asks instead of running."""
     kept: list[CommandHook] = []
-    for entry in stored if isinstance(stored, list) else ():
+    for entry in as_list(stored):
         try:
             args = entry["args"]
             hook = CommandHook(**{**entry, "args": None if args is None else tuple(args), "only_forbids": True})

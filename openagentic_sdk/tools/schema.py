@@ -13,6 +13,7 @@ from typing import Any
 
 from ..errors import ToolInputError
 from ..serialization import pointer_names
+from ..text import shortened
 
 _OBJECT = (dict, Mapping)  # most are dicts, and those are told at once
 _TYPES: Mapping[str, Callable[[Any], bool]] = {
@@ -205,5 +206,4 @@ def _wanted(schema: Mapping[str, Any]) -> str:
 
 
 def _show(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 60 else f"{text[:57]}..."
+    return shortened(repr(value), 60)

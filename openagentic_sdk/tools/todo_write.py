@@ -9,6 +9,7 @@ from ..events import TodoUpdated
 from .base import Tool, ToolContext
 from .schema import array, object_schema, string
 
+MAX_ITEMS, MAX_ITEM_CHARS = 200, 2_000
 STATUSES = ("pending", "in_progress", "completed")
 
 
@@ -20,21 +21,26 @@ class TodoWriteTool(Tool):
         "Keep a to-do list for work of several steps. Each call replaces the whole list. Keep one item in_progress while "
         "you work on it and mark it completed as soon as it is done. An empty list clears it."
     )
-    effect = "idempotent"
-
-    def __init__(self, *, max_items: int = 200, max_item_chars: int = 2_000) -> None:
-        item = object_schema(
-            {
-                "content": string("What is to be done", minLength=1, maxLength=max_item_chars),
-                "status": string("How far it is", enum=list(STATUSES)),
-                "activeForm": string(
-                    "The same as something being done ('Running the tests')", maxLength=max_item_chars
+    input_schema = object_schema(
+        {
+            "todos": array(
+                "The whole list as it now stands",
+                items=object_schema(
+                    {
+                        "content": string("What is to be done", minLength=1, maxLength=MAX_ITEM_CHARS),
+                        "status": string("How far it is", enum=list(STATUSES)),
+                        "activeForm": string(
+                            "The same as something being done ('Running the tests')", maxLength=MAX_ITEM_CHARS
+                        ),
+                    },
+                    required=["content", "status"],
                 ),
-            },
-            required=["content", "status"],
-        )
-        todos = array("The whole list as it now stands", items=item, maxItems=max_items)
-        self.input_schema = object_schema({"todos": todos}, required=["todos"])
+                maxItems=MAX_ITEMS,
+            )
+        },
+        required=["todos"],
+    )
+    effect = "idempotent"
 
     async def run(self, input: Mapping[str, Any], ctx: ToolContext) -> dict[str, Any]:
         known = ("content", "status", "activeForm")

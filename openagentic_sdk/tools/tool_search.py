@@ -14,6 +14,7 @@ from typing import Any
 
 from ..events import ToolsLoaded
 from ..patterns import regex
+from ..providers.loose import as_mapping, as_text
 from ..text import shortened
 from .base import Tool, ToolContext
 from .schema import integer, object_schema, string
@@ -90,12 +91,9 @@ def rank_tools(query: str, tools: Sequence[Tool], limit: int = _USUAL_FOUND) -> 
 def _weights(tool: Tool) -> Mapping[str, float]:
     """How often each word stands in a tool's definition, each time weighed by where."""
     found: dict[str, float] = {}
-    properties = tool.input_schema.get("properties")
-    parameters = properties if isinstance(properties, Mapping) else {}
     told = [(_NAME, tool.name), (_DESCRIPTION, tool.description)]
-    for name, schema in parameters.items():
-        text = schema.get("description") if isinstance(schema, Mapping) else None
-        told.append((_PARAMETER, f"{name} {text if isinstance(text, str) else ''}"))
+    for name, schema in as_mapping(tool.input_schema.get("properties")).items():
+        told.append((_PARAMETER, f"{name} {as_text(as_mapping(schema).get('description'))}"))
     for weight, text in told:
         for word in _words(text):
             found[word] = found.get(word, 0.0) + weight

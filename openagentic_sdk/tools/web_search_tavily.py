@@ -13,6 +13,7 @@ from ipaddress import ip_address
 from typing import Any
 
 from ..errors import ToolError
+from ..providers.loose import as_mapping, as_mappings
 from .base import ToolContext
 from .schema import array, integer, object_schema, string
 from .web.address import parse_web_url
@@ -72,7 +73,7 @@ class WebSearchTool(FetchingTool):
             answer = self._transport(SEARCH_URL, self._headers(), payload)
         else:
             answer = _post(SEARCH_URL, self._headers(), payload, signal)
-        results = answer.get("results") if isinstance(answer, Mapping) else None
+        results = as_mapping(answer).get("results")
         if not isinstance(results, list):
             excerpt = repr(answer)[:200]
             raise ToolError(f"the search service answered without a list of results ({excerpt}): try again later")
@@ -85,8 +86,7 @@ class WebSearchTool(FetchingTool):
                     "content": _text(result.get("content")) or _text(result.get("snippet")),
                     "source": "tavily",
                 }
-                for result in results
-                if isinstance(result, Mapping)
+                for result in as_mappings(results)
             ][:max_results],
         }
 
@@ -120,4 +120,4 @@ def _post(url: str, headers: Mapping[str, str], payload: Mapping[str, Any], sign
         raise ToolError(
             f"the search service answered with something that is no JSON ({error}): try again later"
         ) from error
-    return answer if isinstance(answer, Mapping) else {}
+    return as_mapping(answer)

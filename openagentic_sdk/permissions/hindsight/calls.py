@@ -31,6 +31,7 @@ from ...events import (
     UserQuestion,
 )
 from ...frozen import changed, frozen
+from ...providers.loose import as_mapping
 from ...serialization import dumps_json
 from ...sessions.request import json_sha256
 from ...skills.activation import skill_policy
@@ -319,8 +320,7 @@ class _Log:
         told = details.get("policy")
         if isinstance(told, Mapping):
             self._policy, self._told = None, told
-        facts = details.get("facts")
-        facts = self._facts(facts if isinstance(facts, Mapping) else {}, event.name)
+        facts = self._facts(as_mapping(details.get("facts")), event.name)
         asked = details.get("asked_about_sha256")
         digest = asked if isinstance(asked, str) else event.input_sha256
         inputs = (facts.get("input"), *self._inputs(event.tool_use_id))

@@ -17,6 +17,7 @@ from os.path import commonpath, dirname
 from ...errors import OptionsError, PermissionRuleError
 from ...frozen import frozen
 from ...patterns import regex
+from ...providers.loose import as_list
 from ..offers import literal_pattern, shell_word
 from ..paths import anchor_of, is_inside, is_protected
 from ..program_tables import (
@@ -171,8 +172,7 @@ def _is_guarded(judge: Judge, calls: Sequence[RecordedCall], folder: str, projec
     """Whether a deny or ask rule, or a protected path, is about something in a folder, or about all of it."""
     for gate, policy in {id(call.policy): (judge.gate(call.policy), call.policy) for call in calls}.values():
         anchors = [anchor_of(rule.pattern, project_dir, rule.root or project_dir) for rule in gate.forbidding_paths]
-        protected = policy.get("protected")
-        named = [*anchors, *(protected if isinstance(protected, list) else ())]
+        named = [*anchors, *as_list(policy.get("protected"))]
         if any(
             path is not None and (is_inside(str(path), [folder]) or is_inside(folder, [str(path)])) for path in named
         ):

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
+
+from ...providers.loose import as_mapping, as_mappings, as_text
 
 MAX_OUTPUT_CHARS = 10_000
 
@@ -15,27 +17,25 @@ def notebook_lines(data: bytes) -> list[str] | None:
         document = json.loads(data)
     except (ValueError, RecursionError):
         return None
-    cells = document.get("cells") if isinstance(document, dict) else None
+    cells = as_mapping(document).get("cells")
     if not isinstance(cells, list):
         return None
     return [line for number, cell in enumerate(cells, 1) if isinstance(cell, dict) for line in _cell(number, cell)]
 
 
-def _cell(number: int, cell: dict[str, Any]) -> Iterator[str]:
+def _cell(number: int, cell: Mapping[str, Any]) -> Iterator[str]:
     kind = cell.get("cell_type") or "unknown"
     yield f"[cell {number}, {kind}]"
     yield from _text(cell.get("source")).splitlines()
-    outputs = cell.get("outputs")
-    for output in outputs if isinstance(outputs, list) else ():
-        if isinstance(output, dict):
-            yield f"[output of cell {number}]"
-            text = _output_text(output)
-            yield from text[:MAX_OUTPUT_CHARS].splitlines()
-            if len(text) > MAX_OUTPUT_CHARS:
-                yield f"… (+{len(text) - MAX_OUTPUT_CHARS:,} characters)"
+    for output in as_mappings(cell.get("outputs")):
+        yield f"[output of cell {number}]"
+        text = _output_text(output)
+        yield from text[:MAX_OUTPUT_CHARS].splitlines()
+        if len(text) > MAX_OUTPUT_CHARS:
+            yield f"… (+{len(text) - MAX_OUTPUT_CHARS:,} characters)"
 
 
-def _output_text(output: dict[str, Any]) -> str:
+def _output_text(output: Mapping[str, Any]) -> str:
     if output.get("output_type") == "stream":
         return _text(output.get("text"))
     if output.get("output_type") == "error":
@@ -52,4 +52,4 @@ def _text(value: Any) -> str:
     """nbformat writes a text as one string or as a list of lines."""
     if isinstance(value, list):
         return "".join(part for part in value if isinstance(part, str))
-    return value if isinstance(value, str) else ""
+    return as_text(value)

@@ -20,6 +20,7 @@ from ...errors import ToolError
 from ...frozen import frozen
 from ...project.private_json import MAX_BYTES, KeptFile
 from ...project.prompt import contain
+from ...providers.loose import as_list, as_mapping, as_mappings
 from ...sessions.request import canonical_json
 from ...sessions.seal import Seal
 from ...text import on_one_line, without_hidden
@@ -129,14 +130,14 @@ class MemoryFolder:
 
     def entry(self, name: str, kept: Any) -> Entry:
         """What is kept under a name, whoever put it there."""
-        kept = kept if isinstance(kept, dict) else {}
+        kept = as_mapping(kept)
         parts = {key: kept.get(key) for key in ("lines", "writes", "sources")}
         is_ours = self._seal.matches(str(kept.get("mac")), *self._sealed(name, parts))
-        lines, writes, sources = (value if isinstance(value, list) else [] for value in parts.values())
+        lines, writes, sources = map(as_list, parts.values())
         return Entry(
             f"{ROOT}/{self.scope}/{on_one_line(name)}",
             "\n".join(map(str, lines)),
-            tuple(_write(write) for write in writes if isinstance(write, dict)),
+            tuple(map(_write, as_mappings(writes))),
             tuple(on_one_line(str(source), 200) for source in sources),
             is_ours,
         )
@@ -144,8 +145,7 @@ class MemoryFolder:
 
 def _write(kept: Mapping[str, Any]) -> Write:
     seq, at = (value if isinstance(value := kept.get(key), int | float) else 0 for key in ("seq", "at"))
-    sources = kept.get("sources")
-    told = tuple(on_one_line(str(source), 200) for source in sources) if isinstance(sources, list) else ()
+    told = tuple(on_one_line(str(source), 200) for source in as_list(kept.get("sources")))
     return Write(str(kept.get("command")), str(kept.get("session_id")), int(seq), at, told)
 
 
