@@ -16,7 +16,6 @@ from itertools import chain
 from typing import Any, ClassVar
 
 from ..checks import shown
-from ..clock import Clock, SystemClock
 from ..errors import (
     ConcurrencyError,
     InvalidEventError,
@@ -52,6 +51,7 @@ from .seal import Seal
 from .waiting import Waiting
 
 Metadata = Mapping[str, Any]
+When = float | None  # epoch seconds, None is now
 MAX_ID_CHARS = 200
 _MOST_SUBAGENTS = 100
 # Where a digest stands in a text.
@@ -78,7 +78,6 @@ class SessionStore(Waiting, Rewriting):
 
     is_remote: ClassVar[bool] = False
     durability: str = "memory"
-    _clock: Clock = SystemClock()
 
     @cached_property
     def seal(self) -> Seal:
@@ -187,26 +186,27 @@ class SessionStore(Waiting, Rewriting):
         `include_children`. `tenant` shows the sessions of one tenant, "" those without one, None all.
         """
         some, first = (None, 0) if query else (limit, offset)
-        rows = self._rows(cwd=cwd, tenant=tenant, include_children=include_children, limit=some, offset=first)
+        rows = self._list_page(cwd=cwd, tenant=tenant, include_children=include_children, limit=some, offset=first)
         if not query:
             return list(rows)
         matching = (row for row in rows if summary_matches(row, query=query, include_children=True))
         return list(page_of(matching, limit=limit, offset=offset))
 
-    def _rows(
+    def _list_page(
         self, *, cwd: str | None, tenant: str | None, include_children: bool, limit: int | None, offset: int
     ) -> Iterator[SessionSummary]:
         """The page of a list without a query, made as far as it is read."""
+
+        def row(session_id: str) -> SessionSummary:
+            try:
+                return self.read_summary(session_id)
+            except (SessionError, InvalidEventError) as error:
+                return failed_summary(session_id, error)
+
         asked = partial(summary_matches, cwd=cwd, include_children=include_children, tenant=tenant)
-        return page_of(filter(asked, map(self._row, self._newest_first())), limit=limit, offset=offset)
+        return page_of(filter(asked, map(row, self._ids_newest_first())), limit=limit, offset=offset)
 
-    def _row(self, session_id: str) -> SessionSummary:
-        try:
-            return self.read_summary(session_id)
-        except (SessionError, InvalidEventError) as error:
-            return failed_summary(session_id, error)
-
-    def _newest_first(self) -> Iterator[str]:
+    def _ids_newest_first(self) -> Iterator[str]:
         """`list_sessions`, found as far as it is read."""
         return iter(self.list_sessions())
 
@@ -279,14 +279,13 @@ class SessionStore(Waiting, Rewriting):
 
         Raises `SessionExistsError`, `OptionsError`, and `InvalidEventError` for a hole.
         """
-        created_at = self._clock.now() if created_at is None else created_at
-        self._import(session_id, created_at, metadata or {}, check_sequence(events), iter(blobs))
+        self._import_events(session_id, created_at, metadata or {}, check_sequence(events), iter(blobs))
         return session_id
 
-    def _import(
-        self, session_id: str, created_at: float, metadata: Metadata, events: Iterator[Event], blobs: Iterator[bytes]
+    def _import_events(
+        self, session_id: str, created_at: When, metadata: Metadata, events: Iterator[Event], blobs: Iterator[bytes]
     ) -> None:
-        """What `import_session` does; the `seq` of the events is checked as they are read.
+        """What `import_session` does; the `seq` of the events is checked as they are read. `created_at` None is now.
 
         Derived like this the times are new, and the death of the process leaves a part behind; the stores of this package do
         it in one transaction.
@@ -307,7 +306,7 @@ class SessionStore(Waiting, Rewriting):
         """A new session: the source's events up to `at_seq` as they are, then `tail`, and the blobs. Complete or absent."""
         check_copied_part(source_id, at_seq, self.last_seq(source_id))
         head = self.iter_events(source_id, limit=at_seq)
-        now = self._clock.now()
+        now = time.time()
         stamped = stamp_events(tail, first_seq=at_seq + 1, now=now)
         blobs = (self.read_blob(source_id, digest) for digest in self.list_blobs(source_id))
         return self.import_session(

@@ -28,6 +28,7 @@ from .base import (
     Metadata,
     SessionStore,
     SessionWriter,
+    When,
     check_expected_seq,
     check_session_id,
     dumps_all_stored,
@@ -173,9 +174,10 @@ class MemorySessionStore(SessionStore):
     def read_checkpoint(self, session_id: str) -> bytes | None:
         return self._session(session_id).checkpoint
 
-    def _import(
-        self, session_id: str, created_at: float, metadata: Metadata, events: Iterator[Event], blobs: Iterator[bytes]
+    def _import_events(
+        self, session_id: str, created_at: When, metadata: Metadata, events: Iterator[Event], blobs: Iterator[bytes]
     ) -> None:
+        created_at = self._clock.now() if created_at is None else created_at
         kept, known = list(events), dumps_json(dict(metadata))
         stored = {hashlib.sha256(data).hexdigest(): bytes(data) for data in blobs}
         lines = dumps_all_stored(kept)

@@ -19,7 +19,7 @@ from ..clock import Clock, SystemClock
 from ..errors import LeaseLostError, SessionExistsError, SessionNotFoundError, StorageError
 from ..events import Event
 from ..serialization import dumps_json
-from .base import Metadata, check_copied_part, check_session_id, stamp_events
+from .base import Metadata, When, check_copied_part, check_session_id, stamp_events
 from .folds.search import SearchHit, search_words
 from .folds.summary import start_summary
 from .inbox import MAX_WAITING, InboxMessage, dumps_message, full_inbox, is_sendable, loads_message
@@ -268,9 +268,10 @@ class PostgresSessionStore(RemoteStore[PostgresServer], TableStore):
             "`openagentic-sdk store migrate URL` makes it with a role that may create extensions"
         )
 
-    def _import(
-        self, session_id: str, created_at: float, metadata: Metadata, events: Iterator[Event], blobs: Iterator[bytes]
+    def _import_events(
+        self, session_id: str, created_at: When, metadata: Metadata, events: Iterator[Event], blobs: Iterator[bytes]
     ) -> None:
+        created_at = self._clock.now() if created_at is None else created_at
         begun = False
 
         def fill(db: Any, at: Position) -> None:

@@ -37,6 +37,7 @@ from ..serialization import dumps_json, loads_json
 from .base import (
     Metadata,
     Remains,
+    When,
     check_copied_part,
     check_session_id,
     dumps_stored,
@@ -220,9 +221,10 @@ class RedisSessionStore(RewritingRedis):
     def list_children(self, session_id: str) -> list[str]:
         return list(reversed(self._ids(f"parent:{text_key(session_id)}", 0, None)))
 
-    def _import(
-        self, session_id: str, created_at: float, metadata: Metadata, events: Iterator[Event], blobs: Iterator[bytes]
+    def _import_events(
+        self, session_id: str, created_at: When, metadata: Metadata, events: Iterator[Event], blobs: Iterator[bytes]
     ) -> None:
+        created_at = self._clock.now() if created_at is None else created_at
         known, digests = dumps_json(dict(metadata)), set()
         head = Head(start_summary(check_session_id(session_id), created_at, loads_json(known)))
         with self._staged(session_id) as staged:

@@ -33,6 +33,7 @@ from ..serialization import dumps_json, loads_json
 from .base import (
     Metadata,
     SessionWriter,
+    When,
     check_copied_part,
     check_expected_seq,
     check_session_id,
@@ -203,9 +204,10 @@ class SqliteSessionStore(RewritingSqlite, TableStore):
         found = self._index.search(words, limit, None if tenant is None else dumps_json(tenant or None))
         return super().search(query, limit=limit, tenant=tenant) if found is None else found
 
-    def _import(
-        self, session_id: str, created_at: float, metadata: Metadata, events: Iterator[Event], blobs: Iterator[bytes]
+    def _import_events(
+        self, session_id: str, created_at: When, metadata: Metadata, events: Iterator[Event], blobs: Iterator[bytes]
     ) -> None:
+        created_at = self._clock.now() if created_at is None else created_at
         with self._file.transaction(session_id, durable=self.durability != "flush") as db:
             key, head = self._add(db, session_id, created_at, dict(metadata))
             while batch := list(islice(events, PAGE_EVENTS)):

@@ -37,6 +37,7 @@ from ..events import Event
 from .base import (
     Metadata,
     SessionStore,
+    When,
     check_copied_part,
     check_expected_seq,
     merged_metadata,
@@ -114,10 +115,11 @@ class FileSessionStore(RewritingFiles):
         name, now = session_id or new_session_id(), self._clock.now()
         return self._build(name, now, metadata, summary=lambda: start_summary(name, now, metadata or {}))
 
-    def _import(
-        self, session_id: str, created_at: float, metadata: Metadata, events: Iterator[Event], blobs: Iterator[bytes]
+    def _import_events(
+        self, session_id: str, created_at: When, metadata: Metadata, events: Iterator[Event], blobs: Iterator[bytes]
     ) -> None:
         now = self._clock.now()
+        created_at = now if created_at is None else created_at
         passed = _Passed(start_summary(session_id, created_at, metadata), now)
         lines = seal_events(passed.through(events), START, now)
         named = ((_sha256(data), data) for data in blobs)
@@ -244,9 +246,9 @@ class FileSessionStore(RewritingFiles):
         ]
 
     def list_sessions(self) -> list[str]:
-        return list(self._newest_first())
+        return list(self._ids_newest_first())
 
-    def _newest_first(self) -> Iterator[str]:
+    def _ids_newest_first(self) -> Iterator[str]:
         """Ids by the time of the last write, found as far as the caller reads on.
 
         A file's time moves in steps of milliseconds: within one step, the time of the last event decides.

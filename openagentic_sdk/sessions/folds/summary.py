@@ -148,15 +148,11 @@ def counted(counters: Counters, events: Iterable[Event]) -> Counters:
     return seq, updated
 
 
-def _sums_after(
-    tokens: int, cost_usd: float | None, event: ModelResponse | SubagentFinished
-) -> tuple[int, float | None]:
-    """`tokens` and `cost_usd` of a summary behind an event that spends; given are those before it."""
-    tokens += total_tokens(event.usage)
-    if event.cost_usd is None:
-        return tokens, cost_usd
-    cost_usd = (cost_usd or 0.0) + event.cost_usd
-    return tokens, cost_usd if isfinite(cost_usd) else None
+def _spend(state: dict[str, Any], event: ModelResponse | SubagentFinished) -> None:
+    state["tokens"] += total_tokens(event.usage)
+    if event.cost_usd is not None:
+        cost_usd = (state["cost_usd"] or 0.0) + event.cost_usd
+        state["cost_usd"] = cost_usd if isfinite(cost_usd) else None
 
 
 def time_after(updated: float, ts: float | None) -> float:
@@ -273,7 +269,7 @@ def _apply(state: dict[str, Any], event: Event) -> None:
     """Fold one event that moves a summary into the summary's fields."""
     match event:
         case ModelResponse():  # by far the most
-            state["tokens"], state["cost_usd"] = _sums_after(state["tokens"], state["cost_usd"], event)
+            _spend(state, event)
         case UserMessage() if event.origin == "user":
             line = plain_line(event.text)
             state["turns"] += 1
@@ -297,7 +293,7 @@ def _apply(state: dict[str, Any], event: Event) -> None:
             if event.child_session_id not in state["subagents"]:
                 state["subagents"] = (*state["subagents"], event.child_session_id)
         case SubagentFinished():
-            state["tokens"], state["cost_usd"] = _sums_after(state["tokens"], state["cost_usd"], event)
+            _spend(state, event)
             state["subagents"] = tuple(name for name in state["subagents"] if name != event.child_session_id)
         case Result():
             state["steps"] = min(state["steps"] + max(event.steps, 0), _MAX_STEPS)

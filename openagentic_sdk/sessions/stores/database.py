@@ -9,6 +9,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, ClassVar
 
+from ...clock import Clock
 from ...errors import (
     InvalidEventError,
     LogCorruptError,
@@ -53,6 +54,7 @@ class DatabaseStore(SessionStore):
     """A store whose appends keep each session's row. What differs are the questions to the database."""
 
     page_events: ClassVar[int] = 500
+    _clock: Clock
 
     @abstractmethod
     def _position(self, session_id: str) -> Position:
@@ -138,7 +140,7 @@ class DatabaseStore(SessionStore):
         self._keep_folded(session_id, folded)
         return folded
 
-    def _rows(
+    def _list_page(
         self, *, cwd: str | None, tenant: str | None, include_children: bool, limit: int | None, offset: int
     ) -> Iterator[SessionSummary]:
         page = self._page(cwd=cwd, tenant=tenant, include_children=include_children, limit=limit, offset=offset)
