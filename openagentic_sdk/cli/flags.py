@@ -74,7 +74,7 @@ def add_agent_flags(parser: argparse.ArgumentParser) -> None:
     limits.add_argument(
         "--max-steps",
         metavar="N",
-        type=_positive,
+        type=positive,
         default=MAX_STEPS,
         help="how many model calls (default: %(default)s)",
     )
@@ -128,7 +128,8 @@ def tcp_port(text: str) -> int:
     return number
 
 
-def _positive(text: str) -> int:
+def positive(text: str) -> int:
+    """A whole number from 1 on."""
     number = int(text)
     if number < 1:
         raise argparse.ArgumentTypeError(f"must be at least 1, not {number}")

@@ -13,12 +13,13 @@ from typing import Any
 from ...agents import load_agents
 from ...errors import OptionsError
 from ...server.asgi import app
+from ...server.desk import GRACE_S, MAX_RUNS
 from ...server.guard import TOKEN_VARIABLE, Principal, is_loopback, token_path
 from ...server.listen import SmallServer
 from ...sessions.seal import read_key
 from ..actions import add_list_flag
 from ..exits import OK
-from ..flags import add_agents_flag, tcp_port
+from ..flags import add_agents_flag, positive, tcp_port
 from ..screen.terminal import Screen
 from ..stored.stores import add_store_flag, open_session_store
 
@@ -45,9 +46,11 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     limits.add_argument(
         "--fleet", action="store_true", help="queue runs for `fleet work`, and let none go on in this process"
     )
-    limits.add_argument("--max-runs", type=int, default=32, metavar="N", help="at the same time (default: %(default)s)")
     limits.add_argument(
-        "--grace", type=float, default=10.0, metavar="SECONDS", help="for runs, at the end (default: %(default)s)"
+        "--max-runs", type=positive, default=MAX_RUNS, metavar="N", help="at the same time (default: %(default)s)"
+    )
+    limits.add_argument(
+        "--grace", type=float, default=GRACE_S, metavar="SECONDS", help="for runs, at the end (default: %(default)s)"
     )
 
 

@@ -36,16 +36,9 @@ def ask_for_servers(options: OpenAgenticOptions, screen: Screen) -> None:
 
 def trust(args: argparse.Namespace, here: Here) -> int:
     """Exit code 1 when the server does not start, or the person says no."""
-    one = here.find(args.name)
     if args.revoke:
-        consents = here.home.consents
-        was = consents is not None and not one.entry.is_own and consents.forget(one.entry.root, args.name)
-        if was and consents is not None and here.find(args.name).state == "ready":  # settings would agree to it again
-            consents.remember(one.entry, "refused", definition=definition_of(one.entry))
-        here.home.pins(one.entry.root, args.name).forget()
-        said = f"{visible(args.name)} is {'not agreed to any more' if was else 'not agreed to'}, and its tools are forgotten"
-        here.screen.tell(args.json, {"name": args.name, "agreed": False, "revoked": was}, [said])
-        return OK
+        return revoke(args, here)
+    one = here.find(args.name)
     definition = definition_of(one.entry)
     digest = json_sha256(definition)
     if one.state in ("unusable", "disabled"):
@@ -57,11 +50,8 @@ def trust(args: argparse.Namespace, here: Here) -> int:
         if here.home.consents is None:
             raise OptionsError("this user has no home folder to keep an agreement in: set OPENAGENTIC_SDK_HOME")
         here.screen.lines(() if args.json else _introduced(one))
-        if (
-            asks
-            and one.state != "ready"
-            and not ask_yes_or_no("Start this server in this project from now on?", here.screen)
-        ):
+        is_asked = asks and one.state != "ready"
+        if is_asked and not ask_yes_or_no("Start this server in this project from now on?", here.screen):
             return FAILED
         here.home.consents.remember(one.entry, "agreed", definition=definition)
         one = here.find(args.name)
@@ -77,6 +67,20 @@ def trust(args: argparse.Namespace, here: Here) -> int:
     said = f"{visible(args.name)} is agreed to{'' if tried.works else ', and does not start now'}"
     here.screen.tell(args.json, data, [said])
     return OK if tried.works else FAILED
+
+
+def revoke(args: argparse.Namespace, here: Here) -> int:
+    """Take the agreement to a server back, and forget its tools."""
+    one, consents = here.find(args.name), here.home.consents
+    was = consents is not None and not one.entry.is_own and consents.forget(one.entry.root, args.name)
+    if was and consents is not None and here.find(args.name).state == "ready":  # settings would agree to it again
+        consents.remember(one.entry, "refused", definition=definition_of(one.entry))
+    here.home.pins(one.entry.root, args.name).forget()
+    said = (
+        f"{visible(args.name)} is {'not agreed to any more' if was else 'not agreed to'}, and its tools are forgotten"
+    )
+    here.screen.tell(args.json, {"name": args.name, "agreed": False, "revoked": was}, [said])
+    return OK
 
 
 def _introduced(one: Configured) -> list[str]:

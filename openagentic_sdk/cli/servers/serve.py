@@ -13,7 +13,7 @@ from ...server.mcp_stdio import serve as serve_stdio
 from ...server.mcp_tools import WAIT_S
 from ...stdio import take_stdio
 from ..exits import OK
-from ..flags import add_agents_flag
+from ..flags import add_agents_flag, positive
 from ..stored.stores import add_store_flag, open_session_store
 
 
@@ -36,7 +36,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
         help="for runs, when the client leaves (default: %(default)s)",
     )
     parser.add_argument(
-        "--max-runs", type=int, default=MAX_RUNS, metavar="N", help="at the same time (default: %(default)s)"
+        "--max-runs", type=positive, default=MAX_RUNS, metavar="N", help="at the same time (default: %(default)s)"
     )
 
 
