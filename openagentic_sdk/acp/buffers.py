@@ -40,7 +40,9 @@ def unsaved_guard(read_buffer: ReadBuffer) -> HookMatcher:
         except RpcError:
             return None
         text = answer.get("content") if isinstance(answer, dict) else None
-        if not isinstance(text, str) or _same(text, saved):
+        # The ends of lines and a byte order mark are as the editor saves them.
+        plain = [part.removeprefix("\ufeff").replace("\r\n", "\n").rstrip("\n") for part in (str(text), saved)]
+        if not isinstance(text, str) or plain[0] == plain[1]:
             return None
         reason = (
             f"{on_one_line(path, 500)} is open in the person's editor with changes that are not saved: ask them to save or "
@@ -58,9 +60,3 @@ def saved_text(path: str, max_bytes: int) -> str | None:
         return None if found is None else found.data.decode()
     except (OSError, ValueError, ToolError):
         return None  # the tool will say what is wrong with it
-
-
-def _same(text: str, saved: str) -> bool:
-    """Whether an editor would save the text as what there is: ends of lines and a byte order mark do not count."""
-    plain = [part.removeprefix("\ufeff").replace("\r\n", "\n").rstrip("\n") for part in (text, saved)]
-    return plain[0] == plain[1]

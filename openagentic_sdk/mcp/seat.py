@@ -197,7 +197,13 @@ class Seat:
                     era=self._era,
                     began=self._begun,
                 )
-                await self._take(session, "restarted" if before is not None else "started")
+                why = McpError(self._why(), server=self.name) if before is not None else None
+                await self._read_tools(session)
+                self._session, self._era = session, "modern" if session.is_modern else "legacy"
+                self._came_at = asyncio.get_running_loop().time()
+                session.when_lost = self._died
+                self.instructions = clean_text(session.instructions, MAX_INSTRUCTIONS_CHARS)
+                self._say("started" if before is None else "restarted", why)
         except Exception as error:  # noqa: BLE001 - whatever goes wrong with one server, a login, a pin, is its failure alone
             self._died()
             limit = McpError(f"it did not come within {LATE_S:g} s", server=self.name)
@@ -209,15 +215,6 @@ class Seat:
 
     def _begun(self, session: Session) -> None:
         self._connecting = session
-
-    async def _take(self, session: Session, state: str) -> None:
-        why = self._why() if state == "restarted" else None
-        await self._read_tools(session)
-        self._session, self._era = session, "modern" if session.is_modern else "legacy"
-        self._came_at = asyncio.get_running_loop().time()
-        session.when_lost = self._died
-        self.instructions = clean_text(session.instructions, MAX_INSTRUCTIONS_CHARS)
-        self._say(state, None if why is None else McpError(why, server=self.name))
 
     def _died(self) -> None:
         now = asyncio.get_running_loop().time()

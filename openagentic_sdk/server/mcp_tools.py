@@ -188,10 +188,8 @@ class RunTools:
             raise RpcError(INVALID_PARAMS, f"there is no tool {name!r:.100}")
         try:
             validate(arguments, schema)
-            if name == "run_agent":
-                return await self._run_agent(arguments, caller)
-            if name == "answer_question":
-                return await self._answer_question(arguments, caller)
+            if name in ("run_agent", "answer_question"):
+                return await self._go_on(name, arguments, caller)
             if name == "list_sessions":
                 return await self._list_sessions(arguments, caller)
             if name == "show_session":
@@ -206,28 +204,23 @@ class RunTools:
 
     # --- the tools ---------------------------------------------------------------------------------------------------
 
-    async def _run_agent(self, arguments: Mapping[str, Any], caller: Caller) -> dict[str, Any]:
-        until = time.monotonic() + arguments.get("wait_s", self._wait_s)
+    async def _go_on(self, name: str, arguments: Mapping[str, Any], caller: Caller) -> dict[str, Any]:
+        """Start a run, or answer what one waits for, and say how it ends."""
+        until, goes_on = time.monotonic() + arguments.get("wait_s", self._wait_s), True
+        session_id: Any = arguments.get("session_id")
         if caller.inputs:
             session_id, after_seq, goes_on = await self._take_inputs(caller)
+        elif name == "run_agent":
+            agent, prompt = arguments.get("agent"), arguments["prompt"]
+            started = await self._desk.start(caller.who, agent, prompt, session_id=session_id)
+            session_id, after_seq = started.session_id, started.after_seq
         else:
-            started = await self._desk.start(
-                caller.who, arguments.get("agent"), arguments["prompt"], session_id=arguments.get("session_id")
-            )
-            session_id, after_seq, goes_on = started.session_id, started.after_seq, True
+            asked = await self._find_question(caller.who, session_id, arguments["question_id"])
+            if not asked.is_for_models:
+                raise ToolInputError("a person decides about this, and no model that calls a tool", path="question_id")
+            after_seq = (await self._desk.row(caller.who, session_id)).events
+            await self._desk.answer(caller.who, session_id, asked.id, arguments["answer"])
         return await self._until(caller, session_id, after_seq, until, goes_on=goes_on)
-
-    async def _answer_question(self, arguments: Mapping[str, Any], caller: Caller) -> dict[str, Any]:
-        session_id, until = arguments["session_id"], time.monotonic() + arguments.get("wait_s", self._wait_s)
-        if caller.inputs:
-            session_id, after_seq, goes_on = await self._take_inputs(caller)
-            return await self._until(caller, session_id, after_seq, until, goes_on=goes_on)
-        asked = await self._find_question(caller.who, session_id, arguments["question_id"])
-        if not asked.is_for_models:
-            raise ToolInputError("a person decides about this, and no model that calls a tool", path="question_id")
-        after_seq = (await self._desk.row(caller.who, session_id)).events
-        await self._desk.answer(caller.who, session_id, asked.id, arguments["answer"])
-        return await self._until(caller, session_id, after_seq, until)
 
     async def _list_sessions(self, arguments: Mapping[str, Any], caller: Caller) -> dict[str, Any]:
         rows = await self._desk.rows(
@@ -308,7 +301,12 @@ class RunTools:
                     if caller.tell is not None and (line := _line_of(event)):
                         await caller.tell(line)
                     if isinstance(event, Result) and event.parent_tool_use_id is None:
-                        return _ended(event)
+                        text = event.final_text
+                        if event.structured_output is not None and not text:
+                            text = json.dumps(event.structured_output)
+                        failure = f"\n{event.error_message}" if event.error_message else ""
+                        status = {"waiting": "waiting", "error": "failed"}.get(event.stop_reason, "done")
+                        return _State(status, event.seq or 0, f"{text}{failure}".strip(), event.stop_reason)
             return _State("running", follower.after_seq)
 
     async def _take_inputs(self, caller: Caller) -> tuple[str, int, bool]:
@@ -367,15 +365,6 @@ def _result(text: str, data: Mapping[str, Any]) -> dict[str, Any]:
 def _cut(text: str, max_chars: int = MAX_LINE_CHARS) -> str:
     text = without_hidden(text)
     return text if len(text) <= max_chars else f"{text[:max_chars]} [{len(text) - max_chars} more characters]"
-
-
-def _ended(event: Result) -> _State:
-    text = event.final_text
-    if event.structured_output is not None and not text:
-        text = json.dumps(event.structured_output)
-    status = {"waiting": "waiting", "error": "failed"}.get(event.stop_reason, "done")
-    failure = f"\n{event.error_message}" if event.error_message else ""
-    return _State(status, event.seq or 0, f"{text}{failure}".strip(), event.stop_reason)
 
 
 def _run_result(session_id: str, state: _State, asked: Asked | None) -> dict[str, Any]:
