@@ -285,6 +285,16 @@ _SED_SCRIPT = regex(
 
 
 def _sed_hazard(argv: Sequence[str], named: int = 1) -> str | None:
+    scripts, _, unknown = _sed_words(argv)
+    if unknown:
+        return f"sed {unknown} can write a file or read its script from one"
+    if not scripts or not all(_SED_SCRIPT.fullmatch(script) for script in scripts):
+        return "the sed script is not one that surely only reads"
+    return None
+
+
+def _sed_words(argv: Sequence[str]) -> tuple[list[str], list[str], str]:
+    """The scripts and the files of a call of sed, and an option that is not known as harmless."""
     words = list(argv[1:])
     scripts: list[str] = []
     operands: list[str] = []
@@ -292,14 +302,11 @@ def _sed_hazard(argv: Sequence[str], named: int = 1) -> str | None:
         word = words.pop(0)
         if word in ("-e", "--expression") and words:
             scripts.append(words.pop(0))
-        elif word.startswith("-") and word not in _SED_OPTIONS:
-            return f"sed {word} can write a file or read its script from one"
         elif not word.startswith("-"):
             operands.append(word)
-    scripts = scripts or operands[:1]
-    if not scripts or not all(_SED_SCRIPT.fullmatch(script) for script in scripts):
-        return "the sed script is not one that surely only reads"
-    return None
+        elif word not in _SED_OPTIONS:
+            return [], [], word
+    return (scripts, operands, "") if scripts else (operands[:1], operands[1:], "")
 
 
 _SPECIAL: dict[str, Callable[[Sequence[str], int], str | None]] = {
@@ -351,7 +358,7 @@ def _read_only(argv: tuple[str, ...]) -> Reads | None:
             return None
         return _reads(words, reader)
     if name == "sed":
-        return None if _sed_hazard(argv) else _sed_reads(argv)
+        return None if _sed_hazard(argv) else Reads(tuple(_sed_words(argv)[1]))
     reader = READERS.get(name)
     return None if reader is None else _reads(argv, reader)
 
@@ -457,20 +464,6 @@ def _find_reads(argv: Sequence[str]) -> Reads | None:
         elif word not in FIND_WORDS:
             return None
     return Reads(tuple(paths) or (".",), True)
-
-
-def _sed_reads(argv: Sequence[str]) -> Reads:
-    operands: list[str] = []
-    has_script = False
-    words = list(argv[1:])
-    while words:
-        word = words.pop(0)
-        if word in ("-e", "--expression"):
-            has_script = True
-            words.pop(0)
-        elif not word.startswith("-"):
-            operands.append(word)
-    return Reads(tuple(operands if has_script else operands[1:]))
 
 
 # --- what else would run -------------------------------------------------------------------------------------------------

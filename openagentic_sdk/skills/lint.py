@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from dataclasses import replace
 
 from ..patterns import regex
 from ..text import without_hidden
@@ -55,7 +56,7 @@ def check_file(path: str) -> list[Diagnostic]:
     name = os.path.basename(path)
     if name != "SKILL.md":
         notes.append(Diagnostic("file-name", f"the file is called {name}: many clients only find SKILL.md"))
-    return [Diagnostic(note.code, note.message, note.line or 1, path, note.is_error) for note in notes]
+    return [replace(note, line=note.line or 1, path=path) for note in notes]
 
 
 def _check_fields(doc: SkillDoc) -> Iterator[Diagnostic]:

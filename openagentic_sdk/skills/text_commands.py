@@ -10,12 +10,12 @@ from collections.abc import Callable, Sequence
 
 from ..frozen import frozen
 from ..patterns import regex
+from .outline import fence_behind
 from .render import fill_command, first_number
 
 MAX_COMMANDS = 20
 
 _SPAN_OR_COMMAND = regex(r"(?<!`)(`{2,})(?!`).*?(?<!`)\1(?!`)|(?<!\S)!`([^`\n]+)`")
-_FENCE = regex(r"[ ]{0,3}(`{3,}+(?![^`\n]*`)|~{3,})[ \t]*(.*)")
 _GAP = regex("\0(\\d+)\0")
 
 
@@ -79,14 +79,14 @@ def _with_gaps(text: str, gap: Callable[[str, str], str]) -> str:
     block: list[str] = []
     fence, runs = "", False
     for line in text.split("\n"):
-        mark = _FENCE.match(line)
-        if not fence and mark is None:
+        before, fence = fence, fence_behind(fence, line)
+        if not (before or fence):
             kept.append(_SPAN_OR_COMMAND.sub(lambda m: gap(m[0], m[2]) if m[2] else m[0], line))
             continue
         block.append(line)
-        if not fence and mark is not None:
-            fence, runs = mark[1], mark[2].strip() == "!"
-        elif mark and mark[1].startswith(fence) and not mark[2]:
+        if not before:
+            runs = line.strip().removeprefix(fence).strip() == "!"
+        elif not fence:
             kept += [gap("\n".join(block), "\n".join(block[1:-1]))] if runs and len(block) > 2 else block
-            fence, block = "", []
+            block = []
     return "\n".join([*kept, *block])
