@@ -98,17 +98,7 @@ class WebFetchTool(FetchingTool):
                     f"{url.url} redirects to {target.url}, which was not followed: "
                     "call WebFetch with that address if it is right."
                 )
-                return {
-                    "url": url.url,
-                    "status": answer.status,
-                    "content_type": "",
-                    "charset": "",
-                    "title": "",
-                    "text": text,
-                    "truncated": False,
-                    "redirect_url": target.url,
-                    "notes": [],
-                }
+                return _described(url, answer, text, redirect_url=target.url)
             url = target
         raise ToolError(
             f"{input['url']} redirects more than {self._max_redirects} times: fetch {url.url} if that is right"
@@ -146,21 +136,24 @@ class WebFetchTool(FetchingTool):
         text = page.text if redact is None else redact(page.text)
         start = input.get("offset", 0)
         end = start + self._max_text_chars
-        result: dict[str, Any] = {
-            "url": url.url,
-            "status": answer.status,
-            "content_type": page.content_type,
-            "charset": page.charset,
-            "title": page.title,
-            "text": text[start:end],
-            "truncated": answer.is_cut or page.is_cut or end < len(text),
-            "notes": list(page.notes),
-        }
-        if end < len(text):
-            result["next_offset"] = end
-        if answer.is_cut or page.is_cut:
-            result["notes"].append("the page is longer than is read: this is its start")
-        return result
+        is_cut = answer.is_cut or page.is_cut
+        notes = ["the page is longer than is read: this is its start"] if is_cut else []
+        return _described(
+            url,
+            answer,
+            text[start:end],
+            content_type=page.content_type,
+            charset=page.charset,
+            title=page.title,
+            truncated=is_cut or end < len(text),
+            notes=[*page.notes, *notes],
+            **({"next_offset": end} if end < len(text) else {}),
+        )
+
+
+def _described(url: WebUrl, answer: FetchAnswer, text: str, **more: Any) -> dict[str, Any]:
+    nothing = {"content_type": "", "charset": "", "title": "", "text": text, "truncated": False, "notes": []}
+    return {"url": url.url, "status": answer.status, **nothing, **more}
 
 
 def _may_follow(url: WebUrl, target: WebUrl) -> bool:

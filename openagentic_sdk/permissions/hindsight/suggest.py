@@ -18,7 +18,7 @@ from ...errors import OptionsError, PermissionRuleError
 from ...frozen import frozen
 from ...patterns import regex
 from ...providers.loose import as_list
-from ..offers import literal_pattern, shell_word
+from ..offers import literal_pattern, offered_rules, shell_word
 from ..paths import anchor_of, is_inside, is_protected
 from ..program_tables import (
     FETCHERS,
@@ -197,8 +197,7 @@ def _exact_rules(subject: Subject, project_dir: str) -> Iterable[str]:
         if _PLAIN_HOST.fullmatch(host) and not host.endswith(_LOCAL_HOSTS):
             yield f"WebFetch(domain:{host})"
     elif subject.name is not None:
-        if re.fullmatch(r"[\w.:/-]+", subject.name):
-            yield f"{'Task' if tool in TASK_TOOLS else 'Skill'}({subject.name})"
+        yield from offered_rules(subject)
     elif tool not in {"Bash", *READ_TOOLS, *EDIT_TOOLS, *SKILL_TOOLS, *TASK_TOOLS} and re.fullmatch(
         r"[A-Za-z]\w*", tool
     ):

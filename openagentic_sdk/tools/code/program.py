@@ -264,9 +264,12 @@ class _Program:
             self._stop("the code was ended because it does not read the results of its calls")
 
     async def _outcome(self, number: int, tool: str, input: Mapping[str, Any]) -> bytes:
+        def failed(kind: str, message: str) -> bytes:
+            return _framed({"id": number, "error": {"type": kind, "message": message}})
+
         if self.ended.calls >= self._limits.max_calls:
             said = f"this code has made its {self._limits.max_calls} calls: go on in another call of Code"
-            return _framed({"id": number, "error": {"type": "ToolError", "message": said}})
+            return failed("ToolError", said)
         self.ended.calls += 1
         self._count(1)
         try:
@@ -274,12 +277,12 @@ class _Program:
         finally:
             self._count(-1)
         if result.outcome != "ok":
-            said = result.error_message or result_text(result)
-            return _framed({"id": number, "error": {"type": result.error_type or "ToolError", "message": said}})
+            return failed(result.error_type or "ToolError", result.error_message or result_text(result))
         frame = _framed({"id": number, "value": result.output})
         if len(frame) > MAX_VALUE_BYTES:
-            said = f"the call ran, but its result of {len(frame)} bytes is too long for code: ask for less"
-            return _framed({"id": number, "error": {"type": "ToolError", "message": said}})
+            return failed(
+                "ToolError", f"the call ran, but its result of {len(frame)} bytes is too long for code: ask for less"
+            )
         return frame
 
     def _count(self, step: int) -> None:
