@@ -60,7 +60,7 @@ def finish_calls(
     taken, calls = set(used_ids), []
     cut = refusal or is_unfinished(finish_reason)
     for call in heard:
-        call_id = call.id if call.id and call.id not in taken else new_call_id()
+        call_id = call.id if call.id and call.id not in taken else f"call_{os.urandom(12).hex()}"
         taken.add(call_id)
         arguments, raw = ({}, call.text) if cut or not call.ended else read_arguments(call.text)
         calls.append(ToolCall(call_id, call.name, arguments, raw, call.extras, call.caller))
@@ -96,11 +96,6 @@ def tools_found(content: Any) -> list[str]:
     except (ValueError, RecursionError):
         return []
     return [name for tool in tools if isinstance(name := tool.get("name"), str)]
-
-
-def new_call_id() -> str:
-    """An id for a call that came without one."""
-    return f"call_{os.urandom(12).hex()}"
 
 
 def _finite(text: str) -> float:

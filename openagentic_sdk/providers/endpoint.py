@@ -445,28 +445,17 @@ class EndpointProvider(ABC):
         finally:
             await exchange.aclose()
         output = replace(
-            with_real_names(output, names),
+            output,
+            tool_calls=[replace(call, name=names.real(call.name)) for call in output.tool_calls],
             raw=reading.raw,
             record_raw=self.settings.keep_raw,
-            rate_limits=rate_limits(exchange.headers),
+            rate_limits={name: text for name, text in exchange.headers.items() if "ratelimit" in name} or None,
             cost_usd=output.cost_usd if output.cost_usd is not None else _cost_in(exchange.headers),
             notices=tuple(reading.notices),
         )
         for event in (*rest, *map(ToolCallReady, output.tool_calls)):
             yield event
         yield Done(output, output.usage, output.finish_reason, output.extras, output.refusal)
-
-
-def with_real_names(output: ModelOutput, names: ToolNames) -> ModelOutput:
-    """The answer with the tools' own names in its calls."""
-    if all(names.real(call.name) == call.name for call in output.tool_calls):
-        return output
-    return replace(output, tool_calls=[replace(call, name=names.real(call.name)) for call in output.tool_calls])
-
-
-def rate_limits(headers: Mapping[str, str]) -> dict[str, str] | None:
-    """The headers that tell what is left of a limit, as they came; None when there are none."""
-    return {name: value for name, value in headers.items() if "ratelimit" in name} or None
 
 
 def _cost_in(headers: Mapping[str, str]) -> float | None:

@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any, Protocol
 
 from ...errors import GarbledResponseError, ProviderError
+from ...frozen import frozen
 from ..chat_request import encode_request, sendable
 from ..failures import http_error, secrets_of
 from ..loose import read_json
@@ -31,11 +32,11 @@ _MAX_COMMENT_BYTES = 64 * 1024
 _BOM = b"\xef\xbb\xbf"
 
 
+@frozen
 class Whole:
     """A body that came in one piece: parsed JSON."""
 
-    def __init__(self, data: Any) -> None:
-        self.data = data
+    data: Any
 
 
 class LastEvents(list[SSEEvent]):
