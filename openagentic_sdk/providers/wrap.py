@@ -7,9 +7,11 @@ from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
 from copy import copy
+from dataclasses import field
 from typing import Any, Protocol, Self, cast, runtime_checkable
 
 from ..errors import ProviderResponseError
+from ..frozen import mutable
 from .base import (
     CompletingProvider,
     Done,
@@ -124,29 +126,44 @@ async def ask(
             await stream.aclose()
 
 
+@mutable
+class Pieces:
+    """An answer as far as it has come, piece by piece."""
+
+    text: list[str] = field(default_factory=list)
+    reasoning: list[str] = field(default_factory=list)
+    calls: list[ToolCall] = field(default_factory=list)
+
+    def take(self, event: StreamEvent) -> ModelOutput | None:
+        """Add what an event brings; the whole answer with the event that ends it, None before."""
+        if isinstance(event, TextDelta):
+            self.text.append(event.delta)
+        elif isinstance(event, ReasoningDelta):
+            self.reasoning.append(event.delta)
+        elif isinstance(event, ToolCallReady):
+            self.calls.append(event.tool_call)
+        elif isinstance(event, Retrying):
+            self.text, self.reasoning, self.calls = [], [], []
+        if not isinstance(event, Done):
+            return None
+        return event.output or ModelOutput(
+            "".join(self.text) or None,
+            self.calls,
+            usage=event.usage,
+            finish_reason=event.finish_reason,
+            reasoning="".join(self.reasoning) or None,
+            extras=event.extras,
+            refusal=event.refusal,
+        )
+
+
 async def fold(events: AsyncGenerator[StreamEvent, None]) -> ModelOutput:
     """The whole answer of a stream. Raises `ProviderResponseError` when it has no end."""
-    text, reasoning, calls = "", "", list[ToolCall]()
+    pieces = Pieces()
     async with aclosing(events):
         async for event in events:
-            if isinstance(event, TextDelta):
-                text += event.delta
-            elif isinstance(event, ReasoningDelta):
-                reasoning += event.delta
-            elif isinstance(event, ToolCallReady):
-                calls.append(event.tool_call)
-            elif isinstance(event, Retrying):
-                text, reasoning, calls = "", "", []
-            elif isinstance(event, Done):
-                return event.output or ModelOutput(
-                    text or None,
-                    calls,
-                    usage=event.usage,
-                    finish_reason=event.finish_reason,
-                    reasoning=reasoning or None,
-                    extras=event.extras,
-                    refusal=event.refusal,
-                )
+            if (output := pieces.take(event)) is not None:
+                return output
     raise ProviderResponseError("the provider's stream ended without saying that it was done")
 
 

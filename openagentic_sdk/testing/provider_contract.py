@@ -30,13 +30,13 @@ from ..providers.base import (
     Done,
     ModelOutput,
     Provider,
-    ReasoningDelta,
     StreamEvent,
     StreamingProvider,
     TextDelta,
     ToolCallReady,
     read_stream_event,
 )
+from ..providers.wrap import Pieces
 from ..sessions.folds.usage import normalize_usage
 
 Turn = Mapping[str, Any]
@@ -317,14 +317,5 @@ def _places(value: Any) -> Iterator[tuple[Any, Any]]:
 
 def folded(events: Sequence[StreamEvent]) -> ModelOutput:
     """The whole answer of a stream's events."""
-    done = next(event for event in events if isinstance(event, Done))
-    if done.output is not None:
-        return done.output
-    return ModelOutput(
-        "".join(event.delta for event in events if isinstance(event, TextDelta)) or None,
-        [event.tool_call for event in events if isinstance(event, ToolCallReady)],
-        usage=done.usage,
-        finish_reason=done.finish_reason,
-        reasoning="".join(event.delta for event in events if isinstance(event, ReasoningDelta)) or None,
-        refusal=done.refusal,
-    )
+    pieces = Pieces()
+    return next(output for event in events if (output := pieces.take(event)) is not None)

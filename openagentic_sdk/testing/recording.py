@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from ..permissions.redact import Redactor
-from ..providers.base import Done, Message, ModelOutput, Provider, Retrying, StreamEvent, TextDelta, ToolSpec
-from ..providers.wrap import ask, fold
+from ..providers.base import Message, ModelOutput, Provider, StreamEvent, ToolSpec
+from ..providers.wrap import Pieces, ask, fold
 
 
 class RecordingProvider:
@@ -38,16 +38,12 @@ class RecordingProvider:
         self, *, model: str, messages: Sequence[Message], tools: Sequence[ToolSpec] = (), api_key: str | None = None
     ) -> AsyncGenerator[StreamEvent, None]:
         """The provider's answer, piece by piece."""
-        sizes: list[int] = []
+        pieces = Pieces()
         answer = ask(self._provider, model=model, messages=messages, tools=tools, api_key=api_key)
         try:
             async for event in answer:
-                if isinstance(event, TextDelta):
-                    sizes.append(len(event.delta))
-                if isinstance(event, Retrying):
-                    sizes.clear()  # what had come is void
-                if isinstance(event, Done) and event.output is not None:
-                    self._record(event.output, sizes)
+                if (output := pieces.take(event)) is not None:
+                    self._record(output, list(map(len, pieces.text)))
                 yield event
         finally:
             await answer.aclose()

@@ -10,6 +10,7 @@ from pathlib import Path
 from openagentic_sdk.api import query, run
 from openagentic_sdk.errors import OptionsError, ScriptError
 from openagentic_sdk.options import AgentDefinition
+from openagentic_sdk.providers.base import Done, Retrying, TextDelta
 from openagentic_sdk.runs.agent_replay import replay_agent
 from openagentic_sdk.serialization import loads_event
 from openagentic_sdk.testing.clock import FakeClock
@@ -108,6 +109,27 @@ class RecordingTest(unittest.IsolatedAsyncioTestCase):
         self.assertEqual(first.usage, second.usage)
         kinds = [[event.type for event in result.events] for result in (first, second)]
         self.assertEqual(*kinds)
+
+    async def test_an_answer_that_came_in_pieces_only_is_recorded(self):
+        class Pieces:
+            name = "pieces"
+
+            async def stream(self, *, model, messages, tools=(), api_key=None):
+                yield TextDelta("void")
+                yield Retrying("again", 0.0, 1, mid_answer=True)
+                yield TextDelta("It ")
+                yield TextDelta("works.")
+                yield Done(usage={"input_tokens": 1, "output_tokens": 2})
+
+        with tempfile.TemporaryDirectory() as folder:
+            cassette = Path(folder) / "cassette.json"
+            said = await RecordingProvider(Pieces(), cassette).complete(model="m", messages=[])
+            played = await ScriptedProvider.from_file(cassette).complete(model="m", messages=[])
+            turn = json.loads(cassette.read_text())["turns"][0]
+        self.assertEqual(
+            (said.assistant_text, played.assistant_text, turn["deltas"]), ("It works.", "It works.", [3, 6])
+        )
+        self.assertEqual(played.usage, said.usage)
 
 
 def run_tests(folder, name):
