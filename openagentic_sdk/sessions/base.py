@@ -309,13 +309,7 @@ class SessionStore(Waiting, Rewriting):
         now = time.time()
         stamped = stamp_events(tail, first_seq=at_seq + 1, now=now)
         blobs = (self.read_blob(source_id, digest) for digest in self.list_blobs(source_id))
-        return self.import_session(
-            target_id,
-            chain(head, stamped),
-            metadata=metadata,
-            created_at=now,
-            blobs=blobs,
-        )
+        return self.import_session(target_id, chain(head, stamped), metadata=metadata, created_at=now, blobs=blobs)
 
     def refuse_kept(self, session_id: str, doing: str = "deleted", *, may_shorten: bool = False) -> None:
         """Raise `SessionHeldError` for a session that is held or, unless `may_shorten`, is to be kept for longer."""

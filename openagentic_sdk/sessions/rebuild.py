@@ -56,11 +56,7 @@ SUMMARY_INTRO = "The conversation so far was summarised to save space. Summary:\
 
 
 def rebuild_messages(
-    events: Iterable[Event],
-    max_events: int | None = None,
-    max_bytes: int | None = None,
-    *,
-    provider: str | None = None,
+    events: Iterable[Event], max_events: int | None = None, max_bytes: int | None = None, *, provider: str | None = None
 ) -> list[Message]:
     """The messages of a log, oldest first, without the system prompt.
 
@@ -490,9 +486,7 @@ class Conversation:
         self._show(
             [
                 replace(
-                    block,
-                    cleared={**block.cleared, **event.results},
-                    cleared_at=(*block.cleared_at, self._position),
+                    block, cleared={**block.cleared, **event.results}, cleared_at=(*block.cleared_at, self._position)
                 )
                 if block.calls.keys() & event.results.keys()
                 else block

@@ -24,26 +24,11 @@ from itertools import islice
 from typing import Any
 
 from ..clock import Clock, SystemClock
-from ..errors import (
-    LogCorruptError,
-    SessionError,
-    SessionExistsError,
-    SessionNotFoundError,
-    StorageError,
-)
+from ..errors import LogCorruptError, SessionError, SessionExistsError, SessionNotFoundError, StorageError
 from ..events import Event
 from ..frozen import frozen
 from ..serialization import dumps_json, loads_json
-from .base import (
-    Metadata,
-    Remains,
-    When,
-    check_copied_part,
-    check_session_id,
-    dumps_stored,
-    iter_pages,
-    stamp_events,
-)
+from .base import Metadata, Remains, When, check_copied_part, check_session_id, dumps_stored, iter_pages, stamp_events
 from .folds.summary import start_summary
 from .stores.database import Position, intact_blob, text_key
 from .stores.log_state import Head, copied_head, read_head
@@ -392,12 +377,7 @@ def _position(session_id: str, fields: Sequence[bytes | None], length: int, left
     texts = [(field or b"").decode("ascii") for field in fields]
     created_at, metadata, epoch, holder, summary, updated, revision, key, last_seq, _ = texts
     head = read_head(
-        session_id,
-        float(created_at),
-        metadata,
-        summary or None,
-        int(last_seq) if last_seq else length,
-        float(updated),
+        session_id, float(created_at), metadata, summary or None, int(last_seq) if last_seq else length, float(updated)
     )
     return Position(
         key, int(epoch), float(created_at), metadata, head, int(revision or 0), holder, max(0, left_ms) / 1000

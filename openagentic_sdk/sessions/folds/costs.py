@@ -47,10 +47,7 @@ def spending(events: Iterable[Event]) -> list[Spending]:
             key = ("subagent", event.name)
         before = rows.get(key, Spending(*key, 0, None, 0.0))
         rows[key] = Spending(
-            *key,
-            before.calls + 1,
-            add_usage(before.usage, event.usage),
-            add_cost(before.cost_usd, event.cost_usd),
+            *key, before.calls + 1, add_usage(before.usage, event.usage), add_cost(before.cost_usd, event.cost_usd)
         )
     return list(rows.values())
 

@@ -19,12 +19,7 @@ from zlib import crc32
 
 from ...clock import Clock
 from ...disk import BINARY, NO_FOLLOW, Disk, write_durably
-from ...errors import (
-    ConcurrencyError,
-    SessionLockedError,
-    SessionNotFoundError,
-    StorageError,
-)
+from ...errors import ConcurrencyError, SessionLockedError, SessionNotFoundError, StorageError
 from ...events import Event, LogRecovered
 from ...serialization import dumps_time
 from ..base import SessionWriter

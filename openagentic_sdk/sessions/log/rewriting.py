@@ -15,15 +15,7 @@ from ..request import DIGEST
 from ..rewriting import Change
 from .checkpoint_file import CHECKPOINT_NAME
 from .file import seal_events
-from .folder import (
-    BLOBS_NAME,
-    LOG_NAME,
-    META_NAME,
-    SUMMARY_NAME,
-    is_session_folder,
-    storage_errors,
-    sweep_unfinished,
-)
+from .folder import BLOBS_NAME, LOG_NAME, META_NAME, SUMMARY_NAME, is_session_folder, storage_errors, sweep_unfinished
 from .lock import try_lock
 from .scan import START
 from .summary_beside import LOST

@@ -145,10 +145,7 @@ def subagent_sessions(store: FileSessionStore) -> dict[str, dict[str, Mapping[st
 
 
 def verify_session(
-    store: FileSessionStore,
-    session_id: str,
-    *,
-    subagents: Mapping[str, Mapping[str, Mapping[str, Any]]] | None = None,
+    store: FileSessionStore, session_id: str, *, subagents: Mapping[str, Mapping[str, Mapping[str, Any]]] | None = None
 ) -> SessionReport:
     """Check the whole log, every blob beside it, and whether what else knows of the log agrees with it.
 

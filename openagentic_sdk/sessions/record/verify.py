@@ -100,11 +100,7 @@ class RecordReport:
 
 
 def verify_record(
-    session_id: str,
-    events: Iterable[Event],
-    trust: Trust,
-    *,
-    receipts: Sequence[Mapping[str, Any]] = (),
+    session_id: str, events: Iterable[Event], trust: Trust, *, receipts: Sequence[Mapping[str, Any]] = ()
 ) -> RecordReport:
     """Check every checkpoint of a log against its events. `receipts` are what `receipt_of` gave at earlier times, from
     elsewhere: a log that was cut behind them, or begun anew, lacks what they say.

@@ -13,12 +13,7 @@ from psycopg.pq import TransactionStatus
 IDLE = TransactionStatus.IDLE
 
 # A host that vanished is noticed after 10 + 3 * 5 seconds, not after the two hours that systems wait by default.
-KEEPALIVE = {
-    "keepalives_idle": 10,
-    "keepalives_interval": 5,
-    "keepalives_count": 3,
-    "tcp_user_timeout": 20_000,
-}
+KEEPALIVE = {"keepalives_idle": 10, "keepalives_interval": 5, "keepalives_count": 3, "tcp_user_timeout": 20_000}
 
 
 class WaitedTooLong(psycopg.OperationalError):

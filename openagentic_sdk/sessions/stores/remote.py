@@ -15,13 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Generic, TypeVar
 
-from ...errors import (
-    ConcurrencyError,
-    LeaseLostError,
-    SessionError,
-    SessionLockedError,
-    SessionNotFoundError,
-)
+from ...errors import ConcurrencyError, LeaseLostError, SessionError, SessionLockedError, SessionNotFoundError
 from ...events import Event
 from ...frozen import changed, frozen
 from ...serialization import loads_json
