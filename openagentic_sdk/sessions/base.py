@@ -456,6 +456,14 @@ def iter_pages(
         limit = None if limit is None else limit - size
 
 
+def windows_from_end(store: SessionStore, session_id: str, last_seq: int, size: int) -> Iterator[list[Event]]:
+    """The newest `size` events up to `last_seq`, then sixteen times as many, and so on; at last all of them."""
+    after_seq = last_seq
+    while after_seq:
+        after_seq, size = max(0, last_seq - size), size * 16
+        yield store.read_events(session_id, after_seq=after_seq, limit=last_seq - after_seq)
+
+
 def merged_metadata(metadata: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
     """The metadata with these keys set; a value of None removes its key."""
     return {key: value for key, value in {**metadata, **changes}.items() if value is not None}

@@ -20,7 +20,7 @@ from ..events import Event, UnknownEvent
 from ..frozen import mutable
 from ..patterns import regex
 from ..serialization import dumps_json
-from .base import SessionStore
+from .base import SessionStore, windows_from_end
 from .in_turn import InTurn
 from .log.line import encode_event
 
@@ -173,14 +173,11 @@ class ClaudeSessionStore:
 
     def _last_whole_batch(self, session_id: str, events: int) -> Mapping[str, Any] | None:
         """The last entry that says what the session was after it: nearly always the last event of the log."""
-        window = 1
-        while True:
-            after_seq = max(0, events - window)
-            found = _entry_events(self._store.iter_events(session_id, after_seq=after_seq))
-            whole = [data for data in found if "mtime" in data]
-            if whole or not after_seq:
-                return whole[-1] if whole else None
-            window *= 16
+        for batch in windows_from_end(self._store, session_id, events, 1):
+            whole = [data for data in _entry_events(batch) if "mtime" in data]
+            if whole:
+                return whole[-1]
+        return None
 
     def _delete(self, key: Key) -> None:
         main = session_id_of(key)

@@ -37,7 +37,7 @@ from ..events import (
 )
 from ..frozen import frozen
 from .authority import Authority, sign_fork
-from .base import SessionStore, new_session_id, whole_id
+from .base import SessionStore, new_session_id, whole_id, windows_from_end
 from .folds.compaction import standing_events
 from .folds.summary import SessionSummary, plain_line
 from .folds.usage import Usage
@@ -424,11 +424,9 @@ def _end_open_calls(store: SessionStore, session_id: str, at_seq: int) -> list[E
 
 def _since_last_request(store: SessionStore, session_id: str, at_seq: int) -> list[Event]:
     """The events from the last prompt or model request up to `at_seq`: no call is left open when these are recorded."""
-    window = _WINDOW_EVENTS
-    while True:
-        after_seq = max(0, at_seq - window)
-        events = store.read_events(session_id, after_seq=after_seq, limit=at_seq - after_seq)
+    events: list[Event] = []
+    for events in windows_from_end(store, session_id, at_seq, _WINDOW_EVENTS):
         settled = [index for index, event in enumerate(events) if isinstance(event, ModelRequest) or _is_prompt(event)]
-        if settled or after_seq == 0:
-            return events[settled[-1] :] if settled else events
-        window *= 4
+        if settled:
+            return events[settled[-1] :]
+    return events

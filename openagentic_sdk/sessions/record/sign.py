@@ -9,7 +9,7 @@ from ...events import Event, RecordSigned
 from ...frozen import changed
 from ...serialization import dumps_json
 from ...version import __version__
-from ..base import SessionStore, SessionWriter
+from ..base import SessionStore, SessionWriter, windows_from_end
 from ..seal import Signer
 from .commit import FORMAT, ZERO, Opening, chain_digests, event_digest, join_digests, new_opening
 
@@ -83,14 +83,10 @@ def _since_last_checkpoint(
     store: SessionStore, session_id: str, last_seq: int
 ) -> tuple[RecordSigned | None, list[Event]]:
     """The newest checkpoint, and the events that it says nothing of; found from the log's end."""
-    window = _WINDOW_EVENTS
-    while True:
-        after_seq = max(0, last_seq - window)
-        events = store.read_events(session_id, after_seq=after_seq, limit=last_seq - after_seq)
-        found = [event for event in events if isinstance(event, RecordSigned)]
-        newest = found[-1] if found else None
-        if newest is not None and newest.to_seq >= after_seq:
+    newest: RecordSigned | None = None
+    events: list[Event] = []
+    for events in windows_from_end(store, session_id, last_seq, _WINDOW_EVENTS):
+        newest = next((event for event in reversed(events) if isinstance(event, RecordSigned)), None)
+        if newest is not None and newest.to_seq >= last_seq - len(events):
             return newest, [event for event in events if (event.seq or 0) > newest.to_seq]
-        if after_seq == 0:
-            return newest, events
-        window *= 16
+    return newest, events

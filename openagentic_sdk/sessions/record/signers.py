@@ -13,7 +13,7 @@ import shlex
 import subprocess
 import tempfile
 from base64 import b64decode, b64encode
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -120,73 +120,74 @@ class Trust:
 def check_signature(signature: Any, statement: bytes, trust: Trust) -> Voucher:
     """Whether a signature is one of this statement, and whose."""
     by = signature.get("by") if isinstance(signature, Mapping) else None
+    check = _CHECKS.get(by) if isinstance(by, str) else None
+    if check is None:
+        return Voucher(on_one_line(str(by), 40), "", "unchecked", "this version does not know such signatures")
     try:
-        if by == "installation":
-            return _check_installation(signature, statement, trust)
-        if by == "ssh":
-            return _check_ssh(signature, statement, trust)
-        if by == "timestamp":
-            return _check_timestamp(signature, statement, trust)
-        if by == "witness":
-            name = on_one_line(str(signature.get("name")), 60)
-            token = b64decode(signature["token"], validate=True)
-            if not trust.witness:
-                return Voucher("witness", name, "unchecked", "what its token proves, the witness's own command can say")
-            is_good = _succeeds(list(trust.witness), statement + b"\n" + token)
-            said = "knows it" if is_good else "does not know it"
-            return Voucher("witness", name, "valid" if is_good else "invalid", f"{shlex.join(trust.witness)} {said}")
+        return Voucher(str(by), *check(signature, statement, trust))
     except (ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
         return Voucher(str(by), "", "invalid", f"it cannot be read: {on_one_line(str(error), 120)}")
     except StorageError as error:
         return Voucher(str(by), "", "unchecked", on_one_line(str(error), 200))
-    return Voucher(on_one_line(str(by), 40), "", "unchecked", "this version does not know such signatures")
 
 
-def _check_installation(signature: Mapping[str, Any], statement: bytes, trust: Trust) -> Voucher:
-    name = "this installation"
+# The name, the proof and the way of a voucher.
+_Found = tuple[str, str, str]
+
+
+def _check_installation(signature: Mapping[str, Any], statement: bytes, trust: Trust) -> _Found:
     if trust.seal is None:
-        return Voucher("installation", "an installation", "unchecked", "only who has its key can check it")
+        return "an installation", "unchecked", "only who has its key can check it"
     try:
         is_ours = trust.seal.matches(str(signature["mac"]), FORMAT, statement)
     except OptionsError as error:
-        return Voucher("installation", "an installation", "unchecked", str(error))
+        return "an installation", "unchecked", str(error)
     if is_ours:
-        return Voucher("installation", name, "valid", "its key made it")
-    return Voucher("installation", "", "invalid", "the key of this installation did not make it for this")
+        return "this installation", "valid", "its key made it"
+    return "", "invalid", "the key of this installation did not make it for this"
 
 
-def _check_ssh(signature: Mapping[str, Any], statement: bytes, trust: Trust) -> Voucher:
+def _check_ssh(signature: Mapping[str, Any], statement: bytes, trust: Trust) -> _Found:
     text = str(signature["signature"])
     key, namespace = read_ssh_signature(text)
     fingerprint = ssh_fingerprint(key)
     if namespace != NAMESPACE:
-        return Voucher("ssh", fingerprint, "invalid", f"it was made for {on_one_line(namespace, 60)}, not for records")
+        return fingerprint, "invalid", f"it was made for {on_one_line(namespace, 60)}, not for records"
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "signature")
         path.write_text(text, encoding="ascii")
+        signed = ["-n", NAMESPACE, "-s", str(path)]
+        is_signed = ["ssh-keygen", "-Y", "check-novalidate", *signed]
         if trust.allowed_signers is None:
-            command = ["ssh-keygen", "-Y", "check-novalidate", "-n", NAMESPACE, "-s", str(path)]
-            if not _succeeds(command, statement):
-                return Voucher("ssh", fingerprint, "invalid", "it is no signature of this")
-            return Voucher("ssh", fingerprint, "valid", "the key's; whose key that is, a file of allowed signers says")
-        allowed = ["-f", trust.allowed_signers, "-n", NAMESPACE, "-s", str(path)]
-        found = subprocess_result(["ssh-keygen", "-Y", "find-principals", *allowed[:2], *allowed[4:]], b"")
+            if not _succeeds(is_signed, statement):
+                return fingerprint, "invalid", "it is no signature of this"
+            return fingerprint, "valid", "the key's; whose key that is, a file of allowed signers says"
+        allowed = ["-f", trust.allowed_signers]
+        found = subprocess_result(["ssh-keygen", "-Y", "find-principals", *allowed, "-s", str(path)], b"")
         names = found.stdout.decode("utf-8", "replace").split("\n")[0].split(",") if found.returncode == 0 else []
         for name in filter(None, names):
-            if _succeeds(["ssh-keygen", "-Y", "verify", "-I", name, *allowed], statement):
-                return Voucher("ssh", on_one_line(name, 100), "valid", f"{fingerprint} in {trust.allowed_signers}")
-        is_signed = _succeeds(["ssh-keygen", "-Y", "check-novalidate", *allowed[2:]], statement)
-    why = f"{trust.allowed_signers} does not allow this key" if is_signed else "it is no signature of this"
-    return Voucher("ssh", fingerprint, "invalid", why)
+            if _succeeds(["ssh-keygen", "-Y", "verify", "-I", name, *allowed, *signed], statement):
+                return on_one_line(name, 100), "valid", f"{fingerprint} in {trust.allowed_signers}"
+        if _succeeds(is_signed, statement):
+            return fingerprint, "invalid", f"{trust.allowed_signers} does not allow this key"
+    return fingerprint, "invalid", "it is no signature of this"
 
 
-def _check_timestamp(signature: Mapping[str, Any], statement: bytes, trust: Trust) -> Voucher:
+def _check_witness(signature: Mapping[str, Any], statement: bytes, trust: Trust) -> _Found:
+    name = on_one_line(str(signature.get("name")), 60)
+    token = b64decode(signature["token"], validate=True)
+    if not trust.witness:
+        return name, "unchecked", "what its token proves, the witness's own command can say"
+    is_good = _succeeds(list(trust.witness), statement + b"\n" + token)
+    said = "knows it" if is_good else "does not know it"
+    return name, "valid" if is_good else "invalid", f"{shlex.join(trust.witness)} {said}"
+
+
+def _check_timestamp(signature: Mapping[str, Any], statement: bytes, trust: Trust) -> _Found:
     reply = b64decode(signature["token"], validate=True)
     time = timestamp_time(reply, statement)
     if trust.timestamp_ca is None:
-        return Voucher(
-            "timestamp", time, "unchecked", "it is of this; that its authority made it, --timestamp-ca can check"
-        )
+        return time, "unchecked", "it is of this; that its authority made it, --timestamp-ca can check"
     with tempfile.TemporaryDirectory() as folder:
         path, data = Path(folder, "reply"), Path(folder, "data")
         path.write_bytes(reply)
@@ -194,7 +195,15 @@ def _check_timestamp(signature: Mapping[str, Any], statement: bytes, trust: Trus
         command = ["openssl", "ts", "-verify", "-data", str(data), "-in", str(path), "-CAfile", trust.timestamp_ca]
         is_good = _succeeds(command, b"")
     how = "an authority of the file vouches for it" if is_good else f"no authority in {trust.timestamp_ca} made it"
-    return Voucher("timestamp", time, "valid" if is_good else "invalid", how)
+    return time, "valid" if is_good else "invalid", how
+
+
+_CHECKS: Mapping[str, Callable[[Mapping[str, Any], bytes, Trust], _Found]] = {
+    "installation": _check_installation,
+    "ssh": _check_ssh,
+    "witness": _check_witness,
+    "timestamp": _check_timestamp,
+}
 
 
 # --- forms -----------------------------------------------------------------------------------------------------------

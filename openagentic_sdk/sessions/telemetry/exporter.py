@@ -63,6 +63,10 @@ class Health:
     requests: int = 0
     problem: str = ""
 
+    def drop(self, spans: int, problem: str) -> None:
+        """Note that spans were given up, and why."""
+        self.problem, self.dropped = problem, self.dropped + spans
+
 
 @mutable
 class _Followed:
@@ -273,22 +277,18 @@ class Exporter:
                 said = await answer.read_all(_MAX_ANSWER_BYTES)
             finally:
                 await answer.aclose()
-        except ProviderError as error:
-            health.problem = str(error)
-            if error.retryable:
+        except (ProviderError, OptionsError) as error:
+            if isinstance(error, ProviderError) and error.retryable:
+                health.problem = str(error)
                 return 0.0
-            health.dropped += len(spans)
-            return None
-        except OptionsError as error:
-            health.problem, health.dropped = str(error), health.dropped + len(spans)
+            health.drop(len(spans), str(error))
             return None
         if answer.status in _RETRIED:
             health.problem = f"the collector answers {answer.status}"
             asked_s = retry_after_s(answer.headers, time.time())
             return 0.0 if asked_s is None else min(max(asked_s, 0.001), _LONGEST_RETRY_AFTER_S)
         if not 200 <= answer.status < 300:
-            health.problem = f"the collector refuses spans with {answer.status}"
-            health.dropped += len(spans)
+            health.drop(len(spans), f"the collector refuses spans with {answer.status}")
             return None
         rejected, message = _partial(said)
         health.rejected += min(rejected, len(spans))
