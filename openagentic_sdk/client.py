@@ -159,7 +159,7 @@ class AgentClient:
         check_options(options)
         if self._turn is not None:
             run, agent = self._turn.run, build_agent(options, servers=self._servers)
-            # The gate that runs keeps what people allowed for this session; settings may forbid the mode that was wished.
+            # The run's own gate keeps what people allowed in this session; settings may forbid the mode that was asked for.
             run.agent = replace(run.agent, model=agent.model)
             run.change_gate(run.agent.gate.with_mode(agent.gate.mode))
         self._options = options

@@ -48,7 +48,7 @@ AUTH_REQUIRED, NOT_FOUND = -32000, -32002
 _CODES = ((ApiKeyError, AUTH_REQUIRED), (SessionNotFoundError, NOT_FOUND), (OptionsError, INVALID_PARAMS))
 _MAX_ERROR_CHARS = 1_000
 PAGE_SESSIONS = 100
-# How long ending takes at most when the editor goes: it kills what stays longer.
+# How long ending may take when the editor goes: it kills a process that stays longer.
 LEAVE_S = 2.0
 
 Method = Callable[[Mapping[str, Any]], Awaitable[Any]]

@@ -11,7 +11,7 @@ from .agent import EditorAgent, MakeOptions
 
 # A prompt may hold pictures and documents, as base64.
 MAX_LINE_BYTES = 64 << 20
-# An editor that has closed its end kills what stays longer than a second or two.
+# An editor that has closed its end kills a process that stays longer than a second or two.
 _LEAVE_S = 1.5
 
 

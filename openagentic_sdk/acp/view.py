@@ -54,12 +54,12 @@ ReadBlob = Callable[[str], bytes | None]
 
 _PLAIN_ID = regex(r"[\w.:-]{1,100}\Z")
 _STATUSES = ("pending", "in_progress", "completed")
-# Beside the conversation and no part of it; what changes the conversation itself is told in it.
+# Told beside the conversation; `_TOLD`, which change the conversation, are told in it.
 _NOTICES = (HookEvent, LogRecovered, McpServerChanged, SkillDrifted, SystemNotice)
 _TOLD = (LogSalvaged, SessionForked, SessionRewound)
 # Notices that stand in the conversation where an editor takes none: something does not work as the person set it up.
 _GRAVE = ("settings.withheld", "unsaved", "unsigned")
-# Readers of other languages have limits for a line.
+# Clients in other languages have limits for a line.
 MAX_CHUNK_CHARS = 16 * 1024
 # The longest picture or sound of a prompt that is sent back when its session is loaded, in bytes.
 MAX_SHOWN_BYTES = 5 << 20

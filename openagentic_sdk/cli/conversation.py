@@ -38,7 +38,7 @@ class Conversation:
 
     @property
     def store(self) -> SessionStore:
-        """Where its sessions are."""
+        """The store of its sessions."""
         store = self.options.session_store
         assert isinstance(store, SessionStore), "build_options has opened it"
         return store
@@ -55,7 +55,7 @@ class Conversation:
         self.options = replace(self.options, **options)  # type: ignore[arg-type]
 
     async def go_to(self, session_id: str | None) -> None:
-        """Go on with another session, None for a new one; the one before ends as a conversation."""
+        """Go on with another session, None for a new one; the one before gets its end."""
         await self.end("clear" if session_id is None else "resume")
         self.session_id = session_id
         self.change(resume=session_id, continue_last=False, part="first")
@@ -76,7 +76,7 @@ class Conversation:
         open_ones = [
             question
             for question in view.open_questions()
-            # The call that started a subagent in the background has its result.
+            # Those of a subagent in the background: the call that started it has its result.
             if question.tool_use_id in waiting or "child_session_id" in question.details
         ]
         for question in open_ones:

@@ -1,4 +1,4 @@
-"""What `doctor` says of where it stands: the sandbox that this machine gives, and the files that a run here reads."""
+"""What `doctor` says of this machine and folder: the sandbox that works, and the files that a run reads."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ class Surroundings:
 
 
 def read_surroundings(cwd: Path) -> Surroundings:
-    """Tries every rung of the sandbox for real, and reads the project's files without running anything of them."""
+    """Tries every kind of sandbox for real, and reads the project's files without running anything of them."""
     options = OpenAgenticOptions(cwd=cwd, setting_sources=SETTING_SOURCES)
     return Surroundings(probe_sandbox(), open_project(options))
 
 
 def sandbox_advice(around: Surroundings) -> str | None:
-    """What to switch on where rules let commands run: a rule says which command starts, not what it does then."""
+    """What to switch on where rules let commands run: a rule says which command may start, not what it may do."""
     rules = [rule.text for rule in around.project.settings.allow if rule.text.startswith("Bash")]
     if not rules:
         return None

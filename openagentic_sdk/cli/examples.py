@@ -1,4 +1,4 @@
-"""What stands below every `--help`: command lines that work, each with what it does."""
+"""The examples below every `--help`: command lines that work, and what they do."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 
 _NAME = "openagentic-sdk"
 
-# By the words behind the command's name; each line may say behind `#` what it does.
+# By the words after the command's name; each line may say after `#` what it does.
 EXAMPLES: Mapping[str, Sequence[str]] = {
     "": (
         'run "What does this project do?"',

@@ -1,4 +1,4 @@
-"""The flags that `run` and `chat` share: the options and the model that they stand for, and the files beside a prompt."""
+"""The flags that `run` and `chat` share: the options and the model that they mean, and the files beside a prompt."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ def positive(text: str) -> int:
 
 
 def _signers() -> list[Signer]:
-    from ..sessions.record.signers import InstallationKey  # starts other programs: not for every run
+    from ..sessions.record.signers import InstallationKey  # starts other programs, which few runs need
 
     return [InstallationKey()]
 
@@ -199,7 +199,7 @@ def add_model_flags(parser: argparse._ActionsContainer) -> None:
 
 
 def build_provider(args: argparse.Namespace) -> Provider:
-    """The provider that the flags name, asked again when an endpoint fails for a moment. Raises `OptionsError`."""
+    """The provider that the flags name, with retries for an endpoint that fails for a moment. Raises `OptionsError`."""
     if args.script:
         from ..testing.scripted import ScriptedProvider
 

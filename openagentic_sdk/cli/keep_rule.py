@@ -15,7 +15,7 @@ from ..project.settings_write import LOCAL_SETTINGS, add_allow_rule
 
 
 def rule_keeper(args: argparse.Namespace, tell: Callable[[str], None]) -> Callable[[str], None] | None:
-    """What keeps a rule and tells where; None when the run would not read those settings again."""
+    """A function that keeps a rule and tells where; None when the run does not read those settings."""
     if "local" not in [name.strip() for name in args.setting_sources.split(",")]:
         return None
     root = find_project_root(Path(args.cwd or working_dir()).expanduser().absolute())

@@ -1,6 +1,6 @@
 """Find the subcommand, run it, and turn whatever it raises into one sentence and an exit code.
 
-A subcommand is a module of this folder with `add_parser(subparsers)` and `run(args) -> int`. Help texts import none of
+A subcommand is a module of `commands` with `add_parser(subparsers)` and `run(args) -> int`. Help texts import none of
 them, so that `--help` answers at once.
 """
 
@@ -60,15 +60,15 @@ def read_command_line(argv: Sequence[str]) -> tuple[Subcommand, argparse.Namespa
 
 
 def _open_streams() -> None:
-    """Python has None for a standard stream that was closed when the process began: nothing is read and written there."""
+    """Open the null device for a standard stream that was closed when the process began, for which Python has None."""
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115 - for as long as the process lives
 
 
 def _run(command: Subcommand, args: argparse.Namespace) -> int:
-    for stream in (sys.stdout, sys.stderr):  # let no character that the terminal's encoding lacks end a run
-        reconfigure = getattr(stream, "reconfigure", None)  # replaced streams of an embedding program have none
+    for stream in (sys.stdout, sys.stderr):  # a character that the terminal's encoding lacks must not end a run
+        reconfigure = getattr(stream, "reconfigure", None)  # replaced streams of an embedding program lack it
         if reconfigure is not None:
             reconfigure(errors="backslashreplace")
     try:

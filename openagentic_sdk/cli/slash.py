@@ -1,4 +1,4 @@
-"""What a person says to `chat` itself: `/help`, `/model`, `/undo` and the like. What else has a slash is the project's."""
+"""What a person says to `chat` itself: `/help`, `/model`, `/undo` and the like. Other names are the project's."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class SlashCommands:
             return False
         try:
             await known[0](self, rest.strip())
-        except (OpenAgentSdkError, OSError, ValueError) as error:  # a path may hold what no file system takes
+        except (OpenAgentSdkError, OSError, ValueError) as error:  # a path may hold letters that no file system takes
             self._say(str(error))
         return True
 

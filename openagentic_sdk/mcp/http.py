@@ -53,7 +53,7 @@ class HttpStatusError(McpError):
     """An answer whose body is not JSON-RPC: only its status says what happened."""
 
     def __init__(self, message: str, *, server: str, status: int) -> None:
-        # What stands behind a gateway may have acted before the gateway gave up.
+        # The server behind a gateway may have acted before the gateway gave up.
         super().__init__(message, server=server, in_flight=status >= 500)
         self.status = status
 
@@ -175,7 +175,7 @@ class HttpWire:
                     await self._raise_status(answer)
             return
         if self.is_modern and not is_request:
-            return  # a modern server hears nothing but requests; what cancels one is that its answer is closed
+            return  # a modern server takes only requests, and one is cancelled by closing its answer
         more = dict(_MEDIA)
         if self.is_modern:
             more |= request_headers(method, message.get("params") or {}, _copied.get())

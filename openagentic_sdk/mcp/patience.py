@@ -108,6 +108,6 @@ class Patience(Generic[T]):
         for waiting in list(self.open.values()):
             if waiting.due is not None and waiting.due <= now and not waiting.is_late:
                 waiting.give_up()
-        # One that waits for a person is looked at again when everything else is.
+        # A request that waits for a person is looked at again in a second.
         dues = [waiting.due or now + 1.0 for waiting in self.open.values() if not waiting.is_late]
         self._timer = loop.call_at(min(dues), self._look) if dues else None

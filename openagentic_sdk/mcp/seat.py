@@ -27,7 +27,7 @@ from .session import MAX_INSTRUCTIONS_CHARS, Hooks, InputRound, Session
 from .stdio import StdioWire
 from .tools import OwnTool, RemoteTool
 
-# How long a server may take beyond what anybody waits for it.
+# How long a server may take to come; a run waits for its connect timeout only.
 LATE_S = 300.0
 # How long a step waits for a list that changed.
 LIST_S = 5.0
@@ -204,7 +204,7 @@ class Seat:
                 session.when_lost = self._died
                 self.instructions = clean_text(session.instructions, MAX_INSTRUCTIONS_CHARS)
                 self._say("started" if before is None else "restarted", why)
-        except Exception as error:  # noqa: BLE001 - whatever goes wrong with one server, a login, a pin, is its failure alone
+        except Exception as error:  # noqa: BLE001 - whatever fails, a login or a pin too, is the failure of this server alone
             self._died()
             limit = McpError(f"it did not come within {LATE_S:g} s", server=self.name)
             self._era = None  # what it spoke may have changed with it
@@ -219,7 +219,7 @@ class Seat:
     def _died(self) -> None:
         now = asyncio.get_running_loop().time()
         was_quick = self._came_at <= self._died_at or now - self._came_at < QUICK_DEATH_S
-        # Only a process can be started too often; what is behind a URL may be down for a while.
+        # Only a process can be started too often; a service behind a URL may be down for a while.
         is_counted = was_quick and (self.settings.kind == "stdio" or self._quick_deaths == 0)
         self._quick_deaths = self._quick_deaths + is_counted if was_quick else 1
         self._died_at = now
@@ -240,7 +240,7 @@ class Seat:
         self._left_out = [*left, *refused]
         before = {tool.definition.sha256: tool for tool in self.tools if isinstance(tool, RemoteTool)}
         tools = [
-            # The same object for the same tool: what was told about it stays as it was.
+            # The same object for the same tool, so that an unchanged list compares as equal.
             known if (known := before.get(one.sha256)) and known.name == one.shown else RemoteTool(self, one)
             for one in kept
         ]

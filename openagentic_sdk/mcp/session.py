@@ -31,7 +31,7 @@ MAX_INSTRUCTIONS_CHARS = 2_000
 _LISTS = {f"notifications/{kind}/list_changed": kind for kind in ("tools", "prompts", "resources")}
 
 Wire = StdioWire | HttpWire
-# Hears of progress: (how far, of how much or None, a message).
+# Gets progress: (how far, of how much or None, a message).
 OnProgress = Callable[[float, float | None, str], Awaitable[None]]
 
 

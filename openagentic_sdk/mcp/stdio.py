@@ -23,7 +23,7 @@ MAX_LINE_BYTES = 64 * 1024 * 1024
 MAX_STDERR_BYTES = 64 * 1024
 MAX_UNSENT_BYTES = 64 * 1024 * 1024
 MAX_STRAYS = 10_000
-# More would be taken from the kernel and given back with every read.
+# A larger buffer would be allocated and freed with every read.
 _READ_BYTES = 64 * 1024
 # How long a server may take to end by itself once its input is closed, and when it is asked to; then it is killed.
 EXIT_S, TERM_S = 2.0, 2.0

@@ -42,7 +42,7 @@ Json = dict[str, Any]
 
 VERSION = "1.0"
 MAX_ID_CHARS = 200
-# What a client may send along that no run here takes; the first two are sent empty by most.
+# Fields of a client that are ignored here; most clients send the first two empty.
 _LEFT_OUT = ("tools", "context", "state", "forwardedProps")
 _PARTS = {"image": "image", "audio": "audio", "document": "file"}
 _USAGE = {
@@ -313,7 +313,7 @@ class RunEvents:
     def _subagent(self, event: SubagentStarted | SubagentFinished) -> list[Json]:
         run_id = self._subagents.get(event.child_session_id)
         told = []
-        if run_id is None:  # one that a run before this one started goes on here
+        if run_id is None:  # it was started by an earlier run and goes on in this one
             run_id = self._subagents[event.child_session_id] = f"subagent.{event.seq}"
             known = {"subagentRunId": run_id, "name": event.name, "parentToolCallId": event.tool_use_id}
             told.append({"type": "SUBAGENT_STARTED", **known})

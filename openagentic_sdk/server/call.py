@@ -14,7 +14,7 @@ from .connection import Message, Receive, Scope, Send
 from .guard import Principal, headers_named
 
 MAX_BODY_BYTES = 4 * 1024 * 1024
-# A client that does not take what is sent to it for so long is dropped; it goes on where it stopped.
+# A client that reads nothing for so long is dropped; it goes on later where it stopped.
 SEND_S = 20.0
 COMMENT_S = 15.0
 MAX_QUERY_FIELDS = 20
@@ -173,7 +173,7 @@ def within(seconds: float, work: Awaitable[None]) -> Generator[Any, Any, None]:
         while True:
             try:
                 yield waited
-            except BaseException as error:  # noqa: BLE001 - whatever comes, it comes to the work
+            except BaseException as error:  # noqa: BLE001 - whatever is thrown in belongs to the work
                 waited = steps.throw(error)
             else:
                 waited = next(steps)

@@ -348,7 +348,7 @@ class Exchange:
     async def finish(self) -> None:
         """The app has returned: its answer must be whole; a body that it did not read stays unread."""
         if not self._is_answered:
-            # One that has begun was given up on purpose: its client did not read it, and may see that it is not whole.
+            # An answer that was given up on purpose, as its client did not read: the cut shows that it is not whole.
             if self.has_begun or self._connection.has_ended:
                 raise ConnectionResetError("cut")
             raise RuntimeError("the app returned without an answer")

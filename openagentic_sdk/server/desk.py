@@ -43,9 +43,9 @@ from .guard import Principal
 T = TypeVar("T")
 
 WISHES_KEY = "wishes"
-# How long a run that has said its last event may take to give its session back.
+# How long a run may hold its session after its last event.
 CLOSING_S = 5.0
-# How late a message that another process has put into the store may be seen.
+# How often the store is asked for messages of other processes.
 INBOX_S = 0.2
 MAX_RUNS = 32
 MAX_ROWS = 200
@@ -374,7 +374,7 @@ class Desk:
         """The id of the session that a client's name or key stands for, and whether there is one already."""
         if name is None and key is None:
             return new_session_id(), False
-        # The owner's names are ids, as far as those are free for him; a tenant's names are his alone.
+        # Without a tenant a name is the id itself where that is free; with one it is hashed, so that tenants share none.
         ids = [_hashed(who.tenant, *(("key", _checked_key(key)) if name is None else ("name", name)))]
         if name is not None and not who.tenant and _PLAIN_ID.fullmatch(name):
             ids.insert(0, name)

@@ -21,7 +21,7 @@ _NAME = regex(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _VALUE = regex(rb"[\t -~\x80-\xff]*")
 _CHUNK_SIZE = regex(rb"[0-9A-Fa-f]{1,8}")
 _LENGTH = regex(rb"[0-9]{1,15}")
-# Two readers could each take another one of these, if they stood there twice.
+# Headers that may not come twice: two readers could each take another one.
 _ONCE = (
     b"host",
     b"content-length",

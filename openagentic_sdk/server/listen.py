@@ -19,7 +19,7 @@ from .connection import App, Connection, Message
 
 BACKLOG = 1024
 MAX_FILES = 65536
-# What answers that are still open get at the end, behind the application's own grace.
+# How long open answers get at the end, after the application's own grace.
 CLOSE_GRACE_S = 2.0
 
 

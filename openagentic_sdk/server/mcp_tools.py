@@ -44,7 +44,7 @@ MAX_LINE_CHARS = 1_000
 MAX_PROMPT_CHARS = 500_000
 
 _ELICIT = "elicitation/create"
-# Keeps a rule in the settings of this machine: not for somebody who is elsewhere.
+# Keeps a rule in this machine's settings, which a person elsewhere may not do.
 _NOT_FROM_AFAR = "always save"
 
 Tell = Callable[[str], Awaitable[None]]

@@ -27,7 +27,7 @@ Json = dict[str, Any]
 SPAN = 1 << 26
 _DONE, _OVER = SPAN - 8, SPAN - 4
 _ID = regex(r"resp_(.+)_[0-9a-f]{12}")
-# What would change what is asked of the agent, and is its owner's to say. Other settings of a model have no effect.
+# These would change the agent, which only its owner may. Other settings of a model have no effect.
 _REFUSED = ("instructions", "tools", "conversation", "prompt", "context_management")
 # The vendor's words for a response that is not whole; ours stands in the metadata.
 _REASONS = {"max_steps": "max_messages", "budget": "max_output_tokens", "timeout": "max_output_tokens"}

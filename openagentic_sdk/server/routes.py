@@ -282,7 +282,7 @@ async def make_ticket(call: Call, office: Office) -> None:
 
 
 async def sign_in(call: Call, office: Office) -> None:
-    if call.method != "GET":  # who only looks whether there is something uses no ticket up
+    if call.method != "GET":  # HEAD must not use the ticket up
         raise RequestRefusedError(405, "a ticket is for GET")
     cookie = office.guard.redeem(call.parts[1], secure=call.scope["scheme"] == "https")
     if cookie is None:

@@ -31,7 +31,7 @@ COMMANDS = {
     "completion": "print what bash, zsh or fish evaluate for completion",
     "doctor": "say what this machine, this project and an endpoint give an agent, and what to set",
 }
-# No module can have the name of a statement.
+# `import` is a keyword of Python, so its module has another name.
 _MODULES = {"import": "importing"}
 
 

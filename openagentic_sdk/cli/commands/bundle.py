@@ -70,7 +70,7 @@ def without_docstrings(source: str) -> str:
 
 
 def _left_out(folder: str, names: list[str]) -> list[str]:
-    """What is neither source nor data."""
+    """The files and folders that are neither source nor data, for `shutil.copytree`."""
     return [
         name for name in names if name == "__pycache__" or not (Path(folder, name).is_dir() or name.endswith(_SHIPPED))
     ]

@@ -3,7 +3,7 @@
 Ctrl-C stops the turn that runs and keeps the session; at the prompt it clears the line. Ctrl-D or /quit ends the chat.
 SIGTERM and SIGHUP end it too, and leave a question that is open to the next chat.
 
-On a terminal keys are read one by one, also while a turn runs; with --plain, and where stdin is no terminal, whole lines.
+On a terminal keys are read one by one, also while a turn runs; with --plain, and where stdin is not a terminal, whole lines.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ class _LineChat:
         return OK
 
     def _until_interrupted(self, runner: asyncio.Runner, act: Callable[[], Any]) -> None:
-        """A second Ctrl-C, or one at a question, leaves the turn, and what it still wrote is shown."""
+        """A second Ctrl-C, or one at a question, leaves the turn; the events that it still wrote are shown."""
         try:
             runner.run(act())
         except KeyboardInterrupt:
@@ -142,7 +142,7 @@ def _read_prompt(screen: Screen) -> str | None:
         if line is None:
             screen.write("\n")
             return None
-        if not sys.stdin.isatty():  # nobody echoes what comes from a pipe
+        if not sys.stdin.isatty():  # what comes from a pipe is not echoed
             screen.write(line + "\n")
         lines.append(line.removesuffix("\\"))
         if not line.endswith("\\"):
@@ -163,7 +163,7 @@ class _LiveChat:
 
     @property
     def asker(self) -> Console:
-        """Who answers questions."""
+        """The console, which also asks questions."""
         return self._console
 
     def begin(self, options: OpenAgenticOptions) -> None:
@@ -265,7 +265,7 @@ class _History:
         return [text for text in texts if isinstance(text, str)]
 
     def add(self, text: str) -> None:
-        """Remember one more. A home that cannot be written to keeps nothing."""
+        """Remember one more. Does nothing where the home folder cannot be written to."""
         if self._path is None or not text.strip():
             return
         with contextlib.suppress(OSError):

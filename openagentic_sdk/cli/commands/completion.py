@@ -1,6 +1,6 @@
 """`openagentic-sdk completion bash|zsh|fish`: what a shell evaluates so that Tab knows commands, actions and flags.
 
-The script is made of the parsers themselves, once, and asks for nothing while somebody types.
+The script is made from the parsers, once; it runs no command while a person types.
 """
 
 from __future__ import annotations

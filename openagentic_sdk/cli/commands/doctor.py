@@ -145,7 +145,7 @@ def _ask_endpoint(args: argparse.Namespace) -> tuple[str | None, list[Finding]]:
 
 
 async def examine(provider: OpenAICompatibleProvider, model: str | None) -> tuple[str | None, list[Finding]]:
-    """The model that was asked, and what came of each question; later ones are left out when nothing answers at all."""
+    """The model that was asked, and what came of each question; no further ones when the endpoint does not answer at all."""
     try:
         reachable, models = await _list_models(provider)
         model = model or (models[0] if models else None)

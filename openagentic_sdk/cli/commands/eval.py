@@ -184,7 +184,7 @@ def _table(report: EvalReport, screen: Screen, store: str) -> list[str]:
 
 
 def _commands(report: EvalReport, row: Row, store: str) -> list[str]:
-    """What to call to look into the first run that failed, and to try its last step otherwise."""
+    """The commands that look into the first run that failed, and try its last step under other conditions."""
     run = next((run for run in row.runs if not run.passed and run.session_id), None)
     if run is None:
         return []
@@ -211,7 +211,7 @@ def _word(text: object) -> str:
 
 
 def _named(store: SessionStore, text: str) -> tuple[str, str | None]:
-    """An eval, and the variant behind a colon."""
+    """The id of an eval, and the variant after a colon, None without one."""
     name, colon, variant = text.rpartition(":")
     if colon and not store.session_exists(text):
         return find_session(store, name), variant

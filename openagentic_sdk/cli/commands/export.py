@@ -48,7 +48,7 @@ def run(args: argparse.Namespace) -> int:
     events = store.read_events(session_id)
     mask = build_mask(args.redact, args.mask, secrets=not args.no_redact)
     if args.format == "record":
-        text = build_record_page(session_id, events)  # as it is: masked, no digest of it would fit
+        text = build_record_page(session_id, events)  # not masked: its digests would not match
     elif args.format == "markdown":
         text = to_markdown(events, mask)
     elif args.format == "otlp":

@@ -127,7 +127,7 @@ async def _work(fleet: Fleet, args: argparse.Namespace) -> int:
 
     def end(number: int) -> None:
         if worker.is_draining:
-            os._exit(128 + number)  # leases run out by themselves, and nothing is lost
+            os._exit(128 + number)  # nothing is lost: leases run out, and other workers go on
         print("ending: runs come to the end of their step, a second signal ends at once", file=sys.stderr, flush=True)
         worker.drain()
 

@@ -32,7 +32,7 @@ def run(args: argparse.Namespace) -> int:
     path = Path(args.path).expanduser()
     if not path.exists():
         raise OptionsError(f"{path} is not there: name a transcript or a folder of them, such as ~/.claude/projects")
-    # What lies below a folder named like a transcript belongs to its subagents.
+    # Transcripts in a folder `subagents` are imported with the session that they belong to.
     found = (
         [path] if path.is_file() else [file for file in sorted(path.rglob("*.jsonl")) if "subagents" not in file.parts]
     )

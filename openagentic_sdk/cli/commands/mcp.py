@@ -86,12 +86,12 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 
 def _leave_lines(action: argparse.ArgumentParser) -> None:
-    """Examples are shown as they stand here."""
+    """Keep the line ends of examples."""
     action.formatter_class = argparse.RawDescriptionHelpFormatter
 
 
 class _Parser(argparse.ArgumentParser):
-    """Takes what stands behind `--` as it is, and flags also behind the first words."""
+    """Takes the words after `--` as they are, and flags also after the first words."""
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         words = list(sys.argv[1:] if args is None else args)

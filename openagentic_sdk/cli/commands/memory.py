@@ -55,7 +55,7 @@ def run(args: argparse.Namespace) -> int:
     try:
         code: int = args.run_action(args, Screen(sys.stdout))
         return code
-    except ToolError as error:  # a path that can be none, in the words that models get
+    except ToolError as error:  # an invalid path, in the words that models get
         raise OptionsError(str(error)) from error
 
 
@@ -127,7 +127,7 @@ def _why(args: argparse.Namespace, screen: Screen) -> int:
 
 
 def _events(store: SessionStore, write: Write) -> Sequence[Event]:
-    """The session that wrote; nothing when it is not there any more."""
+    """The events of the session that wrote; empty when it does not exist any more."""
     try:
         return store.read_events(write.session_id) if store.session_exists(write.session_id) else ()
     except OpenAgentSdkError:

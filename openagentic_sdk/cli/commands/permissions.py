@@ -29,7 +29,7 @@ from ..screen.terminal import Screen
 from ..stored.stores import ID_HELP, add_store_flag, find_session, moment
 
 _MAX_SHOWN_CHARS = 120
-# What of an input says by itself what a call is about.
+# The inputs that say what a call is about; the first that is there is shown.
 _TELLING = ("command", "file_path", "url", "agent", "name")
 
 
@@ -183,7 +183,7 @@ def _backtest(store: SessionStore, args: argparse.Namespace) -> int:
 
 
 def settings_rules(settings: Settings) -> tuple[Any, list[str]]:
-    """What gives the rules of these settings for a project, and what of them was not understood."""
+    """A function that gives these settings' rules for a project, and notes on what was not understood."""
 
     @cache
     def rules_for(project_dir: str) -> SettingsRules:

@@ -58,7 +58,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _emit(events: list[Event], session_id: str, args: argparse.Namespace) -> int:
-    """Write the test and run it once: one that fails already says so now."""
+    """Write the test and run it once, to say at once when it fails already."""
     test, log = emit_test(
         events, args.emit_test, session_id=session_id, agent=args.agent, app_dir=args.app_dir, live_tools=args.live
     )

@@ -1,4 +1,4 @@
-"""`openagentic-sdk sessions ...`: list, read and search what is stored; what changes it stands in two files beside."""
+"""`openagentic-sdk sessions ...`: list, read and search what is stored; the other actions are in `cli/stored`."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ _STATES = {"waiting": "yellow", "failed": "red", "stopped": "red", "running": "g
 
 
 def _row(row: SessionSummary, screen: Screen) -> str:
-    """One row that fits the terminal; where none is, the whole id stands first, for other programs."""
+    """One row that fits the terminal; without a terminal it begins with the whole id, for other programs."""
     session_id = on_one_line(row.id)
     shown_id = session_id[:8] if screen.is_terminal and len(session_id) == 32 else session_id
     cost = "" if row.cost_usd is None else f"${row.cost_usd:.4f}"

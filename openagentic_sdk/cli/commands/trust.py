@@ -88,12 +88,12 @@ def ask_for_trust(options: OpenAgenticOptions, screen: Screen) -> None:
     screen.lines(f"  changed since it was trusted: {on_one_line(name)}" for name in known.changed)
     changed = " Its files changed since it was trusted." if known.decision == "changed" else ""
     agreed = ask_yes_or_no(f"Trust the files of {on_one_line(str(root))} to grant this?{changed}", screen)
-    if agreed is not None:  # no answer is no decision: the question comes again next time
+    if agreed is not None:  # without an answer nothing is decided: the question comes again next time
         trust_store().remember(root, "trusted" if agreed else "refused", digest=known.digest)
 
 
 def ask_about_servers(options: OpenAgenticOptions, screen: Screen) -> None:
-    """The same for the MCP servers that the project's files name; a run without any loads nothing of them."""
+    """The same for the MCP servers that the project's files name; without any, their code is not loaded."""
     if configured_servers(open_project(options)) is not None:
         from ..servers.agree import ask_for_servers
 

@@ -28,10 +28,10 @@ from .terminal import Screen
 from .widths import wrapped
 
 MAX_ASKED_ROWS = 2_000
-# Of what was said, so much stands on the screen again.
+# So much of a prompt that was typed is shown again.
 MAX_SAID_ROWS = 20
 MAX_SAID_CHARS = 2_000
-# Who is in the middle of a line has not seen the question that appears: keys answer it after a pause of this length.
+# A person in the middle of a line has not seen the question yet: keys answer it after a pause of this length.
 PAUSE_S = 0.6
 _TERMINAL_KEYS = ("resize", "clear", "stop", "go-on")
 
@@ -85,7 +85,7 @@ class Console:
             self._asked = asked_rows(question, self.screen, self.printer.cwd)
             self.screen.lines(self._asked)
             try:
-                # Let no key that was typed for something else answer what has just appeared.
+                # Keys that were typed before the question appeared must not answer it.
                 self._keyboard.take_typed()
                 if self.editor.text:
                     await self._still.wait()
@@ -124,7 +124,7 @@ class Console:
 
     def _press(self, key: Key) -> None:
         if key.name in _TERMINAL_KEYS:
-            # Draw what stands on a terminal that has another size, was cleared, or was used by a shell meanwhile.
+            # Draw all rows again: the terminal has another size, was cleared, or was used by a shell meanwhile.
             if key.name == "stop":
                 return self.printer.pause()
             if key.name == "resize":
@@ -142,7 +142,7 @@ class Console:
         self._until_still = asyncio.get_running_loop().call_later(PAUSE_S, self._still.set)
         if self._box is not None:
             box, answer = self._box
-            # A busy machine hands over several keys at once. What is typed behind the answer is for nothing that was seen.
+            # A busy machine hands over several keys at once. Those after the answer belong to no question: they are dropped.
             letters = [Key("text", letter) for letter in key.text] if key.name == "text" else [key]
             said = next((said for said in map(box.press, letters) if said is not None), None)
             if said is not None and not answer.done():

@@ -12,8 +12,8 @@ from .widths import cut_at
 
 CONTEXT_LINES = 3
 MAX_ROWS = 80
-# Comparing takes time that grows with the square of it, and with the pairs of equal lines: beyond this, all that stands
-# between the first line and the last one that differ is shown as replaced.
+# Comparing takes time that grows with the product of both lengths and with the pairs of equal lines. Beyond these bounds
+# everything between the first and the last line that differ is shown as replaced.
 MAX_COMPARED = 4_000_000
 MAX_PAIRS = 500_000
 
@@ -26,7 +26,7 @@ def diff_rows(before: str, after: str) -> Iterator[tuple[str, int, str]]:
     old, new = before.splitlines(), after.splitlines()
     head = _common(old, new)
     tail = _common(old[head:][::-1], new[head:][::-1])
-    first = max(head - CONTEXT_LINES, 0)  # what is the same before and behind is not compared
+    first = max(head - CONTEXT_LINES, 0)  # what is the same at the start and at the end is not compared
     last = max(tail - CONTEXT_LINES, 0)
     old, new = old[first : len(old) - last], new[first : len(new) - last]
     often = Counter(old)

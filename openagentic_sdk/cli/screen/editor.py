@@ -76,7 +76,7 @@ class LineEditor:
         self._place = len(self._history)
 
     def take_back(self, text: str) -> None:
-        """Put what was submitted and not heard before what is being typed; the empty text changes nothing."""
+        """Put a text that was submitted and not read in front of the one that is being typed."""
         if text:
             self.text = f"{text}\n{self.text}" if self.text else text
             self.cursor = len(self.text)

@@ -58,7 +58,7 @@ class KeyParser:
         return list(self._take())
 
     def flush(self) -> list[Key]:
-        """What waits, as nothing more comes: a lone escape is the key."""
+        """The keys in what waits, when no more bytes come: a lone escape is the key Escape."""
         if not self._rest or self._rest.startswith(_PASTE):
             return []
         rest, self._rest = self._rest[1:], ""
@@ -107,7 +107,7 @@ class Keyboard:
         self._parser = KeyParser()
         self._flush: asyncio.TimerHandle | None = None
         self._terminal: int | None = None  # while it listens
-        self.is_gone = False  # the terminal is: nobody will ever type again
+        self.is_gone = False  # the terminal has gone: no more keys will come
 
     @contextmanager
     def listening(self) -> Iterator[None]:

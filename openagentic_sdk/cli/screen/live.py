@@ -48,11 +48,11 @@ from .widths import shortened, text_width, wrapped
 
 TAIL_LINES = 5
 MAX_TODO_ROWS = 8
-# Of a session's id, which is random; its start is enough for every command.
+# How many letters of a session's id are shown, which is random: every command takes the start of an id.
 SHOWN_ID_LETTERS = 8
-# Between two deltas the rows below are drawn anew no more often.
+# While text streams, the rows below are drawn at most this often.
 DRAW_EVERY_S = 0.1
-# What streams is written no more often: a model may send it letter by letter. The rest is written by the next `tick`.
+# Streamed text is written at most this often, as a model may send it letter by letter; `tick` writes the rest.
 WRITE_EVERY_S = 0.02
 MAX_KEPT_CALLS = 200
 MAX_KEPT_CHARS = 1 << 20
@@ -89,7 +89,7 @@ class _Status:
 class LivePrinter(EventPrinter):
     """Shows one turn. `tick` draws the rows below anew; call it once a second. `hint` says how to stop or steer the run.
 
-    `outputs` are the newest calls with their whole output, for `/show N`; they go on being counted from turn to turn.
+    `outputs` are the newest calls with their whole output, for `/show N`; their numbers go on from turn to turn.
     """
 
     def __init__(
@@ -171,7 +171,7 @@ class LivePrinter(EventPrinter):
             super()._line(row, style, depth)
 
     def _said(self, event: UserMessage) -> None:
-        """What was typed stands on the screen already."""
+        """Show a prompt that was not typed here; a typed one is on the screen already."""
         if event.origin not in ("user", "steering"):
             self._prompt(event)
 
@@ -409,7 +409,7 @@ def text_of(path: str) -> str | None:
             data = file.read(MAX_DIFF_BYTES + 1)
     except FileNotFoundError:
         return ""
-    except (OSError, ValueError):  # a model names what it likes, also what no file system can hold
+    except (OSError, ValueError):  # a model may name a path that no file system can hold
         return None
     return None if b"\0" in data else data.decode("utf-8", "replace")
 

@@ -1,7 +1,7 @@
 """Lines from a stdin that is not a terminal, read without blocking the event loop or signals.
 
-A line of a pipe may come in an hour. Python's own reader would sit in the system's read until then, with the event loop
-behind it; here the pipe is read only when there is something in it.
+A line of a pipe may come in an hour. Python's own reader would block in the system call until then, and the event
+loop with it; here the pipe is read only when there is something in it.
 """
 
 from __future__ import annotations

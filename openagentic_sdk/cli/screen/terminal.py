@@ -45,7 +45,7 @@ class Screen:
     """Where lines go, and whether the last one is still open.
 
     `colour` None means: on a terminal without NO_COLOR. With `plain` nothing is ever rewritten and no colour is used, for
-    screen readers and for terminals that know no more.
+    screen readers and for simple terminals.
     """
 
     def __init__(

@@ -22,7 +22,7 @@ from ...text import printable
 from ..exits import FAILED, INTERRUPTED, OK
 from .terminal import Screen
 
-# What a service manager and a terminal that goes away send; Windows has only the first.
+# Sent by service managers (SIGTERM) and by terminals that close (SIGHUP, which Windows lacks).
 STOP_SIGNALS = [number for name, number in signal.Signals.__members__.items() if name in ("SIGTERM", "SIGHUP")]
 
 
@@ -171,7 +171,7 @@ class Turn:
             self._countdown.start(event.delay_s)
 
     def show_ending(self) -> None:
-        """A run that is cut off closes its log without anybody listening: show what it wrote."""
+        """Show the events that a run wrote to its log while it was being cut off."""
         store = self._options.session_store
         if self.session_id is not None and isinstance(store, SessionStore):
             for event in store.iter_events(self.session_id, after_seq=self._last_seq):

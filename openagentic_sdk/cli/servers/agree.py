@@ -1,4 +1,4 @@
-"""Agree to servers: `mcp trust`, and the question before a run. What is agreed to is shown before, letter by letter."""
+"""Agree to servers: `mcp trust`, and the question before a run. What is agreed to is shown first, letter by letter."""
 
 from __future__ import annotations
 

@@ -74,7 +74,7 @@ _SAID = ("state", "transport", "protocol_version", "server", "tools", "left_out"
 
 
 class _Noting:
-    """Judges as `pins` do, and keeps what there was to judge."""
+    """Judges as `pins` do, and keeps the tools that it was given."""
 
     def __init__(self, pins: Pins) -> None:
         self.pins = pins

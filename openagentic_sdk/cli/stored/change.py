@@ -69,7 +69,7 @@ def _restore(store: SessionStore, args: argparse.Namespace) -> int:
 
 
 def _delete(store: SessionStore, args: argparse.Namespace) -> int:
-    if not store.session_exists(args.id):  # nothing is deleted by the start of an id
+    if not store.session_exists(args.id):  # the start of an id is not enough to delete
         raise SessionNotFoundError(args.id)
     return _say(*(f"deleted {name}" for name in delete_session(store, args.id)))
 

@@ -74,7 +74,7 @@ def _is_intact(store: SessionStore, session_id: str, screen: Screen, subagents: 
 
 
 def _check(store: SessionStore, session_id: str, subagents: Subagents) -> tuple[bool, list[str]]:
-    if not isinstance(store, FileSessionStore):  # a database keeps its own bytes; reading all of it is the check
+    if not isinstance(store, FileSessionStore):  # a database checks its own bytes; here every event is read
         if problems := verify_remains(session_id, store.read_remains(session_id)).problems:
             return False, [str(problem) for problem in problems]
         foreign = [event.seq or 0 for event in foreign_authority(session_id, store.iter_events(session_id), Seal())]

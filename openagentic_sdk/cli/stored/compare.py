@@ -164,7 +164,7 @@ def explanation_lines(found: StepExplanation) -> list[str]:
         size = f"{message.index:>3} {message.role:<9} {message.bytes:>7} bytes"
         lines.append(f"  {size}  {on_one_line(message.origin)} ({where}): {on_one_line(message.preview, 80)}")
     lines.append(f"Tools: {_names(found.tools) or 'none'}")
-    # What a vendor can have had in its cache, why not more, and what it says that it had.
+    # How much the vendor could have cached, why not more, and how much it says that it had.
     same = f"the first {found.prefix.same_bytes:,} of {found.prefix.previous_bytes:,} bytes of the request before"
     said = f"Cache: {same} stand at its beginning"
     if found.prefix.broke_at is not None:

@@ -100,7 +100,7 @@ def report_json(report: CostReport) -> dict[str, Any]:
 
 
 def _share(costs: Costs, total: Costs) -> float | None:
-    """How much of all money it was; of all tokens where no price is known; None where there is neither."""
+    """Its share of all costs; of all tokens where no price is known; None where there are none."""
     part, whole = (each.known_cost_usd or 0.0 for each in (costs, total))
     if not whole:
         part, whole = costs.tokens, total.tokens

@@ -157,7 +157,7 @@ def _text(store: SessionStore, known: ChangedFile, digest: str | None) -> str | 
             snapshot = read_snapshot(known.path, MAX_SHOWN_BYTES)
             return None if snapshot is None else snapshot.data.decode("utf-8", "replace")
     except (ToolError, OSError):
-        pass  # what stands there now is no file that can be read: what is kept may still be
+        pass  # the file cannot be read any more, but its kept text may be
     try:
         data = store.read_blob(known.session_id, digest)
     except SessionError:

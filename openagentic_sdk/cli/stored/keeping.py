@@ -1,4 +1,4 @@
-"""`sessions erase`, `hold`, `retain` and `purge`: what must go and what must stay, with the proof of what there was."""
+"""`sessions erase`, `hold`, `retain` and `purge`: what must go and what must stay; the record proves the rest."""
 
 from __future__ import annotations
 

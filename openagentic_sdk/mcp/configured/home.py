@@ -50,7 +50,7 @@ class McpHome:
         has_token = server.token is not None or any(header.lower() == "authorization" for header in server.headers)
         if server.url is None or has_token:
             return None
-        # The command knows one that only code names by its address.
+        # A server that only code names is known to `mcp login` by its address.
         known_as = server.url if server.source == McpServer.source else name
         return OAuth(known_as, server.url, server.oauth, logins=self.logins(server.url), browser=browser)
 

@@ -33,7 +33,7 @@ MAX_FILE_BYTES = 1024 * 1024
 # It also holds what Claude Code remembers of every conversation.
 _MAX_CLAUDE_JSON_BYTES = 64 * 1024 * 1024
 MAX_SERVERS = 100
-# More than this no person reads before they agree to it.
+# Longer entries are refused: nobody reads so much before agreeing.
 MAX_ENTRY_CHARS = 16 * 1024
 
 

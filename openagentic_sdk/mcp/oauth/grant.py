@@ -18,7 +18,7 @@ from ...text import one_line, visible
 from .metadata import Issuer
 
 CLIENT_NAME = "openagentic-sdk"
-# A token is taken for ended this long before it is: the request still has to get there.
+# A token counts as expired this long before it is: the request still has to get there.
 RENEW_BEFORE_S = 30.0
 _MAX_SAID_CHARS = 300
 

@@ -53,7 +53,7 @@ from .metadata import (
 
 # An answer that says: you are not known here (any more).
 _FORGOTTEN = frozenset({"invalid_client", "invalid_grant", "unauthorized_client"})
-# Nor does one count that never comes: some issuers show a page of their own to whom they do not know.
+# An answer that never comes counts as one too: some issuers show unknown clients a page of their own.
 NO_ANSWER = "no_answer"
 # A server that wants a login has to refuse it; for any other it does nothing.
 _PING = b'{"jsonrpc": "2.0", "id": 1, "method": "ping"}'
@@ -157,7 +157,7 @@ class OAuth:
             tokens = self._tokens()
             had = tokens.scope if tokens is not None else ""
             if set(asked.scope.split()) <= set(had.split()):
-                return False  # it was granted and does not do
+                return False  # that scope was granted already
             if self._browser is None:
                 login = f"openagentic-sdk mcp login {shlex.quote(self.name)}"
                 scopes = shlex.quote(visible(joined_scopes(had, asked.scope))[:400])

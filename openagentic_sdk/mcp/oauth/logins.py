@@ -68,7 +68,7 @@ class Logins:
             )
             if login.tokens is not None:
                 login.tokens.is_valid(0.0)
-        except TypeError:  # another version's, or somebody's edit: a login is made again
+        except TypeError:  # written by another version, or edited: the login is made again
             return None
         return login
 
