@@ -20,7 +20,8 @@ from ..tools.shell.environment import PASSWORD_IN_URL, is_secret_name
 MIN_SECRET_CHARS = 8
 
 # Tokens by their shape: a name, a text that must be there (looked for first, it is quick), and the expression. A group of
-# the expression, where it has one, is what is masked.
+# the expression, where it has one, is what is masked. Each takes time in proportion to the text, whatever is in it: where a
+# beginning may stand in every letter of what follows it, the next beginning ends it.
 _SHAPES: tuple[tuple[str, str, str], ...] = (
     (
         "private key",
@@ -44,9 +45,9 @@ _SHAPES: tuple[tuple[str, str, str], ...] = (
     ("PyPI token", "pypi-", r"\bpypi-[A-Za-z0-9_-]{50,}"),
     ("Tavily key", "tvly-", r"\btvly-[A-Za-z0-9_-]{16,}"),
     ("SendGrid key", "SG.", r"\bSG\.[A-Za-z0-9_-]{16,}\.[A-Za-z0-9_-]{16,}"),
-    ("JSON web token", "eyJ", r"\beyJ[A-Za-z0-9_-]{8,}\.eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}"),
+    ("JSON web token", "eyJ", r"\beyJ(?:(?!-eyJ)[A-Za-z0-9_-]){8,}\.eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}"),
     ("bearer token", "earer ", r"\b[Bb]earer ([A-Za-z0-9._~+/=-]{16,})"),
-    ("password in an address", "://", r"[A-Za-z][A-Za-z0-9+.-]*://[^\s/:@]*:([^\s/@]{3,})@"),
+    ("password in an address", "://", r"://[^\s/:@]*:([^\s/@]{3,})@"),
 )
 _PATTERNS = tuple((name, hint, regex(text)) for name, hint, text in _SHAPES)
 

@@ -138,13 +138,13 @@ class BashTool(BlockingTool):
     def execute(self, input: Mapping[str, Any], ctx: ToolContext) -> dict[str, Any] | ToolOutput:
         command = _checked_command(input["command"])
         shells = run_shells(ctx)
-        roots = [os.path.realpath(root) for root in ctx.workspace_roots or (ctx.cwd,)]
+        roots = _roots(ctx)
         if input.get("run_in_background", False):
-            return self._start_in_background(command, shells, roots, ctx)
+            return self._start_in_background(command, shells, ctx)
         timeout_s = float(input.get("timeout_s", self._timeout_s))
         cwd = _working_dir(shells, ctx)
         with self._sandbox.confine(cwd, roots, ctx.session_dir) as confinement:
-            spec = self._spec(command, cwd, roots, ctx, confinement)
+            spec = self._spec(command, cwd, ctx, confinement)
             report = run_command(spec, timeout_s=timeout_s, is_cancelled=ctx.cancelled.is_set)
             effects = self._sandbox.settle(confinement, roots[0], ctx.keep_files)
         notes = [*_ending_notes(report, timeout_s), *_new_notices(shells, confinement)]
@@ -165,17 +165,15 @@ class BashTool(BlockingTool):
             return result
         return ToolOutput(result, {"changed": {path: file_state(path) for path in confinement.touched}})
 
-    def _start_in_background(
-        self, command: str, shells: RunShells, roots: list[str], ctx: ToolContext
-    ) -> dict[str, Any]:
+    def _start_in_background(self, command: str, shells: RunShells, ctx: ToolContext) -> dict[str, Any]:
         if self._sandbox.effects is not None:
             raise ToolInputError(
                 "a shell in the background has no end at which its effects could be listed", path="command"
             )
         cwd = _working_dir(shells, ctx)
         with ExitStack() as stack:
-            confinement = stack.enter_context(self._sandbox.confine(cwd, roots, ctx.session_dir))
-            spec = self._spec(command, cwd, roots, ctx, confinement, is_background=True)
+            confinement = stack.enter_context(self._sandbox.confine(cwd, _roots(ctx), ctx.session_dir))
+            spec = self._spec(command, cwd, ctx, confinement, is_background=True)
             # What the sandbox stands on stays until the shell has ended.
             shell = shells.start(command, spec, on_end=stack.pop_all().close)
         note = f"it ends by itself, by KillBash, or with this run; BashOutput({shell.shell_id!r}) reads what it writes"
@@ -183,16 +181,11 @@ class BashTool(BlockingTool):
         return {"shell_id": shell.shell_id, "status": "running", "notes": notes}
 
     def _spec(
-        self,
-        command: str,
-        cwd: str,
-        roots: list[str],
-        ctx: ToolContext,
-        confinement: Confinement,
-        is_background: bool = False,
+        self, command: str, cwd: str, ctx: ToolContext, confinement: Confinement, is_background: bool = False
     ) -> CommandSpec:
         locale = "C.UTF-8" if has_utf8_locale() else "C"
         extra = {"PWD": cwd, **self._environment, **confinement.environment, "LC_ALL": locale}
+        roots = _roots(ctx)
         if not self._trusts_git:
             extra |= without_programs(cwd, roots, int(self._environment.get("GIT_CONFIG_COUNT", "0")))
         environment = command_environment(keep=self._keep_environment, extra=extra, workspace=roots)
@@ -284,6 +277,10 @@ def _checked_command(command: str) -> str:
             path="command",
         )
     return command
+
+
+def _roots(ctx: ToolContext) -> list[str]:
+    return [os.path.realpath(root) for root in ctx.workspace_roots or (ctx.cwd,)]
 
 
 def _working_dir(shells: RunShells, ctx: ToolContext) -> str:

@@ -42,7 +42,7 @@ def command_environment_of(host: Mapping[str, str]) -> dict[str, str]:
     with tempfile.TemporaryDirectory() as folder:
         tool = BashTool(environment=host)
         with tool._sandbox.confine(folder, [folder], None) as confinement:
-            return dict(tool._spec("true", folder, [folder], ToolContext(cwd=folder), confinement).env)
+            return dict(tool._spec("true", folder, ToolContext(cwd=folder), confinement).env)
 
 
 def comparable(line: CommandLine) -> bool:

@@ -181,6 +181,13 @@ class Cuts(unittest.TestCase):
             for shown_text in (read, found):
                 self.assertFalse(any(TOKEN[:n] in shown_text and TOKEN not in shown_text for n in (8, 16, 30)))
 
+    def test_a_long_text_that_begins_like_a_secret_everywhere_is_masked_in_the_time_of_any_other(self) -> None:
+        token = "eyJhbGciOiJIUzI1.eyJzdWIiOiIxMjM0.SflKxwRJSMeKKF2QT4"
+        for filler in ("a" * 400_000, "eyJ-" * 100_000, "eyJ12345678-" * 30_000, "://x:" * 80_000):
+            masked = Redactor()(f"{filler} https://me:{SECRET}@db.example {filler}-{token}")
+            with self.subTest(filler[:12]):
+                self.assertFalse(SECRET in masked or token[-18:] in masked)
+
 
 class OnDisk(unittest.TestCase):
     def setUp(self) -> None:

@@ -32,8 +32,9 @@ _STEERING = regex(
 )
 # What the person who started the runtime says to it, and to no command: whom to trust.
 _STEERING_PREFIXES = ("OPENAGENTIC_SDK_TRUST", "BASH_FUNC_", "LD_", "DYLD_", "GIT_", "MALLOC_", "GLIBC_TUNABLES")
-# An address with a password in it, which is its group.
-PASSWORD_IN_URL = regex(r"[A-Za-z][A-Za-z0-9+.-]*://[^\s/:@]*:([^\s/@]+)@")
+# An address with a password in it, which is its group. Its scheme is left out: a search for one would begin anew at each
+# letter of a long text.
+PASSWORD_IN_URL = regex(r"://[^\s/:@]*:([^\s/@]+)@")
 
 
 USUAL_FOLDERS = ("/usr/bin", "/bin", "/usr/local/bin")
