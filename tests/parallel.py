@@ -21,10 +21,32 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
+from .pythons import begin_zygote
+
 # How long what a module left behind may take to end.
 PATIENCE_S = 60.0
 # The process that starts commands is the package's own, one for each process, and stays (tools/shell/process.py).
 HELPER = b"\0-I\0-S\0-c\0"
+# These take longer than their source says, most of them because they wait for processes or clocks: none may be the last.
+LONG = (
+    "tests.fleet.test_processes",
+    "tests.runtime.test_endings",
+    "tests.servers.test_llmock",
+    "tests.cli.test_main",
+    "tests.runtime.test_code",
+    "tests.tools_run.test_sandbox",
+    "tests.runtime.test_crash",
+    "tests.fleet.test_fleet",
+    "tests.fleet.test_faults",
+    "tests.guards.test_house",
+    "tests.durability.test_stops",
+    "tests.cli.test_bundle",
+    "tests.cli.test_chat_terminal",
+    "tests.evals.test_scorers",
+    "tests.stores.test_contract",
+    "tests.stores.test_faults",
+    "tests.durability.test_kill",
+)
 
 
 class Outcome(NamedTuple):
@@ -112,9 +134,10 @@ class Spread(unittest.TestSuite):
         self.workers = workers
 
     def run(self, result: unittest.TestResult, debug: bool = False) -> unittest.TestResult:
-        modules = sorted(self, key=source_bytes, reverse=True)  # the long ones first, so that all end together
+        modules = sorted(self, key=length, reverse=True)  # the long ones first, so that all end together
         gc.freeze()  # what is loaded stays: no worker looks through it for garbage
         gc.set_threshold(10_000, 20)  # and for that of the tests less often: twice the memory, a fiftieth of the time
+        begin_zygote()
         workers = [Worker(modules) for _ in range(min(self.workers, len(modules)))]
         numbers = iter(range(len(modules)))
         for worker in workers:
@@ -224,8 +247,10 @@ def module_name(suite: unittest.TestSuite) -> str:
     return type(test).__module__
 
 
-def source_bytes(suite: unittest.TestSuite) -> int:
-    return os.path.getsize(sys.modules[module_name(suite)].__file__ or os.devnull)
+def length(suite: unittest.TestSuite) -> tuple[bool, int]:
+    """How long a module may take, to be compared with others: by its source where nothing else is known."""
+    name = module_name(suite)
+    return name in LONG, os.path.getsize(sys.modules[name].__file__ or os.devnull)
 
 
 def spread(found: unittest.TestSuite) -> unittest.TestSuite:

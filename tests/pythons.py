@@ -14,7 +14,6 @@ import socket
 import subprocess
 import sys
 from collections.abc import Mapping
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +42,7 @@ class Python(subprocess.Popen[Any]):
             take = _take_terminal if new_session else None
             super()._execute_child(args, plan[0], take, *plan[2:])  # type: ignore[misc]
             return
-        self._zygote = _zygote(os.getpid())
+        self._zygote = find_zygote()
         asked = {"arguments": args[1:], "cwd": os.fspath(cwd or os.getcwd()), "env": env, "new_session": new_session}
         fds = [number if fd == -1 else fd for number, fd in enumerate((pipes[0], pipes[3], pipes[5]))]
         self.pid = _ask(self._zygote, asked, fds)[0]
@@ -102,17 +101,31 @@ def _take_terminal() -> None:
         fcntl.ioctl(0, termios.TIOCSCTTY, 0)
 
 
-@cache
-def _zygote(pid: int) -> socket.socket:
-    """This process's way to its zygote, which ends with it."""
+_zygotes: dict[int, socket.socket] = {}  # by the process that asks there; a fork has those of the processes above it
+
+
+def find_zygote() -> socket.socket:
+    """This process's way to its zygote, which ends with it: a fork of that of a process above it, or a new interpreter."""
+    if (known := _zygotes.get(os.getpid())) is not None:
+        return known
     own, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    env = {name: text for name, text in os.environ.items() if name != "PYTHONPATH"}
     with other:
-        other.set_inheritable(True)
-        command = [sys.executable, "-c", _SERVE, ROOT, str(other.fileno())]
-        os.waitpid(os.posix_spawn(sys.executable, command, env), 0)
+        if _zygotes:
+            socket.send_fds(next(iter(_zygotes.values())), [b'{"another": true}'], [other.fileno()])
+        else:
+            env = {name: text for name, text in os.environ.items() if name != "PYTHONPATH"}
+            other.set_inheritable(True)
+            command = [sys.executable, "-c", _SERVE, ROOT, str(other.fileno())]
+            os.waitpid(os.posix_spawn(sys.executable, command, env), 0)
+    _zygotes[os.getpid()] = own
     atexit.register(own.close)
     return own
+
+
+def begin_zygote() -> None:
+    """Have one before this process forks, so that the forks need not each start an interpreter."""
+    if _QUICK:
+        find_zygote()
 
 
 def _ask(zygote: socket.socket, asked: Mapping[str, Any], fds: list[int] | None = None) -> Any:
@@ -136,25 +149,31 @@ import openagentic_sdk.cli.commands.chat, openagentic_sdk.cli.commands.run
 import openagentic_sdk.tools.defaults, openagentic_sdk.testing.scripted
 import tests.stores.faulty
 gc.freeze()
-with socket.socket(fileno=int(number)) as end:
-    pid = 1
-    while pid:
-        try:
-            data, fds, _, _ = socket.recv_fds(end, 1 << 20, 3)
-        except KeyboardInterrupt:
-            data = b""
-        if not data:
-            os._exit(0)
-        asked = json.loads(data)
-        if "wait" in asked:
-            answer = os.waitpid(asked["wait"], 0)
-        else:
-            pid = os.fork()
-            answer = (pid, 0)
-        if pid:
+end = socket.socket(fileno=int(number))
+pid = 1
+while pid:
+    try:
+        data, fds, _, _ = socket.recv_fds(end, 1 << 20, 3)
+    except KeyboardInterrupt:
+        data = b""
+    if not data:
+        os._exit(0)
+    asked = json.loads(data)
+    if "wait" in asked:
+        answer = os.waitpid(asked["wait"], 0)
+    elif pid := os.fork():
+        answer = (pid, 0)
+    elif "another" in asked:  # a zygote for a fork of the process that asks here
+        pid = 1
+        end.close()
+        end = socket.socket(fileno=fds.pop())
+        continue
+    if pid:
+        if "another" not in asked:
             end.sendall(json.dumps(answer).encode())
-            for fd in fds:
-                os.close(fd)
+        for fd in fds:
+            os.close(fd)
+end.close()
 for number, fd in enumerate(fds):
     os.dup2(fd, number)
 for fd in fds:
