@@ -25,7 +25,7 @@ from ..events import (
 from ..frozen import frozen
 from ..providers import base as wire
 from ..providers.calls import without_unfinished_calls
-from ..providers.wrap import ask, streams, whole
+from ..providers.wrap import Pieces, ask, streams, whole
 from ..serialization import dumps_json
 from ..sessions.folds.compaction import BYTES_PER_TOKEN, estimate_tokens
 from ..sessions.folds.usage import normalize_usage
@@ -223,9 +223,7 @@ class _Answer:
         self._attempt = 1
         self._model = request.model
         self._name = f"provider {run.agent.provider.name}"
-        self._text: list[str] = []
-        self._reasoning: list[str] = []
-        self._calls: list[wire.ToolCall] = []
+        self._came = Pieces()
         self._cut_usage: Mapping[str, Any] | None = None
         self._room = AnswerRoom(run, request.model)
 
@@ -271,10 +269,13 @@ class _Answer:
             raise
         reading.value()
         if done:
-            whole_one = done[0].output  # else it was counted piece by piece
-            return self._complete(self._output(done[0]) if whole_one is None else self._fitting(whole_one))
+            output = self._came.take(done[0])
+            assert output is not None, "Done ends an answer"
+            # What came whole was not counted piece by piece.
+            return self._complete(output if done[0].output is None else self._fitting(output))
         raise IncompleteResponseError(
-            "the model's answer stopped before it was complete: send the prompt again", partial_text="".join(self._text)
+            "the model's answer stopped before it was complete: send the prompt again",
+            partial_text="".join(self._came.text),
         )
 
     async def _ask_whole(self) -> wire.ModelOutput:
@@ -289,22 +290,26 @@ class _Answer:
         return await with_data(self._run, request.messages) if request.has_parts else request.messages
 
     async def _take(self, event: wire.StreamEvent) -> None:
-        if isinstance(event, wire.TextDelta) and event.delta:
-            piece, stopped = self._room.take(event.delta)
-            self._piece(self._text, piece)
-            await self._run.recorder.show(AssistantDelta(piece, self._attempt))
-        elif isinstance(event, wire.ReasoningDelta) and event.delta:
-            piece, stopped = self._room.take(event.delta)
-            self._piece(self._reasoning, piece)
-            await self._run.recorder.show(ReasoningDelta(piece, self._attempt))
-        elif isinstance(event, wire.ToolCallReady):
-            self._first_at = self._first_at or self._clock.monotonic()
-            self._calls.append(event.tool_call)
+        """Show and keep a piece, as far as there is room. Raises `RunStopped` when there is no more."""
+        if isinstance(event, wire.Retrying):
+            await self._retry(event)
+            return
+        piece, stopped = "", None
+        if isinstance(event, wire.ToolCallReady):
+            self._came.calls.append(event.tool_call)
             stopped = self._room.take_event(event)
+        elif isinstance(event, wire.TextDelta | wire.ReasoningDelta) and event.delta:
+            piece, stopped = self._room.take(event.delta)
         else:
-            stopped = None
-            if isinstance(event, wire.Retrying):
-                await self._retry(event)
+            return
+        if self._first_at is None:
+            self._first_at = self._clock.monotonic()
+        if isinstance(event, wire.TextDelta):
+            self._came.text.append(piece)
+            await self._run.recorder.show(AssistantDelta(piece, self._attempt))
+        elif isinstance(event, wire.ReasoningDelta):
+            self._came.reasoning.append(piece)
+            await self._run.recorder.show(ReasoningDelta(piece, self._attempt))
         if stopped is not None:
             raise RunStopped("budget", stopped)
 
@@ -313,20 +318,15 @@ class _Answer:
         self._room.let_go()
         text, stopped = self._room.take_output(output)
         if stopped is not None:
-            self._text = [text]
+            self._came.text = [text]
             self._cut_usage = output.usage
             raise RunStopped("budget", stopped)
         return output
 
-    def _piece(self, pieces: list[str], piece: str) -> None:
-        if self._first_at is None:
-            self._first_at = self._clock.monotonic()
-        pieces.append(piece)
-
     async def _retry(self, event: wire.Retrying) -> None:
         """Record that an attempt is void, and what of its answer had come."""
-        text = "".join(self._text)
-        self._text, self._reasoning, self._calls = [], [], []
+        text = "".join(self._came.text)
+        self._came.take(event)
         provider = self._run.agent.provider.name
         partial = [AssistantMessage(text, incomplete=True, provider=provider)] if text else []
         self._attempt += 1
@@ -342,20 +342,9 @@ class _Answer:
         )
         await self._run.record(*partial, retry)
 
-    def _output(self, done: wire.Done) -> wire.ModelOutput:
-        return wire.ModelOutput(
-            assistant_text="".join(self._text),
-            tool_calls=tuple(self._calls),
-            usage=done.usage,
-            finish_reason=done.finish_reason,
-            reasoning="".join(self._reasoning) or None,
-            extras=done.extras,
-            refusal=done.refusal,
-        )
-
     def _complete(self, output: wire.ModelOutput) -> wire.ModelOutput:
         if not output.complete:
-            self._text = [output.assistant_text or ""]
+            self._came.text = [output.assistant_text or ""]
             self._cut_usage = output.usage
             raise IncompleteResponseError(
                 f"the model's answer was cut (finish reason {output.finish_reason!r}): send the prompt again",
@@ -419,7 +408,7 @@ class _Answer:
 
     async def record_failure(self, error: BaseException) -> None:
         """What had come before the answer failed or the run was cancelled: kept as an incomplete message."""
-        text = "".join(self._text) or (error.partial_text if isinstance(error, IncompleteResponseError) else "")
+        text = "".join(self._came.text) or (error.partial_text if isinstance(error, IncompleteResponseError) else "")
         kind, message = error_words(error)
         if isinstance(error, asyncio.CancelledError):
             kind, message = "Cancelled", ""
