@@ -10,14 +10,15 @@ name where a script calls one of its letters a filler, and the ranges that are k
     on_one_line     the same on one line, cut where it is too long
     without_hidden  for what a model reads: hidden letters are taken out, by the same rule as `printable`
 
-Beside these stand how a text is cut short (`shortened`, and `safe_cut` where secrets are masked) and how things are counted.
+Beside these stand how a text is cut short (`shortened`, and `safe_cut` where secrets are masked), how things are counted,
+and which names are alike.
 """
 
 from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import lru_cache
 from typing import Protocol, runtime_checkable
 
@@ -92,6 +93,14 @@ def shortened(text: str, max_chars: int, mark: str = "...") -> str:
 def plural(count: int, noun: str) -> str:
     """`1 line`, `2 lines`."""
     return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
+
+
+def look_alikes(name: str, known: Iterable[str], least: float) -> list[str]:
+    """At most three known names that are alike to one, from `least` (0 to 1) on, for an error that asks what was meant."""
+    from difflib import get_close_matches  # slow to import, for a mistake
+
+    folded = {each.casefold(): each for each in known}
+    return [folded[key] for key in get_close_matches(name.casefold(), folded, 3, least)]
 
 
 def without_hidden(text: str) -> str:

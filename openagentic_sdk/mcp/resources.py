@@ -14,6 +14,7 @@ from ..errors import McpError, ToolInputError
 from ..frozen import frozen
 from ..providers.loose import as_list, as_mapping, as_mappings, as_text
 from ..tools.base import Tool, ToolContext, ToolOutput
+from ..tools.schema import object_schema, string
 from .content import Content
 from .definitions import clean_text
 from .session import Hooks
@@ -46,10 +47,7 @@ class ListResourcesTool(Tool):
         "List what the MCP servers have to read: documents, records, files of theirs. An entry with a uri_template is a "
         "family of resources: fill the braces in and read it."
     )
-    input_schema: Mapping[str, Any] = {
-        "type": "object",
-        "properties": {"server": {"type": "string", "description": "Only this server's; all servers' when left out"}},
-    }
+    input_schema = object_schema({"server": string("Only this server's; all servers' when left out")})
     effect = "read"  # names and addresses only
 
     def __init__(self, seats: Mapping[str, Readable]) -> None:
@@ -89,14 +87,10 @@ class ReadResourceTool(Tool):
 
     name = "ReadMcpResource"
     description = "Read a resource of an MCP server, by the uri that ListMcpResources or a tool's result names."
-    input_schema: Mapping[str, Any] = {
-        "type": "object",
-        "properties": {
-            "server": {"type": "string", "description": "The server's name"},
-            "uri": {"type": "string", "minLength": 1, "description": "The resource's uri"},
-        },
-        "required": ["server", "uri"],
-    }
+    input_schema = object_schema(
+        {"server": string("The server's name"), "uri": string("The resource's uri", minLength=1)},
+        required=["server", "uri"],
+    )
     effect = "idempotent"
 
     def __init__(self, seats: Mapping[str, Readable]) -> None:

@@ -24,7 +24,7 @@ from ..skills.names import name_key
 from ..skills.outline import read_outline
 from ..skills.render import fill_arguments, fill_variables, first_number
 from ..skills.text_commands import Draft, draft_of
-from ..text import one_line, without_hidden
+from ..text import look_alikes, one_line, without_hidden
 from .claude import ClaudeFolders, MarkdownFile, read_named
 from .memory import import_targets
 
@@ -159,15 +159,11 @@ def expand_prompt(
 def unknown_name(prompt: str, names: Iterable[str]) -> str | None:
     """What to tell a person whose prompt is `/name` with a name that nothing has; None for every other prompt."""
     match = _PROMPT.match(prompt.strip())
-    known = {name_key(name): name for name in names}
-    if match is None or name_key(match[1]) in known:
+    known = list(names)
+    if match is None or name_key(match[1]) in map(name_key, known):
         return None
-    from difflib import get_close_matches  # slow to import, for a mistake
-
-    near = get_close_matches(name_key(match[1]), known, 3, 0.5)
-    advice = (
-        f"did you mean {' or '.join('/' + known[name] for name in near)}?" if near else "/ begins a command or skill"
-    )
+    near = [f"/{name}" for name in look_alikes(match[1], known, 0.5)]
+    advice = f"did you mean {' or '.join(near)}?" if near else "/ begins a command or skill"
     return f"there is no command or skill {match[1][:80]!r}: {advice}"
 
 

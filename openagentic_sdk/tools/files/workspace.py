@@ -19,6 +19,7 @@ from typing import Any
 
 from ...errors import ToolError
 from ...frozen import frozen
+from ...text import look_alikes
 from ...threads import running_loop
 from ..base import ToolContext, may_read_all
 
@@ -128,10 +129,7 @@ def missing_file(path: ResolvedPath, cwd: str, noun: str = "file") -> FileNotFou
         names = os.listdir(folder)[:2_000]
     except OSError:
         names = []  # a hint only: a folder that cannot be listed has none to give
-    from difflib import get_close_matches
-
-    folded = {entry.casefold(): entry for entry in names}
-    near = [repr(folded[key]) for key in get_close_matches(name.casefold(), folded, n=3, cutoff=0.7)]
+    near = [repr(entry) for entry in look_alikes(name, names, 0.7)]
     return FileNotFoundError(f"{text}: did you mean {' or '.join(near)}?" if near else f"{text}: use Glob to find it")
 
 
