@@ -106,16 +106,7 @@ class Fleet:
         Raises `AgentNotFoundError`, `OptionsError`, `SessionNotFoundError` for a session of another tenant, `FleetError` for
         a request id that came with something else before, and `StorageError`.
         """
-        run = self._checked_run(
-            agent,
-            prompt,
-            wishes,
-            tenant=tenant,
-            queue=queue,
-            priority=priority,
-            max_attempts=max_attempts,
-            workspace=workspace,
-        )
+        run = self._checked_run(agent, prompt, wishes, tenant, queue, priority, max_attempts, workspace)
         if traceparent is not None and read_traceparent(traceparent) is None:
             raise OptionsError(f"traceparent {traceparent!r:.100} is none: it is 00-TRACE-SPAN-FLAGS in hex")
         new = replace(
@@ -155,16 +146,7 @@ class Fleet:
         Any worker of the fleet does it. What was missed while none worked is made up for once. `schedules` lists, pauses and
         removes them. Raises what `enqueue` raises, and `OptionsError` for a line, a zone or a name that cannot be used.
         """
-        run = self._checked_run(
-            agent,
-            prompt,
-            wishes,
-            tenant=tenant,
-            queue=queue,
-            priority=priority,
-            max_attempts=max_attempts,
-            workspace=workspace,
-        )
+        run = self._checked_run(agent, prompt, wishes, tenant, queue, priority, max_attempts, workspace)
         if prompt is None:
             raise OptionsError("the prompt is missing: each run of a schedule begins a session")
         schedule: Schedule = await off_loop(True, self.schedules.add, _checked("name", name), cron, zone, run)
@@ -175,7 +157,6 @@ class Fleet:
         agent: str,
         prompt: Any,
         wishes: Mapping[str, Any] | None,
-        *,
         tenant: str,
         queue: str,
         priority: int,
