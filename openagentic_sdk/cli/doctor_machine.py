@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -52,20 +53,19 @@ def as_json(around: Surroundings) -> dict[str, Any]:
     return {"sandbox": sandbox, "project": project, "prices": {"as_of": price_date()}}
 
 
-def show(screen: Screen, around: Surroundings) -> None:
-    """Print these findings as lines."""
-    screen.line(f"sandbox for Bash on this machine: {around.sandbox.level}")
+def shown_lines(screen: Screen, around: Surroundings) -> Iterator[str]:
+    """The same for people."""
+    yield f"sandbox for Bash on this machine: {around.sandbox.level}"
     for name, works, detail in around.sandbox.rungs():
         mark = screen.styled("yes" if works else "no ", "green" if works else "yellow")
-        screen.line(f"  {mark} {name:18} {on_one_line(detail, 300)}")
+        yield f"  {mark} {name:18} {on_one_line(detail, 300)}"
     advice = sandbox_advice(around)
     if advice is not None:
-        screen.line(screen.styled(f"  {on_one_line(advice, 300)}", "yellow"))
-    screen.line(f"prices of models: the table of {price_date()}; the option `prices` replaces or adds to it")
+        yield screen.styled(f"  {on_one_line(advice, 300)}", "yellow")
+    yield f"prices of models: the table of {price_date()}; the option `prices` replaces or adds to it"
     trusted = "trusted" if around.project.trust.is_trusted else "not trusted"
-    screen.line(f"project {on_one_line(around.project.root)}, {trusted}: {on_one_line(around.project.trust.reason)}")
+    yield f"project {on_one_line(around.project.root)}, {trusted}: {on_one_line(around.project.trust.reason)}"
     for file in around.project.files():
-        screen.line(f"  {file.kind:8} {on_one_line(file.path)}  {on_one_line(file.name)}".rstrip())
+        yield f"  {file.kind:8} {on_one_line(file.path)}  {on_one_line(file.name)}".rstrip()
     for note in project_findings(around.project):
-        place = f"{note.path}: " if note.path else ""
-        screen.line(screen.styled(f"  {on_one_line(f'{place}{note.message}')}", "red" if note.is_error else "yellow"))
+        yield screen.styled(f"  {on_one_line(note.located)}", "red" if note.is_error else "yellow")

@@ -8,7 +8,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import closing
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -69,6 +69,13 @@ class Finding:
     advice: str = ""
     needed: bool = False
 
+    def lines(self, screen: Screen) -> list[str]:
+        """It for people, with the advice on a line of its own."""
+        mark, style = _MARKS[self.works]
+        said = f"  {screen.styled(f'{mark:3}', style)} {self.name:18} {on_one_line(self.detail, 300)}"
+        advice = f"      {'':18} {screen.styled(on_one_line(self.advice), 'yellow')}"
+        return [said, advice] if self.advice else [said]
+
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     parser = subparsers.add_parser(
@@ -95,30 +102,27 @@ def run(args: argparse.Namespace) -> int:
     if given and not args.base_url:
         raise OptionsError(f"{given[0]} says how an endpoint is asked: name it with --base-url")
     screen, around = Screen(sys.stdout), doctor_machine.read_surroundings(Path(working_dir()))
+
+    def tell(lines: Iterable[str]) -> None:
+        """Lines are shown as soon as they are known; JSON comes whole, at the end."""
+        screen.lines(() if args.json else lines)
+
+    tell(doctor_machine.shown_lines(screen, around))
     notices = _store_notices(args.store or os.environ.get(ENVIRONMENT_NAME))
-    if not args.json:
-        doctor_machine.show(screen, around)
-        screen.lines(f"store: {on_one_line(notice, 500)}" for notice in notices)
+    tell(f"store: {on_one_line(notice, 500)}" for notice in notices)
     configured = configured_servers(around.project)
     named = [one for one in configured.found if one.state != "disabled"] if configured is not None else []
     lines, servers = look_at(Here(screen, around.project, mcp_home()), named) if named else ([], [])
-    if not args.json:
-        screen.lines(line if line.startswith(" ") else f"server: {line}" for line in lines)
+    tell(line if line.startswith(" ") else f"server: {line}" for line in lines)
     model, findings = _ask_endpoint(args) if args.base_url else (None, [])
     works = all(finding.works for finding in findings if finding.needed)
-    if args.json:
-        rows = [asdict(finding) for finding in findings]
-        endpoint = {"base_url": args.base_url, "model": model, "works": works if findings else None, "findings": rows}
-        told = {**endpoint, **doctor_machine.as_json(around), "store": notices, "servers": servers}
-        screen.line(json.dumps(told))
-    elif args.base_url:
-        screen.line(f"{on_one_line(args.base_url)}, model {on_one_line(model or '(none)')}")
-        for finding in findings:
-            mark, style = _MARKS[finding.works]
-            screen.line(f"  {screen.styled(f'{mark:3}', style)} {finding.name:18} {on_one_line(finding.detail, 300)}")
-            if finding.advice:
-                screen.line(f"      {'':18} {screen.styled(on_one_line(finding.advice), 'yellow')}")
-        screen.line("an agent can run there" if works else "an agent cannot run there yet")
+    if args.base_url:
+        tell([f"{on_one_line(args.base_url)}, model {on_one_line(model or '(none)')}"])
+        tell(line for finding in findings for line in finding.lines(screen))
+        tell(["an agent can run there" if works else "an agent cannot run there yet"])
+    rows = [asdict(finding) for finding in findings]
+    endpoint = {"base_url": args.base_url, "model": model, "works": works if findings else None, "findings": rows}
+    screen.tell(args.json, {**endpoint, **doctor_machine.as_json(around), "store": notices, "servers": servers}, ())
     return OK if works else FAILED
 
 

@@ -9,8 +9,6 @@ import sys
 import time
 from pathlib import Path
 
-from ...runtime.masking import shown
-from ...serialization import dumps_event
 from ...sessions.base import SessionStore
 from ...sessions.folds.summary import SessionSummary, summary_to_dict
 from ...text import on_one_line
@@ -18,6 +16,7 @@ from ..actions import ActionList, run_over_store
 from ..exits import FAILED, OK
 from ..screen.render import EventPrinter
 from ..screen.terminal import Screen
+from ..screen.turn import JsonPrinter
 from ..stored import change, check, compare, files, keeping, record
 from ..stored.stores import NEWEST, add_id, add_store_flag, find_session
 
@@ -102,13 +101,8 @@ def age(updated: float) -> str:
 
 
 def _show(store: SessionStore, args: argparse.Namespace) -> int:
-    session_id = find_session(store, args.id)
-    if args.json:
-        for event in store.iter_events(session_id):
-            print(dumps_event(shown(event)))
-        return OK
-    printer = EventPrinter(Screen(sys.stdout), transcript=True)
-    for event in store.iter_events(session_id):
+    printer = JsonPrinter() if args.json else EventPrinter(Screen(sys.stdout), transcript=True)
+    for event in store.iter_events(find_session(store, args.id)):
         printer.show(event)
     return OK
 
