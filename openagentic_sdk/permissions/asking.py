@@ -19,10 +19,9 @@ from ..frozen import frozen
 from ..serialization import loads_json
 from ..text import visible
 from ..threads import ask_callable, call_guest, error_words, in_daemon_thread, running_loop
-from .approval import ApprovalResult
 from .decide import judge_rules
 from .display import preview
-from .facts import Facts
+from .facts import ApprovalResult, Facts
 from .offers import advice, offered_rules
 from .policy import Verdict
 

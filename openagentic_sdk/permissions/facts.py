@@ -1,4 +1,4 @@
-"""The facts of a call: read once at the gate's door, then carried as one value to whoever decides or is asked."""
+"""The facts of a call, read once at the gate's door and carried to whoever decides or is asked, and the gate's answer."""
 
 from __future__ import annotations
 
@@ -9,13 +9,42 @@ from typing import Any
 from ..events import Mode, UserQuestion
 from ..frozen import frozen
 from ..sessions.request import json_sha256
-from .approval import ApprovalResult
 from .policy import Policy, Verdict
 from .shell import PARSER_VERSION, CommandLine
 from .subject import NamesOf, Subject, describe
 
 # What the log keeps of a command that was understood.
 _MOST_LOGGED_COMMANDS = 50
+
+
+@frozen
+class ApprovalResult:
+    """Whether a call may run, and why; true when it may.
+
+    `category` is what decided: `input`, `hook`, `deny_rule`, `ask_rule`, `mode`, `allow_rule`, `path`, `tools`, `callback`,
+    `answer`, `nobody`. `input_sha256` is the digest of the arguments that were judged; `updated_input` is set when a
+    person or callback put others in their place, which were judged too. `details` is for the log, `question` what a person
+    was asked. `facts` are those of the call that no other event of the log tells, see `Facts.told`.
+    """
+
+    allowed: bool
+    reason: str = ""
+    mode: Mode = "default"
+    category: str = ""
+    rule: str | None = None
+    source: str | None = None
+    hook: str | None = None
+    answered_by: str | None = None
+    waited_s: float | None = None
+    input_sha256: str = ""
+    updated_input: Mapping[str, Any] | None = None
+    policy_sha256: str | None = None
+    details: Mapping[str, Any] = field(default_factory=dict)
+    question: UserQuestion | None = None
+    facts: Mapping[str, Any] = field(default_factory=dict)
+
+    def __bool__(self) -> bool:
+        return self.allowed
 
 
 @frozen

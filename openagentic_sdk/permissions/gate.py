@@ -25,10 +25,9 @@ from ..frozen import mutable
 from ..providers.loose import as_list
 from ..sessions.request import json_sha256
 from ..threads import ask_callable
-from .approval import ApprovalResult
 from .asking import Approver, People, UserAnswerer, ask
 from .decide import judge, judge_by_rule, judge_rules
-from .facts import CallContext, Facts, read_context
+from .facts import ApprovalResult, CallContext, Facts, read_context
 from .interactive import InteractiveApprover, typed_here
 from .layers import (
     SettingsRules,
