@@ -457,7 +457,7 @@ def _become_command(spec: dict[str, Any], streams: tuple[int, int, int], cwd_w: 
             _follow_shell(spec, cwd_w)
         plan = spec.get("sandbox")
         os.chdir(spec["cwd"])
-        argv = [*(enter_sandbox(plan, failure_w) if plan is not None else ()), *spec["argv"]]
+        argv = [*(enter_sandbox(plan) if plan is not None else ()), *spec["argv"]]
         os.execve(argv[0], argv, spec["env"])
     except BaseException as error:  # noqa: BLE001
         # Whatever it was, it must not unwind into the supervisor's code: this process is the command's.

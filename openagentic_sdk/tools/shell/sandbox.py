@@ -60,11 +60,8 @@ _libc = ctypes.CDLL(None, use_errno=True)
 _libc.syscall.restype = ctypes.c_long
 
 
-def enter_sandbox(plan: dict[str, Any], failure_w: int) -> list[str]:
-    """Shut this process in, right before exec; gives the words to put before the command's.
-
-    The end of the pipe `failure_w` says that the command runs.
-    """
+def enter_sandbox(plan: dict[str, Any]) -> list[str]:
+    """Shut this process in, right before exec; gives the words to put before the command's."""
     _set_limits(plan["limits"])
     if plan["level"] == "bwrap":  # it may be a setuid program, so everything else is left to it
         families = filter_families(not plan["closed"], plan["unix_sockets"])
@@ -72,9 +69,9 @@ def enter_sandbox(plan: dict[str, Any], failure_w: int) -> list[str]:
     _prctl(PR_SET_NO_NEW_PRIVS, 1)
     if plan["level"] == "namespaces":
         _enter_namespaces(plan)
-        _fork_init(failure_w)
+        _fork_init()
         _mount_proc()
-        _fork_command(failure_w)
+        _fork_command()
         os.chdir(plan["cwd"])
         _drop_capabilities(range(LAST_CAPABILITY + 1))
     else:
@@ -213,7 +210,7 @@ def _set_read_only(path: str, is_read_only: bool) -> None:
     _check(_libc.syscall(*arguments), f"making {path} {'read-only' if is_read_only else 'writable'}")
 
 
-def _fork_init(failure_w: int) -> None:
+def _fork_init() -> None:
     """Go on as the first process of the pid namespace; the process outside waits for it and ends as it ended."""
     pid = os.fork()
     if pid:
@@ -223,7 +220,7 @@ def _fork_init(failure_w: int) -> None:
     _prctl(PR_SET_PDEATHSIG, SIGKILL)
 
 
-def _fork_command(failure_w: int) -> None:
+def _fork_command() -> None:
     """Go on as the command; the namespace's first process collects what ends, and with it ends everything in here."""
     pid = os.fork()
     if not pid:
@@ -376,12 +373,10 @@ def filter_families(network: bool, unix_sockets: bool) -> tuple[int, ...]:
     return (*((_AF_INET, _AF_INET6) if network else ()), *((_AF_UNIX,) if unix_sockets else ()))
 
 
-def _filter_system_calls(families: tuple[int, ...], closed: object = None) -> None:
-    machine = os.uname().machine
-    if machine not in _ARCHITECTURES:
-        _check_known(machine, closed)
+def _filter_system_calls(families: tuple[int, ...], closed: object) -> None:
+    code = _filter_code(families, closed)
+    if code is None:
         return
-    code = _filter_code(machine, families, closed)
     buffer = ctypes.create_string_buffer(code, len(code))
 
     class Program(ctypes.Structure):
@@ -391,24 +386,24 @@ def _filter_system_calls(families: tuple[int, ...], closed: object = None) -> No
     _check(_libc.prctl(PR_SET_SECCOMP, 2, ctypes.byref(filled), 0, 0), "the system call filter")
 
 
-def _check_known(machine: str, closed: object) -> None:
-    if closed:
-        raise OSError(f"the sandbox cannot be set up: the system calls of {machine} are not known")
-
-
-def _filter_for_bwrap(families: tuple[int, ...], closed: object = None) -> list[str]:
-    machine = os.uname().machine
-    if machine not in _ARCHITECTURES:
-        _check_known(machine, closed)
+def _filter_for_bwrap(families: tuple[int, ...], closed: object) -> list[str]:
+    code = _filter_code(families, closed)
+    if code is None:
         return []
     read_end, write_end = os.pipe()
-    os.write(write_end, _filter_code(machine, families, closed))
+    os.write(write_end, code)
     os.close(write_end)
     os.set_inheritable(read_end, True)
     return ["--seccomp", str(read_end)]
 
 
-def _filter_code(machine: str, families: tuple[int, ...], closed: object) -> bytes:
+def _filter_code(families: tuple[int, ...], closed: object) -> bytes | None:
+    """The filter as the kernel takes it; None where the calls of the machine are not known: no closed program runs there."""
+    machine = os.uname().machine
+    if machine not in _ARCHITECTURES:
+        if closed:
+            raise OSError(f"the sandbox cannot be set up: the system calls of {machine} are not known")
+        return None
     return b"".join(
         op.to_bytes(2, "little") + bytes((true, false)) + value.to_bytes(4, "little")
         for op, true, false, value in filter_program(machine, families, is_closed=bool(closed))
