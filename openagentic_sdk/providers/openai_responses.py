@@ -46,16 +46,9 @@ _QUIRKS = Quirks(
 _PLAIN_MODEL = r"(?:.*/)?(?:ft:)?(?:gpt-[34]|chatgpt|davinci|babbage|computer-use)"
 _ENDS = {"response.completed", "response.incomplete", "response.failed", "response.cancelled"}
 # What of a request the count of its tokens depends on.
-_COUNTED = {
-    "model",
-    "input",
-    "tools",
-    "tool_choice",
-    "reasoning",
-    "text",
-    "previous_response_id",
-    "parallel_tool_calls",
-}
+_COUNTED = frozenset(
+    {"model", "input", "tools", "tool_choice", "reasoning", "text", "previous_response_id", "parallel_tool_calls"}
+)
 
 
 class OpenAIResponsesProvider(EndpointProvider):
@@ -115,7 +108,7 @@ class OpenAIResponsesProvider(EndpointProvider):
         return True
 
     def count_request(self, model: str, payload: dict[str, Any]) -> tuple[str, dict[str, Any], str]:
-        counted = {key: payload[key] for key in _COUNTED if key in payload}
+        counted = {key: value for key, value in payload.items() if key in _COUNTED}
         return self.address("/responses/input_tokens"), counted, "input_tokens"
 
     def prepare(
