@@ -16,7 +16,7 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
-from .checks import TEXT, TEXTS, check_settings
+from .checks import MAX_NUMBER, TEXT, TEXTS, check_settings, number
 from .disk import read_toml, working_dir
 from .errors import AgentNotFoundError, OptionsError
 from .events import Mode
@@ -154,7 +154,9 @@ class Agents(Mapping[str, NamedAgent]):
             if wish == "permission_mode":
                 gate = gate.with_mode(self._allowed_mode(name, value))
             elif wish in LIMITS:
-                lowered[wish] = _lower(wish, value, getattr(options, wish))
+                most = getattr(options, wish)
+                check_settings({wish: value}, {wish: number(0, most=MAX_NUMBER if most is None else most)})
+                lowered[wish] = value
             else:
                 raise OptionsError(
                     f"a client cannot set {wish!r:.100}: it may ask for permission_mode, {', '.join(LIMITS)}"
@@ -228,14 +230,6 @@ def _mode_of(options: OpenAgenticOptions) -> Mode:
     said = None if gate.is_mode_given else read_settings(folders).default_mode
     strict = STRICTEST_FIRST[: STRICTEST_FIRST.index(gate.mode)]
     return next((mode for mode in strict if mode == said), gate.mode)
-
-
-def _lower(name: str, value: Any, limit: float | None) -> float:
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    if not is_number or not value >= 0 or (limit is not None and value > limit):
-        most = "" if limit is None else f" to {limit:g}"
-        raise OptionsError(f"{name} must be a number from 0{most}, not {value!r:.100}")
-    return value  # type: ignore[no-any-return]
 
 
 # --- where they are written down -------------------------------------------------------------------------------------

@@ -12,12 +12,12 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 from enum import Enum
 
+from ..checks import SECONDS, check_settings, number
 from ..clock import Clock, SystemClock
 from ..errors import (
     CircuitOpenError,
     GarbledResponseError,
     IncompleteResponseError,
-    OptionsError,
     ProviderConnectionError,
     ProviderError,
     ProviderHTTPError,
@@ -52,10 +52,8 @@ class CircuitBreaker:
     """
 
     def __init__(self, endpoint: str, *, limit: int = 5, cooldown_s: float = 30.0) -> None:
-        if limit < 1 or cooldown_s < 0:
-            raise OptionsError(
-                f"a breaker needs a limit of at least 1 and no negative cooldown, not {limit}, {cooldown_s}"
-            )
+        checks = {"limit": number(1, whole=True), "cooldown_s": SECONDS}
+        check_settings({"limit": limit, "cooldown_s": cooldown_s}, checks, "CircuitBreaker.")
         self.endpoint = endpoint
         self.limit = limit
         self.cooldown_s = cooldown_s

@@ -15,10 +15,10 @@ known price ends what a limit in dollars covers: add its model to `prices`.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from math import inf
 from pathlib import Path
 from typing import Any
 
+from ..checks import check_settings, number
 from ..disk import read_toml
 from ..errors import OptionsError
 from ..frozen import frozen
@@ -28,7 +28,7 @@ from ..sessions.folds.spent import SECONDS_PER_DAY
 from ..sessions.folds.summary import SessionSummary
 from .limits import Room
 
-_KEYS = ("max_cost_usd", "max_tokens")
+_CHECKS = {"max_cost_usd": number(0), "max_tokens": number(0, whole=True)}
 _PAGE_ROWS = 200
 
 
@@ -113,10 +113,7 @@ def read_day_limits(path: Path) -> DayLimits | None:
 
 def _limit(tag: str | None, table: Any, path: Path) -> DayLimit:
     name = "day" if tag is None else f"tag.{tag}"
-    if not isinstance(table, Mapping) or not table or table.keys() - {*_KEYS}:
-        raise OptionsError(f"[{name}] in {str(path)!r} must hold {' or '.join(_KEYS)}, and nothing else")
-    usd, tokens = (table.get(key) for key in _KEYS)
-    for key, value, kinds in (("max_cost_usd", usd, (int, float)), ("max_tokens", tokens, (int,))):
-        if value is not None and (isinstance(value, bool) or not isinstance(value, kinds) or not 0 <= value < inf):
-            raise OptionsError(f"{key} of [{name}] in {str(path)!r} must be a number from 0 on, not {value!r}")
-    return DayLimit(tag, usd, tokens)
+    if not isinstance(table, Mapping) or not table or table.keys() - _CHECKS.keys():
+        raise OptionsError(f"[{name}] in {str(path)!r} must hold {' or '.join(_CHECKS)}, and nothing else")
+    check_settings(table, {key: _CHECKS[key] for key in table}, f"[{name}] in {str(path)!r}: ")
+    return DayLimit(tag, **table)

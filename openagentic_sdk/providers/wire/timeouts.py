@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import time
-from dataclasses import fields
 
-from ...errors import OptionsError, ProviderTimeoutError
+from ...checks import above_0, check_settings, or_none
+from ...errors import ProviderTimeoutError
 from ...frozen import frozen, mutable
 from .thread_feed import ThreadFeed
 
@@ -28,10 +28,8 @@ class Timeouts:
     total_s: float | None = 3600.0
 
     def __post_init__(self) -> None:
-        for field in fields(self):
-            value: float | None = getattr(self, field.name)
-            if value is not None and not value > 0:
-                raise OptionsError(f"{field.name} must be above 0 seconds or None, not {value!r}")
+        limits = ("connect_s", "first_byte_s", "idle_s", "total_s")
+        check_settings(self, dict.fromkeys(limits, or_none(above_0)), "Timeouts.")
 
 
 @mutable
