@@ -8,7 +8,7 @@ that this tool may be repeated.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 from ..errors import McpError, UnknownOutcomeError
@@ -305,25 +305,33 @@ class Seat:
         """The result of a tool. Raises `McpError`, and `UnknownOutcomeError` when the server may have acted upon a call that
         has no result and may not be repeated."""
         params = {"name": tool.name, "arguments": dict(arguments)}
-        for is_last in (False, True):
-            session = self._session
-            if session is None or session.lost is not None:
-                session = await self.session()
-            try:
-                if session.is_stdio:
-                    return await session.call("tools/call", params, hooks, begun)
-                assert isinstance(session.wire, HttpWire)
-                async with session.wire.copying(self._copied.get(tool.name)):
-                    return await session.call("tools/call", params, hooks, begun)
-            except McpError as error:
-                if not is_last and await self._may_ask_again(session, error, hooks, effect):
-                    continue
-                if error.in_flight:
-                    raise UnknownOutcomeError(
-                        f"{error}. This call may or may not have taken effect: check before repeating it."
-                    ) from error
+
+        async def call(session: Session) -> Mapping[str, Any]:
+            if session.is_stdio:
+                return await session.call("tools/call", params, hooks, begun)
+            assert isinstance(session.wire, HttpWire)
+            async with session.wire.copying(self._copied.get(tool.name)):
+                return await session.call("tools/call", params, hooks, begun)
+
+        try:
+            return await self._twice(call, hooks, effect)
+        except McpError as error:
+            if error.in_flight:
+                text = f"{error}. This call may or may not have taken effect: check before repeating it."
+                raise UnknownOutcomeError(text) from error
+            raise
+
+    async def _twice(
+        self, make: Callable[[Session], Awaitable[Mapping[str, Any]]], hooks: Hooks, effect: Effect
+    ) -> Mapping[str, Any]:
+        """The result of a request, made once more where it is worth that and may be."""
+        session = await self.session()
+        try:
+            return await make(session)
+        except McpError as error:
+            if not await self._may_ask_again(session, error, hooks, effect):
                 raise
-        raise AssertionError("the second time returns or raises")
+        return await make(await self.session())
 
     async def _may_ask_again(self, session: Session, error: McpError, hooks: Hooks, effect: Effect) -> bool:
         """Whether the same request is worth making once more, and may be made."""
@@ -341,14 +349,8 @@ class Seat:
 
     async def ask(self, method: str, params: Mapping[str, Any], hooks: Hooks | None = None) -> Mapping[str, Any]:
         """The result of a request that changes nothing: made again once when the connection broke. Raises `McpError`."""
-        for is_last in (False, True):
-            session = await self.session()
-            try:
-                return await session.call(method, params, hooks or Hooks())
-            except McpError as error:
-                if is_last or not await self._may_ask_again(session, error, hooks or Hooks(), "read"):
-                    raise
-        raise AssertionError("the second time returns or raises")
+        known = hooks or Hooks()
+        return await self._twice(lambda session: session.call(method, params, known), known, "read")
 
     async def list_all(self, method: str, member: str) -> list[Any]:
         """A list of the server, as far as it comes. Raises `McpError`."""
