@@ -7,6 +7,7 @@ import contextlib
 import gc
 import os
 import secrets
+import signal
 import subprocess
 import sys
 import threading
@@ -19,6 +20,7 @@ from typing import Any
 from openagentic_sdk.errors import OptionsError, ToolError, ToolInputError
 from openagentic_sdk.tools.base import ToolContext
 from openagentic_sdk.tools.bash import BashTool
+from openagentic_sdk.tools.shell import process
 from openagentic_sdk.tools.shell.background import BashOutputTool, KillBashTool, run_shells
 from openagentic_sdk.tools.shell.environment import command_environment, is_dropped
 from openagentic_sdk.tools.shell.helper import descendants, process_parents
@@ -290,6 +292,17 @@ class NothingSurvives(WorkspaceTestCase):
                 if Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[1] == str(os.getpid()):
                     os.kill(pid, 9)
         self.assertEqual(self.bash("echo again")["stdout"], "again\n")
+
+    def test_a_helper_that_was_stopped_is_replaced_and_the_next_command_runs_once(self) -> None:
+        ran = self.workspace / "ran"
+        self.bash("true")
+        helper = process._state.helper
+        assert helper is not None
+        helper.take_limit_s = 0.01
+        os.kill(helper._process.pid, signal.SIGSTOP)
+        self.assertEqual(self.bash(f"echo once | tee -a {ran}")["stdout"], "once\n")
+        self.assertEqual(ran.read_text(), "once\n")
+        self.assertFalse(helper.is_alive())
 
     def test_a_cancelled_call_leaves_no_process_thread_or_descriptor(self) -> None:
         marker = unique_seconds()

@@ -31,6 +31,8 @@ from ...frozen import frozen, mutable
 CANCEL_CHECK_S = 0.05
 REPORT_LIMIT_S = 15.0
 HELPER_EXIT_LIMIT_S = 5.0
+# Longer than the busiest machine needs to take a request: a command can have stopped the helper.
+TAKE_LIMIT_S = 30.0
 
 _PACKAGE_DIR = Path(__file__).parents[2]
 # The package's own __init__ would load the whole library; empty stand-ins let the helper load its one file of it.
@@ -240,6 +242,7 @@ class _Helper:
 
     def __init__(self) -> None:
         self.owner_pid = os.getpid()
+        self.take_limit_s = TAKE_LIMIT_S
         self._channel, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         with theirs:
             command = [
@@ -271,12 +274,17 @@ class _Helper:
     def start(self, spec: CommandSpec | ServerSpec, pipes: tuple[int, ...]) -> RunningCommand:
         """Start a command. Raises `ToolError` when it cannot be started; then nothing of it ran."""
         call, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+        call.settimeout(self.take_limit_s)
         try:
             with theirs:
                 socket.send_fds(self._channel, [b"C"], [theirs.fileno(), *pipes])
             packed = spec.packed()
-            call.sendall(len(packed).to_bytes(8, "big") + packed)
-            _, rest = _read_line(call)  # `taken`: from here on it may have run, so it is never sent a second time
+            try:
+                call.sendall(len(packed).to_bytes(8, "big") + packed)
+                _, rest = _read_line(call)  # `taken`: from here on it may have run, so it is never sent a second time
+            except TimeoutError:
+                call.shutdown(socket.SHUT_RDWR)  # now it cannot be taken any more; it may have been this moment
+                _, rest = _read_line(call)
             command = _taken_command(call, rest)
             _state.commands.add(command)
             return command
@@ -294,13 +302,16 @@ class _Helper:
         except OSError:  # it has ended already
             return
 
-    def stop(self) -> None:
+    def stop(self, *, at_once: bool = False) -> None:
+        """End it; `at_once` without waiting for it. What it has started ends as it would have."""
         self._channel.close()
         if self.owner_pid != os.getpid():
             self._process.returncode = (
                 0  # of a process that forked this one, which waits for it; here it would be warned about
             )
             return
+        if at_once:
+            self._process.kill()
         try:
             self._process.wait(HELPER_EXIT_LIMIT_S)
         except subprocess.TimeoutExpired:
@@ -322,12 +333,13 @@ class HelperHold:
 
     def start(self, spec: CommandSpec | ServerSpec, pipes: tuple[int, ...] = ()) -> RunningCommand:
         """Start a command, or a server with `pipes` for its input, output and errors, which stay the caller's to close."""
+        helper = _live_helper()
         try:
-            return _live_helper().start(spec, pipes)
+            return helper.start(spec, pipes)
         except _HelperGoneError:
-            # Between two commands it was killed, or had just ended: it had not taken this one, so once more is safe.
+            # It was killed or stopped, or had just ended: it had not taken this command, so once more is safe.
             try:
-                return _live_helper(replace=True).start(spec, pipes)
+                return _live_helper(instead_of=helper).start(spec, pipes)
             except _HelperGoneError as error:
                 raise ToolError(f"the process that starts commands ended twice ({error}): try again") from error
 
@@ -371,11 +383,11 @@ _lock = threading.RLock()
 _state = _State()
 
 
-def _live_helper(replace: bool = False) -> _Helper:
+def _live_helper(instead_of: _Helper | None = None) -> _Helper:
     with _lock:
         helper = _state.helper
-        if helper is not None and (replace or not helper.is_alive()):
-            helper.stop()
+        if helper is not None and (helper is instead_of or not helper.is_alive()):
+            helper.stop(at_once=True)
             helper = None
         if helper is None:
             helper = _state.helper = _Helper()
@@ -412,6 +424,10 @@ def _taken_command(call: socket.socket, received: bytes) -> RunningCommand:
     """The command behind a request that was taken; one whose supervisor is gone already is found lost when waited for."""
     try:
         line, rest = _read_line(call, received)
+    except TimeoutError:
+        raise ToolError(
+            "the command was taken and has not said that it started: it was given up and is ended, look at what it did"
+        ) from None
     except OSError:
         return RunningCommand(call)
     word, _, reason = line.partition(b" ")
