@@ -81,5 +81,5 @@ def parse_agent(text: str, file: MarkdownFile) -> tuple[AgentFile | None, list[D
     elif name and not agent.description:
         reason = f"the agent {name[:80]!r} has no description: say when it is to be used"
     if reason:
-        notes.append(Diagnostic("agent-left-out", reason, fields.line("name"), is_error=True))
+        notes.append(Diagnostic.left_out("agent", reason, line=fields.line("name")))
     return (None if reason or not name else agent), notes

@@ -118,7 +118,7 @@ def read_named(
         try:
             text = read_text(file.path, boundary=file.boundary, max_bytes=max_bytes)
         except OSError as error:
-            problems.append(Diagnostic(f"{one}-left-out", str(error), path=file.path, is_error=True))
+            problems.append(Diagnostic.left_out(one, error, file.path))
             continue
         named, notes = parse(text, file)
         problems.extend(replace(note, path=file.path) for note in notes)
@@ -152,4 +152,4 @@ def markdown_below(root: str, scope: str, boundary: str, problems: list[Diagnost
         for file in files:
             if file.name.endswith(".md"):
                 yield MarkdownFile(file.path, os.path.relpath(file.path, root), scope, boundary)
-    problems.extend(Diagnostic("folder-left-out", reason, path=path, is_error=True) for path, reason in left_out)
+    problems.extend(Diagnostic.left_out("folder", reason, path) for path, reason in left_out)

@@ -212,7 +212,7 @@ class _Reading:
         return any(fits.fullmatch(name) for fits in patterns if fits for name in names)
 
     def leave_out(self, path: str, reason: str) -> None:
-        self.problems.append(Diagnostic("memory-left-out", reason, path=path, is_error=True))
+        self.problems.append(Diagnostic.left_out("memory", reason, path))
 
 
 # --- the text of one file --------------------------------------------------------------------------------------------

@@ -35,7 +35,7 @@ def read_output_style(folders: ClaudeFolders, name: str | None, more: Iterable[M
         try:
             text = read_text(file.path, boundary=file.boundary, max_bytes=MAX_STYLE_BYTES)
         except OSError as error:
-            problems.append(Diagnostic("style-left-out", str(error), path=file.path, is_error=True))
+            problems.append(Diagnostic.left_out("style", error, file.path))
             continue
         front = read_frontmatter(text)
         stem = os.path.basename(file.relative).removesuffix(".md")

@@ -153,7 +153,7 @@ def read_plugins(settings: Settings, registry: PluginRegistry | None, project_di
     try:
         added = registry.entries() if registry is not None else {}
     except StorageError as error:
-        problems.append(Diagnostic("plugin-left-out", str(error), is_error=True))
+        problems.append(Diagnostic.left_out("plugin", error))
     wanted = {key: True for key in added if key.endswith("@local")} | dict(settings.plugins)
     found: list[Plugin] = []
     for key in (key for key, is_wanted in wanted.items() if is_wanted):
@@ -194,7 +194,7 @@ def load_plugin(key: str, folder: str, scope: str, problems: list[Diagnostic]) -
     if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", name) or wrong:
         what = "it has no name of letters, digits and hyphens"
         what = f"{wrong} is neither a path nor a list of paths" if wrong else what
-        problems.append(Diagnostic("plugin-left-out", what, path=path, is_error=True))
+        problems.append(Diagnostic.left_out("plugin", what, path))
         return None
     notes = [f"{each} has no effect here" for each in manifest if each not in _KEYS]
     notes += [
@@ -246,5 +246,5 @@ def _read_json(path: str, boundary: str, problems: list[Diagnostic] | None) -> A
     except (OSError, ValueError, RecursionError) as error:
         if problems is None:
             raise OptionsError(f"{path} cannot be read: {error}") from error
-        problems.append(Diagnostic("plugin-left-out", f"left out: {error}", path=path, is_error=True))
+        problems.append(Diagnostic.left_out("plugin", f"left out: {error}", path))
         return None

@@ -34,6 +34,11 @@ class Diagnostic:
     path: str = ""
     is_error: bool = False
 
+    @classmethod
+    def left_out(cls, kind: str, reason: object, path: str = "", line: int = 0) -> Diagnostic:
+        """That a file or folder of this kind does not count, and why."""
+        return cls(f"{kind}-left-out", str(reason), line, path, is_error=True)
+
     @property
     def located(self) -> str:
         """The message behind the place that it is about."""

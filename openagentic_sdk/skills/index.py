@@ -238,7 +238,7 @@ class SkillIndex:
         if not os.path.isdir(root.folder):
             if root.scope == "path":  # the others need not exist, this one was named
                 reason = "is no folder: name one that holds skills"
-                problems.append(Diagnostic("skill-left-out", reason, path=root.folder, is_error=True))
+                problems.append(Diagnostic.left_out("skill", reason, root.folder))
             return []
         left_out: list[tuple[str, str]] = []
         skills: list[SkillInfo] = []
@@ -258,7 +258,7 @@ class SkillIndex:
                 skills.append(self._info(file, root))
             except OSError as error:
                 left_out.append((file.path, str(error)))
-        problems.extend(Diagnostic("skill-left-out", reason, path=path, is_error=True) for path, reason in left_out)
+        problems.extend(Diagnostic.left_out("skill", reason, path) for path, reason in left_out)
         return skills
 
     def _info(self, file: FoundFile, root: SkillRoot) -> SkillInfo:

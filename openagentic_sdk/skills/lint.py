@@ -41,7 +41,7 @@ def check_path(path: str | os.PathLike[str]) -> tuple[list[Diagnostic], int]:
         walked = walk_files(start, boundary=os.path.realpath(start), bounds=bounds, problems=problems)
         files = [file.path for _, found in walked for file in found if file.name.casefold() == "skill.md"]
     found = [note for file in files for note in check_file(file)]
-    found += [Diagnostic("skill-left-out", reason, path=where, is_error=True) for where, reason in problems]
+    found += [Diagnostic.left_out("skill", reason, where) for where, reason in problems]
     return sorted(found, key=lambda note: (note.path, note.line, note.code)), len(files)
 
 
@@ -50,7 +50,7 @@ def check_file(path: str) -> list[Diagnostic]:
     try:
         text = read_text(path, boundary=None, max_bytes=MAX_SKILL_BYTES)
     except OSError as error:
-        return [Diagnostic("skill-left-out", str(error), path=path, is_error=True)]
+        return [Diagnostic.left_out("skill", error, path)]
     doc = parse_skill_markdown(text, folder=os.path.basename(os.path.dirname(path)))
     notes = [*doc.diagnostics, *_check_fields(doc), *_check_body(doc, os.path.dirname(path))]
     name = os.path.basename(path)

@@ -54,7 +54,7 @@ def run(args: argparse.Namespace) -> int:
         folder = os.path.realpath(args.target)
         checked = load_plugin(os.path.basename(folder), folder, "plugin", notes) if os.path.isdir(folder) else None
         if checked is None:
-            notes = notes or [Diagnostic("plugin-left-out", "is no folder", path=folder, is_error=True)]
+            notes = notes or [Diagnostic.left_out("plugin", "is no folder", folder)]
         else:
             _show(checked, notes, screen)
     for note in notes:
