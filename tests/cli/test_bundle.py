@@ -58,15 +58,17 @@ class BundleTest(unittest.TestCase):
     def test_it_is_smaller_than_a_megabyte_and_a_half(self):
         self.assertLess(self.size, 1_500_000)
 
-    def test_it_runs_a_session_with_real_tools_and_replays_and_shows_it(self):
+    def test_its_help_teaches_and_it_runs_a_session_with_real_tools_and_replays_and_shows_it(self):
         store = ["--store", str(self.folder / "store")]
         script = str(ROOT / "fixtures" / "scripts" / "first_run.json")
         project = str(ROOT / "fixtures" / "projects" / "checklist")
         page = self.folder / "page.html"
         run = ["run", "--script", script, "--cwd", project, "Is it ready for a release?"]
         later = (["replay"], ["sessions", "verify"], ["sessions", "show"], ["export", "--format", "otlp"])
-        done = self.call(*([*arguments, *store] for arguments in (run, *later, ["view", "-o", str(page)])))
+        done = self.call(["--help"], *([*arguments, *store] for arguments in (run, *later, ["view", "-o", str(page)])))
         self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("openagentic-sdk", done.stdout)
+        self.assertEqual(list(self.empty.iterdir()), [], "nothing is left in the directory")
         self.assertIn("Not ready.", done.stdout)
         self.assertIn('id="list"', page.read_text())
 
@@ -77,11 +79,6 @@ class BundleTest(unittest.TestCase):
                 with self.subTest(name):
                     source = (ROOT / name).read_text(encoding="utf-8")
                     self.assertEqual(places(bundle.read(name).decode()), places(source))
-
-    def test_its_help_teaches(self):
-        done = self.call(["--help"])
-        self.assertIn("openagentic-sdk", done.stdout)
-        self.assertEqual(list(self.empty.iterdir()), [], "nothing is left in the directory")
 
 
 if __name__ == "__main__":

@@ -152,7 +152,7 @@ class KillAtEveryOperationTest(SceneTest):
 
     def test_a_kill_at_any_operation_loses_doubles_and_bricks_nothing(self) -> None:
         for fault in KILL_FAULTS if LARGE else ("kill middle",):
-            at, status, step = 0, -1, 1 if LARGE else 3
+            at, status, step = 0, -1, 1 if LARGE else 5
             while status != 0:
                 at += step
                 self.store.delete_session("s")

@@ -5,7 +5,6 @@ import itertools
 import os
 import signal
 import subprocess
-import sys
 import tempfile
 import textwrap
 import unittest
@@ -17,6 +16,7 @@ from openagentic_sdk.runs.background import answer_question, submit
 from openagentic_sdk.sessions.rebuild import rebuild_messages
 from openagentic_sdk.sessions.store import FileSessionStore
 from openagentic_sdk.testing.validity import find_fault
+from tests.pythons import Python
 from tests.size import LARGE
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -84,8 +84,9 @@ class StopTest(unittest.TestCase):
         script, trace = folder / "service.py", folder / "trace"
         script.write_text(textwrap.dedent(SERVICE))
         environ = {**os.environ, "PYTHONPATH": str(ROOT), "OPENAGENTIC_SDK_KEY": str(folder / "key")}
-        argv = [sys.executable, str(script), str(folder / "store"), str(trace), kind]
-        with subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environ) as process:
+        argv = ["-c", script.read_text(), str(folder / "store"), str(trace), kind]
+        pipe = subprocess.PIPE
+        with Python(*argv, stdout=pipe, stderr=pipe, text=True, env=environ) as process:
             self.assertEqual(process.stdout.readline(), "asked\n")
             process.send_signal(number)
             out, err = process.communicate(timeout=SECONDS)

@@ -7,8 +7,6 @@ import io
 import json
 import os
 import re
-import subprocess
-import sys
 import tempfile
 import unittest
 from pathlib import Path
@@ -16,6 +14,7 @@ from pathlib import Path
 from openagentic_sdk import FileSessionStore
 from openagentic_sdk.cli.main import main
 from openagentic_sdk.events import EvalCase, EvalStarted
+from tests.pythons import run_python
 
 from .support import recorded
 
@@ -152,10 +151,8 @@ class CtrlC(unittest.TestCase):
         folder = Path(self.enterContext(tempfile.TemporaryDirectory()))
         (folder / "suite.py").write_text(STOPPED)
         environ = {**os.environ, "PYTHONPATH": str(ROOT), "HOME": str(folder)}
-        command = [sys.executable, "-m", "openagentic_sdk", "eval", str(folder / "suite.py"), "--store", str(folder)]
-        done = subprocess.run(
-            [*command, "--parallel", "1"], env=environ, capture_output=True, text=True, timeout=120, cwd=folder
-        )
+        command = ["-m", "openagentic_sdk", "eval", str(folder / "suite.py"), "--store", str(folder)]
+        done = run_python(*command, "--parallel", "1", env=environ, text=True, cwd=folder)
         self.assertEqual((done.returncode, done.stdout), (130, ""), done.stderr)
         self.assertRegex(
             done.stderr, r"stopped; 1 runs are kept. To go on: openagentic-sdk eval \S+suite.py --resume \w+ --store "

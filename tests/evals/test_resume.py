@@ -6,8 +6,6 @@ import asyncio
 import json
 import os
 import signal
-import subprocess
-import sys
 import tempfile
 import unittest
 from collections import Counter
@@ -21,6 +19,7 @@ from openagentic_sdk.evals import Case, EvalReport, Exact, Judge, Suite, run_sui
 from openagentic_sdk.events import EvalCase, EvalFinished, ModelResponse
 from openagentic_sdk.providers.base import ModelOutput
 from openagentic_sdk.testing import ScriptedProvider
+from tests.pythons import run_python
 
 from .support import MILLION, TURNS, evaluate, made, recorded
 
@@ -201,11 +200,11 @@ class Killed(unittest.TestCase):
         folder = Path(self.enterContext(tempfile.TemporaryDirectory()))
         (folder / "suite.py").write_text(SUITE)
         environ = {**os.environ, "PYTHONPATH": str(ROOT), "HOME": str(folder), "EVAL_FOLDER": str(folder)}
-        command = [sys.executable, "-m", "openagentic_sdk", "eval", str(folder / "suite.py"), "--store", str(folder)]
-        killed = subprocess.run([*command, "--parallel", "1"], env=environ, capture_output=True, timeout=120)
+        command = ["-m", "openagentic_sdk", "eval", str(folder / "suite.py"), "--store", str(folder)]
+        killed = run_python(*command, "--parallel", "1", env=environ)
         self.assertEqual(killed.returncode, -signal.SIGKILL, killed.stderr)
         (folder / "killed").write_text("")
-        done = subprocess.run([*command, "--resume", "--json"], env=environ, capture_output=True, timeout=120)
+        done = run_python(*command, "--resume", "--json", env=environ)
         self.assertEqual((done.returncode, done.stderr), (0, b""))
         told = json.loads(done.stdout)
         self.assertEqual((told["passed"], told["left"]), (6, 0))

@@ -413,7 +413,7 @@ class Narrowing(WorkspaceTestCase):
                 ("Custom", {}),
             ),
         )
-        for _ in range(1_000 if LARGE else 75):
+        for _ in range(1_000 if LARGE else 50):
             parent_policy, child_policy = (
                 {
                     "permission_mode": rng.choice(MODES),

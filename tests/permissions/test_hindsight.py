@@ -24,6 +24,7 @@ from openagentic_sdk.sessions.lifecycle import fork_session
 from openagentic_sdk.sessions.request import json_sha256
 from openagentic_sdk.testing import ScriptedProvider
 from openagentic_sdk.tools.base import Tool, ToolContext
+from tests.size import LARGE
 
 from .workspace import Person, WorkspaceTestCase
 
@@ -134,7 +135,7 @@ class Hindsight(WorkspaceTestCase):
 class Equality(Hindsight):
     def test_judging_a_log_again_is_asking_the_gate_for_random_rules_modes_and_calls(self) -> None:
         dice = random.Random(23)
-        compared = 0
+        compared, sets = 0, 4 if LARGE else 2
         for round_ in range(7):
             mode = MODES[round_ % len(MODES)]
             before = random_rules(dice)
@@ -142,7 +143,7 @@ class Equality(Hindsight):
             calls = [random_call(dice) for _ in range(20)]
             name = self.record([{"tool_calls": calls[at : at + 5]} for at in range(0, 20, 5)], gate, tools=QUIET)
             recorded = self.calls(name)
-            for _ in range(4):
+            for _ in range(sets):
                 rules = random_rules(dice)
                 now = {change.call.seq: change.now for group in self._changes(recorded, rules) for change in group}
                 for call in recorded:
@@ -156,7 +157,7 @@ class Equality(Hindsight):
                     self.assertEqual(now.get(call.seq, call.was), said, (call.tool, call.input, mode, rules, call.was))
                     compared += 1
         self.assertGreater(
-            compared, 7 * 4 * 10, "tools that a rule denies whole are not offered: their calls ask no gate"
+            compared, 7 * sets * 10, "tools that a rule denies whole are not offered: their calls ask no gate"
         )
 
     def _changes(self, calls: Sequence[RecordedCall], rules: Mapping[str, Iterable[str]]) -> Iterable[Any]:

@@ -7,8 +7,6 @@ import contextlib
 import io
 import json
 import os
-import subprocess
-import sys
 import tempfile
 import unittest
 from pathlib import Path
@@ -18,6 +16,7 @@ from openagentic_sdk.cli.commands import doctor
 from openagentic_sdk.errors import OptionsError
 from openagentic_sdk.project.claude import find_project_root
 from openagentic_sdk.tools.shell.sandbox_plan import probe_sandbox
+from tests.pythons import run_python
 
 from .server import Connection, Request, Server, delta, sse
 
@@ -110,11 +109,8 @@ class Doctor(unittest.TestCase):
             for rules, expected in ((["Read(./x)"], False), (["Bash(npm test:*)", "Read(./x)"], True)):
                 settings = {"permissions": {"allow": rules}}
                 (home / ".claude" / "settings.json").write_text(json.dumps(settings), encoding="utf-8")
-                command = [sys.executable, "-m", "openagentic_sdk", "doctor"]
                 environment = {**os.environ, "HOME": str(home), "PYTHONPATH": os.getcwd()}
-                done = subprocess.run(
-                    command, cwd=project, env=environment, capture_output=True, text=True, check=False
-                )
+                done = run_python("-m", "openagentic_sdk", "doctor", cwd=project, env=environment, text=True)
                 self.assertEqual("1 rules allow commands" in done.stdout, expected, done.stdout + done.stderr)
 
     def test_flags_for_an_endpoint_need_one(self) -> None:

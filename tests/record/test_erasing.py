@@ -340,7 +340,7 @@ class Erasing(RecordCase):
         ]
         self.assertGreater(len(writing), 12)
         killed = 0
-        for at in writing if LARGE else sorted({*writing[::5], *writing[-2:]}):
+        for at in writing if LARGE else sorted({*writing[::8], *writing[-2:]}):
             name = f"killed-{at}"
             prepared(name)
             child = os.fork()

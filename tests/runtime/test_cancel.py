@@ -78,7 +78,7 @@ class CancelTest(unittest.IsolatedAsyncioTestCase):
         self.assertEqual([t.name for t in left if t.name.startswith("openagentic")], [])
 
     async def test_closing_the_generator_after_every_event(self):
-        for stop_after in range(1, await self.count_events() + 1, 1 if LARGE else 2):
+        for stop_after in range(1, await self.count_events() + 1, 1 if LARGE else 3):
             with self.subTest(stop_after=stop_after):
                 store = MemorySessionStore()
                 events = query(prompt="go", options=long_run(store))
@@ -89,7 +89,7 @@ class CancelTest(unittest.IsolatedAsyncioTestCase):
                 await self.assert_resumable(store)
 
     async def test_cancelling_the_consumer_at_every_turn_of_the_event_loop(self):
-        for turns in range(0, 400, 1 if LARGE else 3):
+        for turns in range(0, 400, 1 if LARGE else 5):
             store = MemorySessionStore()
             consumer = asyncio.create_task(self._consume(store))
             for _ in range(turns):
@@ -111,7 +111,7 @@ class CancelTest(unittest.IsolatedAsyncioTestCase):
             pass
 
     async def test_cancelling_again_and_again_changes_nothing(self):
-        for turns in range(5, 120, 7):
+        for turns in range(5, 120, 7 if LARGE else 13):
             store = MemorySessionStore()
             consumer = asyncio.create_task(self._consume(store))
             for _ in range(turns):

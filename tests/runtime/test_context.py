@@ -307,7 +307,7 @@ class AppendOnlyTest(ContextTestCase):
                 self.run_in(options, "/review all")
                 events = self.events()
                 self.assertIn("session.compacted", [event.type for event in events])
-            step = 1 if LARGE else 17
+            step = 1 if LARGE else 29
             for end in range(1, len(events), step):
                 with self.subTest(protocol, end=end), CachingEndpoint(script_of([])) as endpoint:
                     self.store = MemorySessionStore()

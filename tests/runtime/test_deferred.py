@@ -23,6 +23,7 @@ from openagentic_sdk.testing.endpoint import Answer, CachingEndpoint
 from openagentic_sdk.testing.scripted import ScriptedProvider
 from openagentic_sdk.tools.base import Tool, ToolContext
 from openagentic_sdk.tools.tool_search import MAX_FOUND, rank_tools
+from tests.size import LARGE
 
 from .support import options_for
 
@@ -255,7 +256,7 @@ class RankingTest(unittest.TestCase):
 
         rng = random.Random(1)
         letters = "aA _-/()[]*\\\x00\u202e\ud800é中1"
-        for _ in range(50):
+        for _ in range(50 if LARGE else 5):
             query = "".join(rng.choice(letters) for _ in range(500))
             self.assertLessEqual(len(rank_tools(query, [*self.tools, Hostile()], MAX_FOUND)), MAX_FOUND)
         self.assertEqual(rank_tools("", self.tools), [])

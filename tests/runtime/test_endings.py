@@ -311,7 +311,7 @@ class HangingTest(unittest.IsolatedAsyncioTestCase):
         asked += [(f"{work.__name__} of a summary", summarising(work)) for work in for_ever[:3]]
 
         async def check(name, changes):
-            options = options_for([], **changes, timeout_s=LIMIT_S / 4)
+            options = options_for([], **changes, timeout_s=LIMIT_S / 10)
             result = await self.ended_in_time(options)
             with self.subTest(name):
                 self.assertEqual(result.stop_reason, "timeout")

@@ -212,7 +212,7 @@ class FrontDoorTest(unittest.TestCase):
         self.assertIsInstance(result, RunResult)
         self.assertLess(len(repr(result)), 24 * 80)
         self.assertIn(f"events=<{len(result.events)} events>", repr(result))
-        much = {str(number): ["y" * 1000] * 50 for number in range(50)}
+        much = {str(number): ["y" * 1000] * 9 for number in range(9)}
         texts = dict.fromkeys(("final_text", "error_message", "session_id"), "x" * 5000)
         result = replace(result, **texts, usage=much, structured_output=much, metrics=RunMetrics(usage=much))
         self.assertLess(len(repr(result)), 24 * 80)
