@@ -224,7 +224,7 @@ def _as_json(value: Any) -> Any:
         return str(value)
 
 
-# The hooks that nobody waits for.
+# The hooks that are not waited for, while they run.
 _RUNNING: set[asyncio.Task[tuple[int, str, str]]] = set()
 
 

@@ -222,7 +222,7 @@ def link_out(subject: Subject, argv: Sequence[str], cwds: Sequence[str]) -> str 
 
 
 def _places(book: RuleBook, subject: Subject) -> list[str]:
-    """Where a word may lead that nobody can read: the workspace, and what rules name outside of it."""
+    """Where a word of unknown value may lead: the workspace, and what rules name outside of it."""
     workspace = subject.workspace
     places = [os.path.realpath(folder) for folder in (workspace.cwd, workspace.base, *workspace.roots)]
     for rule in book.paths:

@@ -1,7 +1,7 @@
 """What is kept for a person between runs (decisions, settings, tokens): one JSON object in a file that only they can read.
 
 Several processes may change it at once: each change is made under a lock, on what the file says then. A file that is damaged
-is never replaced, and what depends on it holds for nobody.
+is never replaced, and nothing that depends on it holds.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The skills that a run may use, and how far they are trusted: what the skill tools, the prompt and the loop share.
 
-Skills are trusted by nobody unless somebody says so; see `openagentic_sdk.project.trust` for the one who does.
+No skill is trusted unless `trusts` says so, which `openagentic_sdk.project.trust` answers for a project.
 """
 
 from __future__ import annotations

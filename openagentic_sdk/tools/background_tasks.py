@@ -39,7 +39,8 @@ class RunTasks:
             number += 1
         task_id = f"task_{number}"
         task = asyncio.create_task(work, name=f"{agent} ({task_id})")
-        task.add_done_callback(lambda ended: ended.cancelled() or ended.exception())  # nobody may ever fetch it
+        # Its error counts as seen: the result may never be fetched.
+        task.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
         self._tasks[task_id] = BackgroundTask(agent, task)
         return task_id
 
@@ -77,7 +78,7 @@ async def _end(task: asyncio.Task[SubagentResult]) -> None:
     task.cancel()
     await asyncio.wait({task})
     if not task.cancelled():
-        task.exception()  # it is nobody's any more
+        task.exception()  # it counts as seen
 
 
 def run_tasks(ctx: ToolContext) -> RunTasks:

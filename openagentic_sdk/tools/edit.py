@@ -111,7 +111,7 @@ class EditTool(Tool):
         return ToolOutput(output, {"files": {path.real: sha256}})
 
     async def reconcile(self, call: ToolUse, ctx: ToolContext) -> Any | None:
-        """After a crash: a file that is still what the model last saw was not edited; otherwise nobody knows."""
+        """After a crash: a file that is still what the model last saw was not edited; otherwise it is unknown."""
         path = resolve_path(call.input["file_path"], ctx.cwd)
         now = await run_in_thread(lambda: digest_file(path.real), ctx.cancelled)
         if now is None or now != ctx.observed_files.get(path.real):

@@ -63,7 +63,7 @@ class WriteTool(Tool):
         return _written(path, data, ctx, created=before is None, notes=notes)
 
     async def reconcile(self, call: ToolUse, ctx: ToolContext) -> Any | None:
-        """After a crash: the file holds the content (done), or what the model last saw (not done), or nobody knows."""
+        """After a crash: the file holds the content (done), or what the model last saw (not done), or it is unknown."""
         path = resolve_path(call.input["file_path"], ctx.cwd)
         data = self._encode(call.input["content"])
         now = await run_in_thread(lambda: digest_file(path.real), ctx.cancelled)

@@ -340,7 +340,7 @@ def _text(data: bytes | str) -> str:
 def serve() -> None:
     """Be a worker: first a line with the query, then a list of files a line; an answer a line, in the same order.
 
-    The limit on processor time is for the case that nobody is left to kill a worker that is caught in a pattern.
+    The limit on processor time ends a worker that is caught in a pattern when its host is gone.
     """
     import json
     import resource

@@ -92,7 +92,7 @@ class MemoryFolder:
 
     @contextmanager
     def changing(self) -> Iterator[dict[str, Any]]:
-        """The entries as they are kept, to be changed by `put`, `pop` and the like while nobody else does.
+        """The entries as they are kept, to be changed by `put`, `pop` and the like while no other process changes them.
 
         Raises `StorageError`, and `ToolError` when they would take more room than there is: nothing is changed then.
         """

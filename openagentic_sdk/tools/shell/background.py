@@ -88,7 +88,7 @@ class BackgroundShell:
         self._on_end = on_end
 
     def report(self) -> CommandReport | None:
-        """How it ended; None while it runs, and when its supervisor was killed (`is_lost`), so that nobody knows."""
+        """How it ended; None while it runs, and when its supervisor was killed (`is_lost`), so that it is unknown."""
         with self._lock:
             try:
                 self._running.wait(0)

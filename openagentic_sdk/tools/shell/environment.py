@@ -91,7 +91,7 @@ def _resolved(workspace: Iterable[str]) -> tuple[str, ...]:
     return tuple(real + "/" for root in workspace if (real := os.path.realpath(root).rstrip("/")))
 
 
-# Nobody sits at the command's terminal: a pager or an editor would wait for ever.
+# A command has no terminal: a pager or an editor would wait for ever.
 _QUIET: Mapping[str, str] = {"PAGER": "cat", "GIT_PAGER": "cat", "GIT_TERMINAL_PROMPT": "0", "TERM": "dumb"}
 
 

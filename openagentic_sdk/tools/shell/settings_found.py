@@ -94,5 +94,5 @@ def _rename_aside(path: str, notes: list[str]) -> None:
         notes.append(f"{path} decides what other programs do: what the command made of it is now {path}{SET_ASIDE}")
 
 
-# A mode that nobody gives a folder: an empty one that has it was made to stand for a missing one while a command runs.
+# An unusual mode: an empty folder that has it was made to stand for a missing one while a command runs.
 PLACEHOLDER_MODE = 0o1500

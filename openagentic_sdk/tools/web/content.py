@@ -109,7 +109,7 @@ def known_charset(name: str) -> str | None:
         b"x".decode(found.name, "replace")  # refuses what is no text encoding, such as zip and rot13
     except (LookupError, ValueError):
         return None
-    # Nobody serves these as a page's encoding, and each makes text of bytes in a way of its own.
+    # No page is served in these, and each makes text of bytes in a way of its own.
     return (
         None
         if found.name in ("utf-7", "idna", "punycode", "unicode_escape", "raw_unicode_escape", "undefined")
