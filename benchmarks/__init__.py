@@ -10,6 +10,7 @@ import operator
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 _COMPARE: dict[str, Callable[[float, float], bool]] = {"<=": operator.le, ">=": operator.ge}
 
@@ -49,6 +50,24 @@ def best_s(work: Callable[[], object], repeats: int = 5) -> float:
 def best_cpu_s(work: Callable[[], object], repeats: int = 5) -> float:
     """Seconds of processor time, of all threads of this process, of the cheapest of `repeats` runs."""
     return min(_timed(work, time.process_time) for _ in range(repeats))
+
+
+def resident_mb() -> float:
+    """What memory this process has now; 0 where the system does not say."""
+    return _status_mb("VmRSS:")
+
+
+def peak_mb() -> float:
+    """The most memory that this process has had, without its parent (`getrusage` counts it); 0 where nobody tells."""
+    return _status_mb("VmHWM:")
+
+
+def _status_mb(field: str) -> float:
+    try:
+        lines = Path("/proc/self/status").read_text().splitlines()
+    except OSError:
+        return 0.0
+    return next(int(line.split()[1]) / 1024 for line in lines if line.startswith(field))
 
 
 def _timed(work: Callable[[], object], clock: Callable[[], float]) -> float:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import resource
 import subprocess
 import sys
 import tempfile
@@ -30,7 +29,7 @@ from openagentic_sdk.providers.base import ModelOutput, ToolCall
 from openagentic_sdk.sessions.folds.view import SessionView
 from openagentic_sdk.sessions.resume import load_view
 
-from . import Row, best_s
+from . import Row, best_s, peak_mb
 
 STEPS = 10_000
 FIRST, LAST = range(200, 1_000), range(STEPS - 800, STEPS)
@@ -117,7 +116,7 @@ async def _run(place: Path) -> dict[str, float]:
             step += 1
             if step in (FIRST.start, FIRST.stop, LAST.start, LAST.stop):
                 spent[step] = time.process_time()
-                memory[step] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+                memory[step] = peak_mb()
     watching.cancel()
     session_id = store.list_sessions()[0]
     return {

@@ -24,7 +24,7 @@ from openagentic_sdk.sessions.follow import follow
 from openagentic_sdk.sessions.sqlite import SqliteSessionStore
 from openagentic_sdk.testing.scripted import ScriptedProvider
 
-from . import Row, _long
+from . import Row, _long, peak_mb
 
 STEPS = 1000
 RUNS = 64
@@ -98,14 +98,11 @@ def _in_own_process(kind: str) -> dict[str, Any]:
 
 def main(kind: str) -> None:
     """Run the background runs and print what they took as JSON."""
-    import resource
-
     with tempfile.TemporaryDirectory() as folder:
         store = FileSessionStore(folder) if kind == "files" else SqliteSessionStore(Path(folder) / "sessions.db")
         pause_s = asyncio.run(_background(store))
         store.close()
-    megabytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    print(json.dumps({"pause_ms": pause_s * 1000, "megabytes": megabytes}))
+    print(json.dumps({"pause_ms": pause_s * 1000, "megabytes": peak_mb()}))
 
 
 async def _background(store: SessionStore) -> float:

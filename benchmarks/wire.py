@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from . import Row, best_s
+from . import Row, best_s, peak_mb, resident_mb
 
 BURST_CHUNKS = 600
 PACED_CHUNKS = 20
@@ -222,30 +222,13 @@ async def _one_stream(client: Any) -> tuple[int, float]:
 async def _measure(name: str, url: str, concurrency: int) -> dict[str, float]:
     client = {"ours": _Ours, "openai": _OpenAI, "bare": _Bare}[name](url)
     await _one_stream(client)  # imports, the first connection
-    memory = _resident_mb()
+    memory = resident_mb()
     began = time.perf_counter()
     results = await asyncio.gather(*(_one_stream(client) for _ in range(concurrency)))
     took = time.perf_counter() - began
     chunks = sum(count for count, _ in results)
     first = statistics.median(first for _, first in results)
-    return {"rate": chunks / took, "first_ms": first * 1000, "memory_mb": _peak_mb() - memory}
-
-
-def _resident_mb() -> float:
-    return _status_mb("VmRSS:")
-
-
-def _peak_mb() -> float:
-    return _status_mb("VmHWM:")
-
-
-def _status_mb(field: str) -> float:
-    """A figure of this process in Linux's own words; 0 elsewhere."""
-    try:
-        lines = Path("/proc/self/status").read_text().splitlines()
-    except OSError:
-        return 0.0
-    return next(int(line.split()[1]) / 1024 for line in lines if line.startswith(field))
+    return {"rate": chunks / took, "first_ms": first * 1000, "memory_mb": peak_mb() - memory}
 
 
 if __name__ == "__main__":

@@ -242,10 +242,12 @@ class _Assembly:
         self._project = project = open_project(options)
         self._gate, mode_notes = _gate(options, project)
         configured = configured_servers(project)
-        opened, self._told = _servers(options, project, configured)
+        opened, told = _servers(options, project, configured)
         self._servers = servers or opened
         self._clock = options.clock or SystemClock()
-        self._environment = dict(os.environ)
+        environment = dict(os.environ)
+        self._may_export = any(name.startswith("OTEL_EXPORTER_OTLP_") for name in environment)
+        self._redact = _redact(options.redact, environment, told)
         self._store = _store(options.session_store)
         self._prices = _prices(options.prices)
         files = {file.name: _definition(file) for file in project.agents.agents}
@@ -321,7 +323,7 @@ class _Assembly:
             context_limits=ContextLimits(options.max_context_tokens, options.max_context_bytes),
             defer_bytes=_defer_bytes(options),
             memories=self._memory.memory.overview if self._memory is not None and MEMORY in tools else None,
-            redact=self.redact(),
+            redact=self._redact,
             session_dir=self.session_dir,
             seal=Seal(options.key_file),
             record_signers=tuple(options.record_signers),
@@ -420,34 +422,17 @@ class _Assembly:
     def export(self) -> Callable[[str, Sequence[Event]], None] | None:
         """What sends the sessions of this store to a collector. The door to that room. Raises `OptionsError`."""
         options = self._options
-        environment = self._environment
-        if options.otlp_endpoint is None and not any(name.startswith("OTEL_EXPORTER_OTLP_") for name in environment):
+        if options.otlp_endpoint is None and not self._may_export:
             return None
         from .sessions.telemetry.exporter import exporter_for
         from .sessions.telemetry.settings import read_telemetry
 
-        settings = read_telemetry(options.otlp_endpoint, options.otlp_headers, environment)
+        settings = read_telemetry(options.otlp_endpoint, options.otlp_headers, os.environ)
         if settings is None:
             return None
         home = known_home()
         kept = home / "telemetry" if home is not None else None
-        return exporter_for(self._store, settings, kept, self.redact()).notify
-
-    def redact(self) -> Callable[[str], str] | None:
-        mask = self._options.redact
-        if mask is True:
-            return Redactor.from_environment(self._environment, self._told)
-        if mask is False or isinstance(mask, Redactor):
-            return mask or None
-
-        def careful(text: str) -> str:
-            """What fails may have left a secret in the text, so nothing of it is stored."""
-            try:
-                return str(mask(text))
-            except BaseException as error:
-                raise StorageError(f"redact failed, so nothing is stored: {': '.join(error_words(error))}") from error
-
-        return careful
+        return exporter_for(self._store, settings, kept, self._redact).notify
 
     def session_dir(self, session_id: str) -> str | None:
         return str(self._store.session_dir(session_id)) if isinstance(self._store, FileSessionStore) else None
@@ -535,6 +520,24 @@ def _defer_bytes(options: OpenAgenticOptions) -> int | None:
     usual = ContextLimits(_USUAL_WINDOW_TOKENS)
     share = window.budget_bytes(0.1, BYTES_PER_TOKEN) or usual.budget_bytes(0.1, BYTES_PER_TOKEN)
     return share if options.defer_tools == "auto" else None
+
+
+def _redact(
+    mask: Callable[[str], str] | bool, environment: Mapping[str, str], told: Mapping[str, str]
+) -> Callable[[str], str] | None:
+    if mask is True:
+        return Redactor.from_environment(environment, told)
+    if mask is False or isinstance(mask, Redactor):
+        return mask or None
+
+    def careful(text: str) -> str:
+        """What fails may have left a secret in the text, so nothing of it is stored."""
+        try:
+            return str(mask(text))
+        except BaseException as error:
+            raise StorageError(f"redact failed, so nothing is stored: {': '.join(error_words(error))}") from error
+
+    return careful
 
 
 def _hook_files(project: Project) -> tuple[str, ...]:

@@ -304,10 +304,12 @@ _MAKE_IT = _Made()
 
 
 def _init(cls: Any) -> Any:
-    """An `__init__` whose parameters are the fields. It fills the object's dict, past the `__setattr__` that refuses.
+    """An `__init__` whose parameters are the fields. It fills a frozen object's dict, past the `__setattr__` that refuses.
 
     Its globals are those of the class's module, so that the names in its annotations can be found.
     """
+    # What may be set is set one by one: an object whose dict nothing has asked for yet has none, and is smaller.
+    is_frozen = _MADE_HERE[cls].is_frozen
     this = "__dataclass_self__" if "self" in cls.__dataclass_fields__ else "self"
     factories: dict[str, Any] = {}
     positional, keyword_only, values, annotations = [this], ["*"], [], {}
@@ -320,7 +322,7 @@ def _init(cls: Any) -> Any:
             value = f"__make_{name}__() if {name} is __make_it__ else {name}" if known.init else f"__make_{name}__()"
         elif not known.init:
             continue
-        values.append(f"{name}={value}")
+        values.append(f"{name}={value}" if is_frozen else f"{this}.{name}={value}")
         if not known.init:
             continue
         annotations[name] = known.type
@@ -329,7 +331,7 @@ def _init(cls: Any) -> Any:
             keyword_defaults[name] = default
         elif default is not MISSING:
             defaults.append(default)
-    body = [f"{this}.__dict__.update({', '.join(values)})"] if values else ["pass"]
+    body = [f"{this}.__dict__.update({', '.join(values)})"] if is_frozen and values else values or ["pass"]
     if hasattr(cls, "__post_init__"):
         body.append(f"{this}.__post_init__()")
     parameters = positional + (keyword_only if len(keyword_only) > 1 else [])
