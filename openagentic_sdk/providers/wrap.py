@@ -44,12 +44,10 @@ class KeyedProvider(Protocol):
     def with_idempotency_key(self, key: str) -> Self: ...
 
 
-class AroundProvider(ABC):
-    """A provider around another one, whose name it bears. Its whole answer is what its stream adds up to."""
+class StreamedProvider(ABC):
+    """A provider whose whole answer is what its stream adds up to."""
 
-    def __init__(self, provider: Provider) -> None:
-        self.name = provider.name
-        self.provider = provider
+    name: str
 
     @abstractmethod
     def stream(
@@ -62,6 +60,14 @@ class AroundProvider(ABC):
     ) -> ModelOutput:
         """The whole answer."""
         return await fold(self.stream(model=model, messages=messages, tools=tools, api_key=api_key))
+
+
+class AroundProvider(StreamedProvider):
+    """A provider around another one, whose name it bears."""
+
+    def __init__(self, provider: Provider) -> None:
+        self.name = provider.name
+        self.provider = provider
 
     def for_session(self, state: SessionState) -> Self:
         """The same around the provider for this session."""

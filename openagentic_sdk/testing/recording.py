@@ -10,10 +10,10 @@ from typing import Any
 
 from ..permissions.redact import Redactor
 from ..providers.base import Message, ModelOutput, Provider, StreamEvent, ToolSpec
-from ..providers.wrap import Pieces, ask, fold
+from ..providers.wrap import Pieces, StreamedProvider, ask
 
 
-class RecordingProvider:
+class RecordingProvider(StreamedProvider):
     """A provider around a provider: passes everything on, and writes each complete answer to a cassette.
 
     The cassette is a script file (see `testing.scripted`), rewritten after each answer. `api_key` and the values of
@@ -27,12 +27,6 @@ class RecordingProvider:
         self._path = Path(path)
         self._turns: list[dict[str, Any]] = []
         self._mask = Redactor.from_environment(os.environ, {"api_key": api_key} if api_key else None)
-
-    async def complete(
-        self, *, model: str, messages: Sequence[Message], tools: Sequence[ToolSpec] = (), api_key: str | None = None
-    ) -> ModelOutput:
-        """The provider's answer, whole."""
-        return await fold(self.stream(model=model, messages=messages, tools=tools, api_key=api_key))
 
     async def stream(
         self, *, model: str, messages: Sequence[Message], tools: Sequence[ToolSpec] = (), api_key: str | None = None

@@ -56,7 +56,7 @@ from ..providers.base import (
     ToolCallReady,
     ToolSpec,
 )
-from ..providers.wrap import fold
+from ..providers.wrap import StreamedProvider
 
 _KEYS = frozenset(
     ("text", "tool_calls", "reasoning", "deltas", "usage", "delay_s", "error", "finish_reason", "expect", "agent")
@@ -67,7 +67,7 @@ _EXPECT_KEYS = frozenset(("last", "contains", "lacks", "tool_results", "messages
 _PIECE_CHARS = 12
 
 
-class ScriptedProvider:
+class ScriptedProvider(StreamedProvider):
     """Plays one turn per request, in order. `requests` keeps what was asked, for tests to look at."""
 
     def __init__(
@@ -105,12 +105,6 @@ class ScriptedProvider:
     def turns_left(self) -> int:
         """How many turns were not played yet."""
         return len(self._turns) + len(self._agent_turns)
-
-    async def complete(
-        self, *, model: str, messages: Sequence[Message], tools: Sequence[ToolSpec] = (), api_key: str | None = None
-    ) -> ModelOutput:
-        """The next turn, whole."""
-        return await fold(self.stream(model=model, messages=messages, tools=tools, api_key=api_key))
 
     async def stream(
         self, *, model: str, messages: Sequence[Message], tools: Sequence[ToolSpec] = (), api_key: str | None = None
