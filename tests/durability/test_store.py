@@ -17,6 +17,7 @@ from openagentic_sdk.sessions.log.folder import folder_lock
 from openagentic_sdk.sessions.store import FileSessionStore, is_session_id
 from openagentic_sdk.testing import store_contract
 from openagentic_sdk.testing.faults import FaultyOS
+from tests.pythons import contract_python
 
 from .scenes import CountingDisk, InstantDisk, SceneTest, three_turns
 
@@ -32,6 +33,7 @@ IMPOSSIBLE: tuple[dict[str, object], ...] = (
 
 class FileSessionStoreTest(store_contract.StoreContract):
     can_take_over = False
+    python = contract_python
 
     def make_store(self) -> SessionStore:
         return FileSessionStore(self.place, "flush")

@@ -60,7 +60,7 @@ class Texts(unittest.TestCase):
                 self.assertEqual(score["passed"], passed)
 
     def test_a_pattern_that_never_ends_is_a_failed_score_and_other_cases_go_on(self) -> None:
-        evil = Regex(pattern="(a+)+$", timeout_s=0.2)
+        evil = Regex(pattern="(a+)+$", timeout_s=0.05)
         suite = Suite(
             name="x",
             agent=made("a" * 60 + "!"),
@@ -70,7 +70,7 @@ class Texts(unittest.TestCase):
         report = evaluate(suite, parallel=1)
         self.assertEqual({run.case: run.passed for run in report.runs}, {"evil": False, "good": True})
         self.assertEqual(scores_of(report)["regex-2"]["error_type"], "TimeoutError")
-        self.assertIn("longer than 0.2 s", scores_of(report)["regex-2"]["words"])
+        self.assertIn("longer than 0.05 s", scores_of(report)["regex-2"]["words"])
 
     def test_an_answer_is_checked_against_a_schema(self) -> None:
         schema = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
@@ -81,7 +81,7 @@ class Texts(unittest.TestCase):
         self.assertEqual([run.passed for run in report.runs], [True, True, False, False, False])
 
     def test_a_schema_with_a_pattern_that_never_ends_is_bounded_too(self) -> None:
-        scorer = JsonSchema(schema={"type": "string", "pattern": "(a+)+$"}, timeout_s=0.2)
+        scorer = JsonSchema(schema={"type": "string", "pattern": "(a+)+$"}, timeout_s=0.05)
         self.assertEqual(scored(scorer, '"' + "a" * 60 + '!"')["error_type"], "TimeoutError")
 
     def test_a_keyword_that_nothing_checks_is_refused(self) -> None:
@@ -128,7 +128,7 @@ class CallsOfTools(unittest.TestCase):
         self.assertEqual(words, 'Bash {"command": "ls"} was not called; it called stock, stock, nothing')
 
     def test_a_pattern_for_an_argument_is_bounded(self) -> None:
-        evil = Calls(must_not=[Call(tool="stock", matches={"item": "(a+)+$"})], timeout_s=0.2)
+        evil = Calls(must_not=[Call(tool="stock", matches={"item": "(a+)+$"})], timeout_s=0.05)
         score = scored(evil, call("stock", item="a" * 60 + "!"), "Done.")
         self.assertEqual((score["passed"], score["error_type"]), (False, "TimeoutError"))
 
@@ -166,7 +166,7 @@ class Functions(unittest.TestCase):
             (raises, "KeyError", "no such thing"),
             (exits, "SystemExit", "0"),
             (ends_its_process, "ProcessEnded", "code 0"),
-            (hangs, "TimeoutError", "longer than 0.2 s"),
+            (hangs, "TimeoutError", "longer than 0.05 s"),
             (gives_nonsense, "ValueError", "nan"),
             (gives_much, "ProcessEnded", ""),
             (lambda events: sys.exit(3), "SystemExit", "3"),
@@ -174,7 +174,7 @@ class Functions(unittest.TestCase):
             (lambda events: object(), "TypeError", "JSON"),
         )
         cases = [
-            Case(id=f"c{number}", prompt="?", scores=[Function(check=check, timeout_s=0.2 if check is hangs else 30)])
+            Case(id=f"c{number}", prompt="?", scores=[Function(check=check, timeout_s=0.05 if check is hangs else 30)])
             for number, (check, _, _) in enumerate(checks)
         ]
         report = evaluate(Suite(name="x", cases=cases, agent=made("Hi.")), parallel=1)

@@ -19,9 +19,9 @@ from tests.size import LARGE
 
 from .real_bash import BASH, disguised_line, files_made, random_line, recorded
 
-LOCALE_LINES = 3_000 if LARGE else 40
-LINES = 15_000 if LARGE else 150
-DISGUISED_LINES = 3_000 if LARGE else 100
+LOCALE_LINES = 3_000 if LARGE else 25
+LINES = 15_000 if LARGE else 100
+DISGUISED_LINES = 3_000 if LARGE else 70
 FILE_LINES = 1_000 if LARGE else 20
 
 

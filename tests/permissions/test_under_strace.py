@@ -18,7 +18,7 @@ from tests.size import LARGE
 from .test_reading_programs import random_call
 from .workspace import WorkspaceTestCase, fixture
 
-CALLS = 5_000 if LARGE else 25
+CALLS = 5_000 if LARGE else 10
 # Where programs, the linker and the C library look for themselves, their words and what the machine is.
 _SYSTEM = re.compile(
     r"/(?:usr/|lib|bin/|etc/(?:ld\.so|locale|localtime|nsswitch|passwd$|group$|mime|magic|mtab|inputrc|terminfo|host\.conf)"

@@ -140,7 +140,7 @@ class ParkedTest(unittest.IsolatedAsyncioTestCase):
 
 class ManyTest(unittest.IsolatedAsyncioTestCase):
     async def test_many_runs_at_once_complete_on_files_and_on_sqlite(self):
-        count, steps = (64, 20) if LARGE else (16, 4)
+        count, steps = (64, 20) if LARGE else (8, 4)
         files = partial(FileSessionStore, durability="flush")
         for make in (files, lambda folder: SqliteSessionStore(Path(folder) / "sessions.db")):
             with tempfile.TemporaryDirectory() as folder, self.subTest(store=make):

@@ -8,7 +8,7 @@ import unittest
 from pathlib import Path
 
 from openagentic_sdk.api import run
-from openagentic_sdk.errors import OptionsError
+from openagentic_sdk.errors import OptionsError, ToolError
 from openagentic_sdk.hooks.engine import HookEngine
 from openagentic_sdk.hooks.models import HookDecision, HookMatcher
 from openagentic_sdk.permissions.gate import PermissionGate
@@ -24,12 +24,13 @@ from openagentic_sdk.sessions.undo import plan_restore
 from openagentic_sdk.tools.base import Tool
 from openagentic_sdk.tools.bash import BashTool
 from openagentic_sdk.tools.code import CodeLimits, CodeTool
+from openagentic_sdk.tools.code.program import _read_call
 from openagentic_sdk.tools.function import tool
 from openagentic_sdk.tools.shell import sandbox_plan
 from openagentic_sdk.tools.shell.sandbox_plan import SandboxReport, probe_sandbox
 from openagentic_sdk.tools.task import TaskTool
 from openagentic_sdk.tools.write import WriteTool
-from tests.size import IN_MEMORY
+from tests.size import IN_MEMORY, LARGE
 
 from .support import assert_closed, echo, fail, options_for
 
@@ -296,21 +297,27 @@ class LimitsTest(CodeTestCase):
             self.assertEqual(whole.decode().splitlines()[12_345], "line 12345")
 
     async def test_whatever_is_written_to_the_channel_ends_only_the_code(self):
-        frame = "def frame(data): os.write(3, len(data).to_bytes(4, 'big') + data)\n"
+        frames = (
+            b"no json",
+            b"[" * 100_000,
+            b"{}",
+            b'{"id": 1, "tool": "echo", "input": []}',
+            b'{"id": true, "tool": "echo", "input": {}}',
+            b'{"id": NaN, "tool": "echo", "input": {}}',
+            b'{"id": 1, "tool": "' + b"x" * 300 + b'", "input": {}}',
+        )
+        for frame in frames:
+            with self.subTest(frame=frame[:60]), self.assertRaises(ToolError):
+                _read_call(frame, set())
+        begin = "def frame(data): os.write(3, len(data).to_bytes(4, 'big') + data)\n"
         for code in (
             "os.write(3, b'\\xff' * 100)",
-            "frame(b'no json')",
-            "frame(b'[' * 100_000)",
-            "frame(b'{}')",
-            'frame(b\'{"id": 1, "tool": "echo", "input": []}\')',
-            'frame(b\'{"id": true, "tool": "echo", "input": {}}\')',
-            'frame(b\'{"id": NaN, "tool": "echo", "input": {}}\')',
-            'frame(b\'{"id": 1, "tool": "\' + b\'x\' * 300 + b\'", "input": {}}\')',
+            *(f"frame({frame!r})" for frame in (frames if LARGE else frames[3:4])),
             'frame(b\'{"id": 1, "tool": "echo", "input": {"text": "a"}}\')\n'
             'frame(b\'{"id": 1, "tool": "echo", "input": {"text": "b"}}\')',
         ):
-            with self.subTest(code=code):
-                events = await self.play(f"import os, time\n{frame}{code}\ntime.sleep(30)")
+            with self.subTest(code=code[:80]):
+                events = await self.play(f"import os, time\n{begin}{code}\ntime.sleep(30)")
                 self.assertIn("wrote to the channel", shown(events).output)
                 self.assertTrue(all(outcome in ("ok", "cancelled") for _, _, outcome, _ in calls_of(events)))
 
