@@ -80,9 +80,9 @@ class Plugin:
         paths += [own] if os.path.isfile(own) and os.path.realpath(own) not in paths else []
         sources += [(path, _read_json(path, self.root, problems)) for path in dict.fromkeys(paths)]
         found: list[CommandHook] = []
-        for path, data in sources:
-            entries = Entries(path, self.scope)
-            inner = as_mapping(as_mapping(data).get("hooks", data))
+        for path, read in sources:
+            entries, data = Entries(path, self.scope), as_mapping(read)
+            inner = entries.object(data, "hooks") if "hooks" in data else data
             found += entries.hooks({k: v for k, v in inner.items() if k != "description"}, self.root)
             problems += entries.notes
         return found

@@ -87,6 +87,14 @@ class PluginTest(RunTestCase):
         self.assertIn("notes:jot", found)
         self.assertNotIn("notes:x", found)
 
+    def test_hooks_that_are_no_object_are_a_finding(self) -> None:
+        (self.market / "notes/hooks/hooks.json").write_text('{"hooks": ["echo"]}')
+        out = self.command("check", str(self.market / "notes"))[1]
+        self.assertIn("hooks is left out: an object is expected", out)
+        self.assertIn("plugin notes", out)
+        self.assertEqual(self.command("add", str(self.market / "notes"))[0], 0)
+        self.assertIn("notes:jot", self.skills())
+
     def test_a_file_of_hooks_that_is_a_link_is_read_once(self) -> None:
         hooks = self.market / "notes/hooks/hooks.json"
         hooks.rename(hooks.with_name("real.json"))
