@@ -14,7 +14,10 @@ class ActionList:
     """The actions of one subcommand. `common` adds the flags that all of them take, `settings` are those of argparse."""
 
     def __init__(
-        self, parser: argparse.ArgumentParser, common: Callable[[argparse.ArgumentParser], None], **settings: Any
+        self,
+        parser: argparse.ArgumentParser,
+        common: Callable[[argparse.ArgumentParser], None] = lambda action: None,
+        **settings: Any,
     ) -> None:
         self._subparsers = parser.add_subparsers(dest="action", metavar="ACTION", required=True, **settings)
         self._common = common

@@ -10,6 +10,7 @@ from pathlib import Path
 from ...errors import OpenAgentSdkError, OptionsError, SessionExistsError
 from ...sessions.importers import import_claude_transcript
 from ...text import on_one_line
+from ..actions import ActionList
 from ..exits import FAILED, OK
 from ..screen.terminal import Screen
 from ..stored.stores import add_store_flag, open_session_store
@@ -17,15 +18,10 @@ from ..stored.stores import add_store_flag, open_session_store
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     parser = subparsers.add_parser("import", description="Bring the conversations of other programs into a store.")
-    kinds = parser.add_subparsers(dest="kind", metavar="KIND", required=True)
-    claude = kinds.add_parser(
-        "claude",
-        help="transcripts of Claude Code",
-        description="Bring transcripts of Claude Code into a store, with those of their subagents, under the ids that they "
-        "have. What is there already is left alone, so a command that was interrupted can be given again.",
-    )
+    about = "bring transcripts of Claude Code, and those of their subagents, into a store, under the ids that they have"
+    claude = ActionList(parser, add_store_flag).add("claude", run, about)
+    claude.epilog = "What is there already is left alone, so a command that was interrupted can be given again."
     claude.add_argument("path", metavar="PATH", help="a transcript (.jsonl), or a folder: all transcripts below it")
-    add_store_flag(claude)
 
 
 def run(args: argparse.Namespace) -> int:

@@ -8,18 +8,17 @@ from contextlib import closing
 
 from ...sessions.stores.locate import open_store
 from ...text import on_one_line
+from ..actions import ActionList
 from ..exits import OK
 from ..screen.terminal import Screen
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     parser = subparsers.add_parser("store", description="Make the tables of a store, and say what it keeps.")
-    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
-    migrate = actions.add_parser(
-        "migrate",
-        help="make the tables of a store, or bring them to this version",
-        description="Make the tables of a store, or bring them to this version. Afterwards a role that may only read and "
-        "write rows is enough; grant it SELECT, INSERT, UPDATE and DELETE on the tables, and USAGE on the sequences.",
+    migrate = ActionList(parser).add("migrate", run, "make the tables of a store, or bring them to this version")
+    migrate.epilog = (
+        "Afterwards a role that may only read and write rows is enough; grant it SELECT, INSERT, UPDATE and DELETE on the "
+        "tables, and USAGE on the sequences."
     )
     migrate.add_argument("url", metavar="URL", help="for instance postgresql://owner@host/database or sqlite:///path")
 
