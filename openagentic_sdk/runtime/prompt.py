@@ -24,7 +24,7 @@ from ..threads import run_in_thread
 from ..tools.files.workspace import resolve_path
 from .agent import Run
 from .recorder import off_loop
-from .tool_call import decision_event
+from .tool_call import ask_gate
 from .tool_output import put_blob
 
 Parts = Sequence[Mapping[str, Any]]
@@ -160,9 +160,7 @@ async def store_message(
 async def _read_file(run: Run, part: Part, path: str, number: int) -> Part | str:
     """A file that a part names, once the gate allows to read it; a text file as text for the prompt."""
     use = ToolUse(f"attachment:{os.urandom(8).hex()}", "Read", {"file_path": path})
-    gate = run.agent.gate
-    approval = await gate.approve("Read", use.input, run.gate_context(use.tool_use_id, "read"))
-    await run.record(decision_event(run, use, approval, gate, use.input))
+    approval = await ask_gate(run, run.agent.gate, use, "read")
     if not approval.allowed:
         raise OptionsError(f"{path} is not sent: {approval.reason}")
 

@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any
 
 from ..errors import ToolError, ToolInputError
-from ..events import PermissionDecision, ToolResult, ToolStarted, ToolUse, UserMessage
+from ..events import Effect, PermissionDecision, ToolResult, ToolStarted, ToolUse, UserMessage
 from ..frozen import frozen
 from ..hooks.claude_input import ALSO, TRANSLATED, with_our_names
 from ..hooks.models import HookDecision
@@ -173,6 +173,13 @@ def decision_event(
         policy_sha256=approval.policy_sha256,
         details=details,
     )
+
+
+async def ask_gate(run: Run, gate: PermissionGate, use: ToolUse, effect: Effect) -> ApprovalResult:
+    """What the gate says of a call that the runtime itself makes; the decision is in the log by then."""
+    approval = await gate.approve(use.name, use.input, run.gate_context(use.tool_use_id, effect))
+    await run.record(decision_event(run, use, approval, gate, use.input))
+    return approval
 
 
 async def _permit(run: Run, call: Proposed) -> Permitted | ToolResult:

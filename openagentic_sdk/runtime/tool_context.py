@@ -14,7 +14,7 @@ from ..files import read_snapshot
 from ..skills.text_commands import Draft
 from ..tools.base import SubagentResult, Tool, ToolContext, may_read_all
 from .agent import Run
-from .tool_call import decision_event
+from .tool_call import ask_gate
 from .tool_output import put_blob
 
 # A larger file, and what one call changes beyond so many, is changed all the same; its event says that it was not kept.
@@ -115,9 +115,7 @@ async def _run_skill_apart(
         raise ToolError(f"skill {skill.name} may or may not have been carried out before the process died: check first")
     name = agent if agent in run.agent.agent_names else GENERAL_AGENT
     use = ToolUse(f"{tool_use_id}:agent", "Task", {"agent": name, "prompt": prompt})
-    gate = run.gate
-    approval = await gate.approve(use.name, use.input, run.gate_context(use.tool_use_id, "unsafe"))
-    await run.record(decision_event(run, use, approval, gate, use.input))
+    approval = await ask_gate(run, run.gate, use, "unsafe")
     if not approval.allowed:
         raise ToolError(f"skill {skill.name} runs in a subagent, and that is not allowed: {approval.reason}")
     return await run.spawn(run, tool_use_id, name, prompt, (skill,))
