@@ -1,9 +1,7 @@
-"""What the official conformance suite starts as "the client": our client, told by a scenario's name what to do.
+"""What the official conformance suite knows as "the client": our client, told by a scenario's name what to do.
 
-    node .../conformance/dist/index.js client --command "python3 tests/mcp/conformance_client.py" --scenario tools_call \
-        --spec-version 2026-07-28 -o /tmp/out
-
-The suite appends the URL of its server, and says in MCP_CONFORMANCE_SCENARIO and MCP_CONFORMANCE_CONTEXT what it wants.
+The suite starts a command, to which it appends the URL of its server, and says in MCP_CONFORMANCE_SCENARIO and
+MCP_CONFORMANCE_CONTEXT what it wants. The command is a few lines of shell that pass this on to the test's process.
 """
 
 from __future__ import annotations
@@ -11,15 +9,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import http.client
-import json
 import os
-import sys
 from collections.abc import AsyncIterator, Mapping
-from pathlib import Path
+from functools import partial
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
-
-sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from openagentic_sdk.errors import ToolError
 from openagentic_sdk.mcp.oauth.login import OAuth
@@ -28,8 +22,14 @@ from openagentic_sdk.mcp.servers import Servers
 from openagentic_sdk.mcp.tools import RemoteTool
 from openagentic_sdk.tools.base import ToolContext
 
-SCENARIO = os.environ.get("MCP_CONFORMANCE_SCENARIO", "")
-CONTEXT: Mapping[str, Any] = json.loads(os.environ.get("MCP_CONFORMANCE_CONTEXT") or "{}")
+# PORT is where the test listens; the first line of its answer is the exit code.
+COMMAND = """
+exec 3<>"/dev/tcp/127.0.0.1/$1" || exit 9
+printf '%s\\n' "$2" "$MCP_CONFORMANCE_SCENARIO" "$MCP_CONFORMANCE_CONTEXT" >&3
+read -r code <&3
+cat <&3 >&2
+exit "${code:-9}"
+"""
 # What a tool is called with when the scenario does not say.
 ARGUMENTS: Mapping[str, Mapping[str, Any]] = {"add_numbers": {"a": 5, "b": 3}}
 DOCUMENT = "https://conformance-test.local/client-metadata.json"
@@ -43,20 +43,16 @@ async def person(text: str, choices: tuple[str, ...], details: Mapping[str, Any]
 
 async def call(tool: RemoteTool, arguments: Mapping[str, Any]) -> None:
     """Call a tool as a run would; a refusal is a result like any other."""
-    try:
-        said = str(await tool.run(arguments, ToolContext(ask_user=person)))
-    except ToolError as error:
-        said = f"error: {error}"
-    print(tool.definition.name, said[:200], file=sys.stderr)
+    with contextlib.suppress(ToolError):
+        await tool.run(arguments, ToolContext(ask_user=person))
 
 
-async def use(servers: Servers) -> None:
+async def use(servers: Servers, context: Mapping[str, Any]) -> None:
     """Connect, list the tools, and call those that the scenario is about, or all of them."""
     await servers.ready()
     tools = {tool.definition.name: tool for tool in servers.tools() if isinstance(tool, RemoteTool)}
-    print(servers.states(), sorted(tools), file=sys.stderr)
-    if "toolCalls" in CONTEXT:
-        for wanted in CONTEXT["toolCalls"]:
+    if "toolCalls" in context:
+        for wanted in context["toolCalls"]:
             if wanted["name"] in tools:
                 await call(tools[wanted["name"]], wanted["arguments"])
         return
@@ -78,30 +74,28 @@ class Person:
         yield self
 
     async def go(self, url: str, state: str) -> Mapping[str, list[str]]:
+        return parse_qs(urlsplit(await asyncio.to_thread(self._visit, url)).query)
+
+    def _visit(self, url: str) -> str:
         parts = urlsplit(url)
-        page = http.client.HTTPConnection(parts.netloc, timeout=120)
-        page.request("GET", f"{parts.path}?{parts.query}")
-        location = page.getresponse().headers["Location"]
-        page.close()
-        return parse_qs(urlsplit(location).query)
+        with contextlib.closing(http.client.HTTPConnection(parts.netloc, timeout=120)) as page:
+            page.request("GET", f"{parts.path}?{parts.query}")
+            return str(page.getresponse().headers["Location"])
 
 
-def log_in(name: str, server: McpServer) -> OAuth | None:
+def log_in(context: Mapping[str, Any], name: str, server: McpServer) -> OAuth | None:
     """Who logs in at the suite's server, as the scenario knows us."""
-    known = {"clientId": CONTEXT.get("client_id"), "clientSecret": CONTEXT.get("client_secret")}
+    known = {"clientId": context.get("client_id"), "clientSecret": context.get("client_secret")}
     assert server.url is not None
     return OAuth(name, server.url, {**known, "clientMetadataUrl": DOCUMENT}, browser=Person())
 
 
-async def main() -> None:
-    suite = {"suite": McpServer(url=sys.argv[-1])}
-    servers = Servers(suite, cwd=os.getcwd(), auth_for=log_in if SCENARIO.startswith("auth/") else lambda *_: None)
+async def converse(url: str, scenario: str, context: Mapping[str, Any]) -> None:
+    """All that the suite asks of a client in a scenario."""
+    auth_for = partial(log_in, context) if scenario.startswith("auth/") else lambda *_: None
+    servers = Servers({"suite": McpServer(url=url, call_timeout_s=10)}, cwd=os.getcwd(), auth_for=auth_for)
     servers.hold()
     try:
-        await use(servers)
+        await use(servers, context)
     finally:
         await servers.release()
-
-
-if __name__ == "__main__":
-    asyncio.run(main())
