@@ -17,7 +17,7 @@ from tests.size import LARGE
 SCRIPT = str(Path(__file__).with_name("bad_server.py"))
 # Calls that never get an answer, and servers that never come, are given up after this long; the others have all the time.
 SHORT_S = 0.5
-MARK = f"mark-{os.getpid()}"
+MARK = f"mark-{os.getpid()}-"
 
 
 def bad_server(kind: str, **settings: Any) -> McpServer:

@@ -140,6 +140,7 @@ class Confined(WorkspaceTestCase):
     def test_no_socket_leads_to_another_program(self) -> None:
         with tempfile.TemporaryDirectory() as elsewhere:
             named, datagrams = os.path.join(elsewhere, "s"), os.path.join(elsewhere, "d")
+            name = f"openagentic-test-{os.getpid()}"  # an abstract one is everybody's
             script = "\n".join(
                 (
                     "import socket as s",
@@ -150,7 +151,7 @@ class Confined(WorkspaceTestCase):
                     f"tried('datagram', lambda: s.socket(s.AF_UNIX, s.SOCK_DGRAM).sendto(b'x', {datagrams!r}))",
                     f"tried('pair', lambda: s.socketpair(type=s.SOCK_DGRAM)[0].sendto(b'x', {datagrams!r}))",
                     f"tried('raw pair', lambda: s.socketpair(type=s.SOCK_RAW)[0].sendto(b'x', {datagrams!r}))",
-                    "tried('abstract', lambda: s.socket(s.AF_UNIX).connect(chr(0) + 'openagentic-test'))",
+                    f"tried('abstract', lambda: s.socket(s.AF_UNIX).connect(chr(0) + {name!r}))",
                     "tried('vsock', lambda: s.socket(40))",
                     "tried('netlink', lambda: s.socket(16, s.SOCK_RAW, 0))",
                     "tried('packet', lambda: s.socket(17, s.SOCK_RAW, 0))",
@@ -163,7 +164,7 @@ class Confined(WorkspaceTestCase):
                 socket.socket(socket.AF_UNIX) as abstract,
                 socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as log,
             ):
-                for listening, address in ((server, named), (abstract, "\0openagentic-test"), (log, datagrams)):
+                for listening, address in ((server, named), (abstract, f"\0{name}"), (log, datagrams)):
                     listening.bind(address)
                 for listening in (server, abstract):
                     listening.listen()
@@ -436,9 +437,12 @@ class Effects(WorkspaceTestCase):
         self.assertFalse((self.workspace.parent / "outside").exists())
 
     def test_no_scratch_folder_is_left(self) -> None:
-        before = set(Path(tempfile.gettempdir()).glob("openagentic-effects-*"))
+        own = self.workspace.parent / "temp"  # other processes have their scratch folders in that of the system
+        own.mkdir()
+        self.addCleanup(setattr, tempfile, "tempdir", tempfile.tempdir)
+        tempfile.tempdir = str(own)
         self.bash("echo x > y", bash_effects="preview")
-        self.assertEqual(set(Path(tempfile.gettempdir()).glob("openagentic-effects-*")) - before, set())
+        self.assertEqual(list(own.iterdir()), [])
 
     def test_a_link_that_took_a_folders_place_stops_the_commit(self) -> None:
         from openagentic_sdk.tools.shell.overlay import Effect, apply_effects
