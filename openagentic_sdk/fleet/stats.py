@@ -149,16 +149,13 @@ def to_text(stats: FleetStats) -> str:
         text = "What a tenant may spend in US dollars, has spent, and has reserved."
         for part, value in (("max", max_usd), ("spent", spent_usd), ("reserved", reserved_usd)):
             add("budget_usd", "gauge", text, value, {"tenant": tenant, "part": part})
-    lines = [line for (name, kind, text), samples in families.items() for line in _family(name, kind, text, samples)]
+    lines: list[str] = []
+    for (name, kind, text), samples in families.items():
+        lines += [f"# HELP {name} {text}", f"# TYPE {name} {kind}"]
+        for labels, value in samples.items():
+            inside = ",".join(f'{key}="{_escaped(label)}"' for key, label in labels)
+            lines.append(f"{name}{{{inside}}} {value:.10g}")
     return "\n".join([*lines, *_histogram(stats)]) + "\n"
-
-
-def _family(name: str, kind: str, text: str, samples: Mapping[Labels, float]) -> Iterable[str]:
-    yield f"# HELP {name} {text}"
-    yield f"# TYPE {name} {kind}"
-    for labels, value in samples.items():
-        inside = ",".join(f'{key}="{_escaped(label)}"' for key, label in labels)
-        yield f"{name}{{{inside}}} {value:.10g}"
 
 
 def _escaped(label: str) -> str:
