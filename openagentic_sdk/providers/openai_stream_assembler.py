@@ -138,6 +138,7 @@ class ChatAssembler:
         self._function_call = ToolCallAssembler(used_ids=used_ids)
         self._splitter = ThinkTagSplitter() if think_tags else None
         self._origin = origin
+        self._shown: list[StreamEvent] = []  # of what is being taken
         self._text: list[str] = []
         self._half = ""  # the first half of a surrogate pair
         self._reasoning: list[str] = []
@@ -163,11 +164,11 @@ class ChatAssembler:
             if isinstance(chunk_id, str) and chunk_id:
                 self._check_same_answer(choices)
                 self._id = chunk_id
-        events: list[StreamEvent] = []
+        self._shown = []
         for choice in choices if isinstance(choices, list) else ():
             if isinstance(choice, Mapping) and not choice.get("index"):
-                self._take_choice(choice, events)
-        return events
+                self._take_choice(choice)
+        return self._shown
 
     def end_marker(self) -> None:
         """The stream said `[DONE]`."""
@@ -180,12 +181,12 @@ class ChatAssembler:
 
     def finish(self) -> tuple[list[StreamEvent], ModelOutput]:
         """What was still held back, and the whole answer. Raises `IncompleteResponseError` when no end was seen."""
-        events: list[StreamEvent] = []
+        self._shown = []
         if self._splitter is not None:
-            self._show(self._splitter.close(), events)
+            self._show(self._splitter.close())
         if self._half:
             self._half = ""
-            self._show_text("\ufffd", events)
+            self._show_text("\ufffd")
         if (self._finish_reason is None and not self._ended) or self._finish_reason == "error":
             end = "a finish reason or an end marker: the connection was cut, or the endpoint does not end its streams"
             raise cut_answer("".join(self._text), end)
@@ -207,7 +208,7 @@ class ChatAssembler:
             cost_usd=reported_cost(self._usage),
             **self._facts,
         )
-        return events, output
+        return self._shown, output
 
     def _check_same_answer(self, choices: Any) -> None:
         """Refuse a second answer in the stream: it begins anew, or goes on behind the end, under another id.
@@ -237,38 +238,38 @@ class ChatAssembler:
                 self._facts[name] = value
         self._take_citations(chunk.get("citations"))
 
-    def _take_choice(self, choice: Mapping[str, Any], events: list[StreamEvent]) -> None:
+    def _take_choice(self, choice: Mapping[str, Any]) -> None:
         delta = choice.get("delta")
         if not isinstance(delta, Mapping):
             delta = choice.get("message")
         if isinstance(delta, Mapping):
-            self._take_delta(delta, events)
+            self._take_delta(delta)
         elif isinstance(choice.get("text"), str):
-            self._show_content(choice["text"], events)
+            self._show_content(choice["text"])
         if (reason := as_text(choice.get("finish_reason"))) and not is_unfinished(self._finish_reason):
             self._finish_reason = reason
         if choice.get("logprobs"):
             self._logprobs += as_list(as_mapping(choice["logprobs"]).get("content"))
         self._take_usage(choice)
 
-    def _take_delta(self, delta: Mapping[str, Any], events: list[StreamEvent]) -> None:
+    def _take_delta(self, delta: Mapping[str, Any]) -> None:
         self._role_begins = self._role_begins or not delta.get("role")
-        self._take_reasoning(delta, events)
+        self._take_reasoning(delta)
         content = delta.get("content")
         if isinstance(content, str):
             if content:
-                self._show_content(content, events)
+                self._show_content(content)
         elif isinstance(content, list):  # Mistral: parts, thinking among them
             for part in content:
                 if isinstance(part, str):
-                    self._show_content(part, events)
+                    self._show_content(part)
                 elif isinstance(part, Mapping) and part.get("type") == "thinking":
-                    self._show_reasoning(_part_text(part.get("thinking")), events)
+                    self._show_reasoning(_part_text(part.get("thinking")))
                 elif isinstance(part, Mapping):
-                    self._show_content(_part_text(part.get("text")), events)
+                    self._show_content(_part_text(part.get("text")))
         if refusal := as_text(delta.get("refusal")):
             self._refusal = True
-            self._show_text(refusal, events)
+            self._show_text(refusal)
         if delta.get("tool_calls"):
             self._calls.apply_delta(delta)
         elif isinstance(delta.get("function_call"), Mapping):  # the form before tools, one call at most
@@ -278,21 +279,21 @@ class ChatAssembler:
         if delta.get("annotations"):
             self._take_citations(delta["annotations"])
 
-    def _take_reasoning(self, delta: Mapping[str, Any], events: list[StreamEvent]) -> None:
+    def _take_reasoning(self, delta: Mapping[str, Any]) -> None:
         """Show reasoning under the first name that has some; servers send copies of it under several names."""
         shown = False
         for name in _REASONING_TEXT:
             if text := as_text(delta.get(name)):
                 self._reasoning_fields.setdefault(name, []).append(text)
                 if not shown:
-                    self._show_reasoning(text, events)
+                    self._show_reasoning(text)
                 shown = True
         if delta.get("reasoning_details"):
             details = as_mappings(delta["reasoning_details"])
             self._take_details(details)
             if not shown:
                 inside = [as_text(detail.get("text")) or as_text(detail.get("summary")) for detail in details]
-                self._show_reasoning("".join(inside), events)
+                self._show_reasoning("".join(inside))
 
     def _take_citations(self, citations: Any) -> None:
         """Keep what the answer refers to, each once: OpenAI's annotations, Perplexity's and xAI's list of URLs."""
@@ -315,25 +316,25 @@ class ChatAssembler:
             else:
                 self._details.append(dict(detail))
 
-    def _show_content(self, text: str, events: list[StreamEvent]) -> None:
+    def _show_content(self, text: str) -> None:
         if self._splitter is None:
-            self._show_text(text, events)
+            self._show_text(text)
         else:
-            self._show(self._splitter.feed(text), events)
+            self._show(self._splitter.feed(text))
 
-    def _show(self, pieces: list[tuple[bool, str]], events: list[StreamEvent]) -> None:
+    def _show(self, pieces: list[tuple[bool, str]]) -> None:
         for is_reasoning, piece in pieces:
             if is_reasoning:
-                self._show_reasoning(piece, events)
+                self._show_reasoning(piece)
             else:
-                self._show_text(piece, events)
+                self._show_text(piece)
 
-    def _show_text(self, text: str, events: list[StreamEvent]) -> None:
+    def _show_text(self, text: str) -> None:
         if self._half or not text.isascii():
             text = self._join_halves(text)
         if text:
             self._text.append(text)
-            events.append(TextDelta(text))
+            self._shown.append(TextDelta(text))
 
     def _join_halves(self, text: str) -> str:
         """Join characters that were escaped as two halves and cut between them; a half that stays alone is U+FFFD."""
@@ -342,10 +343,10 @@ class ChatAssembler:
             text, self._half = text[:-1], text[-1]
         return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
-    def _show_reasoning(self, text: str, events: list[StreamEvent]) -> None:
+    def _show_reasoning(self, text: str) -> None:
         if text:
             self._reasoning.append(text)
-            events.append(ReasoningDelta(text))
+            self._shown.append(ReasoningDelta(text))
 
 
 def reported_cost(usage: Mapping[str, Any] | None) -> float | None:
