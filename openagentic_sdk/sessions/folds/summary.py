@@ -7,7 +7,7 @@ prompt says can rename a session.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import field, fields
 from itertools import islice
 from math import isfinite
@@ -122,8 +122,9 @@ def fold_session_summary(previous: SessionSummary | None, events: Iterable[Event
     for event in events:
         state["events"] = event.seq or state["events"] + 1
         state["updated"] = time_after(state["updated"], event.ts)
-        if event.type in _MOVING:
-            _apply(state, event)
+        fold = _MOVES.get(event.type)
+        if fold is not None:
+            fold(state, event)
         if spends(event):
             state["spent"] = spent_after(state["spent"], event)
     if not state["events"]:
@@ -133,7 +134,7 @@ def fold_session_summary(previous: SessionSummary | None, events: Iterable[Event
 
 def moves_summary(event: Event) -> bool:
     """Whether the event changes more of a summary than `events` and `updated`."""
-    return event.type in _MOVING or spends(event)
+    return event.type in _MOVES or spends(event)
 
 
 # `events` and `updated` of a summary.
@@ -245,76 +246,96 @@ def total_tokens(usage: Mapping[str, Any] | None) -> int:
     return normal["input_tokens"] + normal["output_tokens"] if normal else 0
 
 
-# What changes more of a summary than its counters.
-_MOVING = frozenset(
-    kind.type
-    for kind in (
-        SystemInit,
-        Result,
-        UserMessage,
-        UserQuestion,
-        UserAnswer,
-        ModelContext,
-        ModelResponse,
-        SubagentStarted,
-        SubagentFinished,
-        SessionForked,
-        SessionMeta,
-        RecordKept,
-    )
-)
+def _began(state: dict[str, Any], event: SystemInit) -> None:
+    state["state"] = "running"
+    state["cwd"] = state["cwd"] or event.cwd or None
+    state["model"] = event.model or state["model"]
 
 
-def _apply(state: dict[str, Any], event: Event) -> None:
-    """Fold one event that moves a summary into the summary's fields."""
-    match event:
-        case ModelResponse():  # by far the most
-            _spend(state, event)
-        case UserMessage() if event.origin == "user":
-            line = plain_line(event.text)
-            state["turns"] += 1
-            state["first_prompt"] = state["first_prompt"] or line
-            state["last_prompt"] = line
-        case UserQuestion():
-            if event.question_id not in state["open_questions"]:
-                state["open_questions"] = (*state["open_questions"], event.question_id)
-            state["state"] = "waiting"
-        case UserAnswer():
-            state["open_questions"] = tuple(name for name in state["open_questions"] if name != event.question_id)
-            if state["state"] == "waiting" and not state["open_questions"]:
-                state["state"] = "running"
-        case SystemInit():
-            state["state"] = "running"
-            state["cwd"] = state["cwd"] or event.cwd or None
-            state["model"] = event.model or state["model"]
-        case ModelContext():
-            state["model"] = event.model
-        case SubagentStarted():
-            if event.child_session_id not in state["subagents"]:
-                state["subagents"] = (*state["subagents"], event.child_session_id)
-        case SubagentFinished():
-            _spend(state, event)
-            state["subagents"] = tuple(name for name in state["subagents"] if name != event.child_session_id)
-        case Result():
-            state["steps"] = min(state["steps"] + max(event.steps, 0), _MAX_STEPS)
-            state["state"] = {"error": "failed", "waiting": "waiting"}.get(event.stop_reason, "idle")
-            if event.stop_reason != "waiting":
-                state["open_questions"] = state["subagents"] = ()
-            if event.usage is not None:
-                # The run's own sum is the better one: it knows of calls that were counted twice or came from subagents.
-                state["tokens"] = total_tokens(event.usage)
-                state["cost_usd"] = event.cost_usd
-        case SessionForked():  # what was copied was paid for by the parent
-            state.update(parent=event.parent_session_id, state="idle", tokens=0, cost_usd=None)
-            state.update(open_questions=(), subagents=(), held=False, kept_until=0.0)
-        case RecordKept():
-            state["held"] = state["held"] if event.held is None else event.held
-            until = state["kept_until"] if event.until is None else float(event.until)
-            state["kept_until"] = min(max(until, 0.0), LAST_TIME)  # a log may say anything
-        case SessionMeta():
-            state["title"] = state["title"] if event.title is None else plain_line(event.title) or None
-            if event.tags is not None:
-                state["tags"] = tuple(plain_line(str(tag)) for tag in event.tags)
+def _ended(state: dict[str, Any], event: Result) -> None:
+    state["steps"] = min(state["steps"] + max(event.steps, 0), _MAX_STEPS)
+    state["state"] = {"error": "failed", "waiting": "waiting"}.get(event.stop_reason, "idle")
+    if event.stop_reason != "waiting":
+        state["open_questions"] = state["subagents"] = ()
+    if event.usage is not None:
+        # The run's own sum is the better one: it knows of calls that were counted twice or came from subagents.
+        state["tokens"], state["cost_usd"] = total_tokens(event.usage), event.cost_usd
+
+
+def _prompted(state: dict[str, Any], event: UserMessage) -> None:
+    if event.origin == "user":
+        line = plain_line(event.text)
+        state["turns"] += 1
+        state["first_prompt"] = state["first_prompt"] or line
+        state["last_prompt"] = line
+
+
+def _asked(state: dict[str, Any], event: UserQuestion) -> None:
+    state["open_questions"] = _with(state["open_questions"], event.question_id)
+    state["state"] = "waiting"
+
+
+def _answered(state: dict[str, Any], event: UserAnswer) -> None:
+    state["open_questions"] = _without(state["open_questions"], event.question_id)
+    if state["state"] == "waiting" and not state["open_questions"]:
+        state["state"] = "running"
+
+
+def _sent(state: dict[str, Any], event: ModelContext) -> None:
+    state["model"] = event.model
+
+
+def _delegated(state: dict[str, Any], event: SubagentStarted) -> None:
+    state["subagents"] = _with(state["subagents"], event.child_session_id)
+
+
+def _returned(state: dict[str, Any], event: SubagentFinished) -> None:
+    _spend(state, event)
+    state["subagents"] = _without(state["subagents"], event.child_session_id)
+
+
+def _forked(state: dict[str, Any], event: SessionForked) -> None:
+    # What was copied was paid for by the parent.
+    state.update(parent=event.parent_session_id, state="idle", tokens=0, cost_usd=None)
+    state.update(open_questions=(), subagents=(), held=False, kept_until=0.0)
+
+
+def _named(state: dict[str, Any], event: SessionMeta) -> None:
+    if event.title is not None:
+        state["title"] = plain_line(event.title) or None
+    if event.tags is not None:
+        state["tags"] = tuple(plain_line(str(tag)) for tag in event.tags)
+
+
+def _kept(state: dict[str, Any], event: RecordKept) -> None:
+    state["held"] = state["held"] if event.held is None else event.held
+    until = state["kept_until"] if event.until is None else float(event.until)
+    state["kept_until"] = min(max(until, 0.0), LAST_TIME)  # a log may say anything
+
+
+def _with(names: tuple[str, ...], name: str) -> tuple[str, ...]:
+    return names if name in names else (*names, name)
+
+
+def _without(names: tuple[str, ...], gone: str) -> tuple[str, ...]:
+    return tuple(name for name in names if name != gone)
+
+
+# What changes more of a summary than its counters, and how; given are the summary's fields.
+_MOVES: Mapping[str, Callable[[dict[str, Any], Any], None]] = {
+    SystemInit.type: _began,
+    Result.type: _ended,
+    UserMessage.type: _prompted,
+    UserQuestion.type: _asked,
+    UserAnswer.type: _answered,
+    ModelContext.type: _sent,
+    ModelResponse.type: _spend,
+    SubagentStarted.type: _delegated,
+    SubagentFinished.type: _returned,
+    SessionForked.type: _forked,
+    SessionMeta.type: _named,
+    RecordKept.type: _kept,
+}
 
 
 _KINDS: Mapping[str, tuple[type, ...]] = {
