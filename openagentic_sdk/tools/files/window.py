@@ -5,8 +5,8 @@ Pure and streaming: text goes in piece by piece, and no more of it is kept than 
 
 from __future__ import annotations
 
-import json
 from dataclasses import field
+from json.encoder import encode_basestring_ascii
 
 from ...frozen import mutable
 from ...text import CUT_MARGIN, Redact, safe_cut
@@ -99,7 +99,7 @@ class LineWindow:
 
 def json_chars(text: str) -> int:
     """How long a text is as JSON in ASCII, as it is stored: six characters for most that are not ASCII."""
-    return len(json.dumps(text)) - 2
+    return len(encode_basestring_ascii(text)) - 2
 
 
 def cut_line(head: str, length: int, max_chars: int) -> str:
