@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..events import UserQuestion
+from ..providers.loose import as_mapping
 from ..text import on_one_line
 from .buffers import saved_text
 from .calls import Json, content, describe_call, diffs, fenced
@@ -21,9 +22,7 @@ def permission_params(question: UserQuestion, call: Call | None, cwd: str) -> Js
     """What `session/request_permission` says besides the session: the call as it would run, and the options."""
     details = question.details
     name, input = details.get("tool_name"), details.get("input")
-    fields = describe_call(
-        name if isinstance(name, str) else question.prompt, input if isinstance(input, Mapping) else {}, cwd
-    )
+    fields = describe_call(name if isinstance(name, str) else question.prompt, as_mapping(input), cwd)
     if fields["kind"] == "edit" and "locations" in fields and isinstance(input, Mapping):
         path = fields["locations"][0]["path"]
         fields["content"] = diffs(str(name), input, path, saved_text(path, MAX_OLD_BYTES))

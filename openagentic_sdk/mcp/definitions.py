@@ -16,6 +16,7 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 from ..frozen import frozen
+from ..providers.loose import as_list
 from ..serialization import pointer_names
 from ..sessions.request import canonical_json, json_sha256
 from ..text import without_hidden
@@ -203,8 +204,7 @@ class _SchemaReader:
         return self.read(value) if isinstance(value, Mapping) else value if isinstance(value, bool) else None
 
     def some(self, value: Any) -> Any:
-        parts = value if isinstance(value, list) else []
-        return [self.one(part) for part in parts if isinstance(part, Mapping | bool)] or None
+        return [self.one(part) for part in as_list(value) if isinstance(part, Mapping | bool)] or None
 
     def named(self, value: Any) -> Any:
         if not isinstance(value, Mapping):
@@ -230,8 +230,7 @@ class _SchemaReader:
         return value
 
     def required(self, value: Any) -> Any:
-        names = [name for name in value if isinstance(name, str)] if isinstance(value, list) else []
-        return list(dict.fromkeys(names)) or None
+        return list(dict.fromkeys(name for name in as_list(value) if isinstance(name, str))) or None
 
     def values(self, value: Any) -> Any:
         return _clean_values(value) if isinstance(value, list) and value else None

@@ -15,7 +15,7 @@ from typing import Any
 from ..errors import McpError, RpcError
 from ..frozen import frozen
 from ..jsonrpc import METHOD_NOT_FOUND, Peer
-from ..providers.loose import as_mapping
+from ..providers.loose import as_list, as_mapping
 from ..text import without_hidden
 from .http import HttpWire
 from .patience import Patience, Waiting
@@ -288,8 +288,7 @@ class Session:
                 if page == 0:
                     raise
                 return entries, f"page {page + 1} of {method} did not come: {error}"
-            listed = result.get(member)
-            entries += listed if isinstance(listed, list) else []
+            entries += as_list(result.get(member))
             if len(entries) > MAX_LISTED:
                 return entries[:MAX_LISTED], f"{method} gives more than {MAX_LISTED} entries: the rest is left out"
             cursor = result.get("nextCursor")

@@ -25,6 +25,7 @@ from ..mcp.protocol import (
     SERVER_INFO,
     UNSUPPORTED_VERSION,
 )
+from ..providers.loose import as_mapping
 from ..threads import error_words
 from .call import COMMENT_S, Call, EventStream
 from .desk import Desk
@@ -79,9 +80,8 @@ class Face:
                 return {"tools": self._tools.definitions()}
             if method != "tools/call":
                 raise RpcError(METHOD_NOT_FOUND, f"there is no method {method!r:.100}")
-            meta = params.get("_meta")
             ask = client.ask if can_elicit(client.capabilities) else None
-            caller = Caller(client.who, _tell(meta if isinstance(meta, Mapping) else {}, client.say), ask)
+            caller = Caller(client.who, _tell(as_mapping(params.get("_meta")), client.say), ask)
             return await self._call(params, caller)
         except RequestRefusedError as error:
             raise RpcError(INVALID_REQUEST, str(error)) from error
@@ -129,16 +129,13 @@ class Face:
 
 def is_modern(params: Mapping[str, Any]) -> bool:
     """Whether a request says itself which version it speaks."""
-    meta = params.get("_meta")
-    return isinstance(meta, Mapping) and any(
-        name in meta for name in (PROTOCOL_VERSION, CLIENT_CAPABILITIES, CLIENT_INFO)
-    )
+    meta = as_mapping(params.get("_meta"))
+    return any(name in meta for name in (PROTOCOL_VERSION, CLIENT_CAPABILITIES, CLIENT_INFO))
 
 
 def read_meta(params: Mapping[str, Any]) -> Mapping[str, Any]:
     """What a modern request says of itself. Raises `RpcError` for one that says too little, or speaks another version."""
-    meta = params.get("_meta")
-    meta = meta if isinstance(meta, Mapping) else {}
+    meta = as_mapping(params.get("_meta"))
     version = meta.get(PROTOCOL_VERSION)
     if not isinstance(version, str) or not isinstance(meta.get(CLIENT_CAPABILITIES), Mapping):
         raise RpcError(INVALID_PARAMS, f"_meta must hold {PROTOCOL_VERSION} and {CLIENT_CAPABILITIES}")
@@ -150,7 +147,7 @@ def read_meta(params: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def can_elicit(capabilities: Any) -> bool:
     """Whether a client can put a form to its person; an empty capability means forms (2025-11-25, elicitation)."""
-    elicitation = capabilities.get("elicitation") if isinstance(capabilities, Mapping) else None
+    elicitation = as_mapping(capabilities).get("elicitation")
     return isinstance(elicitation, Mapping) and (not elicitation or "form" in elicitation)
 
 
@@ -203,8 +200,7 @@ async def _answer_http(call: Call, face: Face, asked: str | int, method: str, pa
     try:
         if speaks_modern:
             # A modern request repeats parts of its body in headers, for gateways that route by them.
-            meta = params.get("_meta")
-            said = meta.get(PROTOCOL_VERSION) if isinstance(meta, Mapping) else None
+            said = as_mapping(params.get("_meta")).get(PROTOCOL_VERSION)
             wanted = {"mcp-protocol-version": said, "mcp-method": method}
             member = NAMED_BY.get(method)
             if member is not None:

@@ -8,6 +8,7 @@ from typing import Any
 
 from ..errors import RpcError
 from ..jsonrpc import INVALID_PARAMS, Peer
+from ..providers.loose import as_mapping
 from ..stdio import Output, end_on_signals, read_lines
 from .desk import Desk
 from .guard import Principal
@@ -30,8 +31,7 @@ class Connection:
     async def _answer(self, method: str, params: Mapping[str, Any]) -> Any:
         if not is_modern(params):
             if method == "initialize":
-                said = params.get("capabilities")
-                self._capabilities = said if isinstance(said, Mapping) else {}
+                self._capabilities = as_mapping(params.get("capabilities"))
             elif self._capabilities is None and method != "ping":
                 raise RpcError(
                     INVALID_PARAMS, "say who you are: in _meta with every request, or with initialize at first"
