@@ -23,7 +23,7 @@ from typing import Any
 
 from ..errors import OptionsError
 from ..frozen import frozen
-from .report import EvalReport, Row, mean, score_value
+from .report import EvalReport, Row, mean
 
 LEAST_CASES = 6
 MOST_EXACT = 16
@@ -90,9 +90,8 @@ def compare_reports(
 
     Raises `OptionsError` for a variant that did not run, and when no case ran in both.
     """
-    left, right = _rows(a, variant_a), _rows(b, variant_b)
-    if (variant_a is None) != (variant_b is None) or variant_a is not None:
-        left, right = _under_one(a, left, variant_a), _under_one(b, right, variant_b)
+    is_one = variant_a is not None or variant_b is not None
+    left, right = _rows(a, variant_a, is_one), _rows(b, variant_b, is_one)
     both = [key for key in left if key in right]
     if not both:
         raise OptionsError(
@@ -106,11 +105,11 @@ def compare_reports(
     costs = [(one, other) for one, other in known if one is not None and other is not None]
     # One difference for each scorer that both sides have in some case.
     values: dict[str, list[tuple[float, float]]] = {}
-    for pair in pairs:
-        one, other = ({s: mean(v) for s, v in _score_values(row).items()} for row in pair)
-        for scorer in one:
-            if scorer in other:
-                values.setdefault(scorer, []).append((one[scorer], other[scorer]))
+    for one, other in pairs:
+        theirs = other.scores
+        for scorer, value in one.scores.items():
+            if scorer in theirs:
+                values.setdefault(scorer, []).append((value, theirs[scorer]))
     return Comparison(
         better=better,
         worse=worse,
@@ -133,33 +132,24 @@ def name(key: tuple[str, str]) -> str:
     return f"{key[0]} ({key[1]})" if key[1] else key[0]
 
 
-def _rows(report: EvalReport, variant: str | None) -> dict[tuple[str, str], Row]:
+def _rows(report: EvalReport, variant: str | None, is_one: bool) -> dict[tuple[str, str], Row]:
+    """The rows of a report by case and variant; the variant is empty where only one of them is compared.
+
+    With `is_one`, the other side is a single variant. Raises `OptionsError` when this one is not there, or not named.
+    """
+    known = ", ".join(report.started.variants)
     if variant is not None and variant not in report.started.variants:
-        known = ", ".join(report.started.variants)
         raise OptionsError(f"eval {report.session_id} has no variant {variant!r:.100}: it has {known}")
     several = len(report.started.variants) > 1 and variant is None
+    if several and is_one:
+        raise OptionsError(f"eval {report.session_id} has the variants {known}: say which, as {report.session_id}:NAME")
     rows = [row for row in report.rows() if variant in (None, row.variant)]
     return {(row.case, row.variant if several else ""): row for row in rows}
-
-
-def _under_one(report: EvalReport, rows: dict[tuple[str, str], Row], variant: str | None) -> dict[tuple[str, str], Row]:
-    if variant is None and len(report.started.variants) > 1:
-        known = ", ".join(report.started.variants)
-        raise OptionsError(f"eval {report.session_id} has the variants {known}: say which, as {report.session_id}:NAME")
-    return rows
 
 
 def _names(rows: Iterable[tuple[str, str]]) -> str:
     names = [name(key) for key in rows]
     return ", ".join(names[:5]) + (" ..." if len(names) > 5 else "") or "none"
-
-
-def _score_values(row: Row) -> dict[str, list[float]]:
-    values: dict[str, list[float]] = {}
-    for run in row.runs:
-        for score in run.scores:
-            values.setdefault(str(score.get("name")), []).append(score_value(score))
-    return values
 
 
 # --- intervals -------------------------------------------------------------------------------------------------------

@@ -60,6 +60,15 @@ class Row:
     def steps(self) -> float:
         return mean([run.steps for run in self.runs])
 
+    @property
+    def scores(self) -> dict[str, float]:
+        """The mean value that each scorer gave, by its name."""
+        values: dict[str, list[float]] = {}
+        for run in self.runs:
+            for score in run.scores:
+                values.setdefault(str(score.get("name")), []).append(score_value(score))
+        return {name: mean(found) for name, found in values.items()}
+
     def problems(self) -> list[str]:
         """What failed, each once, on one line that can be shown anywhere."""
         failed = (score for run in self.runs for score in run.scores if not score.get("passed"))
