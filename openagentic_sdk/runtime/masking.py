@@ -15,21 +15,19 @@ from typing import Any, TypeVar
 
 from ..events import Event, PermissionDecision, ToolResult, ToolStarted, ToolUse, UserAnswer
 from ..permissions.redact import Redactor, secrets_of
-from ..permissions.shell import words
+from ..permissions.shell import word_set
 from ..text import Redact
 
 E = TypeVar("E", bound=Event)
 
 # Fields that are compared, looked up or acted upon, never read as prose; for every kind of event that has them.
-EXACT = frozenset(
-    words("""
+EXACT = word_set("""
     about agent_name agents allowed_only answered_by child_session_id code command_id cwd disallowed_tools durability effect
     error_type finish_reason grants hook hook_point idempotency_key input_sha256 kind method mode model moved_to name
     new_sha256 old_sha256 origin outcome parent_session_id parent_tool_use_id path permission_mode policy_sha256 provider
     purpose question_id request_id request_sha256 requested_by scope sdk_version session_id source stop_reason
     body_sha256 tree_sha256 tool_use_id trigger usage input messages workspace_roots
 """)
-)
 # The tools of `system.init` are names, those of `model.context` are descriptions.
 _EXACT_OF = {"system.init": frozenset({"tools"})}
 

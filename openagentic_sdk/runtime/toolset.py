@@ -14,7 +14,7 @@ from operator import is_
 from typing import Any
 
 from ..events import McpServerChanged, ToolsLoaded, ToolUse, UserMessage
-from ..permissions.shell import words
+from ..permissions.shell import word_set
 from ..project.prompt import server_block
 from ..providers.base import can_load_tools
 from ..sessions.request import canonical_json
@@ -27,12 +27,10 @@ from .agent import Run
 # Fewer tools than these are not worth a search.
 _LEAST_DEFERRED = 10
 # Tools that every agent works with: they are told always.
-_ALWAYS_TOLD = frozenset(
-    words("""
+_ALWAYS_TOLD = word_set("""
     Read Write Edit Glob Grep Bash BashOutput KillBash WebFetch WebSearch TodoWrite AskUserQuestion Task TaskOutput Code
     SkillList SkillLoad SkillActivate SkillDeactivate memory final_answer
 """)
-)
 _MAX_LISTED_CHARS = 2000
 
 

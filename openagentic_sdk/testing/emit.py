@@ -9,28 +9,15 @@ from pathlib import Path
 
 from ..errors import OptionsError
 from ..events import Event, ModelRequest, PermissionDecision, SystemInit
+from ..permissions.shell import word_set
 from ..serialization import dumps_event
 from ..tools.defaults import default_tools
 
 # What a replay reads; hooks, decisions, retries and the like explain a session but do not shape its requests.
-_NEEDED = frozenset(
-    (
-        "system.init",
-        "user.message",
-        "model.context",
-        "model.request",
-        "model.response",
-        "assistant.reasoning",
-        "assistant.message",
-        "tool.use",
-        "tool.result",
-        "permission.decision",
-        "user.question",
-        "user.answer",
-        "session.compacted",
-        "session.rewound",
-    )
-)
+_NEEDED = word_set("""
+    system.init user.message model.context model.request model.response assistant.reasoning assistant.message tool.use
+    tool.result permission.decision user.question user.answer session.compacted session.rewound
+""")
 
 _TEST = '''"""Session {session_id}, played again by the agent as it is set up now."""
 
