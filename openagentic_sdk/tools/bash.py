@@ -226,7 +226,7 @@ class BashTool(BlockingTool):
         }
         streams = (("stdout", out, report.stdout, spec.paths[0]), ("stderr", err, report.stderr, spec.paths[1]))
         for name, text, stream, path in streams:
-            kept = keep_output(path, ctx.session_dir, ctx.redact, is_over=True) if stream.is_spooled else None
+            kept = keep_output(path, ctx, is_over=True) if stream.is_spooled else None
             if kept is not None:
                 result[f"{name}_file"] = kept
             if text.is_truncated:

@@ -24,7 +24,7 @@ from openagentic_sdk.tools.shell import process
 from openagentic_sdk.tools.shell.background import BashOutputTool, KillBashTool, run_shells
 from openagentic_sdk.tools.shell.environment import command_environment, is_dropped
 from openagentic_sdk.tools.shell.helper import descendants, process_parents
-from openagentic_sdk.tools.shell.output import keep_text, output_paths
+from openagentic_sdk.tools.shell.output import keep_output, keep_text, output_paths
 from openagentic_sdk.tools.shell.process import stop_helper
 from tests.size import LARGE
 
@@ -128,6 +128,22 @@ class Output(WorkspaceTestCase):
         kept = Path(result["stdout_file"])
         self.assertEqual(kept.read_text().split()[4998:5001], ["4999", "****", "5001"])
         self.assertEqual(list(kept.parent.parent.rglob("masked-*")), [kept])
+
+    def test_a_call_that_is_cancelled_while_its_output_is_masked_stops_masking(self) -> None:
+        pieces: list[str] = []
+
+        def redact(text: str) -> str:
+            pieces.append(text)
+            ctx.cancelled.set()
+            return text
+
+        session_dir = self.workspace / "session"
+        ctx = ToolContext(cwd=str(self.workspace), session_dir=str(session_dir), redact=redact)
+        path = self.workspace / "raw.txt"
+        path.write_bytes(b"line\n" * 1_000_000)
+        self.assertIsNone(keep_output(str(path), ctx, is_over=True))
+        self.assertLess(sum(map(len, pieces)), 2_000_000)
+        self.assertEqual(list((session_dir / "outputs").iterdir()), [])
 
     def test_what_writes_too_much_is_ended_and_the_file_stops_at_the_limit(self) -> None:
         result = self.bash("yes", max_file_bytes=3_000_000)

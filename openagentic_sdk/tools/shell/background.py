@@ -238,7 +238,7 @@ def describe_shell(shell: BackgroundShell, max_bytes: int, ctx: ToolContext) -> 
     for name, stream in (("stdout", shell.stdout), ("stderr", shell.stderr)):
         texts[name] = stream.take(max_bytes, report is not None or shell.is_lost, ctx.redact)
         if texts[name].is_truncated:
-            path = keep_output(stream.path, ctx.session_dir, ctx.redact, is_over=report is not None)
+            path = keep_output(stream.path, ctx, is_over=report is not None)
             where = f"; all of it is in {path}" if path is not None else ""
             notes.append(f"{name}: {texts[name].omitted_bytes:,} new bytes are left out here{where}")
     if shell.is_lost:

@@ -17,6 +17,7 @@ from pathlib import Path
 from ...disk import SystemDisk, remove_tree, write_durably
 from ...frozen import frozen
 from ...text import CUT_MARGIN, Redact, safe_cut
+from ..base import ToolContext
 
 _CONTINUATION = range(0x80, 0xC0)
 _PIECE_BYTES = 1 << 20
@@ -112,13 +113,14 @@ def output_paths(tool_use_id: str | None) -> tuple[str, str]:
     return f"{base}.stdout.txt", f"{base}.stderr.txt"
 
 
-def keep_output(path: str, session_dir: str | None, redact: Redact | None, *, is_over: bool) -> str | None:
+def keep_output(path: str, ctx: ToolContext, *, is_over: bool) -> str | None:
     """Put what a command wrote into its session's folder, masked, and say where it is; None when it cannot be kept.
 
     Without a session it stays with this process, and where nothing masks it as the file that it is. Once it `is_over`,
     nothing writes that file any more and its copy is enough. The command may have put something else in its place: no link
-    is followed.
+    is followed. A cancelled call keeps nothing.
     """
+    session_dir, redact = ctx.session_dir, ctx.redact
     try:
         source = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
         try:
@@ -127,15 +129,22 @@ def keep_output(path: str, session_dir: str | None, redact: Redact | None, *, is
             folder = os.path.join(os.path.abspath(session_dir or os.path.dirname(path)), "outputs")
             os.makedirs(folder, 0o700, exist_ok=True)
             target = os.path.join(folder, os.path.basename(path))
-            pieces = iter(lambda: os.read(source, _PIECE_BYTES), b"")
+            pieces = _pieces(source, ctx.cancelled)
             write_durably(SystemDisk(), Path(target), _masked(pieces, redact) if redact else pieces, sync=False)
         finally:
             os.close(source)
         if is_over:
             os.unlink(path)
-    except OSError:  # the command took it away, or the disk is full: what is known of its end is worth more
+    except OSError:  # the command took it away, the disk is full: what is known of its end is worth more
         return None
     return target
+
+
+def _pieces(source: int, cancelled: threading.Event) -> Iterator[bytes]:
+    while piece := os.read(source, _PIECE_BYTES):
+        if cancelled.is_set():
+            raise InterruptedError
+        yield piece
 
 
 def _masked(pieces: Iterable[bytes], redact: Redact) -> Iterator[bytes]:
