@@ -213,35 +213,37 @@ class SessionView:
         todo = max((event.seq or 0 for event in standing if isinstance(event, TodoUpdated)), default=0)
         notices: set[tuple[str, str]] = set()
         for event in self.events:
-            seq = event.seq or 0
+            seq, counts = event.seq or 0, False
             match event:
-                case PermissionDecision() if event.details.get("remembered"):
-                    yield seq
-                case SubagentStarted() if event.child_session_id in self.open_subagents or event.tool_use_id in waiting:
-                    yield seq
-                case SubagentFinished() if event.tool_use_id in waiting:
-                    yield seq
-                case UserQuestion() if event is self._questions.get(event.question_id) and (
-                    event.question_id not in self.answers or event.tool_use_id in waiting
-                ):
-                    yield seq
-                case UserAnswer() if (asked := self._questions.get(event.question_id)) and asked.tool_use_id in waiting:
-                    yield seq
-                case TextCommandStarted() | TextCommandFinished() if seq > prompt:
-                    yield seq
-                case Result() if seq in answers:
-                    yield seq
-                case SystemNotice() if (said := (event.code, event.message)) not in notices:
-                    notices.add(said)
-                    yield seq
-                case ModelContext() if event is self.context:
-                    yield seq
-                case ModelRetry() if event.control is not None:
-                    yield seq
+                case PermissionDecision():
+                    counts = bool(event.details.get("remembered"))
+                case SubagentStarted():
+                    counts = event.child_session_id in self.open_subagents or event.tool_use_id in waiting
+                case SubagentFinished():
+                    counts = event.tool_use_id in waiting
+                case UserQuestion():
+                    is_open = event.question_id not in self.answers or event.tool_use_id in waiting
+                    counts = is_open and event is self._questions.get(event.question_id)
+                case UserAnswer():
+                    asked = self._questions.get(event.question_id)
+                    counts = asked is not None and asked.tool_use_id in waiting
+                case TextCommandStarted() | TextCommandFinished():
+                    counts = seq > prompt
+                case Result():
+                    counts = seq in answers
+                case SystemNotice():
+                    counts = (event.code, event.message) not in notices
+                    notices.add((event.code, event.message))
+                case ModelContext():
+                    counts = event is self.context
+                case ModelRetry():
+                    counts = event.control is not None
                 case ToolsLoaded():
-                    yield seq
-                case UserMessage() | TodoUpdated() if seq in (prompt, todo):
-                    yield seq
+                    counts = True
+                case UserMessage() | TodoUpdated():
+                    counts = seq in (prompt, todo)
+            if counts:
+                yield seq
         yield from (event.seq or 0 for event in self.skill_events)
 
     def is_ours(self, event: Event) -> bool:
