@@ -141,6 +141,16 @@ def is_within(path: str, folder: str) -> bool:
     return path == folder or path.startswith(folder.rstrip(os.sep) + os.sep)
 
 
+def path_below(folder: str, name: str) -> str | None:
+    """Where a path that a file names, relative to a real folder, really leads; None when that is not in the folder, and for
+    a text that is no path (a NUL, half a letter)."""
+    try:
+        real = os.path.realpath(os.path.join(folder, name))
+    except ValueError:
+        return None
+    return real if is_within(real, folder) else None
+
+
 def nearest_holding(name: str, folder: str) -> str | None:
     """The nearest folder, from an absolute one upwards, that holds something of this name; None when none does."""
     while not os.path.lexists(os.path.join(folder, name)):

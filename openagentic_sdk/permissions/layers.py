@@ -100,8 +100,8 @@ def rules_of_settings(settings: Settings, root: str) -> SettingsRules:
 
 def _tool_named(text: str) -> str:
     """The tool that a rule begins with; `*` when that cannot be said."""
-    name = re.match(r"\w+", text.strip())
-    return name[0] if name and not name[0][0].isdigit() else "*"
+    name = re.match(r"[A-Za-z_]\w*", text.strip())
+    return name[0] if name else "*"
 
 
 def understood_rules(tools: Iterable[str | Rule], source: str, root: str | None) -> list[Rule]:

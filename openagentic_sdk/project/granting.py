@@ -15,10 +15,10 @@ import sys
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from ..disk import is_within
+from ..disk import is_within, path_below
 from ..errors import FileRefusedError
 from ..frozen import frozen
-from ..providers.loose import as_mapping
+from ..providers.loose import as_list, as_mapping
 from ..skills.files import read_bytes
 from ..skills.render import fill_variables, split_words
 
@@ -54,8 +54,8 @@ class GrantingFiles:
 
     def changes_since(self, files: Mapping[str, str]) -> tuple[str, ...]:
         """The names that are other than they were."""
-        other = {name.removesuffix("@") for name, _ in set(self.files.items()) ^ set(files.items())}
-        return tuple(sorted(other))
+        other = [name for name in self.files.keys() | files.keys() if self.files.get(name) != files.get(name)]
+        return tuple(sorted({name.removesuffix("@") for name in other}))
 
 
 def granting_files(root: str) -> GrantingFiles:
@@ -178,7 +178,7 @@ def _named_by_settings(root: str) -> Iterator[str]:
             yield from files_named(command, root)
         for source in as_mapping(data.get("extraKnownMarketplaces")).values():
             folder = marketplace_folder(source, root)
-            if folder is not None and folder != root and is_within(folder, root):
+            if folder is not None and folder != root:
                 yield os.path.relpath(folder, root)
 
 
@@ -194,14 +194,13 @@ def files_named(command: str, root: str, *, or_missing: bool = False) -> Iterato
 
 
 def marketplace_folder(source: Any, project_dir: str) -> str | None:
-    """The folder of a marketplace that settings name by a path."""
+    """The folder of a marketplace that settings name by a path, if it lies in the real folder of the project."""
     inner = as_mapping(source).get("source")
     inner = as_mapping(inner if isinstance(inner, dict) else source)
     path = inner.get("path") if inner.get("source") in ("directory", "file") else None
-    if not isinstance(path, str):
-        return None
-    place = os.path.realpath(os.path.join(project_dir, os.path.expanduser(path)))
-    return os.path.dirname(os.path.dirname(place)) if place.endswith(MARKETPLACE) else place
+    place = path_below(project_dir, os.path.expanduser(path)) if isinstance(path, str) else None
+    folder = os.path.dirname(os.path.dirname(place)) if place is not None and place.endswith(MARKETPLACE) else place
+    return folder if folder is not None and is_within(folder, project_dir) else None
 
 
 def _commands(hooks: Any) -> Iterator[str]:
@@ -209,9 +208,8 @@ def _commands(hooks: Any) -> Iterator[str]:
     if isinstance(hooks, dict):
         for key, value in hooks.items():
             if key in ("command", "args"):
-                yield from (
-                    each for each in ([value] if isinstance(value, str) else value or ()) if isinstance(each, str)
-                )
+                texts = [value] if isinstance(value, str) else as_list(value)
+                yield from (each for each in texts if isinstance(each, str))
             else:
                 yield from _commands(value)
     elif isinstance(hooks, list):

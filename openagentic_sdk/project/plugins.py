@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from ..disk import is_within
+from ..disk import path_below
 from ..errors import OptionsError, StorageError
 from ..frozen import frozen
 from ..providers.loose import as_list, as_mapping, as_mappings
@@ -51,8 +51,8 @@ class Plugin:
         given = [named] if isinstance(named, str) else [each for each in as_list(named) if isinstance(each, str)]
         if key == "skills" or not given:
             given = [usual, *given]
-        paths = [os.path.realpath(os.path.join(self.root, each)) for each in given]
-        return [path for path in paths if is_within(path, self.root) and os.path.exists(path)]
+        paths = [path_below(self.root, each) for each in given]
+        return [path for path in paths if path is not None and os.path.exists(path)]
 
     def markdown(self, key: str, usual: str, problems: list[Diagnostic]) -> Iterator[MarkdownFile]:
         """Its `.md` files of one kind."""
@@ -110,7 +110,8 @@ class PluginRegistry:
     def entries(self) -> dict[str, dict[str, str]]:
         """Folder and digest by id. Raises `StorageError` when the file is damaged."""
         try:
-            return {key: {"root": entry["root"], "digest": entry["digest"]} for key, entry in self._file.read().items()}
+            kept = self._file.read().items()
+            return {key: {"root": os.fspath(each["root"]), "digest": str(each["digest"])} for key, each in kept}
         except (KeyError, TypeError) as error:
             raise StorageError(f"{self.path} cannot be read: {error!r}; move it aside to begin anew") from error
 
@@ -165,7 +166,7 @@ def read_plugins(settings: Settings, registry: PluginRegistry | None, project_di
             continue
         try:
             is_same = scope == "project" or tree_sha256(place) == added[key]["digest"]
-        except OSError:
+        except (OSError, ValueError):  # it is gone, or the registry holds no path
             is_same = False
         if not is_same:
             text = f"the files of the plugin {key} changed since it was added: look at them and add it again"
@@ -213,9 +214,9 @@ def plugins_of(root: str, market: Mapping[str, Any]) -> Iterator[tuple[str, str]
         source, name = entry.get("source"), entry.get("name")
         if not isinstance(source, str) or not isinstance(name, str):
             continue
-        within = os.path.join(root, base) if isinstance(base, str) and not source.startswith("./") else root
-        place = os.path.realpath(os.path.join(within, source))
-        if is_within(place, root) and os.path.isdir(place):
+        below = os.path.join(base, source) if isinstance(base, str) and not source.startswith("./") else source
+        place = path_below(root, below)
+        if place is not None and os.path.isdir(place):
             yield f"{name}@{market.get('name')}", place
 
 
@@ -223,7 +224,7 @@ def _in_project(key: str, settings: Settings, project_dir: str) -> str | None:
     """The folder of a plugin of a marketplace that is part of the project, whose trust covers it."""
     root = os.path.realpath(project_dir)
     folder = marketplace_folder(settings.marketplaces.get(key.partition("@")[2]), root)
-    if folder is None or not is_within(folder, root):
+    if folder is None:
         return None
     market = _read_json(os.path.join(folder, MARKETPLACE), root, [])
     return dict(plugins_of(folder, market)).get(key) if isinstance(market, dict) else None

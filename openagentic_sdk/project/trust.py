@@ -173,6 +173,10 @@ def _hooks_kept(stored: Any, changed: Sequence[str], root: str) -> tuple[Command
             words = " ".join((hook.command, *(hook.args or ())))
         except (TypeError, KeyError):
             continue
+        if not all(
+            isinstance(text, str) for text in (hook.event, hook.matcher, hook.source, hook.condition, hook.root)
+        ):
+            continue
         # a file that is gone is named all the same, so the words themselves are looked at too
         its_own = {*files_named(words, root), *(name for name in changed if os.path.basename(name) in words)}
         if its_own & set(changed):

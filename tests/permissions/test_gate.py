@@ -13,7 +13,9 @@ from openagentic_sdk.errors import OptionsError, PermissionRuleError
 from openagentic_sdk.events import PermissionDecision, UserAnswer, UserQuestion
 from openagentic_sdk.permissions.gate import ApprovalResult, PermissionGate
 from openagentic_sdk.permissions.interactive import InteractiveApprover, question_text
+from openagentic_sdk.permissions.layers import rules_of_settings
 from openagentic_sdk.permissions.policy import MODES
+from openagentic_sdk.project.settings import Settings, SettingsRule
 from openagentic_sdk.sessions.request import json_sha256
 from openagentic_sdk.testing.clock import FakeClock
 from tests.size import LARGE
@@ -451,6 +453,14 @@ class Narrowing(WorkspaceTestCase):
         names = ("Read", "Bash", "WebFetch", "mcp__a__b")
         self.assertEqual(gate.offered_tools(names), ("Read", "Bash"))
         self.assertEqual(gate.narrowed(tools=["Bash(ls:*)"]).offered_tools(names), ("Bash",))
+
+    def test_a_rule_of_settings_with_no_name_of_a_tool_is_taken_for_every_tool(self) -> None:
+        for text in ("\u00e9", "\u00e9(x)", "5", "(", "Bash(("):
+            with self.subTest(text):
+                written = SettingsRule(text, ".claude/settings.json", "project")
+                found = rules_of_settings(Settings(deny=(written,), allow=(written,)), "/p")
+                self.assertEqual((found.allow, found.deny, len(found.diagnostics)), ((), (), 2))
+                self.assertEqual([rule.tool for rule in found.ask], ["Bash" if text.startswith("Bash") else "*"])
 
     def test_rules_of_settings_are_named_by_their_file(self) -> None:
         gate = self.gate().with_rules(deny=["Read(/docs/**)"], source=".claude/settings.json", root=str(self.root))

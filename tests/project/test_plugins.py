@@ -95,6 +95,26 @@ class PluginTest(RunTestCase):
         self.assertEqual(self.command("add", str(self.market / "notes"))[0], 0)
         self.assertIn("notes:jot", self.skills())
 
+    def test_texts_that_are_no_paths_are_passed_over(self) -> None:
+        entry = {"name": "notes", "source": "./notes"}
+        for text in ("a\0b", "\ud800"):
+            with self.subTest(ascii(text)):
+                manifest = {"name": "notes", "commands": [text, "./commands"], "skills": text}
+                market = {
+                    "name": "house",
+                    "metadata": {"pluginRoot": text},
+                    "plugins": [{"source": text, "name": "x"}, entry],
+                }
+                self.write(
+                    {
+                        "../market/notes/.claude-plugin/plugin.json": json.dumps(manifest),
+                        "../market/.claude-plugin/marketplace.json": json.dumps(market),
+                    }
+                )
+                self.assertEqual(self.command("add", str(self.market)), (0, "added notes@house\n"))
+                self.assertEqual(self.command("add", str(self.market / "notes"))[0], 0)
+                self.assertIn("notes:jot", self.skills())
+
     def test_a_file_of_hooks_that_is_a_link_is_read_once(self) -> None:
         hooks = self.market / "notes/hooks/hooks.json"
         hooks.rename(hooks.with_name("real.json"))

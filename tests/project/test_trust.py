@@ -77,6 +77,23 @@ class TrustTest(ProjectTestCase):
                 with self.assertRaises(StorageError):
                     self.store.remember(self.project, "refused", digest=None)
 
+    def test_settings_of_wrong_kinds_are_part_of_the_decision_like_any_others(self) -> None:
+        for text in ("a\0b", "\ud800"):
+            markets = {"a": {"source": {"source": "directory", "path": text}}}
+            hooks = {"PreToolUse": [{"hooks": [{"command": "echo", "args": 5.5}]}]}
+            self.write({".claude/settings.json": json.dumps({"hooks": hooks, "extraKnownMarketplaces": markets})})
+            self.trust()
+            self.assertTrue(self.store.look_up(self.project).is_trusted)
+
+    def test_a_decision_with_parts_of_wrong_kinds_keeps_none_of_them(self) -> None:
+        hook = {"event": [], "matcher": {}, "command": "echo", "source": "s", "scope": "project", "args": None}
+        entry = {"decision": "trusted", "digest": 5, "files": {".claude/settings.json": ["x"]}, "hooks": [hook, 5]}
+        self.trust()
+        text = json.dumps({"version": 2, "projects": {os.path.realpath(self.project): entry}})
+        (self.parent / "config" / "trust.json").write_text(text)
+        answer = self.store.look_up(self.project)
+        self.assertEqual((answer.decision, answer.changed, answer.hooks), ("changed", (".claude/settings.json",), ()))
+
     def test_a_skills_folder_that_leads_outside_cannot_be_trusted(self) -> None:
         self.write({}, links={".claude/skills": "../../outside"})
         self.assertIsNone(project_digest(str(self.project)))
