@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import field
-from functools import partial
 from typing import Any
 
 from ..errors import IncompleteResponseError
@@ -125,26 +124,30 @@ class AnswerRoom:
         self._own = (limit, f"the model's answer is longer than max_answer_bytes, {limit} bytes")
         # How many bytes all answers that are coming may have together, now; and which limit that is.
         self._shared: list[tuple[Callable[[], float], str]] = []
+        usd = budget.max_cost_usd if budget.cost_usd is not None else None
+        has_dollars = usd is not None or any(room.usd_left is not None for room in budget.rooms)
+        # The price of a million tokens: one alone may be too little for a price to tell.
+        price = run.agent.cost({"input_tokens": 0, "output_tokens": 1_000_000}, model) if has_dollars else None
 
         def add_tokens(left: Callable[[], float], limit: str) -> None:
             self._shared.append((lambda: left() * BYTES_PER_TOKEN, f"with the answer that was coming {limit}"))
 
+        def add_dollars(left: Callable[[], float], limit: str) -> None:
+            if price:
+                add_tokens(lambda: left() / price * 1_000_000, limit)
+
+        def add_room(room: Room) -> None:
+            if room.tokens_left is not None:
+                add_tokens(lambda: room.tokens_left or 0, f"nothing is left of max_tokens in {room.name}")
+            if room.usd_left is not None:
+                add_dollars(lambda: room.usd_left or 0.0, f"nothing is left of max_cost_usd in {room.name}")
+
         if (most := budget.max_tokens) is not None:
             add_tokens(lambda: most - budget.tokens, f"about {most} tokens are spent, which is max_tokens")
         for room in budget.rooms:
-            if room.tokens_left is not None:
-                add_tokens(partial(_tokens_left, room), f"nothing is left of max_tokens in {room.name}")
-        dollars: list[tuple[Callable[[], float], str]] = []
-        for room in budget.rooms:
-            if room.usd_left is not None:
-                dollars.append((partial(_usd_left, room), f"nothing is left of max_cost_usd in {room.name}"))
-        if (usd := budget.max_cost_usd) is not None and budget.cost_usd is not None:
-            why = f"about {usd} USD are spent, which is max_cost_usd"
-            dollars.append((lambda: usd - (budget.cost_usd or 0.0), why))
-        # The price of a million tokens: one alone may be too little for a price to tell.
-        price = run.agent.cost({"input_tokens": 0, "output_tokens": 1_000_000}, model) if dollars else None
-        for left, why in dollars if price else ():
-            add_tokens(partial(_tokens_for, left, price or 1.0), why)
+            add_room(room)
+        if usd is not None:
+            add_dollars(lambda: usd - (budget.cost_usd or 0.0), f"about {usd} USD are spent, which is max_cost_usd")
 
     def take(self, piece: str) -> tuple[str, str | None]:
         """What of a piece there is room for, and why the answer ends here, None when it may go on."""
@@ -189,18 +192,6 @@ class AnswerRoom:
         """The answer is not coming any more."""
         self._run.budget.coming_bytes -= self.size_bytes
         self.size_bytes = 0
-
-
-def _tokens_left(room: Room) -> float:
-    return room.tokens_left or 0
-
-
-def _tokens_for(usd_left: Callable[[], float], price: float) -> float:
-    return usd_left() / price * 1_000_000
-
-
-def _usd_left(room: Room) -> float:
-    return room.usd_left or 0.0
 
 
 def _vendor_caller(call: wire.ToolCall) -> Mapping[str, Any] | None:
