@@ -18,14 +18,7 @@ from itertools import chain, count
 from typing import Any
 
 from ..assemble import open_project
-from ..errors import (
-    ApiKeyError,
-    OpenAgentSdkError,
-    OptionsError,
-    RpcError,
-    SessionError,
-    SessionNotFoundError,
-)
+from ..errors import ApiKeyError, OpenAgentSdkError, OptionsError, RpcError, SessionError, SessionNotFoundError
 from ..events import Event, SubagentStarted
 from ..jsonrpc import INTERNAL_ERROR, INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND, Answer, Peer
 from ..options import OpenAgenticOptions

@@ -25,15 +25,7 @@ from ..sessions.base import SessionStore
 from ..threads import run_in_thread
 from .buffers import unsaved_guard
 from .calls import Json
-from .questions import (
-    NO_ANSWER,
-    STOP,
-    choice_params,
-    chosen,
-    form_answer,
-    form_params,
-    permission_params,
-)
+from .questions import NO_ANSWER, STOP, choice_params, chosen, form_answer, form_params, permission_params
 from .view import EditorView
 
 StopReason = Literal["end_turn", "max_tokens", "max_turn_requests", "refusal", "cancelled"]

@@ -72,11 +72,7 @@ def add_agent_flags(parser: argparse.ArgumentParser) -> None:
         help="store keys, tokens and the secrets of this environment as they are, instead of masks",
     )
     limits.add_argument(
-        "--max-steps",
-        metavar="N",
-        type=positive,
-        default=MAX_STEPS,
-        help="how many model calls (default: %(default)s)",
+        "--max-steps", metavar="N", type=positive, default=MAX_STEPS, help="how many model calls (default: %(default)s)"
     )
     limits.add_argument(
         "--memory", action="store_true", help="keep notes for later sessions of this project and user, and read them"

@@ -38,9 +38,7 @@ def read_command_line(argv: Sequence[str]) -> tuple[Subcommand, argparse.Namespa
     name = argv[0] if argv and argv[0] in COMMANDS else None
     command = load_command(name) if name else None
     parser = argparse.ArgumentParser(
-        prog="openagentic-sdk",
-        description="Run an LLM agent whose every step is a durable event.",
-        epilog=_EPILOG,
+        prog="openagentic-sdk", description="Run an LLM agent whose every step is a durable event.", epilog=_EPILOG
     )
     parser.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
     subparsers = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)

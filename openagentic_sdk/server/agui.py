@@ -196,12 +196,7 @@ class RunEvents:
     """
 
     def __init__(
-        self,
-        thread_id: str,
-        run_id: str,
-        *,
-        snapshot: Sequence[Json] | None = None,
-        left_out: Sequence[str] = (),
+        self, thread_id: str, run_id: str, *, snapshot: Sequence[Json] | None = None, left_out: Sequence[str] = ()
     ) -> None:
         self.is_done = False
         self._run = {"threadId": thread_id, "runId": run_id}

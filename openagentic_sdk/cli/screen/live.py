@@ -92,13 +92,7 @@ class LivePrinter(EventPrinter):
     `outputs` are the newest calls with their whole output, for `/show N`; their numbers go on from turn to turn.
     """
 
-    def __init__(
-        self,
-        screen: Screen,
-        *,
-        outputs: CallOutputs | None = None,
-        hint: str = "ctrl-c interrupts",
-    ) -> None:
+    def __init__(self, screen: Screen, *, outputs: CallOutputs | None = None, hint: str = "ctrl-c interrupts") -> None:
         super().__init__(screen)
         self.outputs = outputs or CallOutputs()
         self.footer: list[str] = []

@@ -49,12 +49,7 @@ class Screen:
     """
 
     def __init__(
-        self,
-        out: TextIO,
-        *,
-        colour: bool | None = None,
-        plain: bool = False,
-        environ: Mapping[str, str] = os.environ,
+        self, out: TextIO, *, colour: bool | None = None, plain: bool = False, environ: Mapping[str, str] = os.environ
     ) -> None:
         self._out = out
         self.is_terminal = out.isatty()

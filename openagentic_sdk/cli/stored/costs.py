@@ -32,12 +32,7 @@ def add_actions(actions: ActionList) -> None:
         _cost,
         "say what a session spent and which requests missed the cache; with --by, what many sessions spent",
     )
-    cost.add_argument(
-        "sessions",
-        nargs="*",
-        metavar="ID",
-        help=f"{ID_HELP} (default: {NEWEST}, with --by all)",
-    )
+    cost.add_argument("sessions", nargs="*", metavar="ID", help=f"{ID_HELP} (default: {NEWEST}, with --by all)")
     cost.add_argument(
         "--by",
         choices=BY,
