@@ -69,6 +69,11 @@ class ChangedFile:
     problem: str | None = None
     session_id: str = ""
 
+    @property
+    def left(self) -> str | None:
+        """What the session left in it; what it was before the newest call, while no event says more."""
+        return self.last_kept if self.after == UNKNOWN else self.after
+
 
 @mutable
 class FileChanges:
@@ -178,7 +183,7 @@ class _Fold:
             known = ChangedFile(event.path, event.sha256, event.mode, problem=problem, session_id=session_id)
             self._changes.files[event.path] = known
         else:
-            known.between |= event.sha256 != (known.last_kept if known.after == UNKNOWN else known.after)
+            known.between |= event.sha256 != known.left
         known.after, known.after_mode, known.last_kept = UNKNOWN, event.mode, event.sha256
 
     def _finish(self, session_id: str, counts: bool, event: ToolResult, call: ToolUse) -> None:
@@ -259,7 +264,7 @@ def _not_kept(store: SessionStore, known: ChangedFile) -> str | None:
 def _conflict(known: ChangedFile, found: str | None) -> str | None:
     if known.between:
         return "something else changed it between the turns that are taken back"
-    if found == (known.last_kept if known.after == UNKNOWN else known.after):
+    if found == known.left:
         return None
     if known.after == UNKNOWN:
         return "a call that did not end may have changed it, and it is not as it was before"
