@@ -33,6 +33,7 @@ from .chat_request import (
     function_of,
     repair_messages,
     tool_names,
+    usable,
     used_call_ids,
     write_tool,
     write_tools,
@@ -64,6 +65,8 @@ _PLACEHOLDER = "DeferredToolPlaceholder"
 _PLAIN_BLOCKS = frozenset({"text", "tool_use"})
 _IMAGES = frozenset({"image/jpeg", "image/png", "image/gif", "image/webp"})
 _MIN_BUDGET = 1024
+# What the API takes as the id of a call.
+_MAX_ID = 64
 # How much of the answer's limit may go into thinking where a model wants a number for it.
 _BUDGET_SHARES = {"minimal": 0.125, "low": 0.125, "medium": 0.25, "high": 0.5, "xhigh": 0.75, "max": 0.75}
 _NEAREST_EFFORT = {"minimal": "low", "xhigh": "high", "max": "high"}
@@ -412,7 +415,9 @@ def _write_prompt(messages: Sequence[Message], found: Mapping[str, str]) -> _Pro
             prompt.container = message.get("anthropic_container") if code_waits else None
         elif role == "tool":
             shown = _references(message, found) or (content if isinstance(content, str) else _blocks(content))
-            blocks = [{"type": "tool_result", "tool_use_id": _usable_id(message["tool_call_id"]), "content": shown}]
+            blocks = [
+                {"type": "tool_result", "tool_use_id": usable(message["tool_call_id"], _MAX_ID), "content": shown}
+            ]
         else:
             blocks = _blocks(content)
             if code_waits:
@@ -470,19 +475,17 @@ def _assistant_blocks(message: Message) -> list[dict[str, Any]]:
         if kept_ids == [call["id"] for call in calls]:
             said = [block for block in kept if block.get("type") != "text" or as_text(block.get("text")).strip()]
             return [
-                {**block, "id": _usable_id(block["id"])} if block.get("type") == "tool_use" else dict(block)
+                {**block, "id": usable(block["id"], _MAX_ID)} if block.get("type") == "tool_use" else dict(block)
                 for block in said
             ]
     blocks = _blocks(message.get("content"))
     for call in calls:
         function = call["function"]
         arguments = json.loads(function["arguments"])
-        blocks.append({"type": "tool_use", "id": _usable_id(call["id"]), "name": function["name"], "input": arguments})
+        blocks.append(
+            {"type": "tool_use", "id": usable(call["id"], _MAX_ID), "name": function["name"], "input": arguments}
+        )
     return blocks
-
-
-def _usable_id(call_id: str) -> str:
-    return re.sub(r"[^a-zA-Z0-9_-]", "_", call_id)
 
 
 def _write_tool(tool: ToolSpec, names: ToolNames) -> dict[str, Any]:

@@ -28,7 +28,6 @@ from .wire.timeouts import Timeouts
 NO_RESULT = "No result of this call was recorded: it may or may not have run. Check before repeating it."
 BETWEEN = "I have read the result."
 
-_USABLE_NAME = r"[a-zA-Z0-9_-]{1,64}"
 _MAX_NAME = 64
 _LONG = 64 * 1024
 _ROLE_FIELDS = {
@@ -70,6 +69,15 @@ class RequestSettings:
     keep_raw: bool = False
 
 
+def usable(name: str, max_chars: int) -> str:
+    """The name when it is at most so many letters, digits, _ and -; else its usable characters and a digest of the whole."""
+    cleaned = re.sub("[^a-zA-Z0-9_-]", "_", name)
+    if cleaned == name and 0 < len(name) <= max_chars:
+        return name
+    digest = hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()[:8]
+    return f"{cleaned[: max_chars - 9]}_{digest}"
+
+
 class ToolNames:
     """Names as the endpoint accepts them, and the way back."""
 
@@ -82,10 +90,7 @@ class ToolNames:
     def sent(self, name: str) -> str:
         """The name to send: the same when it is usable, else its usable characters and a digest of the whole."""
         if name not in self._sent:
-            sent = name
-            if re.fullmatch(_USABLE_NAME, name) is None:
-                digest = hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()[:8]
-                sent = f"{re.sub('[^a-zA-Z0-9_-]', '_', name)[: _MAX_NAME - 9]}_{digest}"
+            sent = usable(name, _MAX_NAME)
             self._sent[name] = sent
             self._real.setdefault(sent, name)
         return self._sent[name]
@@ -264,12 +269,17 @@ class _Repair:
 
     def _new_id(self, old: str) -> str:
         """The id to send: unique in the conversation, of the form that the endpoint wants, the same in every request."""
-        new = old or f"call_{len(self._used_ids)}"
-        if self._quirks.short_tool_ids and not re.fullmatch(r"[a-zA-Z0-9]{9}", new):
-            new = _digest9(new)
+        most, number = self._quirks.max_tool_id, len(self._used_ids)
+
+        def fitting(wanted: str) -> str:
+            if self._quirks.short_tool_ids:
+                is_short = re.fullmatch(r"[a-zA-Z0-9]{9}", wanted) is not None
+                return wanted if is_short else hashlib.sha256(wanted.encode("utf-8", "surrogatepass")).hexdigest()[:9]
+            return wanted if most is None or len(wanted) <= most else usable(wanted, most)
+
+        new = fitting(old or f"call_{number}")
         while new in self._used_ids:
-            position = len(self._used_ids)
-            new = _digest9(f"{new}.{position}") if self._quirks.short_tool_ids else f"{old}_{position}"
+            new, number = fitting(f"{old or 'call'}_{number}"), number + 1
         self._used_ids.add(new)
         return new
 
@@ -441,7 +451,3 @@ def _is_object(text: str) -> bool:
 # Every request repeats the calls of all requests before it.
 _MAX_REMEMBERED = 4096
 _is_object_seen = lru_cache(maxsize=2048)(_is_object)
-
-
-def _digest9(text: str) -> str:
-    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:9]

@@ -40,6 +40,7 @@ _QUIRKS = Quirks(
     think_tags=False,
     keeps_parts=True,
     name_in_tool_result=True,
+    max_tool_id=64,
 )
 # These families do not reason, and answer 400 to a request for encrypted reasoning. Any other name (a deployment's, a
 # router's) may stand for a model that does.

@@ -14,16 +14,17 @@ from ..frozen import frozen
 class Quirks:
     """How requests to an endpoint are written and its answers read.
 
-    `max_tokens_field` names the output limit. `system_role` is what system messages are called, `one_system_message` joins
-    those at the start. `stream_usage` asks for usage at the end of a stream. `empty_content` is the content of an
-    assistant message that only has calls: None (JSON null) or "". `tool_choice_object` says that one tool can be forced by
-    name; without it the tool alone is offered and a call required. `strict_tools` allows the `strict` key in tools.
-    `short_tool_ids` makes ids of nine letters and digits. `assistant_after_tool` puts an assistant message between a
-    result and a user message. `name_in_tool_result` repeats the tool's name in its result. `echo_fields` are the opaque
-    fields of its own answers that the endpoint wants back. `think_tags` reads `<think>` at the start of a text as reasoning.
-    `inputs` are the kinds of parts besides text that a message may have; `document_url` writes a file as Mistral wants it.
-    `seed_field` names the seed. `keeps_parts` leaves parts as they are, for protocols that have forms of their own.
-    `cache_key` says that requests may name those that they begin alike with (`prompt_cache_key`).
+    `max_tokens_field` names the output limit. `system_role` is what system messages are called, `one_system_message`
+    joins those at the start. `stream_usage` asks for usage at the end of a stream. `empty_content` is the content of an
+    assistant message that only has calls: None (JSON null) or "". `tool_choice_object` says that one tool can be forced
+    by name; without it the tool alone is offered and a call required. `strict_tools` allows the `strict` key in tools.
+    `short_tool_ids` makes ids of nine letters and digits, `max_tool_id` ids of at most so many characters.
+    `assistant_after_tool` puts an assistant message between a result and a user message. `name_in_tool_result` repeats
+    the tool's name in its result. `echo_fields` are the opaque fields of its own answers that the endpoint wants back.
+    `think_tags` reads `<think>` at the start of a text as reasoning. `inputs` are the kinds of parts besides text that
+    a message may have; `document_url` writes a file as Mistral wants it. `seed_field` names the seed. `keeps_parts`
+    leaves parts as they are, for protocols that have forms of their own. `cache_key` says that requests may name those
+    that they begin alike with (`prompt_cache_key`).
     """
 
     max_tokens_field: str = "max_tokens"
@@ -34,6 +35,7 @@ class Quirks:
     tool_choice_object: bool = True
     strict_tools: bool = False
     short_tool_ids: bool = False
+    max_tool_id: int | None = None
     assistant_after_tool: bool = False
     name_in_tool_result: bool = False
     echo_fields: tuple[str, ...] = (
@@ -60,6 +62,7 @@ OPENAI = Quirks(
     echo_fields=(),
     think_tags=False,
     cache_key=True,
+    max_tool_id=40,  # a longer one, as vLLM makes them, is answered with 400
 )
 # Ollama and older LM Studio refuse null; LM Studio refuses the object form of tool_choice and llama.cpp ignores it.
 LOCAL = Quirks(empty_content="", tool_choice_object=False, one_system_message=True)

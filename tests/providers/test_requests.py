@@ -210,6 +210,27 @@ class Repairs(unittest.TestCase):
         self.assertEqual(len({entry["id"] for entry in repaired[0]["tool_calls"]}), 2)
         self.assertEqual([message["role"] for message in repaired[1:]], ["tool", "tool"])
 
+    def test_ids_that_look_like_those_that_are_made_end_no_request(self) -> None:
+        for taken in (("a_2", "a", "a"), ("", "call_1", "call_2", "", ""), ("a_3", "a_4", "a", "a", "a")):
+            for quirks in (STANDARD, MISTRAL, OPENAI):
+                entries = self.repaired(assistant(*map(call, taken)), quirks=quirks)[0]["tool_calls"]
+                self.assertEqual(len({entry["id"] for entry in entries}), len(taken))
+
+    def test_ids_are_as_long_as_the_endpoint_takes_them_and_stay_apart(self) -> None:
+        long = ["chatcmpl-tool-" + "0" * 32, "chatcmpl-tool-" + "0" * 31 + "1", "functions.Bash:0", "functions.Bash.0"]
+        said = [user(), assistant(*map(call, long)), *map(result, long)]
+        chat = self.repaired(*said, quirks=OPENAI)
+        ids = [entry["id"] for entry in chat[1]["tool_calls"]]
+        self.assertEqual((len(set(ids)), max(map(len, ids))), (4, 40))
+        self.assertEqual([message["tool_call_id"] for message in chat[2:]], ids)
+        self.assertEqual([entry["id"] for entry in self.repaired(*said)[1]["tool_calls"]], long)
+        payload = AnthropicProvider(api_key="k").prepare("claude-opus-4-7", said, (), stream=False)[0]
+        sent, results = payload["messages"][1]["content"], payload["messages"][2]["content"]
+        self.assertEqual(len({block["id"] for block in sent}), 4)
+        for use, answer in zip(sent, results, strict=True):
+            self.assertRegex(use["id"], "^[a-zA-Z0-9_-]{1,64}$")
+            self.assertEqual(answer["tool_use_id"], use["id"])
+
     def test_arguments_are_always_the_json_of_an_object(self) -> None:
         for arguments, sent in (
             ({"x": 1}, {"x": 1}),
