@@ -46,6 +46,11 @@ LONG = (
     "tests.stores.test_contract",
     "tests.stores.test_faults",
     "tests.durability.test_kill",
+    "tests.stores.test_lost_answers",
+    "tests.stores.test_poolers",
+    "tests.stores.test_sharing",
+    "tests.mcp.test_peers",
+    "tests.server.test_mcp_clients",
 )
 
 

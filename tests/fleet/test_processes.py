@@ -154,7 +154,7 @@ class ProcessesTest(FleetTest):
 @unittest.skipUnless(postgres_url(), "no server is named by OPENAGENTIC_TEST_POSTGRES_URL")
 class PostgresProcessesTest(PostgresFleetTest, ProcessesTest):
     points = POINTS
-    storm = (400, 8, 200) if LARGE else (40, 4, 12)
+    storm = (400, 8, 200) if LARGE else (16, 3, 6)
 
 
 if __name__ == "__main__":
