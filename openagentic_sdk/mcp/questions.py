@@ -124,26 +124,38 @@ class _Field:
 
     def read(self, said: str) -> Any:
         """The answer as the field's value. Raises ValueError with what is wrong."""
+        kind = self.schema.get("type")
         if self._is_list:
-            picked = [self._pick(part.strip()) for part in said.split(",") if part.strip()]
-            if not self._is_within(len(picked), "minItems", "maxItems"):
-                low, high = self.schema.get("minItems"), self.schema.get("maxItems")
-                raise ValueError(f"choose {low or 0} to {high or 'any number'}")
-            return picked
+            return self._read_several(said)
         if self._choices:
             return self._pick(said)
-        kind = self.schema.get("type")
         if kind == "boolean":
             if said.lower() not in (*_YES, *_NO):
                 raise ValueError("answer yes or no")
             return said.lower() in _YES
-        if kind in ("integer", "number"):
-            number = float(said)  # its ValueError is in words
-            if not math.isfinite(number) or (kind == "integer" and not number.is_integer()):
-                raise ValueError("it is no whole number" if kind == "integer" else "it is no number")
-            if not self._is_within(number, "minimum", "maximum"):
-                raise ValueError(f"it must be from {self.schema.get('minimum')} to {self.schema.get('maximum')}")
-            return int(number) if number.is_integer() else number
+        return self._read_number(said) if kind in ("integer", "number") else self._read_text(said)
+
+    def _read_several(self, said: str) -> list[str]:
+        picked = [self._pick(part.strip()) for part in said.split(",") if part.strip()]
+        if not self._is_within(len(picked), "minItems", "maxItems"):
+            low, high = self.schema.get("minItems"), self.schema.get("maxItems")
+            raise ValueError(f"choose {low or 0} to {high or 'any number'}")
+        return picked
+
+    def _read_number(self, said: str) -> int | float:
+        read = float(said)  # its ValueError is in words
+        if self.schema.get("type") == "integer" and not read.is_integer():
+            raise ValueError("it is no whole number")
+        if not math.isfinite(read):
+            raise ValueError("it is no number")
+        # Digits are read as they stand: a float does not hold every whole number above 2 ** 53.
+        whole = int(said) if re.fullmatch(r"[+-]?[0-9]+", said) else int(read)
+        number = whole if read.is_integer() else read
+        if not self._is_within(number, "minimum", "maximum"):
+            raise ValueError(f"it must be from {self.schema.get('minimum')} to {self.schema.get('maximum')}")
+        return number
+
+    def _read_text(self, said: str) -> str:
         if not self._is_within(len(said), "minLength", "maxLength"):
             low, high = self.schema.get("minLength"), self.schema.get("maxLength")
             raise ValueError(f"it must have {low or 0} to {high or 'any number of'} letters")

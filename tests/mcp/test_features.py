@@ -30,6 +30,7 @@ from openagentic_sdk.events import (
     UserMessage,
     UserQuestion,
 )
+from openagentic_sdk.mcp.questions import elicit
 from openagentic_sdk.sessions.folds.view import SessionView
 from openagentic_sdk.testing import ScriptedProvider
 
@@ -92,6 +93,41 @@ class Questions(unittest.IsolatedAsyncioTestCase):
                 self.assertIn("'seven' does not fit", asked[2].prompt)
                 use = next(event for event in events if event.type == "tool.use")
                 self.assertEqual({question.tool_use_id for question in asked}, {use.tool_use_id})
+
+    async def test_each_kind_of_field_takes_what_fits_and_says_what_does_not(self) -> None:
+        several = {"type": "array", "items": {"enum": ["red", "blue"]}, "minItems": 1, "maxItems": 1}
+        cases: list[tuple[dict[str, Any], dict[str, Any], dict[str, str]]] = [
+            (
+                {"type": "integer", "minimum": 0},
+                {"9007199254740993": 2**53 + 1, "3.0": 3, "1e3": 1000},
+                {"2.5": "no whole number", "-1": "from 0 to None", "x": "could not convert"},
+            ),
+            ({"type": "number"}, {"2.5": 2.5, "-7": -7}, {"nan": "it is no number", "1e999": "it is no number"}),
+            ({"type": "boolean"}, {"YES": True, "n": False}, {"maybe": "answer yes or no"}),
+            (
+                several,
+                {"Red": ["red"], "2": ["blue"]},
+                {"red, blue": "choose 1 to 1", "green": "choose one of red, blue"},
+            ),
+            ({"type": "string", "minLength": 2}, {"ab": "ab"}, {"a": "2 to any number of letters"}),
+            ({"type": "string", "format": "date"}, {"2026-11-23": "2026-11-23"}, {"today": "it is no date"}),
+        ]
+        for schema, fitting, refused in cases:
+            params = {"requestedSchema": {"properties": {"it": schema}, "required": ["it"]}}
+            for said, value in [*fitting.items(), *((one, None) for one in refused)]:
+                asked: list[str] = []
+
+                async def person(text: str, *_: Any, said: str = said, asked: list[str] = asked) -> str:
+                    asked.append(text)
+                    return said
+
+                with self.subTest(f"{said} for {schema}"):
+                    answer = await elicit("x", params, person)
+                    if said in refused:
+                        self.assertEqual(answer, {"action": "cancel"})
+                        self.assertIn(refused[said], asked[1])
+                    else:
+                        self.assertEqual(json.dumps(answer["content"]), json.dumps({"it": value}))
 
     async def test_nobody_to_ask_is_a_no_and_a_person_may_say_no(self) -> None:
         async def person(question: UserQuestion) -> str:
