@@ -196,7 +196,8 @@ def _chunks(yaml: str, first_line: int) -> list[tuple[int, str, list[str]]]:
     for number, line in enumerate(yaml.split("\n"), first_line):
         key = _TOP_KEY.match(line)
         if key is not None:
-            chunks.append((number, (key[1] or key[2] or key[3]).strip(), [line[key.end() :]]))
+            name = next(name for name in key.groups() if name is not None)
+            chunks.append((number, name.strip(), [line[key.end() :]]))
         elif chunks and not _CONFLICT.match(line):
             chunks[-1][2].append(line)
     return chunks

@@ -130,6 +130,8 @@ class RecoveryTest(unittest.TestCase):
             text = "".join(source.choices(letters, k=source.randrange(40)))
             parse_skill_markdown(f"---\n{text}\n---\n{text}", folder="x")
             parse_skill_markdown(text)
+        doc = parse_skill_markdown("---\n\"\": [\n'': x\nname: a\n---\n")
+        self.assertEqual((doc.name, doc.rung), ("a", "lenient"))
 
 
 class NameTest(unittest.TestCase):

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 from openagentic_sdk.errors import AddressRefusedError
 from openagentic_sdk.tools.base import ToolContext
-from openagentic_sdk.tools.web.address import refusal_of
+from openagentic_sdk.tools.web.address import parse_web_url, refusal_of
 from openagentic_sdk.tools.web_fetch import WebFetchTool
 
 from .support import FIXTURES
@@ -45,6 +45,11 @@ class UrlTable(unittest.TestCase):
         for row in ROWS:
             with self.subTest(**row):
                 self.assertEqual(len(self.fetch(row)), 0 if row["expect"] == "refuse" else 1)
+
+    def test_half_a_letter_is_refused_before_anything_is_sent(self) -> None:
+        for url in ("http://a.example/\ud800", "http://a.example/?q=\udfff", "http://\udc80.example/"):
+            with self.subTest(ascii(url)), self.assertRaises(AddressRefusedError):
+                parse_web_url(url)
 
 
 class AddressTable(unittest.TestCase):

@@ -26,6 +26,8 @@ _URL = regex(
     r"(?P<scheme>https?)://(?P<host>\[[0-9A-Fa-f:.]+\]|[^\s/?#:@\[\]\\]+)(?::(?P<port>[0-9]{1,5}))?(?P<target>[/?#].*)?",
     re.IGNORECASE | re.DOTALL,
 )
+# Blanks, a backslash, control characters and halves of letters.
+_UNSENDABLE = regex(r"[\x00- \\\x7f-\xa0\ud800-\udfff]")
 _LABEL = regex(r"(?!-)[a-z0-9_-]{1,63}(?<!-)")
 # A last label of this form is an address spelled in some number system: getaddrinfo reads it, a name never ends like this.
 _NUMERIC_LABEL = regex(r"[0-9]+|0x[0-9a-f]*")
@@ -131,7 +133,7 @@ def parse_web_url(url: str, *, allow_local_names: bool = False) -> WebUrl:
     """
     if len(url) > MAX_URL_CHARS:
         raise AddressRefusedError(url[:100] + "...", f"it has {len(url)} characters, {MAX_URL_CHARS} are accepted")
-    if any(character <= " " or character == "\\" or 0x7F <= ord(character) <= 0xA0 for character in url):
+    if _UNSENDABLE.search(url):
         raise AddressRefusedError(url, "it holds a space, a backslash or a control character: escape it with %")
     match = _URL.fullmatch(url)
     if match is None:
