@@ -349,9 +349,9 @@ class _Answer:
         earlier, taken = run.view.calls, set[str]()
         calls = []
         for index, call in enumerate(map(wire.read_tool_call, output.tool_calls)):
-            call_id = call.tool_use_id
-            if not call_id or call_id in earlier or call_id in taken:
-                call_id = f"call_{self._request.step}_{index}"
+            call_id, number = call.tool_use_id, index
+            while not call_id or call_id in earlier or call_id in taken:
+                call_id, number = f"call_{self._request.step}_{number}", number + 1
             taken.add(call_id)
             caller = _vendor_caller(call)
             calls.append(ToolUse(call_id, call.name, call.arguments, call.raw_arguments, provider, call.extras, caller))

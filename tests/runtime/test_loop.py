@@ -142,6 +142,15 @@ class LoopTest(unittest.IsolatedAsyncioTestCase):
         assert_closed(self, options.session_store, result_of(events).session_id)
         self.assertEqual([e.output for e in events if e.type == "tool.result"], ["a", "b", "c"] * 2)
 
+    async def test_a_replaced_call_id_is_none_that_the_model_has_used_before(self):
+        calls = [{**ECHO, "id": call_id} for call_id in ("call_2_0", "call_2_1")]
+        options = options_for([{"tool_calls": calls}, {"tool_calls": [calls[0], calls[0]]}, "Done."])
+        events = await events_of("hi", options)
+        ids = [event.tool_use_id for event in events if event.type == "tool.use"]
+        self.assertEqual(len(set(ids)), 4, ids)
+        self.assertEqual([event.tool_use_id for event in events if event.type == "tool.result"], ids)
+        assert_closed(self, options.session_store, result_of(events).session_id)
+
     async def test_read_only_calls_run_together_and_their_results_keep_the_models_order(self):
         from openagentic_sdk.tools.function import tool
 
