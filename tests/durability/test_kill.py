@@ -1,6 +1,6 @@
 """SIGKILL at random moments: no acknowledged event is lost, none is doubled, every session opens again.
 
-The normal run kills 15 writers. With OPENAGENTIC_TEST_LARGE=1 it is 10,000.
+The normal run kills 11 writers. With OPENAGENTIC_TEST_LARGE=1 it is 10,000.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tests.size import LARGE
 
 from .scenes import CountingDisk, InstantDisk, SceneTest, bare, three_turns
 
-KILLS = 10_000 if LARGE else 15
+KILLS = 10_000 if LARGE else 11
 # Most kills hit small events, a few hit the big ones that take the disk longest.
 PAYLOAD_BYTES = (*(200,) * 10, *(1500,) * 16, *(20_000,) * 8, *(200_000,) * 4, 2_000_000)
 MAX_RUN_BYTES = 1 << 20

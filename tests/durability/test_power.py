@@ -17,7 +17,7 @@ from tests.size import LARGE
 from .scenes import SceneTest, bare
 
 RUNS = 300 if LARGE else 3
-CUTS_PER_RUN = 60
+CUTS_PER_RUN = 60 if LARGE else 40
 SIZES = (10, 200, 1500, 5000, 20_000)
 
 

@@ -324,7 +324,7 @@ class LimitsTest(CodeTestCase):
     async def test_code_that_never_reads_its_answers_holds_nothing_up(self):
         code = (
             "import json, os, time\n"
-            "for n in range(40):\n"
+            "for n in range(20):\n"
             "    data = json.dumps({'id': n, 'tool': 'echo', 'input': {'text': 'x' * 300_000}}).encode()\n"
             "    frame = len(data).to_bytes(4, 'big') + data\n"
             "    while frame:\n"

@@ -174,7 +174,7 @@ class AppendOnlyTest(ContextTestCase):
         answers = [rng.choice(actions)() for _ in range(30)]
         with CachingEndpoint(script_of(answers)) as endpoint:
             session_id = None
-            for _ in range(4):
+            for _ in range(4 if LARGE else 3):
                 prompts = [
                     rng.choice(["Go.", "/deploy the beta", "/review", "Again."]) for _ in range(rng.randint(1, 2))
                 ]

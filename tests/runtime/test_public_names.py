@@ -207,7 +207,7 @@ class FrontDoorTest(unittest.TestCase):
         self.assertEqual(store.list_sessions(), [])
 
     def test_the_repr_of_a_result_fits_on_a_screen(self):
-        turns = [{"tool_calls": [{"name": "echo", "arguments": {"text": "x" * 20_000}}]}, "word " * 20_000]
+        turns = [{"tool_calls": [{"name": "echo", "arguments": {"text": "x" * 20_000}}]}, "word " * 2_000]
         result = run_sync(prompt="hi", options=options_for(turns))
         self.assertIsInstance(result, RunResult)
         self.assertLess(len(repr(result)), 24 * 80)
