@@ -54,7 +54,7 @@ def add_actions(actions: ActionList) -> None:
 
 def _rewind(store: SessionStore, args: argparse.Namespace) -> int:
     session_id = find_session(store, args.id)
-    turns = None if args.to_seq is not None else args.turns or 1
+    turns = 1 if args.turns is None and args.to_seq is None else args.turns
     to_seq = rewind_point(store, session_id, to_seq=args.to_seq, turns=turns)
     screen = Screen(sys.stdout)
     if not (args.files or args.only_files or args.dry_run):

@@ -91,7 +91,6 @@ def _resolve_one(
         del said[key]
     try:
         check_server_name(entry.name)
-        # The server that an entry describes. Raises `OptionsError`.
         if "url" in said and "type" not in said:
             raise OptionsError('it has a url and no type: write "type": "http" beside it')
         pin = said.pop("pin", True)
