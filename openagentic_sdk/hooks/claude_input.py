@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any, TypeGuard
 
 from ..errors import ToolInputError
+from ..providers.loose import as_mappings
 
 # Our names of inputs, and theirs, by tool.
 _NAMES: Mapping[str, Mapping[str, str]] = {
@@ -80,7 +81,7 @@ def with_our_names(tool: str, input: Mapping[str, Any], changed: Mapping[str, An
                 raise ToolInputError("count and replace_all are one thing, and were given different values")
             result["count"] = count
     if tool == "Edit" and _is_list_of_maps(edits := result.get("edits")):
-        before = [edit for edit in input.get("edits") or [] if isinstance(edit, dict)] + [{}] * len(edits)
+        before = [*as_mappings(input.get("edits")), *([{}] * len(edits))]
         result["edits"] = [with_our_names(tool, old, new) for old, new in zip(before, edits, strict=False)]
     if tool == "Bash" and "timeout" not in input and "timeout" in result:
         timeout = result.pop("timeout")

@@ -122,7 +122,7 @@ class Seal:
         made = self._made(parts, create=False)
         if made is None:
             return False
-        return compare_digest(made.encode(), digest.encode())
+        return compare_digest(made.encode(), digest.encode("utf-8", "surrogatepass"))
 
     def _made(self, parts: tuple[bytes, ...], *, create: bool) -> str | None:
         if self._keyed is None:

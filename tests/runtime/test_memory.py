@@ -158,7 +158,8 @@ class Commands(MemoryCase):
         other.write_text(file.read_text())  # entries of another folder are none of this one
         self.assertTrue(self.notes()["/memories/project/c"])
         file.write_text(
-            '{"version": 1, "entries": {"x": 3, "y": {"lines": 5, "writes": [{"at": "z"}], "sources": [[]]}}}'
+            '{"version": 1, "entries": {"x": 3, "y": {"lines": 5, "writes": [{"at": "z"}], "sources": [[]]},'
+            ' "z": {"lines": ["a"], "mac": "\\ud800"}}}'
         )
         self.assertTrue(all(self.notes().values()))
         self.assertIn("/memories/user/y", self.do("view", path="/memories/user"))
