@@ -88,7 +88,7 @@ class FleetTest(unittest.TestCase):
         deadline = time.monotonic() + LIMIT_S
         while not holds():
             self.assertLess(time.monotonic(), deadline, f"it never came to this: {what}")
-            time.sleep(0.01)
+            time.sleep(0.03)  # each look is a question to the database
 
     def until_over(self, *run_ids: int) -> None:
         self.until(lambda: all(self.status(run_id).is_over for run_id in run_ids), "all runs are over")

@@ -216,7 +216,7 @@ class GarbageTest(unittest.TestCase):
 class LettingGoTest(unittest.TestCase):
     def test_the_view_behind_compactions_equals_the_fold_of_the_whole_log_at_every_event(self):
         let_go = 0
-        for seed in range(2000 if LARGE else 50):
+        for seed in range(2000 if LARGE else 30):
             rng = random.Random(seed)
             events = RandomLog(rng).build(rng.randrange(5, 40))
             whole, store = SessionView(provider="p"), KeepingStore()

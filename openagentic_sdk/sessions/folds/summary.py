@@ -230,8 +230,9 @@ def page_of(rows: Iterable[SessionSummary], *, limit: int | None, offset: int) -
 
 def plain_line(text: str, max_chars: int = MAX_TEXT_CHARS) -> str:
     """The text on one line that is safe to print: no control, format or surrogate characters, cut with an ellipsis."""
-    head = text[: max_chars * 4]
-    shown = "".join(" " if char.isspace() else char for char in head if char.isspace() or is_plain(char))
+    head = shown = text[: max_chars * 4]
+    if not (head.isascii() and head.isprintable()):
+        shown = "".join(" " if char.isspace() else char for char in head if char.isspace() or is_plain(char))
     line = " ".join(shown.split())
     return shortened(line if len(head) == len(text) else line.ljust(max_chars + 1), max_chars, "…")
 
