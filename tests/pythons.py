@@ -146,7 +146,7 @@ sys.path[0] = root
 import asyncio, unittest
 import openagentic_sdk.acp.stdio, openagentic_sdk.assemble
 import openagentic_sdk.cli.commands.chat, openagentic_sdk.cli.commands.run
-import openagentic_sdk.tools.defaults, openagentic_sdk.testing.scripted
+import openagentic_sdk.cli.commands.fleet, openagentic_sdk.tools.defaults, openagentic_sdk.testing.scripted
 import tests.stores.faulty
 gc.freeze()
 end = socket.socket(fileno=int(number))
