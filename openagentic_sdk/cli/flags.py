@@ -125,10 +125,10 @@ def tcp_port(text: str) -> int:
 
 
 def positive(text: str) -> int:
-    """A whole number from 1 on."""
+    """A whole number from 1 on, no larger than what every store takes."""
     number = int(text)
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"must be at least 1, not {number}")
+    if not 1 <= number <= 10**15:
+        raise argparse.ArgumentTypeError(f"must be from 1 to 10 ** 15, not {number}")
     return number
 
 

@@ -18,7 +18,7 @@ from typing import Any, Self
 
 from ..assemble import guarded_provider
 from ..clock import Clock, SystemClock
-from ..errors import ProviderHTTPError
+from ..errors import OptionsError, ProviderHTTPError
 from ..options import OpenAgenticOptions
 from ..providers.base import Done, Message, Provider, StreamEvent, ToolSpec
 from ..providers.fallback import FallbackProvider
@@ -96,7 +96,10 @@ class Rates:
         return name in self._known
 
     def set(self, name: str, requests_per_minute: float | None, tokens_per_minute: float | None) -> None:
-        """Limit a key; None is no limit."""
+        """Limit a key; None is no limit. Raises `OptionsError`."""
+        for limit in (requests_per_minute, tokens_per_minute):
+            if limit is not None and (not isinstance(limit, int | float) or not 0 < limit < 1e12):
+                raise OptionsError(f"a rate is a number above 0, or None, not {limit!r:.100}")
 
         def change(execute: Execute) -> None:
             execute(_ADD.format(now=self._tables.now), (name,))

@@ -421,6 +421,14 @@ class Sessions(CommandCase):
         self.assertEqual((row["id"], row["tags"]), (forked, ["green"]))
         self.assertEqual(self.command("sessions", "verify", "--all")[0], OK)
 
+    def test_how_many_rows_is_a_number_from_1_on(self) -> None:
+        for action in (["list"], ["search", "tea"]):
+            for wrong in ("0", "-1", "9" * 30):
+                code, out, err = self.command("sessions", *action, "--limit", wrong)
+                self.assertEqual((code, out), (USAGE, ""))
+                self.assertIn(f"--limit: must be from 1 to 10 ** 15, not {wrong}", err)
+            self.assertEqual(self.command("sessions", *action, "--limit", str(10**15))[0], OK)
+
     def test_diff_exits_with_1_when_sessions_differ(self) -> None:
         self.command("run", "--script", self.script("The kettle boils."), "--cwd", str(PROJECT), "Is the tea ready?")
         same, other = self.session_ids()

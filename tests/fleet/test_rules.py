@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 import os
 import tempfile
 import threading
@@ -248,6 +249,14 @@ class RateLimits(RulesTest):
         self.assertLess(rates.take("k", 1), waits[-1])
         self.assertGreater(rates.take("k", 100_000), 0.0)  # larger than all of it: not for ever
         self.assertLess(rates.take("k", 1), 100_000)
+
+    def test_a_rate_is_a_number_above_0(self) -> None:
+        rates = Rates(self.host().queue.tables)
+        for wrong in (math.nan, math.inf, 0, -1, "7"):
+            for limits in ((wrong, None), (None, wrong)):
+                with self.subTest(limits), self.assertRaisesRegex(OptionsError, "above 0"):
+                    rates.set("k", *limits)  # type: ignore[arg-type]
+        self.assertEqual(rates.rows(), [])
 
     def test_a_key_without_a_rate_waits_for_nothing(self) -> None:
         rates = Rates(self.host().queue.tables)

@@ -19,7 +19,7 @@ from ...fleet.worker import GRACE_S, LEASE_S, SLOTS, Worker
 from ...text import on_one_line
 from ..actions import ActionList, add_list_flag
 from ..exits import OK
-from ..flags import add_agents_flag
+from ..flags import add_agents_flag, positive
 from ..fleet_rules import add_rules, add_run_flags, run_wishes
 from ..screen.terminal import Screen
 from ..stored.stores import add_store_flag, open_session_store
@@ -48,7 +48,9 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     )
     work = actions.add("work", _work, "work on runs until a signal ends it")
     add_agents_flag(work)
-    work.add_argument("--slots", type=int, default=SLOTS, metavar="N", help="at the same time (default: %(default)s)")
+    work.add_argument(
+        "--slots", type=positive, default=SLOTS, metavar="N", help="at the same time (default: %(default)s)"
+    )
     add_list_flag(work, "--queue", metavar="NAME", help="only of this queue (repeatable; default: all)")
     work.add_argument(
         "--lease", type=float, default=LEASE_S, metavar="SECONDS", help="after which a silent worker is replaced"
@@ -60,13 +62,13 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     runs = actions.add("runs", _runs, "list runs, the newest first")
     runs.add_argument("--state", action="append", choices=STATES, default=[], help="only these (repeatable)")
     runs.add_argument("--tenant", metavar="NAME")
-    runs.add_argument("--limit", type=int, default=50, metavar="N", help="(default: %(default)s)")
+    runs.add_argument("--limit", type=positive, default=50, metavar="N", help="(default: %(default)s)")
     status = actions.add("status", _status, "say how a run stands")
-    status.add_argument("run", type=int, metavar="RUN")
+    status.add_argument("run", type=positive, metavar="RUN")
     cancel = actions.add("cancel", _cancel, "end a run for good")
-    cancel.add_argument("run", type=int, metavar="RUN")
+    cancel.add_argument("run", type=positive, metavar="RUN")
     answer = actions.add("answer", _answer, "answer the question that a run waits for")
-    answer.add_argument("run", type=int, metavar="RUN")
+    answer.add_argument("run", type=positive, metavar="RUN")
     answer.add_argument("answer", metavar="ANSWER")
     answer.add_argument("--question", metavar="ID", help="when it waits for several")
     add_rules(actions)

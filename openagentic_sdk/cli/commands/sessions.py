@@ -14,6 +14,7 @@ from ...sessions.folds.summary import SessionSummary, summary_to_dict
 from ...text import on_one_line
 from ..actions import ActionList, run_over_store
 from ..exits import FAILED, OK
+from ..flags import positive
 from ..screen.render import EventPrinter
 from ..screen.terminal import Screen
 from ..screen.turn import JsonPrinter
@@ -29,7 +30,9 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "query", nargs="*", metavar="WORD", help="only those with these words in title, prompt, tag or id"
     )
     listing.add_argument("--cwd", metavar="DIR", help="only those of this folder")
-    listing.add_argument("--limit", type=int, default=20, metavar="N", help="at most N rows (default: %(default)s)")
+    listing.add_argument(
+        "--limit", type=positive, default=20, metavar="N", help="at most N rows (default: %(default)s)"
+    )
     listing.add_argument("--children", action="store_true", help="also those of subagents")
     listing.add_argument("--json", action="store_true", help="print one JSON object per session")
     show = actions.add("show", _show, "print one session as a transcript")
@@ -37,7 +40,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     show.add_argument("--json", action="store_true", help="print the events as JSON lines")
     search = actions.add("search", _search, "find words in all sessions")
     search.add_argument("words", nargs="+", metavar="WORD")
-    search.add_argument("--limit", type=int, default=20, metavar="N", help="at most N hits (default: %(default)s)")
+    search.add_argument("--limit", type=positive, default=20, metavar="N", help="at most N hits (default: %(default)s)")
     compare.add_actions(actions)
     check.add_actions(actions)
     change.add_actions(actions)
