@@ -54,8 +54,8 @@ def without_programs(folder: str, workspace: Iterable[str], count: int = 0) -> d
 
 def hooks_note(command: str, folder: str, workspace: Iterable[str]) -> str | None:
     """What a result says when a command that changes a repository ran without the hooks that are there."""
-    git_dir = _git_dir(folder)
-    if git_dir is None or not _CHANGES.search(command):
+    git_dir = _git_dir(folder) if _CHANGES.search(command) else None
+    if git_dir is None:
         return None
     try:
         hooks = [name for name in os.listdir(f"{git_dir}/hooks") if not name.endswith(".sample")]
