@@ -167,7 +167,7 @@ def build_options(
         session_store=store,
         otlp_endpoint=args.otlp_endpoint,
         record_signers=_signers() if args.sign_record else (),
-        resume=find_session(store, args.resume) if args.resume else None,
+        resume=None if args.resume is None else find_session(store, args.resume),
         continue_last=args.continue_last,
         session_metadata={TAGS_KEY: args.tag} if args.tag else {},
         max_steps=args.max_steps,

@@ -280,6 +280,7 @@ class Complaints(CommandCase):
         self.assert_complains(
             FAILED, "nope", "sessions list", argv=("run", "--script", script, "--resume", "nope", "hi")
         )
+        self.assert_complains(FAILED, "''", "sessions list", argv=("run", "--script", script, "--resume", "", "hi"))
         self.assert_complains(FAILED, "nope", "sessions list", argv=("sessions", "show", "nope"))
 
     def test_a_script_that_is_missing_is_named(self) -> None:

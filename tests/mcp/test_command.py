@@ -77,6 +77,7 @@ class EditTest(McpCase):
             (["add", "a", "-e", "no-joint", "--", "x"], "not of the form -e NAME=VALUE"),
             (["add", "a", "-t", "http", "--", "x"], "takes one URL"),
             (["add", "a", "https://h/x", "-e", "A=b"], "takes one URL and no -e"),
+            (["add", "a", "https://h/x", "--callback-port", "70000"], "a port from 1 to 65535"),
             (["add-json", "a", "{"], "no JSON"),
             (["add-json", "a", '{"command": 5}'], "command must be"),
             (["get", "nothing"], "there is there"),

@@ -11,6 +11,7 @@ from ...errors import OptionsError, StorageError
 from ...project.project import Project
 from ...project.settings_write import change_json
 from ...skills.frontmatter import Diagnostic
+from ..oauth.login import read_settings
 from ..server_config import check_server_name, read_server_entry
 from .consent import definition_of
 from .expand import variables_in
@@ -28,7 +29,8 @@ def add_entry(home: McpHome, project: Project, scope: str, name: str, entry: Map
     """
     check_server_name(name)
     if not any(variables_in(value) for value in entry.values()):  # what variables will say is not known yet
-        read_server_entry(name, {key: value for key, value in entry.items() if key != "pin"})
+        server = read_server_entry(name, {key: value for key, value in entry.items() if key != "pin"})
+        read_settings(name, server.oauth)
     root = os.path.realpath(project.root)
     if scope == "project":
         _check_project_file(project)
