@@ -189,7 +189,7 @@ class BashTool(BlockingTool):
         if not self._trusts_git:
             extra |= without_programs(cwd, roots, int(self._environment.get("GIT_CONFIG_COUNT", "0")))
         environment = command_environment(keep=self._keep_environment, extra=extra, workspace=roots)
-        searched = environment["PATH"].split(os.pathsep)
+        searched = environment.get("PATH", "").split(os.pathsep)
         inside = [folder for folder in os.environ.get("PATH", "").split(os.pathsep) if folder not in searched]
         inside = [folder for folder in inside if folder.startswith("/")]
         if inside and "PATH" not in self._environment:

@@ -166,13 +166,13 @@ class _Check:
                 self.value(item, extra, _join(path, name), depth + 1)
 
     def array(self, value: Any, schema: Mapping[str, Any], path: str, depth: int) -> None:
-        self.bounds(len(value), schema, "minItems", "maxItems", path, "items")
+        self.bounds(len(value), schema, "minItems", "maxItems", path, " items")
         if "items" in schema:
             for index, item in enumerate(value):
                 self.value(item, schema["items"], f"{path}[{index}]", depth + 1)
 
     def string(self, value: str, schema: Mapping[str, Any], path: str) -> None:
-        self.bounds(len(value), schema, "minLength", "maxLength", path, "characters")
+        self.bounds(len(value), schema, "minLength", "maxLength", path, " characters")
         pattern = schema.get("pattern")
         if pattern is not None and not re.search(pattern, value):
             self.fail(path, f"must match {pattern}, not {_show(value)}")

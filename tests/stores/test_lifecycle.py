@@ -339,6 +339,19 @@ class LifecycleTest(unittest.TestCase):
 
         self.on_every_store(check)
 
+    def test_an_event_of_another_version_under_a_known_name_moves_no_summary(self) -> None:
+        store = open_store("memory:")
+        session_id = self.session(store, [UserMessage("a")])
+        store.append_event(session_id, UnknownEvent({"type": UserMessage.type, "text": "b"}))
+        self.assertEqual(store.read_summary(session_id).last_prompt, "a")
+
+    def test_a_page_of_any_size_and_place_can_be_asked_for(self) -> None:
+        for url in ("memory:", f"file:{self.place}/f?durability=flush"):
+            store = open_store(url)
+            session_id = self.session(store, [UserMessage("a")])
+            self.assertEqual([row.id for row in store.list_session_summaries(limit=10**30, offset=-1)], [session_id])
+            self.assertEqual(store.list_session_summaries(limit=10**30, offset=10**30), [])
+
     def test_a_range_that_begins_or_ends_before_the_first_event_is_cut_to_what_is_there(self) -> None:
         def check(store: SessionStore) -> None:
             session_id = self.session(store, [UserMessage("a"), UserMessage("b")])

@@ -38,3 +38,14 @@ class TodoWrite(unittest.TestCase):
             with self.subTest(item=str(item)[:40]), self.assertRaises(ToolInputError) as caught:
                 TodoWriteTool().run_sync({"todos": [item]}, ToolContext())
             self.assertTrue(caught.exception.path.startswith(path), caught.exception.path)
+
+    def test_a_list_or_text_that_is_too_long_is_refused_in_a_whole_sentence(self) -> None:
+        item = {"content": "x", "status": "pending"}
+        wrong = {
+            "the arguments: todos must be at most 200 items, not 201": [item] * 201,
+            "the arguments: todos[0].content must be at least 1 characters, not 0": [{**item, "content": ""}],
+        }
+        for said, todos in wrong.items():
+            with self.assertRaises(ToolInputError) as caught:
+                TodoWriteTool().run_sync({"todos": todos}, ToolContext())
+            self.assertEqual(str(caught.exception), said)

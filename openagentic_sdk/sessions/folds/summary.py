@@ -7,6 +7,7 @@ prompt says can rename a session.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import field, fields
 from itertools import islice
@@ -24,6 +25,7 @@ from ...events import (
     SubagentFinished,
     SubagentStarted,
     SystemInit,
+    UnknownEvent,
     UserAnswer,
     UserMessage,
     UserQuestion,
@@ -123,7 +125,7 @@ def fold_session_summary(previous: SessionSummary | None, events: Iterable[Event
         state["events"] = event.seq or state["events"] + 1
         state["updated"] = time_after(state["updated"], event.ts)
         fold = _MOVES.get(event.type)
-        if fold is not None:
+        if fold is not None and not isinstance(event, UnknownEvent):  # which may bear any name
             fold(state, event)
         if spends(event):
             state["spent"] = spent_after(state["spent"], event)
@@ -224,8 +226,8 @@ def summary_matches(
 
 def page_of(rows: Iterable[SessionSummary], *, limit: int | None, offset: int) -> Iterator[SessionSummary]:
     """Rows `offset` to `offset + limit`, taking no more from `rows` than that needs."""
-    first = max(0, offset)
-    return islice(rows, first, None if limit is None else first + max(0, limit))
+    first = min(max(0, offset), sys.maxsize)
+    return islice(rows, first, None if limit is None else min(first + max(0, limit), sys.maxsize))
 
 
 def plain_line(text: str, max_chars: int = MAX_TEXT_CHARS) -> str:

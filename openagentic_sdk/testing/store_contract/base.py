@@ -87,7 +87,8 @@ class StoreTest(unittest.TestCase):
 
     def keeps_imported_times(self) -> bool:
         """Whether the store imports by itself instead of by the derived way."""
-        return type(self.store).import_session is not SessionStore.import_session
+        made, names = type(self.store), ("import_session", "_import_events")
+        return any(getattr(made, name) is not getattr(SessionStore, name) for name in names)
 
     def open_or_same(self) -> SessionStore:
         """A second store object where the backend allows one."""
