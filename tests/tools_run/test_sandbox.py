@@ -303,6 +303,10 @@ class Confined(WorkspaceTestCase):
 
 class ConfinedByBubblewrap(Confined):
     rung = "bwrap"
+    if not LARGE:  # what is done and said around a command whatever confines it: the other rung shows it
+        test_several_at_once_do_not_trip_over_each_other = None
+        test_what_it_gives_is_recorded_once_for_people = None
+        test_what_it_gives_is_said_once = None
 
     def setUp(self) -> None:
         super().setUp()
