@@ -225,8 +225,8 @@ class ChatAssembler:
 
     def _take_usage(self, chunk: Mapping[str, Any]) -> None:
         """Keep the last usage: some send it once, some in every chunk and cumulative, none as differences."""
-        usage = chunk.get("usage") or (as_mapping(chunk["x_groq"]).get("usage") if "x_groq" in chunk else None)
-        if usage and isinstance(usage, Mapping):
+        usage = as_mapping(chunk.get("usage")) or as_mapping(as_mapping(chunk.get("x_groq")).get("usage"))
+        if usage:
             self._usage = usage
             self._take_facts(chunk)
 

@@ -68,6 +68,13 @@ def as_one_body(output: ModelOutput) -> dict[str, Any]:
 
 
 class Deviations(unittest.TestCase):
+    def test_usage_beside_what_is_no_usage_is_found(self) -> None:
+        for given in (True, "none", [1], {}, None):
+            assembler = ChatAssembler(used_ids=set(), think_tags=False, origin=ORIGIN)
+            assembler.apply({"id": "a", "choices": [], "usage": given, "x_groq": {"usage": {"prompt_tokens": 3}}})
+            assembler.end_marker()
+            self.assertEqual(assembler.finish()[1].usage, {"prompt_tokens": 3}, given)
+
     def test_there_is_a_fixture_for_every_deviation(self) -> None:
         rows = list(fixtures())
         self.assertGreater(len([name for protocol, name, _, _ in rows if protocol == "chat"]), 100)
