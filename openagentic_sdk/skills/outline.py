@@ -117,5 +117,6 @@ def fence_behind(fence: str, line: str) -> str:
     mark = _FENCE.match(line)
     if not fence:
         return mark[1] if mark else ""
-    closes = mark and mark[1].startswith(fence) and not line.strip().strip(fence[0])
+    # Behind the mark only what every reader takes for blank: code must not end here, and run, where people see code go on.
+    closes = mark and mark[1].startswith(fence) and not line[mark.end() :].strip(" \t\r")
     return "" if closes else fence

@@ -63,6 +63,8 @@ class DraftTest(unittest.TestCase):
             ("```!\nnever closed", ()),
             ("```a``` b\n```\n!`c`\n```\n!`d`", ("d",)),
             ("````\n```!\na\n```\n````", ()),
+            ("```\n```\u00a0\n!`a`\n```", ()),
+            ("~~~\n~~~\x0b\n!`a`\n~~~ \t\n!`b`", ("b",)),
         ):
             with self.subTest(text):
                 self.assertEqual(self.commands(text), expected)
