@@ -348,8 +348,9 @@ class _Answer:
         run, provider = self._run, self._run.agent.provider.name
         earlier, taken = run.view.calls, set[str]()
         calls = []
+        number = 0  # it only grows: the search for free ids ends in time, whatever ids the model used
         for index, call in enumerate(map(wire.read_tool_call, output.tool_calls)):
-            call_id, number = call.tool_use_id, index
+            call_id, number = call.tool_use_id, max(number, index)
             while not call_id or call_id in earlier or call_id in taken:
                 call_id, number = f"call_{self._request.step}_{number}", number + 1
             taken.add(call_id)
