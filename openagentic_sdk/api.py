@@ -12,11 +12,11 @@ from .assemble import build_agent, run_request
 from .errors import EventLoopError
 from .events import AssistantMessage, Event, Result, StopReason
 from .frozen import frozen, values_of
+from .kernel.compact import compact_closed_session
+from .kernel.loop import MAX_TEXT_TWICE
+from .kernel.prompt import Prompt
+from .kernel.task import RunTask
 from .options import OpenAgenticOptions
-from .runtime.compact import compact_closed_session
-from .runtime.loop import MAX_TEXT_TWICE
-from .runtime.prompt import Prompt
-from .runtime.task import RunTask
 from .sessions.folds.metrics import RunMetrics, run_metrics
 
 
@@ -60,7 +60,7 @@ class RunResult:
 async def query(*, prompt: Prompt, options: OpenAgenticOptions) -> AsyncGenerator[Event, None]:
     """Run a prompt; yields each event after it is stored, `system.init` first and `result` last.
 
-    `prompt` is a str, a list of parts (text, pictures, documents, sound: see `runtime.prompt`), or an async iterable of
+    `prompt` is a str, a list of parts (text, pictures, documents, sound: see `kernel.prompt`), or an async iterable of
     prompts that run one after the other on one session. The run waits while the caller handles an event. Closing the
     generator, leaving the loop or cancelling the task ends the run: its calls are cancelled and closed in the log, and the
     session can be resumed. A question that a person is being asked stays open: the run then ends as `waiting`. Whatever

@@ -16,6 +16,13 @@ from .errors import OptionsError, SessionNotFoundError, StorageError, ToolInputE
 from .events import CODE_CALLER, Event, SystemNotice
 from .hooks.claude_input import ALSO
 from .hooks.engine import HookEngine
+from .kernel.agent import Agent, FinalAnswer, RunRequest, ToolServers
+from .kernel.day_limits import DayLimits, read_day_limits
+from .kernel.final_answer import FinalAnswerTool, ask_for_final_answer, final_answer_prompt
+from .kernel.guidance import ProjectGuidance
+from .kernel.session_hooks import end_session
+from .kernel.structured import read_output_schema
+from .kernel.tool_context import GENERAL_AGENT
 from .options import AgentDefinition, OpenAgenticOptions, check_options
 from .permissions.decide import fits_rule
 from .permissions.gate import PermissionGate
@@ -31,13 +38,6 @@ from .project.prompt import DEFAULT_BASE
 from .project.settings import CommandHook, Settings
 from .project.trust import TRUST_VARIABLE, TrustAnswer, TrustStore, trust_from_variable
 from .providers.base import HostedProvider, Provider
-from .runtime.agent import Agent, FinalAnswer, RunRequest, ToolServers
-from .runtime.day_limits import DayLimits, read_day_limits
-from .runtime.final_answer import FinalAnswerTool, ask_for_final_answer, final_answer_prompt
-from .runtime.guidance import ProjectGuidance
-from .runtime.session_hooks import end_session
-from .runtime.structured import read_output_schema
-from .runtime.tool_context import GENERAL_AGENT
 from .sessions.base import SessionStore
 from .sessions.folds.compaction import BYTES_PER_TOKEN, ContextLimits
 from .sessions.folds.prices import PriceTable, built_in_prices, cost, own_prices, with_prices

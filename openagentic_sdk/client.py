@@ -19,15 +19,15 @@ from typing import TYPE_CHECKING, Literal
 from .assemble import build_agent, end_conversation, run_request
 from .errors import OptionsError
 from .events import Event
+from .kernel.prompt import OnePrompt, Said, read_prompt
+from .kernel.task import RunTask
 from .options import OpenAgenticOptions, check_options
 from .permissions.gate import PermissionGate
 from .permissions.policy import PermissionMode
-from .runtime.prompt import OnePrompt, Said, read_prompt
-from .runtime.task import RunTask
 from .sessions.folds.metrics import RunMetrics
 
 if TYPE_CHECKING:
-    from .runtime.agent import ToolServers
+    from .kernel.agent import ToolServers
 
 State = Literal["created", "connected", "running", "closed", "failed"]
 

@@ -165,7 +165,7 @@ class OpenAgenticOptions:
         timeout_s           seconds for the whole run, subagents included; None is no limit
         max_tokens          tokens (input and output) that the session and its subagents may spend; None is no limit
         max_cost_usd        the same in US dollars; needs prices for every model that is used
-        limits_file         what all sessions of the store, or those with a tag, may spend in a day, see `runtime.day_limits`
+        limits_file         what all sessions of the store, or those with a tag, may spend in a day, see `kernel.day_limits`
                             (default: what $OPENAGENTIC_SDK_LIMITS names, else limits.toml in $OPENAGENTIC_SDK_HOME or
                             ~/.openagentic-sdk, when it is there)
         max_answer_bytes    what one answer of a model may weigh, text, reasoning and calls together

@@ -17,10 +17,10 @@ from ..events import AssistantMessage, Event, FileKept, ModelResponse, Result, U
 from ..frozen import frozen
 from ..hooks.engine import HookEngine
 from ..jsonrpc import INTERNAL_ERROR, Peer
+from ..kernel.prompt import Said
 from ..options import OpenAgenticOptions
 from ..permissions.gate import PermissionGate
 from ..permissions.policy import PermissionMode
-from ..runtime.prompt import Said
 from ..sessions.base import SessionStore
 from ..threads import run_in_thread
 from .buffers import unsaved_guard

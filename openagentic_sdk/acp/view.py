@@ -41,9 +41,9 @@ from ..events import (
     UserMessage,
 )
 from ..frozen import mutable
+from ..kernel.masking import known_here, shown
 from ..media import describe_attachment
 from ..patterns import regex
-from ..runtime.masking import known_here, shown
 from ..sessions.folds.notes import note_of, progress_words
 from ..sessions.folds.streamed import Piece, Streamed
 from ..sessions.folds.summary import total_tokens

@@ -8,10 +8,10 @@ from dataclasses import replace
 from ..assemble import end_conversation, newest_session
 from ..errors import OpenAgentSdkError
 from ..events import Event, UserMessage, UserQuestion
+from ..kernel.prompt import OnePrompt
 from ..options import OpenAgenticOptions
 from ..permissions.gate import PermissionGate
 from ..runs.background import answer_question
-from ..runtime.prompt import OnePrompt
 from ..sessions.base import SessionStore
 from ..sessions.resume import load_view
 from ..sessions.seal import Seal

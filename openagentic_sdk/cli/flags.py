@@ -9,6 +9,7 @@ from pathlib import Path
 
 from ..disk import working_dir
 from ..errors import OptionsError
+from ..kernel.prompt import OnePrompt
 from ..options import MAX_STEPS, SETTING_SOURCES, OpenAgenticOptions
 from ..patterns import regex
 from ..permissions.gate import PermissionGate
@@ -16,7 +17,6 @@ from ..project.claude import find_project_root
 from ..providers.base import Provider
 from ..providers.guarded import guarded
 from ..providers.named import PROVIDERS, find_provider
-from ..runtime.prompt import OnePrompt
 from ..sessions.base import SessionStore
 from ..sessions.folds.summary import TAGS_KEY
 from ..sessions.seal import Signer

@@ -12,10 +12,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from ..kernel.masking import known_here, mask_value
+from ..kernel.structured import FINAL_ANSWER
 from ..options import OpenAgenticOptions
 from ..permissions.gate import PermissionGate
-from ..runtime.masking import known_here, mask_value
-from ..runtime.structured import FINAL_ANSWER
 from ..text import without_hidden
 from ..tools.schema import validate
 from .played import Played

@@ -9,16 +9,16 @@ from functools import partial
 from ..assemble import build_agent, run_request
 from ..errors import OptionsError
 from ..events import Event, ModelResponse, Result, StopReason, SystemInit, UserMessage
+from ..kernel.agent import Agent, Run, RunStopped
+from ..kernel.compact import compact_when_full
+from ..kernel.limits import Budget
+from ..kernel.prompt import Prompt
+from ..kernel.recorder import may_block, off_loop
+from ..kernel.task import RunTask
 from ..options import OpenAgenticOptions
 from ..runs.agent_replay import replay_agent
 from ..runs.replay import replay_events
 from ..runs.whatif import NEVER_MADE, start_what_if
-from ..runtime.agent import Agent, Run, RunStopped
-from ..runtime.compact import compact_when_full
-from ..runtime.limits import Budget
-from ..runtime.prompt import Prompt
-from ..runtime.recorder import may_block, off_loop
-from ..runtime.task import RunTask
 from ..sessions.base import SessionStore
 from ..sessions.folds.prices import session_cost
 from ..sessions.folds.usage import usage

@@ -21,7 +21,7 @@ from ..events import (
     UserMessage,
 )
 from ..frozen import frozen
-from ..runtime.loop import MAX_TEXT_TWICE
+from ..kernel.loop import MAX_TEXT_TWICE
 from ..sessions.folds.prices import session_cost
 from ..sessions.folds.usage import usage
 

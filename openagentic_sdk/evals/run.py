@@ -14,9 +14,9 @@ from functools import partial
 
 from ..errors import SuiteError
 from ..events import EvalCase, EvalStarted, Event, SessionMeta
-from ..runtime.limits import Budget
-from ..runtime.masking import known_here, mask_event
-from ..runtime.recorder import may_block, off_loop
+from ..kernel.limits import Budget
+from ..kernel.masking import known_here, mask_event
+from ..kernel.recorder import may_block, off_loop
 from ..sessions.base import SessionStore, SessionWriter
 from ..threads import error_words, running_loop
 from .apart import Apart

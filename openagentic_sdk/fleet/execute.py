@@ -18,10 +18,10 @@ from ..errors import (
     SessionNotFoundError,
     StorageError,
 )
+from ..kernel.recorder import off_loop
+from ..kernel.settle import end_session
 from ..options import OpenAgenticOptions
 from ..runs.background import BackgroundRun, submit
-from ..runtime.recorder import off_loop
-from ..runtime.settle import end_session
 from ..sessions.base import SessionStore
 from ..sessions.folds.summary import TENANT_KEY
 from ..sessions.seal import Seal

@@ -15,10 +15,10 @@ from typing import Any
 from ..agents import Agents, NamedAgent
 from ..errors import FleetError, OptionsError, SessionLockedError, SessionNotFoundError
 from ..events import Event, UserQuestion
+from ..kernel.prompt import read_prompt
+from ..kernel.recorder import off_loop
 from ..options import OpenAgenticOptions
 from ..runs.background import answer_questions, cancel_session
-from ..runtime.prompt import read_prompt
-from ..runtime.recorder import off_loop
 from ..serialization import dumps_json
 from ..sessions.base import SessionStore, check_session_id, new_session_id
 from ..sessions.folds.summary import TENANT_KEY

@@ -9,8 +9,8 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 
+from ..kernel.recorder import off_loop
 from ..options import OpenAgenticOptions
-from ..runtime.recorder import off_loop
 from ..threads import settled
 from .fleet import Fleet
 from .lease import Lease

@@ -19,13 +19,13 @@ from typing import Any, Self
 from ..assemble import guarded_provider
 from ..clock import Clock, SystemClock
 from ..errors import OptionsError, ProviderHTTPError
+from ..kernel.recorder import off_loop
 from ..options import OpenAgenticOptions
 from ..providers.base import Done, Message, Provider, StreamEvent, ToolSpec
 from ..providers.fallback import FallbackProvider
 from ..providers.retry import retry_after_s
 from ..providers.token_count import estimate_tokens
 from ..providers.wrap import AroundProvider, KeyedProvider, ask
-from ..runtime.recorder import off_loop
 from ..sessions.folds.usage import normalize_usage
 from ..sessions.stores.tables import Execute, Tables
 

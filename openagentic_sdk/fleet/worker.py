@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any
 
 from ..errors import FleetError, OptionsError, StorageError
-from ..runtime.recorder import off_loop
+from ..kernel.recorder import off_loop
 from ..threads import running_loop
 from .execute import carry_out
 from .fleet import Fleet

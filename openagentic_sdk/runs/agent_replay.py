@@ -16,8 +16,8 @@ from ..assemble import build_agent
 from ..errors import ReplayMismatchError
 from ..events import Event, PermissionDecision, ToolResult, ToolUse, UserAnswer, UserMessage, UserQuestion
 from ..frozen import frozen
+from ..kernel.agent import Agent, Run, RunStopped
 from ..options import OpenAgenticOptions
-from ..runtime.agent import Agent, Run, RunStopped
 from ..serialization import dumps_json
 from ..sessions.memory import MemorySessionStore
 from ..testing.replay import RecordedRun, RecordedTool, Recording

@@ -18,12 +18,12 @@ from ..assemble import build_agent, run_request
 from ..errors import OptionsError, SessionError, SessionNotFoundError
 from ..events import Event, Result, StopReason, UserAnswer, UserMessage, UserQuestion
 from ..frozen import frozen
+from ..kernel.agent import Agent
+from ..kernel.prompt import OnePrompt, Prompt, Said, read_prompt
+from ..kernel.recorder import off_loop
+from ..kernel.settle import end_session
+from ..kernel.task import RunTask
 from ..options import OpenAgenticOptions
-from ..runtime.agent import Agent
-from ..runtime.prompt import OnePrompt, Prompt, Said, read_prompt
-from ..runtime.recorder import off_loop
-from ..runtime.settle import end_session
-from ..runtime.task import RunTask
 from ..sessions.base import SessionStore, new_session_id
 from ..sessions.folds.metrics import RunMetrics
 from ..sessions.resume import load_view

@@ -8,11 +8,11 @@ from functools import partial
 
 from ..assemble import build_agent, run_request
 from ..events import Event
+from ..kernel.agent import Agent
+from ..kernel.prompt import Prompt
+from ..kernel.recorder import may_block, off_loop
+from ..kernel.task import RunTask
 from ..options import OpenAgenticOptions
-from ..runtime.agent import Agent
-from ..runtime.prompt import Prompt
-from ..runtime.recorder import may_block, off_loop
-from ..runtime.task import RunTask
 from ..sessions.lifecycle import fork_session
 
 

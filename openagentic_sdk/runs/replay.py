@@ -16,12 +16,12 @@ from ..events import Event, SessionCompacted, SessionRewound, UserMessage
 from ..frozen import frozen
 from ..hooks.engine import HookEngine
 from ..hooks.models import HookDecision, HookMatcher
+from ..kernel.agent import Agent, Run, RunRequest, RunStopped
+from ..kernel.guidance import Guidance
+from ..kernel.prompt import Said
+from ..kernel.task import RunTask
 from ..permissions.gate import PermissionGate
 from ..project.prompt import SystemPrompt
-from ..runtime.agent import Agent, Run, RunRequest, RunStopped
-from ..runtime.guidance import Guidance
-from ..runtime.prompt import Said
-from ..runtime.task import RunTask
 from ..sessions.memory import MemorySessionStore
 from ..testing.replay import RecordedRun, RecordedStep, RecordedTool, Recording, ReplayProvider, RequestDifference
 from ..tools.base import Tool

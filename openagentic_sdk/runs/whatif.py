@@ -16,12 +16,12 @@ from ..errors import OptionsError, ToolError
 from ..events import Event, McpServerChanged, ModelContext, ToolResult, ToolUse
 from ..frozen import frozen
 from ..hooks.models import HookDecision, HookMatcher
+from ..kernel.agent import Agent, Run, RunStopped, ToolServers
+from ..kernel.compact import compact_when_full
+from ..kernel.prompt import Prompt
+from ..kernel.recorder import may_block, off_loop
+from ..kernel.task import RunTask
 from ..options import OpenAgenticOptions
-from ..runtime.agent import Agent, Run, RunStopped, ToolServers
-from ..runtime.compact import compact_when_full
-from ..runtime.prompt import Prompt
-from ..runtime.recorder import may_block, off_loop
-from ..runtime.task import RunTask
 from ..sessions.request import json_sha256
 from ..testing.replay import recorded_outcome
 from ..tools.base import Tool, ToolContext

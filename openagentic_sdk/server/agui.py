@@ -32,7 +32,7 @@ from ..events import (
     UserQuestion,
 )
 from ..frozen import frozen
-from ..runtime.masking import known_here, shown
+from ..kernel.masking import known_here, shown
 from ..serialization import dumps_json
 from ..sessions.folds.streamed import Piece, Streamed, message_id
 from ..sessions.folds.usage import add_usage, normalize_usage

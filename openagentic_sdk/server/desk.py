@@ -25,11 +25,11 @@ from ..errors import (
 )
 from ..events import Event
 from ..frozen import frozen
+from ..kernel.prompt import OnePrompt, Said, read_prompt
+from ..kernel.recorder import off_loop
 from ..options import OpenAgenticOptions
 from ..patterns import regex
 from ..runs.background import BackgroundRun, answer_questions, cancel_session, submit
-from ..runtime.prompt import OnePrompt, Said, read_prompt
-from ..runtime.recorder import off_loop
 from ..serialization import dumps_json
 from ..sessions.base import SessionStore, new_session_id
 from ..sessions.folds.search import SearchHit

@@ -10,9 +10,9 @@ from ..agents import AGENT_KEY
 from ..errors import RequestRefusedError, SessionExistsError
 from ..fleet.fleet import Fleet
 from ..fleet.record import OPEN
+from ..kernel.prompt import OnePrompt, Said
+from ..kernel.recorder import off_loop
 from ..options import OpenAgenticOptions
-from ..runtime.prompt import OnePrompt, Said
-from ..runtime.recorder import off_loop
 from ..sessions.folds.summary import TENANT_KEY
 from .desk import WISHES_KEY, Desk, read_said
 from .guard import Principal

@@ -27,8 +27,8 @@ from ..events import (
 )
 from ..frozen import frozen
 from ..jsonrpc import INVALID_PARAMS
+from ..kernel.recorder import off_loop
 from ..permissions.interactive import question_text
-from ..runtime.recorder import off_loop
 from ..sessions.folds.notes import describe_input, note_of
 from ..sessions.resume import load_view
 from ..text import on_one_line, without_hidden

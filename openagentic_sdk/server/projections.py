@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Iterable
 
 from ..errors import OpenAgentSdkError, OptionsError, RequestRefusedError
 from ..events import Event, SystemInit, UserAnswer, UserMessage
-from ..runtime.recorder import off_loop
+from ..kernel.recorder import off_loop
 from ..serialization import dumps_json
 from ..sessions.base import SessionStore
 from . import agui, responses

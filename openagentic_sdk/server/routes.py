@@ -23,7 +23,7 @@ from ..errors import (
 )
 from ..fleet.stats import fleet_stats, to_text
 from ..frozen import frozen
-from ..runtime.recorder import off_loop
+from ..kernel.recorder import off_loop
 from ..serialization import event_to_dict
 from ..sessions.folds.summary import SessionSummary
 from ..sessions.stores.tables import tables_of

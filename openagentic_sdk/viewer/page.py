@@ -18,9 +18,9 @@ from urllib.parse import quote
 
 from ..errors import SessionError
 from ..events import Event, SystemInit
+from ..kernel.masking import shown
 from ..media import HEAD_BYTES, media_type_of
 from ..patterns import regex
-from ..runtime.masking import shown
 from ..serialization import event_to_dict
 from ..sessions.folds.summary import SessionSummary
 from ..sessions.request import DIGEST

@@ -223,7 +223,7 @@ SABOTAGES = (
     ),
     Sabotage(
         "an event is stored behind one that was refused",
-        "runtime/recorder.py",
+        "kernel/recorder.py",
         "        if self._said_unsaved:\n",
         "        if False:\n",
         (RUNTIME + "test_storage.StorageTest.test_continue_stores_nothing_behind_an_event_that_was_refused",),
@@ -258,14 +258,14 @@ SABOTAGES = (
     ),
     Sabotage(
         "an unsafe call in doubt runs again after a crash",
-        "runtime/settle.py",
+        "kernel/settle.py",
         "    return harmless and (",
         "    return True or (",
         (RUNTIME + "test_crash.CrashMatrixTest.test_a_tool_call_killed_at_every_point_and_resumed",),
     ),
     Sabotage(
         "a call takes effect before its start is in the log",
-        "runtime/tool_step.py",
+        "kernel/tool_step.py",
         "        await run.record(*(event for call in permitted for",
         "        tuple((event for call in permitted for",
         (
@@ -275,21 +275,21 @@ SABOTAGES = (
     ),
     Sabotage(
         "an event is shown before it is stored",
-        "runtime/recorder.py",
+        "kernel/recorder.py",
         "        stored = await self.store(*events)\n        await self.channel.send(*stored)\n",
         "        await self.channel.send(*events)\n        stored = await self.store(*events)\n",
         (RUNTIME + "test_loop.LoopTest.test_every_event_but_deltas_is_stored_before_it_is_seen",),
     ),
     Sabotage(
         "a cancelled run leaves its calls open",
-        "runtime/loop.py",
+        "kernel/loop.py",
         "    await run.record(*inner, *results)\n",
         "",
         (RUNTIME + "test_cancel.CancelTest.test_closing_the_generator_after_every_event",),
     ),
     Sabotage(
         "a prompt that was answered is run again",
-        "runtime/loop.py",
+        "kernel/loop.py",
         "        return answered is None\n",
         "        return True\n",
         (RUNTIME + "test_crash.RequestIdTest",),

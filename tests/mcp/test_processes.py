@@ -119,7 +119,7 @@ class Environment(unittest.TestCase):
         loaded = [
             line.rpartition("|")[2].strip() for line in done.stderr.splitlines() if line.startswith("import time:")
         ]
-        self.assertIn("openagentic_sdk.runtime.loop", loaded, done.stderr[-2000:])
+        self.assertIn("openagentic_sdk.kernel.loop", loaded, done.stderr[-2000:])
         self.assertEqual([name for name in loaded if name.startswith("openagentic_sdk.mcp")], [])
 
 

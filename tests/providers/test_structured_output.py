@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, TypedDict
 
 from openagentic_sdk.errors import OptionsError, ToolInputError
-from openagentic_sdk.runtime.structured import read_output_schema, strict_schema
+from openagentic_sdk.kernel.structured import read_output_schema, strict_schema
 from openagentic_sdk.tools.schema import validate
 
 

@@ -12,11 +12,11 @@ from typing import Any
 
 from ...errors import InvalidEventError, SessionError
 from ...events import PermissionDecision, SessionForked
+from ...kernel.masking import known_here, mask_value
 from ...permissions.hindsight.calls import Backtest, Change, RecordedCall, backtest, recorded_calls
 from ...permissions.hindsight.suggest import suggest
 from ...permissions.layers import SettingsRules, rules_of_settings
 from ...project.settings import Settings, read_settings_file
-from ...runtime.masking import known_here, mask_value
 from ...sessions.authority import Authority
 from ...sessions.base import SessionStore
 from ...sessions.seal import Seal

@@ -11,9 +11,9 @@ from pathlib import Path
 
 from ...errors import OptionsError
 from ...events import Result
+from ...kernel.masking import shown
 from ...options import OpenAgenticOptions
 from ...runs.whatif import what_if
-from ...runtime.masking import shown
 from ...sessions.base import SessionStore
 from ...sessions.folds.compare import compare_sessions
 from ..exits import FAILED, OK

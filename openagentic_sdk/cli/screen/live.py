@@ -35,8 +35,8 @@ from ...events import (
     UserQuestion,
 )
 from ...frozen import mutable
+from ...kernel.masking import shown
 from ...media import describe_attachment
-from ...runtime.masking import shown
 from ...sessions.folds.notes import MAX_ERROR_CHARS, describe_input, progress_words
 from ...sessions.folds.usage import add_cost, normalize_usage
 from ...text import on_one_line, printable

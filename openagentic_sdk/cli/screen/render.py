@@ -26,8 +26,8 @@ from ...events import (
     UserMessage,
     UserQuestion,
 )
+from ...kernel.masking import known_here, shown
 from ...media import describe_attachment
-from ...runtime.masking import known_here, shown
 from ...sessions.folds.notes import MAX_ERROR_CHARS, describe_input, note_of
 from ...sessions.folds.usage import cached_share, normalize_usage
 from ...text import on_one_line, printable, settled
