@@ -204,6 +204,7 @@ class MessageReading(Reading):
         self._usage: dict[str, Any] = {}
         self._stop_reason: str | None = None
         self._stopped = False
+        self._has_calls_behind = False  # whether a call goes on behind the stop reason
         self._has_started = False
         self._id: str | None = None
         self._model: str | None = None
@@ -241,7 +242,7 @@ class MessageReading(Reading):
     def conclude(self) -> tuple[list[StreamEvent], ModelOutput]:
         blocks = [block for _, block in sorted(self._blocks.items())]
         text = "".join(as_text(block.get("text")) for block in blocks if block.get("type") == "text")
-        if not self._stopped and self._stop_reason is None:
+        if not self._stopped and (self._stop_reason is None or self._has_calls_behind):
             raise cut_answer(text, "message_stop")
         reasoning = "".join(as_text(block.get("thinking")) for block in blocks if block.get("type") == "thinking")
         return [], ModelOutput(
@@ -276,8 +277,8 @@ class MessageReading(Reading):
             self.notices.append(f"the endpoint dropped or changed {dropped} blocks of thinking that fit no longer")
         self._container = as_text(as_mapping(message.get("container")).get("id")) or self._container
         self._model = as_text(message.get("model")) or self._model
-        if not is_unfinished(self._stop_reason):
-            self._stop_reason = as_text(message.get("stop_reason")) or self._stop_reason
+        if (reason := as_text(message.get("stop_reason"))) and not is_unfinished(self._stop_reason):
+            self._stop_reason, self._has_calls_behind = reason, False
         # The last message_delta is cumulative, but does not repeat what message_start said of the prompt.
         usage = as_mapping(message.get("usage"))
         self._usage.update({key: value for key, value in usage.items() if value is not None})
@@ -290,6 +291,7 @@ class MessageReading(Reading):
         if index in self._blocks or self._stopped:
             raise GarbledResponseError(f"the endpoint began block {index} twice, or after the end of its message")
         self._blocks[index] = dict(block)
+        self._has_calls_behind |= self._stop_reason is not None and block.get("type") == "tool_use"
         if block.get("type") == "text" and as_text(block.get("text")):
             return [TextDelta(block["text"])]
         if block.get("type") == "thinking" and as_text(block.get("thinking")):
@@ -302,6 +304,7 @@ class MessageReading(Reading):
             # Add a piece of a call's arguments; one that belongs to no open call would be missing in another.
             if self._blocks.get(index, {}).get("type") in (None, "text", "thinking") or index in self._ended:
                 raise GarbledResponseError(f"the endpoint sent arguments for block {index}, which is no open call")
+            self._has_calls_behind |= self._stop_reason is not None
             self._arguments.setdefault(index, []).append(as_text(delta.get("partial_json")))
             return []
         block = self._blocks.setdefault(index, {"type": "text", "text": ""})

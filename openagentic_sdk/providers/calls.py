@@ -25,7 +25,7 @@ from .loose import as_mapping, as_mappings
 # a whole answer.
 _UNFINISHED = (
     r"length|max_|limit|exceed|filter|safety|refus|pause|error|malformed|abort|cancel|incomplete|interrupt|insufficient"
-    r"|sensitive|block|prohibited|recitation|spii|unexpected_tool|too_many"
+    r"|sensitive|block|prohibited|recitation|spii|unexpected_tool|too_many|other|language|missing"
 )
 
 # The tool by which a model finds tools that it was not told of at the beginning.

@@ -20,7 +20,7 @@ from urllib.parse import urlencode, urlsplit
 from ..errors import GarbledResponseError, OptionsError, ProviderError, ProviderHTTPError, ProviderResponseError
 from .base import Done, Message, ModelOutput, Retrying, SessionState, StreamEvent, ToolCallReady, ToolSpec
 from .chat_request import RequestSettings, ToolNames
-from .failures import error_in_body, hide_secrets_in, secrets_of, unexpected
+from .failures import cut_answer, error_in_body, hide_secrets_in, secrets_of, unexpected
 from .keys import ApiKey, Headers, KeySource, call, is_host_of
 from .loose import as_mappings, read_json
 from .reasoning import NO_REASONING, is_reasoning_refused, without_reasoning
@@ -41,13 +41,15 @@ class Reading(ABC):
     """An answer being read, event by event or whole.
 
     `used_ids` are the ids of the conversation's calls, `origin` is the host that opaque fields go back to. `linger_s`, once
-    set, says that what matters has come; `is_over` that nothing can follow any more. `raw`, when it is a list, gets
-    everything as it came. `notices` say what was left out of the request. Whatever an endpoint sends, only `ProviderError`s
-    leave `take` and `finish`.
+    set, says that what matters has come; `is_over` that the end marker came: what follows it is not read. `is_broken` says
+    that the connection failed or the last event came in part. `raw`, when it is a list, gets everything as it came.
+    `notices` say what was left out of the request. Whatever an endpoint sends, only `ProviderError`s leave `take` and
+    `finish`.
     """
 
     linger_s: float | None = None
     is_over = False
+    is_broken = False
 
     def __init__(self, used_ids: Collection[str] = (), origin: str = "") -> None:
         self.raw: Any = None
@@ -90,9 +92,15 @@ class Reading(ABC):
             return shown
 
     def finish(self) -> tuple[list[StreamEvent], ModelOutput]:
-        """What was held back, and the whole answer. Raises `IncompleteResponseError` when its end was not seen."""
+        """What was held back, and the whole answer. Raises `IncompleteResponseError` when its end was not seen.
+
+        Text in front of a broken end may be whole. Calls are whole only behind an end that came.
+        """
         with _understood():
-            return self.conclude()
+            rest, output = self.conclude()
+        if self.is_broken and not self.is_over and any(call.raw_arguments is None for call in output.tool_calls):
+            raise cut_answer(output.assistant_text or "", "an end behind its calls: the connection was cut")
+        return rest, output
 
     def check_answered(self) -> None:
         """Raise `ProviderResponseError` when the endpoint sent nothing at all."""
@@ -104,6 +112,8 @@ class Reading(ABC):
         if not data:
             return []  # it keeps the connection open
         self._count += 1
+        if self.is_over:
+            return []
         if data == "[DONE]":
             self.take_marker()
             return []
@@ -125,8 +135,9 @@ class Reading(ABC):
         if len(lines) > 1:  # a server that forgets the blank lines between its events
             taken = [self._take_event(SSEEvent(line), is_last) for line in lines if line.strip()]
             return [shown for events in taken for shown in events]
-        if not is_last:  # then it was cut, and the answer's missing end will tell
+        if not is_last:
             raise GarbledResponseError(f"the endpoint sent an event that is no JSON: {event.data[:200]!r}")
+        self.is_broken = True  # half of an event
         return []
 
 
@@ -438,6 +449,7 @@ class EndpointProvider(ABC):
                 if reading.linger_s is not None and batch:  # comments do not prolong it
                     exchange.end_soon(reading.linger_s, extends=not reading.is_over)
             reading.check_answered()
+            reading.is_broken |= exchange.is_broken
             rest, output = reading.finish()
         except ProviderError as error:
             hide_secrets_in(error, secrets_of(headers))

@@ -183,7 +183,9 @@ class ResponseReading(Reading):
         if kind in ("response.created", "response.in_progress", "response.queued", *_ENDS):
             self._check_same_response(as_mapping(chunk.get("response")).get("id"))
         if kind in _ENDS:
-            self._take_end(as_mapping(chunk.get("response")))
+            response = as_mapping(chunk.get("response"))
+            told = {} if kind == "response.completed" else {"status": kind.removeprefix("response.")}
+            self._take_end({**response, **told})
         elif kind == "response.output_item.added":
             self._items.append(self._placed(chunk))
         elif kind == "response.output_item.done":
@@ -193,8 +195,10 @@ class ResponseReading(Reading):
                 self._items[known[-1]] = item
             else:
                 self._items.append(item)
-            if item.get("status", "completed") == "completed":
-                self._ended.add(known[-1] if known else len(self._items) - 1)
+            place = known[-1] if known else len(self._items) - 1
+            self._ended.discard(place)
+            if _is_whole(item):
+                self._ended.add(place)
         elif kind == "response.function_call_arguments.delta":
             place = self._find_call(chunk)
             self._arguments[place] = self._arguments.get(place, "") + as_text(chunk.get("delta"))
@@ -272,15 +276,20 @@ class ResponseReading(Reading):
         final = [dict(item) for item in as_mappings(response.get("output"))]
         if not self._items:
             self._items = final
-            self._ended = {n for n, item in enumerate(final) if item.get("status", "completed") == "completed"}
+            self._ended = {n for n, item in enumerate(final) if _is_whole(item)}
         elif not final:
             # Some servers declare the end of the whole only. A call without arguments may still have been on its way then.
-            self._ended |= {n for n, text in self._arguments.items() if text}
+            self._ended |= {n for n, text in self._arguments.items() if text and not _is_cut(self._items[n])}
         else:
-            # What stands in the whole response was said; a call that it does not name any more was taken back.
-            named = {one.get(key) for one in final for key in ("id", "call_id")} - {None}
-            known = [n for n, one in enumerate(self._items) if named & {one.get("id"), one.get("call_id")}]
-            self._ended = {*self._ended, *known} & {*known}
+            # What stands in the whole response was said, and so; a call that it does not name any more was taken back.
+            said = {one[key]: one for one in final for key in ("id", "call_id") if one.get(key) is not None}
+            self._ended = set()
+            for place, item in enumerate(self._items):
+                one = said.get(item.get("id")) or said.get(item.get("call_id")) or {"status": "missing"}
+                if _is_whole(one) and not _is_cut(item):
+                    self._ended.add(place)
+                    if one.get("arguments"):
+                        item["arguments"] = one["arguments"]
         self.take_marker()
 
     def _placed(self, chunk: Mapping[str, Any]) -> dict[str, Any]:
@@ -347,6 +356,15 @@ def _is_call(item: Mapping[str, Any]) -> bool:
     """Whether an item asks for something that is to be done here; a search may also be the vendor's own business."""
     kind = item.get("type")
     return kind == "function_call" or (kind == "tool_search_call" and item.get("execution") == "client")
+
+
+def _is_whole(item: Mapping[str, Any]) -> bool:
+    return item.get("status") in (None, "completed")
+
+
+def _is_cut(item: Mapping[str, Any]) -> bool:
+    """Whether an item, of which more may have been to come when it came, ended before its end."""
+    return not _is_whole(item) and item["status"] != "in_progress"
 
 
 def _arguments(item: Mapping[str, Any]) -> str:

@@ -80,6 +80,11 @@ class ToolCallAssembler:
     def __len__(self) -> int:
         return len(self._slots)
 
+    @property
+    def has_all_arguments(self) -> bool:
+        """Whether nothing can be missing: the arguments of each call are an object with something in it."""
+        return all(read_arguments("".join(slot.pieces))[0] for slot in self._slots if slot.name or slot.pieces)
+
     def apply_delta(self, delta: Mapping[str, Any]) -> None:
         """Take one fragment: an entry of `tool_calls`, or a delta that holds such a list."""
         entries = delta.get("tool_calls", (delta,))
@@ -149,6 +154,8 @@ class ChatAssembler:
         self._finish_reason: str | None = None
         self._refusal = False
         self._ended = False
+        # Whether pieces of calls came in the chunk of the last finish reason, and behind it.
+        self._has_calls_beside = self._has_calls_behind = False
         self._id = ""
         self._role_begins = False  # whether only the first chunk names the role, as most servers do it
         self._facts: dict[str, Any] = {}
@@ -187,10 +194,14 @@ class ChatAssembler:
         if self._half:
             self._half = ""
             self._show_text("\ufffd")
-        if (self._finish_reason is None and not self._ended) or self._finish_reason == "error":
+        calls = self._calls if len(self._calls) else self._function_call
+        # Some send a finish reason with the first piece of a call, or with each piece. It ends what came before it, and the
+        # calls beside it when they lack nothing; calls behind it need `[DONE]` or another reason.
+        is_open = self._has_calls_behind or (self._has_calls_beside and not calls.has_all_arguments)
+        is_open = self._finish_reason is None or (is_open and not is_unfinished(self._finish_reason))
+        if (is_open and not self._ended) or self._finish_reason == "error":
             end = "a finish reason or an end marker: the connection was cut, or the endpoint does not end its streams"
             raise cut_answer("".join(self._text), end)
-        calls = self._calls if len(self._calls) else self._function_call
         extras = {**self._message_extras, **{name: "".join(said) for name, said in self._reasoning_fields.items()}}
         if self._details:
             extras["reasoning_details"] = self._details
@@ -242,12 +253,17 @@ class ChatAssembler:
         delta = choice.get("delta")
         if not isinstance(delta, Mapping):
             delta = choice.get("message")
+        has_calls = False
         if isinstance(delta, Mapping):
             self._take_delta(delta)
+            has_calls = bool(delta.get("tool_calls") or delta.get("function_call"))
         elif isinstance(choice.get("text"), str):
             self._show_content(choice["text"])
-        if (reason := as_text(choice.get("finish_reason"))) and not is_unfinished(self._finish_reason):
+        reason = as_text(choice.get("finish_reason"))
+        if reason and not is_unfinished(self._finish_reason):
             self._finish_reason = reason
+        if has_calls or reason:
+            self._has_calls_beside, self._has_calls_behind = has_calls, has_calls and not reason
         if choice.get("logprobs"):
             self._logprobs += as_list(as_mapping(choice["logprobs"]).get("content"))
         self._take_usage(choice)

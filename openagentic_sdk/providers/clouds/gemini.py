@@ -38,6 +38,8 @@ _QUIRKS = Quirks(
 )
 # Fields of a part that the messages' own fields hold already; a part with any other is kept as it came.
 _PLAIN_FIELDS = frozenset({"text", "functionCall"})
+# Of all finish reasons, the one of an answer that the model was done with (ai.google.dev/api/generate-content#FinishReason).
+_WHOLE = "stop"
 # ai.google.dev, "Thought signatures": for function calls that were not made by this API.
 _SIGNED_ELSEWHERE = "skip_thought_signature_validator"
 _UNSIGNED = regex(r"missing a thought.?signature", re.I)
@@ -143,6 +145,7 @@ class GeminiReading(Reading):
         self._usage: dict[str, Any] | None = None
         self._finish_reason: str | None = None
         self._finish_message = ""
+        self._has_calls_behind = False  # whether a call came behind the finish reason
         self._blocked: str | None = None
         self._model: str | None = None
         self._response_id: str | None = None
@@ -167,6 +170,7 @@ class GeminiReading(Reading):
         shown: list[StreamEvent] = []
         for part in as_mappings(as_mapping(first.get("content")).get("parts")):
             shown += self._take_part(dict(part))
+            self._has_calls_behind |= self._finish_reason is not None and "functionCall" in part
         for holder, key in (("groundingMetadata", "groundingChunks"), ("citationMetadata", "citationSources")):
             for item in as_mappings(as_mapping(first.get(holder)).get(key)):
                 if item not in self._citations:
@@ -174,7 +178,7 @@ class GeminiReading(Reading):
         self._logprobs = first.get("logprobsResult") or self._logprobs
         reason = as_text(first.get("finishReason"))
         if reason not in ("", "FINISH_REASON_UNSPECIFIED"):
-            self._finish_reason = reason
+            self._finish_reason, self._has_calls_behind = reason, False
             self._finish_message = str(first.get("finishMessage") or "")
         if self._finish_reason or self._blocked:
             self.linger_s = LINGER_AFTER_FINISH_S
@@ -187,7 +191,7 @@ class GeminiReading(Reading):
 
     def conclude(self) -> tuple[list[StreamEvent], ModelOutput]:
         text = "".join(as_text(part.get("text")) for part in self._parts if not part.get("thought"))
-        if self._finish_reason is None and self._blocked is None:
+        if (self._finish_reason is None or self._has_calls_behind) and self._blocked is None:
             raise cut_answer(text, "a finishReason")
         reason = (self._finish_reason or f"blocked:{self._blocked}").lower()
         heard = [
@@ -195,7 +199,8 @@ class GeminiReading(Reading):
                 id=str(call.get("id") or ""),
                 name=str(call.get("name") or ""),
                 text=args if isinstance(args := call.get("args"), str) else json.dumps(args or {}),
-                ended=True,
+                # A call in pieces (`streamFunctionCallArguments`, which is not asked for) is not put together.
+                ended=reason == _WHOLE and not (call.get("willContinue") or call.get("partialArgs")),
             )
             for call in (as_mapping(part.get("functionCall")) for part in self._parts)
             if call

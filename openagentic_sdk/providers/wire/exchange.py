@@ -115,6 +115,7 @@ class Exchange:
         self._first_event_s = first_event_s
         self._end_by: float | None = None
         self._is_over = False
+        self.is_broken = False  # whether a failure was taken for the end
 
     def end_soon(self, linger_s: float, *, extends: bool) -> None:
         """What matters has come: read on only this long, and take any failure for the end.
@@ -151,7 +152,10 @@ class Exchange:
             return await self._source.read()
         try:
             return await asyncio.wait_for(self._source.read(), self._end_by - time.monotonic())
-        except (TimeoutError, ProviderError):
+        except ProviderError:
+            self.is_broken = True
+            return None
+        except TimeoutError:
             return None
 
 
