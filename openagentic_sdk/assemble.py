@@ -40,6 +40,7 @@ from .project.trust import TRUST_VARIABLE, TrustAnswer, TrustStore, trust_from_v
 from .providers.base import HostedProvider, Provider
 from .sessions.base import SessionStore
 from .sessions.folds.compaction import BYTES_PER_TOKEN, ContextLimits
+from .sessions.folds.features.all import ALL_FOLDS
 from .sessions.folds.prices import PriceTable, built_in_prices, cost, own_prices, with_prices
 from .sessions.folds.summary import TENANT_KEY
 from .sessions.seal import Seal, key_path, known_home, sdk_home
@@ -327,6 +328,7 @@ class _Assembly:
             session_dir=self.session_dir,
             seal=Seal(options.key_file),
             record_signers=tuple(options.record_signers),
+            folds=ALL_FOLDS,
         )
 
     def final_answer(self, options: OpenAgenticOptions) -> tuple[Provider, FinalAnswer | None, ToolRegistry]:

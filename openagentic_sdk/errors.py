@@ -7,6 +7,7 @@
     |  |- SuiteError                         an eval's suite cannot be used: which field, and on which line
     |- BudgetError                           what may be spent is spent; a run ends with stop_reason `budget` instead
     |- AgentNotFoundError (LookupError)      no agent of this name may be started here
+    |- FoldNotFoundError (LookupError)       a session's view was made without the fold that is asked for
     |- EventLoopError (RuntimeError)         called without asyncio's event loop, or from within it
     |- EventError
     |  |- UnknownEventTypeError              a strict reader met a type it does not know
@@ -107,6 +108,17 @@ class SuiteError(OptionsError):
         self.field = field
         self.source = source
         self.line = line
+
+
+class FoldNotFoundError(OpenAgentSdkError, LookupError):
+    """A session's view does not have this fold."""
+
+    def __init__(self, name: str, known: list[str]) -> None:
+        super().__init__(
+            f"this view has no fold {name!r}, only {', '.join(known) or 'the state of the kernel'}: "
+            "name the fold where the view is made (SessionView, load_view, Agent.folds)"
+        )
+        self.name, self.known = name, known
 
 
 class EventLoopError(OpenAgentSdkError, RuntimeError):

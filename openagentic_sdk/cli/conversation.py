@@ -13,6 +13,7 @@ from ..options import OpenAgenticOptions
 from ..permissions.gate import PermissionGate
 from ..runs.background import answer_question
 from ..sessions.base import SessionStore
+from ..sessions.folds.features.all import ALL_FOLDS
 from ..sessions.resume import load_view
 from ..sessions.seal import Seal
 from ..text import printable
@@ -65,7 +66,7 @@ class Conversation:
         if self.options.resume is None and not self.options.continue_last:
             return
         session_id = self.options.resume or newest_session(self.store, str(self.options.cwd))
-        view, _ = load_view(self.store, session_id, seal=Seal(self.options.key_file))
+        view, _ = load_view(self.store, session_id, ALL_FOLDS, seal=Seal(self.options.key_file))
         prompts = [event.seq or 0 for event in view.events if isinstance(event, UserMessage) and event.origin == "user"]
         printer = EventPrinter(self.screen, transcript=True)
         for event in view.events:

@@ -32,8 +32,9 @@ from ..project.prompt import SystemPrompt
 from ..providers.base import Provider
 from ..sessions.base import SessionStore
 from ..sessions.folds.compaction import ContextLimits
+from ..sessions.folds.features.skills import SkillsFold
 from ..sessions.folds.transcript import TranscriptFile
-from ..sessions.folds.view import SessionView
+from ..sessions.folds.view import Fold, SessionView
 from ..sessions.seal import Seal, Signer
 from ..skills.activation import SkillPolicy, active_skills, skill_policy
 from ..skills.text_commands import Draft
@@ -89,7 +90,8 @@ class Agent:
     wrote. `servers` bring more tools, which may come and go between two steps; `offers` picks the names of those that this
     agent may have. When the definitions of all tools weigh more than `defer_bytes`, some are told only once they are found;
     None is never. `memories` reads what the model is told of its notes from earlier sessions. `export` is told what each
-    session stored. `record_signers` vouch for the record when a run ends.
+    session stored. `record_signers` vouch for the record when a run ends. `folds` are what
+    its parts fold from the log beside the kernel's view.
     """
 
     provider: Provider
@@ -128,6 +130,7 @@ class Agent:
     session_dir: Callable[[str], str | None] = lambda session_id: None
     seal: Seal = field(default_factory=Seal)
     record_signers: Sequence[Signer] = ()
+    folds: Sequence[type[Fold]] = ()
 
 
 @frozen(kw_only=True)
@@ -296,7 +299,9 @@ class Run:
         return {
             **self.whereabouts(**more),
             "transcript": self.transcript,
-            "is_active": lambda name: any(skill.name == name for skill in active_skills(self.view.skill_events)),
+            "is_active": lambda name: any(
+                skill.name == name for skill in active_skills(self.view.fold(SkillsFold).events)
+            ),
             "has_run": lambda name: any(isinstance(e, HookEvent) and e.name == name for e in self.view.events),
         }
 
@@ -341,9 +346,9 @@ class Run:
 
     def skill_policy(self) -> SkillPolicy:
         """What the active skills say about tools, folded again when another event has come."""
-        seen = self.view.skill_changes
-        if self.policy is None or self.policy[0] != seen:
-            self.policy = (seen, skill_policy(self.view.skill_events), active_skills(self.view.skill_events))
+        skills = self.view.fold(SkillsFold)
+        if self.policy is None or self.policy[0] != skills.changes:
+            self.policy = (skills.changes, skill_policy(skills.events), active_skills(skills.events))
         return self.policy[1]
 
     def reading_rules(self) -> Sequence[str]:

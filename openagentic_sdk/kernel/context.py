@@ -15,6 +15,7 @@ from typing import Any
 from ..errors import StorageError
 from ..events import ModelContext, SystemNotice, UserMessage
 from ..project.prompt import PromptPart, SystemPrompt
+from ..sessions.folds.features.skills import SkillsFold
 from ..threads import run_in_thread
 from .agent import Run
 from .masking import mask_event
@@ -48,11 +49,16 @@ async def update_context(run: Run) -> ModelContext:
 
 async def _tell_news(run: Run, context: ModelContext, fresh: SystemPrompt) -> None:
     """Append what the model has to know and does not see, or sees in an older form."""
-    state = (run.view.skill_changes, run.view.conversation.shown)
+    state = (run.view.fold(SkillsFold).changes, run.view.conversation.shown)
     if run.told is not None and run.told[1] == state and all(map(is_, run.told[0], (context, fresh, run.facts))):
         return
     run.memories = await _memories(run) if run.memories is None else run.memories
-    now = {**fresh.facts(), **run.memories, **run.facts, **run.agent.guidance.skill_facts(run.view.skill_events)}
+    now = {
+        **fresh.facts(),
+        **run.memories,
+        **run.facts,
+        **run.agent.guidance.skill_facts(run.view.fold(SkillsFold).events),
+    }
     seen = {**_prompt_of(context).facts(), **run.view.conversation.told}
     for about, text in now.items():
         known = seen.get(about)
@@ -67,7 +73,7 @@ async def _tell_news(run: Run, context: ModelContext, fresh: SystemPrompt) -> No
             kind, _, name = about.partition(":")
             name = name.rpartition("@")[0] if kind == "skill" else name
             await run.record(UserMessage(f"{_GONE}{kind} {name}".rstrip(), origin="context", about=about))
-    run.told = (context, fresh, run.facts), (run.view.skill_changes, run.view.conversation.shown)
+    run.told = (context, fresh, run.facts), (run.view.fold(SkillsFold).changes, run.view.conversation.shown)
 
 
 async def _memories(run: Run) -> Mapping[str, str]:

@@ -22,6 +22,8 @@ from ..project.prompt import (
     rule_message,
     skill_message,
 )
+from ..sessions.folds.features.observed_files import ObservedFilesFold
+from ..sessions.folds.features.skills import SkillsFold
 from ..sessions.folds.view import SessionView
 from ..skills.activation import active_skills
 from ..skills.index import PROJECT_FOLDERS, IndexResult, SkillInfo, find_skill
@@ -149,7 +151,7 @@ class ProjectGuidance(Guidance):
             return Expanded(expansion.text)
         activation = project.library.activate(
             expansion.skill,
-            view.skill_events,
+            view.fold(SkillsFold).events,
             arguments=expansion.arguments,
             requested_by="user",
             project_dir=project.root,
@@ -175,14 +177,14 @@ class ProjectGuidance(Guidance):
             return self._brought(self._brings, view, session_id)
         project = self._project
         said = {(event.code, event.message) for event in view.events if isinstance(event, SystemNotice)}
-        for path in view.observed_files:  # what was offered in an earlier run can still be asked for
+        for path in view.fold(ObservedFilesFold).digests:  # what was offered in an earlier run can still be asked for
             self._below(path)
         notices = [*self._notices(), *self._findings()]
-        known = {event.name for event in view.skill_events if isinstance(event, SkillActivated)}
+        known = {event.name for event in view.fold(SkillsFold).events if isinstance(event, SkillActivated)}
         return [
             *self._brought([name for name in self._active if name not in known], view, session_id),
             *(notice for notice in notices if (notice.code, notice.message) not in said),
-            *project.library.find_drift(view.skill_events, project_dir=project.root, session_id=session_id),
+            *project.library.find_drift(view.fold(SkillsFold).events, project_dir=project.root, session_id=session_id),
         ]
 
     def rules_for(self, path: str) -> Sequence[str]:
@@ -248,7 +250,7 @@ class ProjectGuidance(Guidance):
                 continue
             activation = self._project.library.activate(
                 skill,
-                view.skill_events,
+                view.fold(SkillsFold).events,
                 requested_by="config",
                 project_dir=self._project.root,
                 session_id=session_id,

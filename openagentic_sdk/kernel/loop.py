@@ -12,7 +12,7 @@ from typing import Protocol, runtime_checkable
 from ..errors import ContextLengthError, InvalidEventError, ScriptMismatchError, StorageError
 from ..events import CommandExpanded, FilesRestoring, Result, SystemInit, SystemNotice, UserAnswer, UserMessage
 from ..frozen import changed
-from ..sessions.folds.untrusted import is_outside, short_source
+from ..sessions.folds.features.untrusted import UntrustedFold, is_outside, short_source
 from ..sessions.folds.usage import cached_share
 from ..sessions.folds.view import CallRecord
 from ..threads import Guest, call_guest, collect_left, error_words, run_in_thread, settled
@@ -203,7 +203,7 @@ async def accept_prompt(run: Run, said: Said, request_id: str | None) -> bool:
     if decision is not None and (decision.block or decision.stops):
         raise RunStopped("blocked:user_prompt_submit", decision.block_reason or "")
     filled = await fill_prompt(run, expanded, text, request_id)
-    cwd, *roots = run.view.place
+    cwd, *roots = run.view.fold(UntrustedFold).place
     attached = [part.path for part in said.parts if part.path is not None]
     sources = [*sources, *(short_source(f"file: {path}") for path in attached if is_outside(path, cwd, roots))]
     message = await store_message(run, said, filled.text + behind, request_id=request_id)

@@ -119,13 +119,13 @@ def _open_session(
             **(request.metadata if agent.redact is None else mask_value(request.metadata, agent.redact)),
         }
         session_id = store.create_session(metadata=metadata, session_id=request.session_id)
-        view = SessionView(provider=agent.provider.name, authority=Authority(session_id, agent.seal))
+        view = SessionView(agent.folds, provider=agent.provider.name, authority=Authority(session_id, agent.seal))
         came.append(store.open_writer(session_id))
         return session_id, came[0], view
     writer = store.open_writer(request.resume)
     came.append(writer)
     try:
-        view, kept = load_view(store, request.resume, provider=agent.provider.name, seal=agent.seal)
+        view, kept = load_view(store, request.resume, agent.folds, provider=agent.provider.name, seal=agent.seal)
         if kept is not None:
             writer.keep_view(kept)
         agent.gate.restore(request.resume, filter(view.is_ours, view.events))

@@ -18,6 +18,8 @@ from ..errors import SessionError
 from ..events import Event, Result, SubagentFinished, SubagentStarted, ToolResult, ToolStarted, UserAnswer, UserMessage
 from ..serialization import dumps_json
 from ..sessions.base import SessionStore
+from ..sessions.folds.features.subagents import SubagentsFold
+from ..sessions.folds.features.untrusted import UntrustedFold
 from ..sessions.folds.view import CallRecord, SessionView
 from ..sessions.resume import load_view
 from ..sessions.seal import Seal
@@ -31,6 +33,8 @@ from .tool_output import plain_value, shrink_output, store_pictures
 from .tool_step import CUT_SHORT, NOT_STARTED, cancelled_result, masked, result_of, run_calls, unknown_result
 
 MAX_ATTEMPTS = 3
+# What is read of the log of a run that died.
+_ENDED = (SubagentsFold, UntrustedFold)
 _NOT_OURS: dict[str, Any] = {
     "is_error": True,
     "outcome": "cancelled",
@@ -50,7 +54,7 @@ async def settle_open_calls(run: Run) -> None:
     for record in run.view.open_inner_calls():
         await _end_inner(run, record)
     open_calls = {record.use.tool_use_id for record in run.view.open_calls()}
-    for started in list(run.view.open_subagents.values()):
+    for started in list(run.view.fold(SubagentsFold).open.values()):
         await _settle_subagent(run, started, is_open=started.tool_use_id in open_calls)
     for record in run.view.open_calls():
         if not run.view.is_ours(record.use):
@@ -143,15 +147,16 @@ def end_abandoned(
 
     A log that waits for an answer (but with `also_parked`), that somebody writes to, or that cannot be read stays as it is.
     """
-    session_id, view = started.child_session_id, SessionView()
+    session_id, view = started.child_session_id, SessionView(_ENDED)
     origin: dict[str, Any] = {"parent_tool_use_id": started.tool_use_id, "agent_name": started.name}
     try:
         view = end_session(store, session_id, seal, origin=origin, also_parked=also_parked)[0]
     except SessionError:
         with suppress(SessionError):
-            view = SessionView().extend(store.iter_events(session_id))
+            view = SessionView(_ENDED).extend(store.iter_events(session_id))
+    untrusted = list(view.fold(UntrustedFold).sources)
     return SubagentFinished(
-        started.tool_use_id, started.name, session_id, "interrupted", view.usage, view.cost_usd, list(view.untrusted)
+        started.tool_use_id, started.name, session_id, "interrupted", view.usage, view.cost_usd, untrusted
     )
 
 
@@ -170,10 +175,10 @@ def end_session(
     Raises `SessionNotFoundError`, and `SessionLockedError` when somebody runs it.
     """
     with store.open_writer(session_id) as writer:
-        view, _ = load_view(store, session_id, seal=seal)
+        view, _ = load_view(store, session_id, _ENDED, seal=seal)
         if store.kept_summary(session_id).state not in ("running", *(["waiting"] if also_parked else [])):
             return view, False
-        children = filter(view.is_ours, view.open_subagents.values())
+        children = filter(view.is_ours, view.fold(SubagentsFold).open.values())
         ends: list[Event] = [end_abandoned(store, child, seal, also_parked=also_parked) for child in children]
         ends += [UserAnswer(question.question_id, "", answered_by=answered_by) for question in view.open_questions()]
         for record in (*view.open_inner_calls(), *view.open_calls()):

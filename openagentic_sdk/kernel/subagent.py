@@ -9,6 +9,7 @@ from typing import Any
 
 from ..errors import ToolError
 from ..events import Event, StopReason, SubagentFinished, SubagentStarted, UserAnswer, UserMessage, UserQuestion
+from ..sessions.folds.features.untrusted import UntrustedFold
 from ..sessions.folds.summary import TENANT_KEY
 from ..threads import settled
 from ..tools.base import SubagentResult
@@ -49,7 +50,7 @@ async def _run_child(run: Run, tool_use_id: str, name: str, prompt: str, events:
     links = {"parent_session_id": run.session_id, "parent_tool_use_id": tool_use_id}
     if tenant := run.request.metadata.get(TENANT_KEY):
         links[TENANT_KEY] = tenant
-    parks, untrusted, trace = run.request.parks, tuple(run.view.untrusted), run.request.traceparent
+    parks, untrusted, trace = run.request.parks, tuple(run.view.fold(UntrustedFold).sources), run.request.traceparent
     request = RunRequest(
         resume=resume, metadata=links, brings=events, parks=parks, untrusted=untrusted, traceparent=trace
     )
@@ -61,7 +62,7 @@ async def _run_child(run: Run, tool_use_id: str, name: str, prompt: str, events:
 
     def finished(stop_reason: StopReason) -> Event:
         view = child.view
-        untrusted = list(view.untrusted)
+        untrusted = list(view.fold(UntrustedFold).sources)
         return SubagentFinished(tool_use_id, name, child.session_id, stop_reason, view.usage, view.cost_usd, untrusted)
 
     async def end_cancelled() -> None:

@@ -14,6 +14,7 @@ from dataclasses import replace
 from ..errors import ToolError
 from ..events import SkillActivated, TextCommandFinished, TextCommandStarted, ToolResult, ToolUse
 from ..permissions.gate import ApprovalResult
+from ..sessions.folds.features.text_commands import TextCommandsFold
 from ..sessions.request import json_sha256
 from ..skills.text_commands import Draft
 from ..text import without_hidden
@@ -60,8 +61,9 @@ async def fill_draft(run: Run, draft: Draft, cause: str) -> str:
 
 
 async def _run_once(run: Run, draft: Draft, command_id: str, command: str) -> TextCommandFinished:
-    if command_id in run.view.text_commands:
-        known = run.view.text_commands[command_id]
+    ends = run.view.fold(TextCommandsFold).ends
+    if command_id in ends:
+        known = ends[command_id]
         return known or TextCommandFinished(command_id, outcome="error", error_message=f"has no known end: {UNKNOWN}")
     call = await _permit(run, draft, ToolUse(command_id, _SHELL, {"command": command}))
     started = TextCommandStarted(command_id, draft.name, call.input["command"], call.decision.input_sha256, draft.path)

@@ -6,11 +6,15 @@ import asyncio
 import os
 import stat
 from collections.abc import Callable, Coroutine, Mapping, Sequence
+from functools import partial
 from typing import Any, Protocol
 
 from ..errors import StorageError, ToolError
 from ..events import Event, FileKept, SkillActivated, SubagentStarted, ToolResult, ToolUse, UserQuestion
 from ..files import read_snapshot
+from ..sessions.folds.features.observed_files import ObservedFilesFold
+from ..sessions.folds.features.skills import history
+from ..sessions.folds.features.untrusted import UntrustedFold
 from ..skills.text_commands import Draft
 from ..tools.base import SubagentResult, Tool, ToolContext, may_read_all
 from .agent import Run
@@ -71,10 +75,10 @@ def tool_context(run: Run, use: ToolUse, inside: Calls | None = None) -> ToolCon
         tool_use_id=use.tool_use_id,
         idempotency_key=f"{run.session_id}:{use.tool_use_id}",
         agent_name=agent.name,
-        observed_files=run.view.observed_files,
+        observed_files=run.view.fold(ObservedFilesFold).digests,
         seq=use.seq,
-        untrusted=run.view.untrusted,
-        history=run.view.history,
+        untrusted=run.view.fold(UntrustedFold).sources,
+        history=partial(history, run.view),
         record=record,
         show=run.recorder.show,
         ask_user=ask if run.can_ask else None,

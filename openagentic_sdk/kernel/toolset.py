@@ -17,6 +17,7 @@ from ..events import McpServerChanged, ToolsLoaded, ToolUse, UserMessage
 from ..permissions.shell import word_set
 from ..project.prompt import server_block
 from ..providers.base import can_load_tools
+from ..sessions.folds.features.loaded_tools import LoadedToolsFold
 from ..sessions.request import canonical_json
 from ..text import one_line
 from ..tools.base import Tool
@@ -40,12 +41,12 @@ async def update_tools(run: Run) -> None:
     if agent.servers is None and agent.defer_bytes is None:
         return
     run.own_tools = tuple(agent.tools) if run.own_tools is None else run.own_tools
-    is_plain = agent.servers is None and not run.view.loaded_tools
+    is_plain = agent.servers is None and not run.view.fold(LoadedToolsFold).names
     if is_plain and sum([tool.name not in _ALWAYS_TOLD for tool in run.own_tools]) < _LEAST_DEFERRED:
         return
     served = await _served_tools(run)
     tools = (*run.own_tools, *served.values())
-    state = (run.model, len(run.view.loaded_tools), run.view.conversation.shown)
+    state = (run.model, len(run.view.fold(LoadedToolsFold).names), run.view.conversation.shown)
     seen = run.tools_seen
     if seen is None or seen[1] != state or len(seen[0]) != len(tools) or not all(map(is_, seen[0], tools)):
         run.tools_seen = (tools, state)
@@ -81,7 +82,7 @@ async def _served_tools(run: Run) -> dict[str, Tool]:
 
 def _registry(run: Run, tools: Sequence[Tool]) -> ToolRegistry:
     """All the tools, of which the model is told those that it was told before, and what else there is room for."""
-    context, loaded = run.view.context, run.view.loaded_tools
+    context, loaded = run.view.context, run.view.fold(LoadedToolsFold).names
     known = {} if context is None else {spec["function"]["name"]: spec for spec in context.tools}
     specs = {tool.name: tool_spec(tool) for tool in tools}
     may_wait = [name for name in specs if name not in _ALWAYS_TOLD and name not in known]

@@ -25,6 +25,7 @@ from ..kernel.settle import end_session
 from ..kernel.task import RunTask
 from ..options import OpenAgenticOptions
 from ..sessions.base import SessionStore, new_session_id
+from ..sessions.folds.features.subagents import SubagentsFold
 from ..sessions.folds.metrics import RunMetrics
 from ..sessions.resume import load_view
 from ..sessions.seal import Seal
@@ -106,11 +107,11 @@ async def answer_questions(
 
 def _append_answers(store: SessionStore, session_id: str, answers: Sequence[UserAnswer], seal: Seal) -> None:
     with store.open_writer(session_id) as writer:
-        view, _ = load_view(store, session_id, seal=seal)
+        view, _ = load_view(store, session_id, (SubagentsFold,), seal=seal)
         own = {question.question_id: question for question in view.open_questions()}
         # A subagent whose process was killed asks in its own log only.
         unknown = [answer for answer in answers if answer.question_id not in own]
-        children = [each.child_session_id for each in view.open_subagents.values() if view.is_ours(each)]
+        children = [each.child_session_id for each in view.fold(SubagentsFold).open.values() if view.is_ours(each)]
         asks = {question_id: child for child in children for question_id in _asked_in(store, child)} if unknown else {}
         for answer in unknown:
             if answer.question_id not in asks:

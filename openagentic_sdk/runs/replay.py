@@ -22,6 +22,7 @@ from ..kernel.prompt import Said
 from ..kernel.task import RunTask
 from ..permissions.gate import PermissionGate
 from ..project.prompt import SystemPrompt
+from ..sessions.folds.features.all import ALL_FOLDS
 from ..sessions.memory import MemorySessionStore
 from ..testing.replay import RecordedRun, RecordedStep, RecordedTool, Recording, ReplayProvider, RequestDifference
 from ..tools.base import Tool
@@ -136,6 +137,7 @@ class Replay(Guidance):
             max_steps=len(run.steps) + 1,
             before_step=self._before_step,
             sends_data=False,
+            folds=ALL_FOLDS,
         )
 
     def system_prompt(self, servers: tuple[tuple[str, str], ...] = ()) -> SystemPrompt:

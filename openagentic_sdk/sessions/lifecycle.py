@@ -38,11 +38,10 @@ from ..events import (
 from ..frozen import frozen
 from .authority import Authority, sign_fork
 from .base import SessionStore, new_session_id, whole_id, windows_from_end
-from .folds.compaction import standing_events
 from .folds.summary import SessionSummary, plain_line
 from .folds.usage import Usage
 from .folds.view import SessionView
-from .rebuild import Message, rebuild_messages
+from .rebuild import Message, rebuild_messages, standing_events
 from .seal import Seal
 from .undo import Conflicts, restore_files
 

@@ -73,6 +73,16 @@ def rebuild_messages(
     return conversation.messages()
 
 
+def standing_events(events: Iterable[Event]) -> list[Event]:
+    """The events that no later rewind took back."""
+    standing: list[Event] = []
+    for event in events:
+        if isinstance(event, SessionRewound):
+            standing = [earlier for earlier in standing if (earlier.seq or 0) <= event.to_seq]
+        standing.append(event)
+    return standing
+
+
 @frozen
 class _Asked:
     """A request: its `seq`, the digest of all of it, the model that was asked, and what it carried besides messages."""

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from ..events import SessionCompacted, SessionRewound
 from ..untracked import untrack
 from .authority import Authority
 from .base import SessionStore
-from .folds.view import KeptView, SessionView
+from .folds.view import Fold, KeptView, SessionView
 from .rebuild import untrack_blocks
 from .seal import Seal
 
@@ -15,22 +17,29 @@ _UNTRACKED_TOGETHER = 1000
 
 
 def load_view(
-    store: SessionStore, session_id: str, *, provider: str | None = None, seal: Seal | None = None
+    store: SessionStore,
+    session_id: str,
+    folds: Sequence[type[Fold]] = (),
+    *,
+    provider: str | None = None,
+    seal: Seal | None = None,
 ) -> tuple[SessionView, KeptView | None]:
-    """The session's view, without what went out of sight with compactions, and what a store should keep for the next time.
+    """The session's view with these folds, without what went out of sight with compactions, and what a store should keep for
+    the next time.
 
-    The latter is None when nothing would be gained. A rewind to before a compaction needs what was let go of: then the log
-    is folded from its start, and nothing is let go of up to that rewind. With a `seal`, the view tells what this
-    installation wrote from what it did not. Raises what `iter_events` raises.
+    The latter is None when nothing would be gained. What was kept without one of the folds, or by another version of it, is
+    not used: then the whole log is read. A rewind to before a compaction needs what was let go of: then, too, the log is
+    folded from its start, and nothing is let go of up to that rewind. With a `seal`, the view tells what this installation
+    wrote from what it did not. Raises what `iter_events` raises.
     """
     kept, events = store.read_kept_view(session_id)
     authority = None if seal is None else Authority(session_id, seal)
-    if kept is None or (authority is not None and not kept.authority):
-        view, events = SessionView(provider=provider, authority=authority), store.iter_events(session_id)
+    if kept is None or not kept.has(folds) or (authority is not None and not kept.authority):
+        view, events = SessionView(folds, provider=provider, authority=authority), store.iter_events(session_id)
     else:
         if authority is not None:
             authority.restore(kept.authority)
-        view = SessionView.restored(kept, provider=provider, authority=authority)
+        view = SessionView.restored(kept, folds, provider=provider, authority=authority)
     keep_all_up_to = 0
     found: KeptView | None = None
     while True:
@@ -52,5 +61,5 @@ def load_view(
             view.conversation.messages()
             return view, found
         authority = None if seal is None else Authority(session_id, seal)
-        view, found = SessionView(provider=provider, authority=authority), None
+        view, found = SessionView(folds, provider=provider, authority=authority), None
         events = store.iter_events(session_id)

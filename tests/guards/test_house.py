@@ -104,6 +104,14 @@ class Layers(unittest.TestCase):
         }
         graphlib.TopologicalSorter(graph).prepare()  # raises CycleError and names the knot
 
+    def test_the_kernels_fold_of_a_log_imports_the_fold_of_no_feature(self) -> None:
+        reached, waiting = set[str](), [f"{PACKAGE}.sessions.folds.view"]
+        while waiting:
+            waiting += {name for name, _ in ours_imported_by(package_modules()[waiting.pop()])} - reached
+            reached.update(waiting)
+        folds = {name.partition(".folds.")[2] for name in reached} - {""}
+        self.assertEqual(folds, {"usage"})
+
     def test_every_import_is_ours_or_the_standard_librarys(self) -> None:
         foreign = [
             f"{module.path}:{line} imports {name}"

@@ -31,6 +31,7 @@ from openagentic_sdk.events import (
     UserQuestion,
 )
 from openagentic_sdk.mcp.questions import elicit
+from openagentic_sdk.sessions.folds.features.untrusted import UntrustedFold
 from openagentic_sdk.sessions.folds.view import SessionView
 from openagentic_sdk.testing import ScriptedProvider
 
@@ -261,9 +262,9 @@ class ResourcesAndPrompts(unittest.IsolatedAsyncioTestCase):
                 self.assertTrue(said.startswith(f"{prompt}\n\nThe resource tea://list of the MCP server x:\n"))
                 self.assertIn("[tea://list]\ngreen, black", said)
                 self.assertIn("The resource tea://no of the MCP server x:\n(it could not be read:", said)
-                view = SessionView().extend(events)
+                view = SessionView((UntrustedFold,)).extend(events)
                 wanted = ["MCP: x tea://list", "MCP: x tea://no", "MCP: ListMcpResources", "MCP: x tea://picture"]
-                self.assertEqual(list(view.untrusted)[:4], wanted)
+                self.assertEqual(list(view.fold(UntrustedFold).sources)[:4], wanted)
 
     async def test_prompts_of_servers_are_commands(self) -> None:
         events = await events_of('/mcp__x__brew "oolong tea" how=hot', options_for(["Done."], feature_server("modern")))

@@ -20,7 +20,7 @@ from openagentic_sdk.events import SystemNotice, ToolResult, UserMessage
 from openagentic_sdk.options import AgentDefinition, OpenAgenticOptions
 from openagentic_sdk.permissions.gate import PermissionGate
 from openagentic_sdk.sessions.folds.audit import find_mismatches
-from openagentic_sdk.sessions.folds.untrusted import untrusted_command
+from openagentic_sdk.sessions.folds.features.untrusted import untrusted_command
 from openagentic_sdk.sessions.seal import Seal
 from openagentic_sdk.sessions.store import FileSessionStore
 from openagentic_sdk.tools.base import ToolContext

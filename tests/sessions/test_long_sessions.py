@@ -30,6 +30,10 @@ from openagentic_sdk.events import (
     UserQuestion,
 )
 from openagentic_sdk.sessions.folds.compaction import ContextLimits, plan_compaction
+from openagentic_sdk.sessions.folds.features.all import ALL_FOLDS
+from openagentic_sdk.sessions.folds.features.observed_files import ObservedFilesFold
+from openagentic_sdk.sessions.folds.features.skills import SkillsFold
+from openagentic_sdk.sessions.folds.features.subagents import SubagentsFold
 from openagentic_sdk.sessions.folds.view import KeptView, SessionView
 from openagentic_sdk.sessions.memory import MemorySessionStore
 from openagentic_sdk.sessions.rebuild import rebuild_messages
@@ -152,15 +156,15 @@ def seen(view):
             "steps": view.steps,
             "spent": [view.usage, view.cost_usd, view.tokens],
             "last_text": view.last_text,
-            "files": view.observed_files,
+            "files": view.fold(ObservedFilesFold).digests,
             "questions": view.open_questions(),
             "answers": [view.answer_to(question) for question in asked],
             "has_asked": [view.has_asked(record.use.tool_use_id) for record in waiting],
-            "children": view.open_subagents,
+            "children": view.fold(SubagentsFold).open,
             "prompts": view.prompts,
             "results": [view.result_of(request_id) for request_id in view.prompts],
-            "skills": active_skills(view.skill_events),
-            "policy": vars(skill_policy(view.skill_events)),
+            "skills": active_skills(view.fold(SkillsFold).events),
+            "policy": vars(skill_policy(view.fold(SkillsFold).events)),
             "remembered": [e.details for e in view.events if e.type == "permission.decision" and e.details],
             "notices": sorted({(e.code, e.message) for e in view.events if isinstance(e, SystemNotice)}),
             "request": view.last_request_tokens,
@@ -219,13 +223,13 @@ class LettingGoTest(unittest.TestCase):
         for seed in range(2000 if LARGE else 30):
             rng = random.Random(seed)
             events = RandomLog(rng).build(rng.randrange(5, 40))
-            whole, store = SessionView(provider="p"), KeepingStore()
-            lean = SessionView(provider="p")
+            whole, store = SessionView(ALL_FOLDS, provider="p"), KeepingStore()
+            lean = SessionView(ALL_FOLDS, provider="p")
             for number, event in enumerate(events, 1):
                 whole.apply(event)
                 store.log.append(event)
                 if isinstance(event, SessionRewound) and event.to_seq < lean.conversation.horizon:
-                    lean, store.kept = load_view(store, "s", provider="p")
+                    lean, store.kept = load_view(store, "s", ALL_FOLDS, provider="p")
                 else:
                     lean.apply(event)
                     if isinstance(event, SessionCompacted):
@@ -234,7 +238,7 @@ class LettingGoTest(unittest.TestCase):
                 if rng.random() < 0.06 or number == len(events):
                     with self.subTest(seed=seed, seq=number):
                         expected = seen(whole)
-                        loaded, _ = load_view(store, "s", provider="p")
+                        loaded, _ = load_view(store, "s", ALL_FOLDS, provider="p")
                         for view in (lean, loaded):
                             found = seen(view)
                             self.assertEqual([key for key in found if found[key] != expected[key]], [])

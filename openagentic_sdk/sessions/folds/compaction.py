@@ -15,7 +15,6 @@ from typing import Any
 from ...events import (
     Event,
     SessionCompacted,
-    SessionRewound,
     SkillActivated,
     SkillDeactivated,
     TodoUpdated,
@@ -26,7 +25,7 @@ from ...events import (
 )
 from ...frozen import frozen
 from ...text import one_line
-from ..rebuild import SUMMARY_INTRO, Conversation, Message, size_of
+from ..rebuild import SUMMARY_INTRO, Conversation, Message, size_of, standing_events
 
 # Without a tokenizer: what a token of mixed prose and code weighs in JSON bytes, and the bounds of a believable correction.
 BYTES_PER_TOKEN = 3.5
@@ -190,16 +189,6 @@ def touched_files(events: Iterable[Event]) -> tuple[list[str], list[str]]:
                 touched.pop(path, None)
                 touched[str(path)] = None
     return list(read), list(changed)
-
-
-def standing_events(events: Iterable[Event]) -> list[Event]:
-    """The events that no later rewind took back."""
-    standing: list[Event] = []
-    for event in events:
-        if isinstance(event, SessionRewound):
-            standing = [earlier for earlier in standing if (earlier.seq or 0) <= event.to_seq]
-        standing.append(event)
-    return standing
 
 
 # --- the summary -----------------------------------------------------------------------------------------------------

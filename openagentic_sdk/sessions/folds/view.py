@@ -1,4 +1,7 @@
-"""What a log says so far: every fold that a run needs, kept up to date event by event.
+"""The state of a session, folded from its log event by event: what the kernel needs, and the folds of features beside it.
+
+The kernel's own state is that of calls, questions and answers, prompts and results, the conversation, and what was spent. A
+feature registers a `Fold`, and the log is read once for all of them.
 
 Behind a compaction, a view can let go of what went out of the model's sight. What must stay is a value, `KeptView`: a view
 that was made of it folds what comes as the view of the whole log does. The same value is what is kept beside a log, so that
@@ -8,16 +11,15 @@ a resume reads from the last compaction on.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping
-from dataclasses import field, replace
-from typing import Any
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from dataclasses import field
+from functools import cache
+from typing import Any, ClassVar, TypeVar
 
+from ...errors import FoldNotFoundError, OptionsError
 from ...events import (
     AssistantMessage,
-    CommandExpanded,
     Event,
-    FilesRestored,
-    FilesRestoring,
     ModelContext,
     ModelRequest,
     ModelResponse,
@@ -26,19 +28,10 @@ from ...events import (
     Result,
     SessionCompacted,
     SessionForked,
-    SessionRewound,
-    SkillActivated,
-    SkillDeactivated,
-    SkillDrifted,
     SubagentFinished,
-    SubagentStarted,
     SystemInit,
     SystemNotice,
-    TextCommandFinished,
-    TextCommandStarted,
-    TodoUpdated,
     ToolResult,
-    ToolsLoaded,
     ToolStarted,
     ToolUse,
     UserAnswer,
@@ -48,10 +41,50 @@ from ...events import (
 from ...frozen import frozen, mutable
 from ...serialization import event_from_dict, event_to_dict
 from ..authority import Authority
-from ..rebuild import Conversation
-from .compaction import standing_events
-from .untrusted import MAX_SOURCES, untrusted_command, untrusted_source
+from ..rebuild import Conversation, standing_events
 from .usage import Usage, add_usage
+
+F = TypeVar("F", bound="Fold")
+
+
+@frozen
+class Cut:
+    """A compaction, as folds see it.
+
+    `open_call_ids` are the calls that the model still waits for, `standing` the view's events that no rewind took back, and
+    `prompt_seq` is the `seq` of the newest prompt of a person among them, 0 when there is none.
+    """
+
+    open_call_ids: Container[str | None]
+    standing: Sequence[Event]
+    prompt_seq: int
+
+
+class Fold:
+    """The state that one feature folds from a log, beside the kernel's.
+
+    A view makes each of its folds once, without arguments, and `view.fold(TheFold)` returns it: the same object for as long
+    as the view lives. `name` and `version` identify its state in a checkpoint; raise `version` with each change of what
+    `kept` returns or `in_force` yields. `reads` are the types of events that `apply` is called with.
+    """
+
+    name: ClassVar[str]
+    version: ClassVar[int] = 1
+    reads: ClassVar[tuple[type[Event], ...]] = ()
+
+    def apply(self, event: Any, view: SessionView) -> None:
+        """Take one more event of the types in `reads` into account. The view's own state includes it already."""
+
+    def in_force(self, view: SessionView, cut: Cut) -> Iterable[int]:
+        """The `seq` of the events that must stay behind a compaction although the model does not see them."""
+        return ()
+
+    def kept(self) -> Mapping[str, Any]:
+        """A copy, as JSON, of the state that cannot be folded from the events that stay."""
+        return {}
+
+    def restore(self, kept: Mapping[str, Any]) -> None:
+        """Go on from what `kept` returned. The events that stayed were applied before."""
 
 
 @mutable
@@ -65,7 +98,7 @@ class CallRecord:
     attempts: int = 0
 
 
-KEPT_VERSION = 4
+KEPT_VERSION = 5
 _FREED_AT_ONCE = 200
 
 
@@ -73,8 +106,9 @@ _FREED_AT_ONCE = 200
 class KeptView:
     """What of a session's view must stay behind a compaction: events that are in view or in force, and sums over the rest.
 
-    `blocks` are the messages in view, each as the `seq` of its events, `horizon` is the compaction's `seq`. `prompts`,
-    `observed_files`, `place` and `untrusted` are as in `SessionView`, `authority` is what `Authority.kept` gave.
+    `blocks` are the messages in view, each as the `seq` of its events, `horizon` is the compaction's `seq`. `prompts` is as
+    in `SessionView`, `authority` is what `Authority.kept` returned. `folds` maps each fold's name to its version and to what
+    its `kept` returned.
     """
 
     events: tuple[Event, ...]
@@ -85,10 +119,12 @@ class KeptView:
     cost_usd: float | None
     last_text: str
     prompts: Mapping[str, int]
-    observed_files: dict[str, str]
-    place: tuple[str, ...]
-    untrusted: dict[str, int]
     authority: Mapping[str, Any] = field(default_factory=dict)
+    folds: Mapping[str, tuple[int, Mapping[str, Any]]] = field(default_factory=dict)
+
+    def has(self, folds: Iterable[type[Fold]]) -> bool:
+        """Whether all of these folds can go on from here: each was kept, and in its present version."""
+        return all(fold.name in self.folds and self.folds[fold.name][0] == fold.version for fold in folds)
 
     def to_dict(self) -> dict[str, Any]:
         """The value as JSON."""
@@ -102,7 +138,7 @@ class KeptView:
         known = {name: value for name, value in data.items() if name != "version"}
         known["events"] = tuple(event_from_dict(event, strict=False) for event in data["events"])
         known["blocks"] = tuple(map(tuple, data["blocks"]))
-        known["place"] = tuple(data["place"])
+        known["folds"] = {name: (version, state) for name, (version, state) in data["folds"].items()}
         return cls(**known)
 
 
@@ -113,58 +149,66 @@ class SessionView:
 
     `usage` and `cost_usd` sum this session's model calls and those of its finished subagents; `cost_usd` is None as soon as
     one call had no price. `last_text` is the last answer's text of the newest run. `steps` counts model requests. `prompts`
-    maps a request id to the `seq` of its prompt. `text_commands` maps the id of each command that a text ran to its end,
-    None while it has none, `answers` the id of each answered question to its answer. `last_request_tokens` is what the
-    newest request weighed, None when the endpoint did not say. `place` is the newest run's working directory and then the
-    folders that belong to the session. `untrusted` maps what of elsewhere the session has read (see `untrusted`), the first
-    hundred of it, to the event that said so.
+    maps a request id to the `seq` of its prompt, `answers` the id of each answered question to its answer.
+    `last_request_tokens` is what the newest request weighed, None when the endpoint did not say. `controls` is how requests
+    are written since endpoints refused some. The state of features is in their folds: `fold`.
     """
 
-    def __init__(self, *, provider: str | None = None, authority: Authority | None = None) -> None:
+    def __init__(
+        self,
+        folds: Sequence[type[Fold]] = (),
+        *,
+        provider: str | None = None,
+        authority: Authority | None = None,
+    ) -> None:
         self.authority = authority
         self.events: list[Event] = []
         self.conversation = Conversation(provider=provider)
         self.calls: dict[str, CallRecord] = {}
         self.context: ModelContext | None = None
-        self.loaded_tools: dict[str, None] = {}  # that the model is told about since they were found, in that order
-        self.controls: set[str] = set()  # how requests are written since endpoints refused some
+        self.controls: set[str] = set()
         self.steps = 0
         self.usage: Usage | None = None
         self.cost_usd: float | None = 0.0
-        self.observed_files: dict[str, str] = {}
-        self.place: tuple[str, ...] = ()
-        self.untrusted: dict[str, int] = {}
         self.prompts: dict[str, int] = {}
         self.results: list[Result] = []  # of the runs that came to their end
         self.last_text = ""
-        self.open_subagents: dict[str, SubagentStarted] = {}
         self.last_request_tokens: int | None = None
-        self.text_commands: dict[str, TextCommandFinished | None] = {}
-        self.skill_events: list[Event] = []  # what decides which skills are active and what the turn grants
-        self.skill_changes = 0  # rises when they change
         self._questions: dict[str, UserQuestion] = {}
         self._asked_by: dict[str, list[str]] = {}  # the questions of each call
         self.answers: dict[str, UserAnswer] = {}
+        self._folds: dict[type[Fold], Fold] = {fold: fold() for fold in folds}
+        self._readers = _readers(tuple(folds))
 
     @classmethod
     def restored(
-        cls, kept: KeptView, *, provider: str | None = None, authority: Authority | None = None
+        cls,
+        kept: KeptView,
+        folds: Sequence[type[Fold]] = (),
+        *,
+        provider: str | None = None,
+        authority: Authority | None = None,
     ) -> SessionView:
-        """The view that `kept` was taken of; `authority` knows already what `kept` says."""
-        view = cls(provider=provider, authority=authority)
+        """The view that `kept` was taken of, which has these folds; `authority` knows already what `kept` says."""
+        view = cls(folds, provider=provider, authority=authority)
         view.events = list(kept.events)
         for event in kept.events:
-            fold = _FOLDS.get(event.type)
-            if fold is not None:
-                fold(view, event)
+            view._fold(event)
         by_seq = {event.seq: event for event in kept.events}
         blocks = ([by_seq[seq] for seq in block] for block in kept.blocks)
         view.conversation = Conversation.restored(blocks, horizon=kept.horizon, provider=provider, context=view.context)
         view.steps, view.usage, view.cost_usd = kept.steps, kept.usage, kept.cost_usd
-        view.last_text, view.observed_files = kept.last_text, kept.observed_files
-        view.place, view.untrusted = kept.place, dict(kept.untrusted)
-        view.prompts, view.last_request_tokens = dict(kept.prompts), None
+        view.last_text, view.prompts, view.last_request_tokens = kept.last_text, dict(kept.prompts), None
+        for fold in view._folds.values():
+            fold.restore(kept.folds[fold.name][1])
         return view
+
+    def fold(self, kind: type[F]) -> F:
+        """The fold of this type. Raises `FoldNotFoundError` when the view was made without it."""
+        found = self._folds.get(kind)
+        if not isinstance(found, kind):
+            raise FoldNotFoundError(kind.name, [fold.name for fold in self._folds])
+        return found
 
     def kept(self) -> KeptView:
         """What of this view must stay. To be asked right behind a compaction."""
@@ -174,7 +218,12 @@ class SessionView:
         for record in map(self.calls.__getitem__, called):
             parts = record.use, record.decision, record.started, record.result
             stay.update(part.seq or 0 for part in parts if part is not None)
-        stay.update(self._in_force({use.tool_use_id for use in self.conversation.open_calls()}))
+        standing = standing_events(self.events)
+        prompt = max((e.seq or 0 for e in standing if isinstance(e, UserMessage) and e.origin == "user"), default=0)
+        cut = Cut({use.tool_use_id for use in self.conversation.open_calls()}, standing, prompt)
+        stay.update(self._in_force(cut))
+        for fold in self._folds.values():
+            stay.update(fold.in_force(self, cut))
         return KeptView(
             events=tuple(event for event in self.events if event.seq in stay),
             blocks=tuple(map(tuple, blocks)),
@@ -184,10 +233,8 @@ class SessionView:
             cost_usd=self.cost_usd,
             last_text=self.last_text,
             prompts=self.prompts,
-            observed_files=self.observed_files,
-            place=self.place,
-            untrusted=self.untrusted,
             authority={} if self.authority is None else self.authority.kept(stay),
+            folds={fold.name: (fold.version, fold.kept()) for fold in self._folds.values()},
         )
 
     def forget(self, kept: KeptView) -> None:
@@ -195,9 +242,11 @@ class SessionView:
         if self.authority is not None:
             self.authority.restore(kept.authority)
         old = dict(vars(self))
-        fresh = SessionView.restored(kept, provider=self.conversation.provider, authority=self.authority)
-        fresh.skill_changes = self.skill_changes + 1
-        self.__dict__.update(vars(fresh))
+        provider, folds = self.conversation.provider, self._folds
+        fresh = SessionView.restored(kept, tuple(folds), provider=provider, authority=self.authority)
+        for kind, fold in folds.items():
+            vars(fold).update(vars(fresh._folds[kind]))
+        self.__dict__.update(vars(fresh), _folds=folds)
         # In slices, since all that is freed at once holds up every thread for as long.
         old["conversation"].clear()
         while old["calls"]:
@@ -205,30 +254,21 @@ class SessionView:
         while old["events"]:
             del old["events"][-_FREED_AT_ONCE:]
 
-    def _in_force(self, waiting: Container[str]) -> Iterator[int]:
-        """The `seq` of what counts though the model does not see it; `waiting` are the ids of open calls."""
+    def _in_force(self, cut: Cut) -> Iterator[int]:
+        """The `seq` of what counts for the kernel though the model does not see it."""
         answers = {answer.seq for answer in map(self.result_of, self.prompts) if answer is not None}
-        standing = standing_events(self.events)
-        prompt = max((e.seq or 0 for e in standing if isinstance(e, UserMessage) and e.origin == "user"), default=0)
-        todo = max((event.seq or 0 for event in standing if isinstance(event, TodoUpdated)), default=0)
         notices: set[tuple[str, str]] = set()
         for event in self.events:
             seq, counts = event.seq or 0, False
             match event:
                 case PermissionDecision():
                     counts = bool(event.details.get("remembered"))
-                case SubagentStarted():
-                    counts = event.child_session_id in self.open_subagents or event.tool_use_id in waiting
-                case SubagentFinished():
-                    counts = event.tool_use_id in waiting
                 case UserQuestion():
-                    is_open = event.question_id not in self.answers or event.tool_use_id in waiting
+                    is_open = event.question_id not in self.answers or event.tool_use_id in cut.open_call_ids
                     counts = is_open and event is self._questions.get(event.question_id)
                 case UserAnswer():
                     asked = self._questions.get(event.question_id)
-                    counts = asked is not None and asked.tool_use_id in waiting
-                case TextCommandStarted() | TextCommandFinished():
-                    counts = seq > prompt
+                    counts = asked is not None and asked.tool_use_id in cut.open_call_ids
                 case Result():
                     counts = seq in answers
                 case SystemNotice():
@@ -238,13 +278,10 @@ class SessionView:
                     counts = event is self.context
                 case ModelRetry():
                     counts = event.control is not None
-                case ToolsLoaded():
-                    counts = True
-                case UserMessage() | TodoUpdated():
-                    counts = seq in (prompt, todo)
+                case UserMessage():
+                    counts = seq == cut.prompt_seq
             if counts:
                 yield seq
-        yield from (event.seq or 0 for event in self.skill_events)
 
     def is_ours(self, event: Event) -> bool:
         """Whether the event may allow something: this installation wrote it. A view that only reports does not ask."""
@@ -256,19 +293,20 @@ class SessionView:
             self.authority.apply(event, made_here=made_here)
         self.events.append(event)
         self.conversation.apply(event)
+        self._fold(event)
+
+    def _fold(self, event: Event) -> None:
         fold = _FOLDS.get(event.type)
         if fold is not None:
             fold(self, event)
+        for reader in self._readers.get(event.type, ()):
+            self._folds[reader].apply(event, self)
 
     def extend(self, events: Iterable[Event]) -> SessionView:
         """Apply all of them; returns self."""
         for event in events:
             self.apply(event)
         return self
-
-    def history(self) -> list[Event]:
-        """The events as they count here: skills and commands that came from elsewhere are without what they would allow."""
-        return [self._as_allowed(event) for event in self.events]
 
     def open_calls(self) -> list[CallRecord]:
         """The calls that the model still waits for, in the order in which it asked."""
@@ -328,14 +366,10 @@ class SessionView:
         match event:
             case SystemInit():
                 self.last_text = ""
-                self.place = (event.cwd, *(event.workspace_roots or (event.cwd,)))
-                self._distrust(event, *event.untrusted)
             case ModelContext():
                 self.context = event
             case ModelRetry(control=str(control)):
                 self.controls.add(control)
-            case ToolsLoaded():
-                self.loaded_tools.update(dict.fromkeys(event.names))
             case ModelRequest():
                 self.steps = max(self.steps, event.step)
             case AssistantMessage():
@@ -344,15 +378,10 @@ class SessionView:
                 self.last_request_tokens = None  # it was the size of what is gone
 
     def _forked(self, event: SessionForked) -> None:
-        """What the copied events cost was paid by the session that they came from; what was ours in it is ours here."""
+        """What the copied events cost was paid by the session that they came from."""
         self.usage, self.cost_usd = None, 0.0
-        stored = {earlier.seq: earlier for earlier in self.events}
-        self.skill_events = [self._as_allowed(stored.get(earlier.seq, earlier)) for earlier in self.skill_events]
-        self.skill_changes += 1
 
     def _prompt(self, event: UserMessage) -> None:
-        self._skill(event)
-        self._distrust(event, *event.untrusted)
         if event.request_id is not None:
             self.prompts.setdefault(event.request_id, event.seq or 0)
 
@@ -378,43 +407,8 @@ class SessionView:
         record = self.calls.get(event.tool_use_id)
         if record is not None:
             record.result = event
-            input = record.use.input if record.started is None or record.started.input is None else record.started.input
-            cwd, *roots = self.place or ("/",)
-            source = untrusted_source(record.use.name, input, event, cwd, roots)
-            if source is not None:
-                self._distrust(event, source)
-        files = event.meta and event.meta.get("files")
-        if files and isinstance(files, Mapping):
-            self.observed_files.update({str(path): str(digest) for path, digest in files.items()})
 
-    def _restored(self, event: FilesRestored) -> None:
-        """A model that was taken back too may change files that are again as it saw them, without another look."""
-        journal = next((e for e in reversed(self.events) if isinstance(e, FilesRestoring)), None)
-        for file in journal.files if journal is not None else ():
-            path, digest = str(file.get("path")), file.get("sha256")
-            if path in event.paths and isinstance(digest, str):
-                self.observed_files[path] = digest
-            elif path in event.paths:
-                self.observed_files.pop(path, None)
-
-    def _distrust(self, event: Event, *sources: str) -> None:
-        for source in sources:
-            if len(self.untrusted) < MAX_SOURCES:
-                self.untrusted.setdefault(source, event.seq or 0)
-
-    def _text_command(self, event: TextCommandStarted | TextCommandFinished) -> None:
-        if isinstance(event, TextCommandStarted):
-            cwd, *roots = self.place or ("/",)
-            source = untrusted_command(event.command, cwd, roots)
-            self._distrust(event, *(() if source is None else (source,)))
-        self.text_commands[event.command_id] = event if isinstance(event, TextCommandFinished) else None
-
-    def _subagent(self, event: SubagentStarted | SubagentFinished) -> None:
-        if isinstance(event, SubagentStarted):
-            self.open_subagents[event.child_session_id] = event
-            return
-        self.open_subagents.pop(event.child_session_id, None)
-        self._distrust(event, *((f"subagent {event.name}",) if event.untrusted is None else event.untrusted))
+    def _subagent(self, event: SubagentFinished) -> None:
         self._spend(event.usage, event.cost_usd)
 
     def _question(self, event: UserQuestion) -> None:
@@ -425,21 +419,6 @@ class SessionView:
     def _answer(self, event: UserAnswer) -> None:
         if self.is_ours(event):
             self.answers[event.question_id] = event
-
-    def _skill(self, event: Event) -> None:
-        if isinstance(event, UserMessage):
-            # Of prompts in a row only two count: later ones end nothing that these did not.
-            before = self.skill_events[-2:]
-            if event.origin != "user" or (len(before) == 2 and all(isinstance(e, UserMessage) for e in before)):
-                return
-        self.skill_events.append(self._as_allowed(event))
-        self.skill_changes += 1
-
-    def _as_allowed(self, event: Event) -> Event:
-        """What a skill or command that was brought here from elsewhere still says: all but what it would allow."""
-        if isinstance(event, SkillActivated | CommandExpanded) and not self.is_ours(event):
-            return replace(event, grants=(), model=None)
-        return event
 
     def _result(self, event: Result) -> None:
         if event.stop_reason == "end":
@@ -457,26 +436,32 @@ _FOLDS: Mapping[str, Callable[[SessionView, Any], None]] = {
     ModelContext.type: SessionView._turn,
     ModelRequest.type: SessionView._turn,
     ModelRetry.type: SessionView._turn,
-    ToolsLoaded.type: SessionView._turn,
     ModelResponse.type: SessionView._response,
     AssistantMessage.type: SessionView._turn,
     ToolUse.type: SessionView._use,
     PermissionDecision.type: SessionView._progress,
     ToolStarted.type: SessionView._progress,
     ToolResult.type: SessionView._tool_result,
-    TextCommandStarted.type: SessionView._text_command,
-    TextCommandFinished.type: SessionView._text_command,
-    FilesRestored.type: SessionView._restored,
-    SubagentStarted.type: SessionView._subagent,
     SubagentFinished.type: SessionView._subagent,
     Result.type: SessionView._result,
     SessionForked.type: SessionView._forked,
     UserQuestion.type: SessionView._question,
     UserAnswer.type: SessionView._answer,
     SessionCompacted.type: SessionView._turn,
-    CommandExpanded.type: SessionView._skill,
-    SkillActivated.type: SessionView._skill,
-    SkillDeactivated.type: SessionView._skill,
-    SkillDrifted.type: SessionView._skill,
-    SessionRewound.type: SessionView._skill,
 }
+
+
+@cache
+def _readers(folds: tuple[type[Fold], ...]) -> Mapping[str, Sequence[type[Fold]]]:
+    """The folds that read each type of event, in their order; made once per set of folds.
+
+    Raises `OptionsError` when two of them have one name.
+    """
+    readers: dict[str, list[type[Fold]]] = {}
+    names = [fold.name for fold in folds]
+    if len({*names}) < len(names):
+        raise OptionsError(f"each fold of a view must have a name of its own, not {', '.join(sorted(names))}")
+    for fold in folds:
+        for event in fold.reads:
+            readers.setdefault(event.type, []).append(fold)
+    return readers

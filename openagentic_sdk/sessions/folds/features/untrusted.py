@@ -11,9 +11,10 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ...events import ToolResult
-from ...patterns import regex
-from ...text import on_one_line
+from ....events import Event, SubagentFinished, SystemInit, TextCommandStarted, ToolResult, UserMessage
+from ....patterns import regex
+from ....text import on_one_line
+from ..view import Fold, SessionView
 
 MAX_SOURCES = 100
 _MAX_CHARS = 120
@@ -30,6 +31,53 @@ _FETCHES = regex(
 _WORD = regex(r"[^\s'\"`;|&<>(){}=,:]+")
 # Naming a program is not reading it, and devices give nothing away.
 _HARMLESS = regex(r"/(?:usr/(?:local/)?)?s?bin/[^/]+|/dev/(?:null|zero|stdin|stdout|stderr|tty)")
+
+
+class UntrustedFold(Fold):
+    """`sources` maps what of elsewhere the session has read, the first hundred of it, to the `seq` of its event.
+
+    `place` is the newest run's working directory and then the folders that belong to the session.
+    """
+
+    name = "untrusted"
+    reads = (SystemInit, UserMessage, ToolResult, TextCommandStarted, SubagentFinished)
+
+    def __init__(self) -> None:
+        self.sources: dict[str, int] = {}
+        self.place: tuple[str, ...] = ()
+
+    def apply(self, event: Event, view: SessionView) -> None:
+        match event:
+            case SystemInit():
+                self.place = (event.cwd, *(event.workspace_roots or (event.cwd,)))
+                self._add(event, *event.untrusted)
+            case UserMessage():
+                self._add(event, *event.untrusted)
+            case ToolResult():
+                self._result(event, view)
+            case TextCommandStarted():
+                cwd, *roots = self.place or ("/",)
+                self._add(event, untrusted_command(event.command, cwd, roots))
+            case SubagentFinished():
+                self._add(event, *((f"subagent {event.name}",) if event.untrusted is None else event.untrusted))
+
+    def _result(self, event: ToolResult, view: SessionView) -> None:
+        record = view.calls.get(event.tool_use_id)
+        if record is not None:
+            input = record.use.input if record.started is None or record.started.input is None else record.started.input
+            cwd, *roots = self.place or ("/",)
+            self._add(event, untrusted_source(record.use.name, input, event, cwd, roots))
+
+    def _add(self, event: Event, *sources: str | None) -> None:
+        for source in sources:
+            if source is not None and len(self.sources) < MAX_SOURCES:
+                self.sources.setdefault(source, event.seq or 0)
+
+    def kept(self) -> Mapping[str, Any]:
+        return {"sources": dict(self.sources), "place": list(self.place)}
+
+    def restore(self, kept: Mapping[str, Any]) -> None:
+        self.sources, self.place = dict(kept["sources"]), tuple(kept["place"])
 
 
 def untrusted_source(

@@ -1,0 +1,1 @@
+"""What each feature folds from a log, beside the kernel's view."""
