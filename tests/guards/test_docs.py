@@ -6,6 +6,7 @@ import contextlib
 import io
 import os
 import re
+import subprocess
 import tempfile
 import unittest
 from pathlib import Path
@@ -32,6 +33,14 @@ NEEDED = {
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
+# What would install the package by its name, or require it.
+BY_NAME = re.compile(
+    r"\b(?:pip[3x]?|uvx?|poetry|pdm|conda)[ '\",][^\n`;&|]*(?<![\w./])openagentic[-_.]?sdk(?![\w/])"
+    r"|(?<![\w./])openagentic[-_.]?sdk(?:\[\w|[=~>!]=)",
+    re.IGNORECASE,
+)
+
+
 class Docs(unittest.TestCase):
     maxDiff = None
 
@@ -46,6 +55,21 @@ class Docs(unittest.TestCase):
 
     def test_every_page_that_was_promised_is_there(self) -> None:
         self.assertEqual(NEEDED - {page.stem for page in PAGES}, set())
+
+    def test_nothing_tells_anybody_to_install_the_package_by_a_name_that_belongs_to_another_project(self) -> None:
+        for wrong in ("pip install openagentic-sdk", "uvx openagentic_sdk", "pip install x 'openagentic-sdk[redis]'"):
+            self.assertRegex(wrong, BY_NAME)
+        for right in ("`pip install -e .` makes the command `openagentic-sdk`", "from openagentic_sdk import run"):
+            self.assertNotRegex(right, BY_NAME)
+        told = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=False).stdout.split()
+        files = [ROOT / name for name in told] or [path for path in ROOT.rglob("*") if path.suffix in (".py", ".md")]
+        told_by_name = [
+            f"{path.relative_to(ROOT)}: {found[0]}"
+            for path in files
+            if path.is_file() and path != Path(__file__)
+            for found in BY_NAME.finditer(path.read_text(encoding="utf-8", errors="replace"))
+        ]
+        self.assertEqual(told_by_name, [])
 
     def test_the_python_of_each_page_runs_from_top_to_bottom_and_prints_what_stands_below_it(self) -> None:
         for page in PAGES:

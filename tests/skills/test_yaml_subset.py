@@ -37,9 +37,7 @@ class PinnedTest(unittest.TestCase):
         self.assertGreaterEqual(len(json.loads(PINNED.read_text(encoding="ascii"))), 200)
 
 
-@unittest.skipIf(
-    yaml is None, "PyYAML is not installed (pip install openagentic-sdk[dev]): pinned answers are tested alone"
-)
+@unittest.skipIf(yaml is None, "PyYAML is not installed (pip install -e .[dev]): pinned answers are tested alone")
 class AgainstPyYamlTest(unittest.TestCase):
     """Valid for us and for PyYAML: the same. Refused by us: refused there, or one of the features we leave out."""
 

@@ -55,11 +55,11 @@ class DriverTest(unittest.TestCase):
     def test_importing_every_store_imports_no_driver(self) -> None:
         subprocess.run([sys.executable, "-S", "-c", _IMPORTS], check=True, cwd=ROOT)
 
-    def test_a_missing_driver_is_one_sentence_that_names_the_extra(self) -> None:
+    def test_a_missing_driver_is_one_sentence_that_names_the_package_to_install(self) -> None:
         done = subprocess.run([sys.executable, "-c", _MISSING], check=True, cwd=ROOT, capture_output=True, text=True)
         first, second = done.stdout.splitlines()
-        self.assertIn("pip install 'openagentic-sdk[postgres]'", first)
-        self.assertIn("pip install 'openagentic-sdk[redis]'", second)
+        self.assertIn("pip install 'psycopg[binary]>=3.2'", first)
+        self.assertIn("pip install 'redis>=5'", second)
 
     def test_a_name_that_cannot_be_used_does_not_show_its_password(self) -> None:
         with self.assertRaises(OptionsError) as caught:

@@ -28,9 +28,7 @@ def driver() -> Any:
     try:
         from . import postgres_driver
     except ImportError:
-        raise OptionsError(
-            "sessions in Postgres need the driver psycopg: pip install 'openagentic-sdk[postgres]'"
-        ) from None
+        raise OptionsError("sessions in Postgres need the driver psycopg: pip install 'psycopg[binary]>=3.2'") from None
     return postgres_driver
 
 

@@ -42,7 +42,7 @@ def driver() -> ModuleType:
     try:
         import redis
     except ImportError:
-        raise OptionsError("sessions in Redis need the driver redis-py: pip install 'openagentic-sdk[redis]'") from None
+        raise OptionsError("sessions in Redis need the driver redis-py: pip install 'redis>=5'") from None
     return redis
 
 
