@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from .errors import EventLoopError as EventLoopError
     from .errors import OpenAgentSdkError as OpenAgentSdkError
     from .errors import OptionsError as OptionsError
+    from .errors import RunFailedError as RunFailedError
     from .errors import ToolError as ToolError
     from .events import Event as Event
     from .events import Outcome as Outcome
@@ -133,6 +134,7 @@ _HOMES = {
     "Result": "events",
     "RetryPolicy": "providers.retry",
     "RunMetrics": "sessions.folds.metrics",
+    "RunFailedError": "errors",
     "RunResult": "api",
     "SessionStore": "sessions.base",
     "StopReason": "events",
@@ -201,6 +203,7 @@ __all__ = [
     "Redactor",
     "Result",
     "RetryPolicy",
+    "RunFailedError",
     "RunMetrics",
     "RunResult",
     "SessionStore",

@@ -9,7 +9,7 @@ from reprlib import Repr
 from typing import Any
 
 from .assemble import build_agent, run_request
-from .errors import EventLoopError
+from .errors import EventLoopError, RunFailedError
 from .events import AssistantMessage, Event, Result, StopReason
 from .frozen import frozen, values_of
 from .kernel.compact import compact_closed_session
@@ -77,8 +77,11 @@ async def query(*, prompt: Prompt, options: OpenAgenticOptions) -> AsyncGenerato
         await task.result()
 
 
-async def run(*, prompt: Prompt, options: OpenAgenticOptions) -> RunResult:
-    """Run a prompt to its end. Raises what `query()` raises."""
+async def run(*, prompt: Prompt, options: OpenAgenticOptions, raise_on_error: bool = False) -> RunResult:
+    """Run a prompt to its end. Raises what `query()` raises.
+
+    With `raise_on_error`, a run whose result is not `ok` raises `RunFailedError`, which carries the result.
+    """
     events: list[Event] = []
     result: Result | None = None
     async for event in query(prompt=prompt, options=options):
@@ -92,16 +95,21 @@ async def run(*, prompt: Prompt, options: OpenAgenticOptions) -> RunResult:
     held = {known.name for known in fields(RunResult)}
     said = {name: value for name, value in values_of(result).items() if name in held}
     said["final_text"] = texts[-1] if is_cut else result.final_text
-    return RunResult(**said, events=events, metrics=run_metrics(events))
+    made = RunResult(**said, events=events, metrics=run_metrics(events))
+    if raise_on_error and not made.ok:
+        raise RunFailedError(made)
+    return made
 
 
-def run_sync(*, prompt: Prompt, options: OpenAgenticOptions) -> RunResult:
+def run_sync(*, prompt: Prompt, options: OpenAgenticOptions, raise_on_error: bool = False) -> RunResult:
     """`run()` for plain code, in an event loop of its own. Raises what it raises, and `EventLoopError` in a coroutine."""
     try:
         asyncio.get_running_loop()
     except RuntimeError:
-        return asyncio.run(run(prompt=prompt, options=options))
-    raise EventLoopError("run_sync() is for plain code, and an event loop runs here: write `await run(...)`")
+        pass
+    else:
+        raise EventLoopError("run_sync() is for plain code, and an event loop runs here: write `await run(...)`")
+    return asyncio.run(run(prompt=prompt, options=options, raise_on_error=raise_on_error))
 
 
 async def compact_session(*, options: OpenAgenticOptions) -> bool:

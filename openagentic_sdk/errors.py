@@ -43,6 +43,7 @@
     |- FileRefusedError (OSError)            a project's file that is not read: outside, too large, no text
     |- PermissionRuleError (ValueError)      a rule that cannot be understood
     |- StructuredOutputError                 the final answer does not fit `output_schema`
+    |- RunFailedError                        a run did not come to its end; only with `raise_on_error`
     |- RequestRefusedError                   a server refuses what a client asked for
     |- FleetError                            a run of a fleet is not as was asked for
     |  |- RunNotFoundError (LookupError)     there is none with this number
@@ -467,6 +468,15 @@ class PermissionRuleError(OpenAgentSdkError, ValueError):
 
 class StructuredOutputError(OpenAgentSdkError):
     """The model's final answer did not fit `output_schema`, however often it was sent back."""
+
+
+class RunFailedError(OpenAgentSdkError):
+    """A run ended in another way than by its answer; `result` is its `RunResult`."""
+
+    def __init__(self, result: Any) -> None:
+        why = f": {result.error_message}" if result.error_message else ""
+        super().__init__(f"the run in session {result.session_id} ended as {result.stop_reason!r}{why}")
+        self.result = result
 
 
 class RequestRefusedError(OpenAgentSdkError):

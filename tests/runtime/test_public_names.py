@@ -80,6 +80,7 @@ NAMES = [
     "Redactor",
     "Result",
     "RetryPolicy",
+    "RunFailedError",
     "RunMetrics",
     "RunResult",
     "SessionStore",
