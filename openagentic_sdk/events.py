@@ -410,7 +410,8 @@ class ToolResult(Event):
     """A call ended. `outcome` is `ok`, `error`, `denied`, `cancelled` or `unknown` (it may or may not have run).
 
     `output` is any JSON value and what the model reads; `meta` is for the runtime and never shown to the model:
-    `meta["files"]` maps absolute paths to the digest of what the tool saw or wrote. `attachments` are the pictures,
+    `meta["files"]` maps absolute paths to the digest of what the tool saw or wrote, `meta["traceback"]` is that of the
+    exception that a tool raised, in at most some 8,000 letters. `attachments` are the pictures,
     documents and sounds that the tool gave, as in `user.message`; those of the type `other` are kept and not sent.
     """
 

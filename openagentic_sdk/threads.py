@@ -12,21 +12,27 @@ import contextlib
 import contextvars
 import inspect
 import math
+import os
 import signal
 import threading
+import traceback
 import types
 from collections.abc import Awaitable, Callable, Generator
 from functools import partial
+from itertools import dropwhile
 from opcode import opmap
 from typing import Any, Generic, TypeVar
 
-from .errors import EventLoopError
+from .errors import EventLoopError, OpenAgentSdkError
 
 T = TypeVar("T")
 
 # What code that is told to end gets: a thread, and a coroutine, which may itself be waiting for a thread.
 THREAD_MOMENT_S = 1.0
 GUEST_MOMENT_S = 2.0
+
+# Frames of files in these lead to a guest's code: this package, and asyncio.
+_OWN_FOLDERS = (os.path.dirname(__file__) + os.sep, os.path.dirname(asyncio.__file__) + os.sep)
 
 _left: contextvars.ContextVar[list[str] | None] = contextvars.ContextVar("left_behind", default=None)
 
@@ -302,6 +308,24 @@ def error_words(error: BaseException) -> tuple[str, str]:
         if isinstance(own, KeyboardInterrupt) and is_ctrl_c(own):
             raise
         return name, name
+
+
+def error_trace(error: BaseException) -> str:
+    """The traceback of an error from a guest, as Python prints it, without the frames that lead from here to the guest.
+
+    Empty for one that cannot be formatted, and for what the tools of this package raise to tell the model something.
+    """
+    try:
+        told = traceback.TracebackException.from_exception(error, compact=True)
+        frames = list(dropwhile(lambda frame: frame.filename.startswith(_OWN_FOLDERS), told.stack))
+        if not frames and isinstance(error, OpenAgentSdkError | OSError | ValueError):
+            return ""
+        told.stack[:] = frames or told.stack
+        return "".join(told.format())
+    except BaseException as own:
+        if isinstance(own, KeyboardInterrupt) and is_ctrl_c(own):
+            raise
+        return ""
 
 
 def is_ctrl_c(error: KeyboardInterrupt) -> bool:

@@ -19,7 +19,7 @@ from ..hooks.models import HookDecision
 from ..permissions.gate import ApprovalResult, PermissionGate
 from ..sessions.request import json_sha256
 from ..text import shortened
-from ..threads import error_words
+from ..threads import error_trace, error_words
 from ..tools.base import CALLER_WORDS, Tool, may_call
 from ..tools.registry import ToolRegistry
 from ..tools.schema import validate
@@ -231,6 +231,10 @@ def _denied(use: ToolUse, error_type: str, reason: str) -> ToolResult:
 
 
 def error_result(tool_use_id: str, error: BaseException) -> ToolResult:
-    """An exception as the model reads it."""
+    """An exception as the model reads it. `meta["traceback"]` is for people, see `threads.error_trace`."""
     kind, text = error_words(error)
-    return ToolResult(tool_use_id, is_error=True, error_type=kind, error_message=text, outcome="error")
+    if isinstance(error, KeyError) and text != kind:
+        text = f"{kind}: {text}"  # its text is a bare key
+    trace = error_trace(error)
+    meta = {"traceback": trace} if trace else None
+    return ToolResult(tool_use_id, is_error=True, error_type=kind, error_message=text, outcome="error", meta=meta)

@@ -39,7 +39,11 @@ def plain_value(value: Any) -> Any:
 
 
 async def shrink_output(run: Run, result: ToolResult) -> ToolResult:
-    """The result as it can be stored."""
+    """The result as it can be stored. Of a long traceback the beginning and the end are kept."""
+    trace = (result.meta or {}).get("traceback")
+    if isinstance(trace, str) and len(trace) > SHOWN_CHARS:
+        cut = f"{trace[: SHOWN_CHARS // 4]}\n... {len(trace)} letters ...\n{trace[-SHOWN_CHARS * 3 // 4 :]}"
+        result = replace(result, meta={**(result.meta or {}), "traceback": cut})
     output = plain_value(result.output)  # a hook may have put anything in the place of what the tool gave
     result = result if output is result.output else replace(result, output=output)
     # A long text is its own size: its JSON is longer still, and would hold the event loop.

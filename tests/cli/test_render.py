@@ -15,6 +15,7 @@ from openagentic_sdk.events import (
     Event,
     ModelRetry,
     Result,
+    SessionCompacted,
     SubagentFinished,
     SubagentStarted,
     SystemInit,
@@ -74,6 +75,13 @@ class Text(unittest.TestCase):
 
     def test_a_retry_says_why_and_when(self) -> None:
         self.assertEqual(printed([ModelRetry(1, 2, "busy", 1.5)]), "trying again in 1.5 s: busy\n")
+
+    def test_a_transcript_shows_the_whole_summary_of_a_compaction(self) -> None:
+        event = SessionCompacted(7, "Wanted: tea.\nDone: \x1b[2J nothing.")
+        line = "  the conversation up to event 7 was summarised (model)\n"
+        self.assertEqual(printed([event]), line)
+        shown = printed([event], transcript=True)
+        self.assertEqual(shown, f"{line}    Wanted: tea.\n    Done: \\x1b[2J nothing.\n")
 
 
 class Calls(unittest.TestCase):

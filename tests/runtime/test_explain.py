@@ -5,10 +5,11 @@ from dataclasses import replace
 
 from openagentic_sdk.api import compact_session, run
 from openagentic_sdk.errors import OptionsError
-from openagentic_sdk.events import ModelContext
+from openagentic_sdk.events import ModelContext, ModelRequest
 from openagentic_sdk.hooks.engine import HookEngine
 from openagentic_sdk.hooks.models import HookDecision, HookMatcher
 from openagentic_sdk.sessions.folds.explain import explain_step, find_misses
+from openagentic_sdk.sessions.request import RequestDigest
 
 from .support import echo, options_for
 
@@ -30,6 +31,16 @@ class ExplainTest(unittest.IsolatedAsyncioTestCase):
         self.assertEqual([part.first_seq for part in step.messages[1:]], [2, 6, 10])
         self.assertEqual((step.prefix.kept_messages, step.prefix.broke_at), (2, None))
         self.assertEqual([part.kind for part in step.system], ["base"])
+
+    async def test_an_explanation_holds_the_whole_request_whose_digest_was_recorded(self):
+        options = options_for([{"text": "Look.", "tool_calls": [ECHO]}, "Done."])
+        events = options.session_store.read_events((await run(prompt="hi", options=options)).session_id)
+        asked = [event for event in events if isinstance(event, ModelRequest)]
+        for step in (1, 2):
+            request = explain_step(events, step).request
+            found = RequestDigest().of(request["model"], request["messages"], request["tools"])
+            self.assertEqual(found, asked[step - 1].request_sha256)
+            self.assertEqual(list(request["messages"]), options.provider.requests[step - 1]["messages"])
 
     async def test_a_rewriting_hook_is_named(self):
         rewrite = HookMatcher(

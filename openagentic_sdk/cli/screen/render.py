@@ -17,6 +17,7 @@ from ...events import (
     ModelRetry,
     ReasoningDelta,
     Result,
+    SessionCompacted,
     SystemInit,
     TodoUpdated,
     ToolResult,
@@ -68,6 +69,8 @@ class EventPrinter:
             printer(self, shown(event, self._known))
         elif (note := note_of(event)) is not None:
             self._line(f"  {note[0]}", note[1], self._depth(event))
+            if self._transcript and isinstance(event, SessionCompacted):
+                self._note(event.summary, self._depth(event))
 
     def learn(self, event: Event) -> None:
         """Remember what later lines refer to, without printing."""
@@ -84,6 +87,10 @@ class EventPrinter:
 
     def _styled(self, text: str, style: str | None) -> str:
         return self._screen.styled(text, style) if style else text
+
+    def _note(self, text: str, depth: int) -> None:
+        """A longer text that only a transcript shows, set in below its line."""
+        self._line(_indent(printable(text).rstrip("\n"), 1), "dim", depth)
 
     def _depth(self, event: Event) -> int:
         if event.parent_tool_use_id is None:
@@ -174,6 +181,9 @@ class EventPrinter:
             self._head_shown = None
         else:
             self._line(self._head(event.tool_use_id) + tail)
+        trace = (event.meta or {}).get("traceback")
+        if self._transcript and isinstance(trace, str):
+            self._note(trace, self._depths.get(event.tool_use_id, 0))
 
     def _head(self, tool_use_id: str) -> str:
         use = self._uses.get(tool_use_id)

@@ -81,7 +81,8 @@ class PrefixReport:
 
 @frozen
 class StepExplanation:
-    """One request, taken apart. `matches` says whether its digest is the recorded one."""
+    """One request, taken apart. `matches` says whether its digest is the recorded one; `request` is all that it asked:
+    its `model`, `messages` and `tools`."""
 
     step: int
     seq: int
@@ -92,6 +93,7 @@ class StepExplanation:
     messages: Sequence[MessagePart]
     tools: Sequence[str]
     prefix: PrefixReport
+    request: Mapping[str, Any]
 
 
 def explain_step(events: Iterable[Event], step: int) -> StepExplanation:
@@ -131,6 +133,7 @@ def explain_step(events: Iterable[Event], step: int) -> StepExplanation:
         _message_parts(request.messages, [] if rewritten else conversation.origins()),
         [tool["function"]["name"] for tool in request.tools],
         _Prefixes(events).report(previous, request),
+        {"model": request.model, "messages": request.messages, "tools": request.tools},
     )
 
 
