@@ -7,12 +7,15 @@ form, the value is checked against the schema here; endpoints promise more than 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..errors import OptionsError, ToolInputError
 from ..frozen import frozen
+from ..patterns import regex
 from ..providers.base import ToolSpec
+from ..providers.loose import as_list, as_mapping
 from ..serialization import DECODER
 from ..tools.function import json_schema
 from ..tools.schema import validate
@@ -21,6 +24,15 @@ FINAL_ANSWER = "final_answer"
 
 _MAX_STARTS = 1000
 _WRAPPED = "value"
+# The keywords that every endpoint takes in strict mode: OpenAI (developers.openai.com/api/docs/guides/structured-outputs,
+# "Supported schemas") and Azure (learn.microsoft.com, "Structured outputs", "Supported schemas and limitations").
+_STRICT = regex(
+    r"type|properties|required|additionalProperties|items|anyOf|enum|const|\$ref|\$defs|definitions|title|description"
+)
+# What is asserted of one value, and refused by Azure and for models that were tuned; in part also elsewhere.
+_TOLD = regex(r"(min|max)(Length|Items|Properties)|(exclusiveM|m)(in|ax)imum|multipleOf|pattern|format|uniqueItems")
+_NOTES = regex(r"\$schema|\$comment|default|examples|deprecated|readOnly|writeOnly|x-.*")
+_UNIONS = ("anyOf", "oneOf", "allOf")
 
 
 @frozen
@@ -32,8 +44,10 @@ class OutputSchema:
     name: str = "answer"
 
     def response_format(self) -> dict[str, Any]:
-        """The request's `response_format` for endpoints that have one."""
-        inner = {"name": self.name, "strict": True, "schema": strict_schema(self.schema)}
+        """The request's `response_format` for endpoints that have one: strict where that loses nothing of the schema."""
+        strict = strict_schema(self.schema)
+        own = {key: value for key, value in self.schema.items() if key != "$schema"}
+        inner = {"name": self.name, "strict": strict is not None, "schema": own if strict is None else strict}
         return {"type": "json_schema", "json_schema": inner}
 
     def tool(self) -> ToolSpec:
@@ -57,8 +71,11 @@ class OutputSchema:
         """The value, checked. Raises `ToolInputError` with the path of what does not fit."""
         if self.is_wrapped and not (isinstance(value, Mapping) and set(value) == {_WRAPPED}):
             value = {_WRAPPED: value}
-        value = without_added_nulls(value, self.schema, self.schema)
-        validate(value, self.schema, "the answer")
+        try:
+            value = without_added_nulls(value, self.schema, self.schema)
+            validate(value, self.schema, "the answer")
+        except RecursionError:
+            raise ToolInputError("the answer is nested too deeply") from None
         return value[_WRAPPED] if self.is_wrapped else value
 
     def repair_prompt(self, error: ToolInputError) -> str:
@@ -82,71 +99,128 @@ def read_output_schema(spec: Any) -> OutputSchema:
     return OutputSchema({**wrapper, **definitions}, is_wrapped=True, name=_usable(name))
 
 
-def strict_schema(schema: Any) -> Any:
-    """The schema as strict mode wants it: every object closed, every property required, optional ones nullable."""
-    if isinstance(schema, list):
-        return [strict_schema(item) for item in schema]
+def strict_schema(schema: Mapping[str, Any]) -> dict[str, Any] | None:
+    """The schema as strict mode wants it: every object closed, every property required, optional ones nullable.
+
+    None when strict mode has no form for it: for open objects, and for keywords that an endpoint refuses there. What is
+    asserted of one value (`minLength`) goes into its description.
+    """
+    try:
+        return _strict(schema, schema)
+    except _NoStrictFormError:
+        return None
+
+
+class _NoStrictFormError(ValueError):
+    """Part of a schema cannot be said in strict mode."""
+
+
+def _strict(schema: Any, root: Mapping[str, Any]) -> dict[str, Any]:
     if not isinstance(schema, Mapping):
-        return schema
-    written: dict[str, Any] = {}
-    for key, value in schema.items():
-        # Below these keys stand names, not keywords: a property may well be called "default".
-        if key in ("properties", "$defs", "definitions") and isinstance(value, Mapping):
-            written[key] = {name: strict_schema(part) for name, part in value.items()}
-        elif key not in ("$schema", "default"):
-            written[key] = value if key in ("enum", "const", "required") else strict_schema(value)
-    if schema.get("type") == "object" or "properties" in schema:
-        required = set(schema.get("required") or ())
-        properties = written.get("properties") or {}
+        raise _NoStrictFormError
+    told = {key: value for key, value in schema.items() if _TOLD.fullmatch(key)}
+    written = {key: value for key, value in schema.items() if key not in told and not _NOTES.fullmatch(key)}
+    if "$ref" in written:
+        reference = str(written["$ref"])
+        is_known = reference == "#" or re.fullmatch(r"#/(\$defs|definitions)/[^/]+", reference)
+        if told or written.keys() - {"$ref", "title", "description"} or not (is_known and _target(reference, root)):
+            raise _NoStrictFormError
+        return {"$ref": reference}  # nothing may stand beside it
+    kinds = [written["type"]] if isinstance(written.get("type"), str) else as_list(written.get("type"))
+    bases = written.keys() & {"type", "enum", "const", "anyOf", "properties", "items"}
+    is_one_kind = "anyOf" not in bases and bases & {"type", "enum", "const"}
+    if not (is_one_kind or bases == {"anyOf"}) or not all(map(_STRICT.fullmatch, written)):
+        raise _NoStrictFormError
+    # Below these keys stand names, not keywords: a property may well be called "default".
+    for key in written.keys() & {"properties", "$defs", "definitions"}:
+        written[key] = {name: _strict(part, root) for name, part in as_mapping(written[key]).items()}
+    if "anyOf" in written:
+        written["anyOf"] = [_strict(part, root) for part in as_list(written["anyOf"])]
+    if "array" in kinds or "items" in written:
+        written["items"] = _strict(written.get("items"), root)
+    if "object" in kinds or "properties" in written:
+        properties, required = written.get("properties") or {}, as_list(written.get("required"))
+        # Without properties it is a map of whatever names; a name that is only required may hold anything.
+        is_open = written.get("additionalProperties", not properties) is not False
+        if is_open or set(required) - properties.keys():
+            raise _NoStrictFormError
         written["properties"] = {
-            name: part if name in required else _nullable(part) for name, part in properties.items()
+            name: part if name in required else _nullable(part, root) for name, part in properties.items()
         }
-        written["required"] = list(properties)
-        written["additionalProperties"] = False
+        written |= {"required": list(properties), "additionalProperties": False}
+    if told:
+        rules = ", ".join(f"{key}: {json.dumps(value)}" for key, value in told.items())
+        written["description"] = f"{written.get('description', '')} ({rules})".strip()
     return written
 
 
 def without_added_nulls(value: Any, schema: Any, root: Mapping[str, Any]) -> Any:
     """The value without the nulls that strict mode makes of absent properties."""
-    schema = _resolved(schema, root)
-    if isinstance(value, list):
-        return [without_added_nulls(item, schema.get("items"), root) for item in value]
-    properties = schema.get("properties")
-    if not isinstance(value, Mapping) or not isinstance(properties, Mapping):
+    return _without_nulls(value, _branches([schema], root), root)
+
+
+def _without_nulls(value: Any, schemas: list[Mapping[str, Any]], root: Mapping[str, Any]) -> Any:
+    """The same for a value that fits one of these schemas."""
+    if isinstance(value, list) and schemas:
+        items = _branches([schema.get("items") for schema in schemas], root)
+        return [_without_nulls(item, items, root) for item in value]
+    if not isinstance(value, Mapping) or not schemas:
         return value
-    required = schema.get("required") or ()
-    return {
-        name: without_added_nulls(item, properties.get(name), root)
-        for name, item in value.items()
-        if item is not None or name in required or name not in properties or _takes_null(properties[name], root)
-    }
+    kept = {}
+    for name, item in value.items():
+        holders = [schema for schema in schemas if name in as_mapping(schema.get("properties"))]
+        parts = [schema["properties"][name] for schema in holders]
+        is_optional = any(name not in as_list(schema.get("required")) for schema in holders)
+        if item is not None or not is_optional or any(_takes_null(part, root) for part in parts):
+            kept[name] = _without_nulls(item, _branches(parts, root), root)
+    return kept
 
 
-def _nullable(schema: Any) -> Any:
-    if not isinstance(schema, Mapping) or _takes_null(schema, {}):
+def _nullable(schema: dict[str, Any], root: Mapping[str, Any]) -> dict[str, Any]:
+    if _takes_null(schema, root):
         return schema
     kind = schema.get("type")
-    if isinstance(kind, str) and "enum" not in schema:
+    if isinstance(kind, str) and not schema.keys() & {"enum", "const"}:
         return {**schema, "type": [kind, "null"]}
     return {"anyOf": [schema, {"type": "null"}]}
 
 
 def _takes_null(schema: Any, root: Mapping[str, Any]) -> bool:
-    schema = _resolved(schema, root)
-    kind = schema.get("type")
-    kinds = [kind] if isinstance(kind, str) else list(kind or ())
-    listed = None in schema["enum"] if isinstance(schema.get("enum"), list) else False
-    return "null" in kinds or listed or any(_takes_null(part, root) for part in schema.get("anyOf") or ())
+    return schema is True or any(map(_is_nullable, _branches([schema], root)))
 
 
-def _resolved(schema: Any, root: Mapping[str, Any]) -> Mapping[str, Any]:
-    reference = schema.get("$ref") if isinstance(schema, Mapping) else None
-    if isinstance(reference, str) and reference.startswith("#/"):
-        target: Any = root
-        for part in reference[2:].split("/"):
-            target = target.get(part) if isinstance(target, Mapping) else None
-        schema = target
-    return schema if isinstance(schema, Mapping) else {}
+def _is_nullable(schema: Mapping[str, Any]) -> bool:
+    """Whether null fits a schema, apart from what it refers to."""
+    if schema.keys() & {"$ref", *_UNIONS}:
+        return False
+    kinds = schema.get("type", "null")
+    return schema.get("nullable") is True or (
+        "null" in (kinds if isinstance(kinds, list) else [kinds])
+        and None in as_list(schema.get("enum", [None]))
+        and schema.get("const") is None
+    )
+
+
+def _branches(schemas: Sequence[Any], root: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """These schemas, and all that they lead to by reference or as a union: a value of them may fit any."""
+    found: list[Mapping[str, Any]] = []
+    left = list(schemas)
+    while left:
+        schema = left.pop()
+        if isinstance(schema, Mapping) and not any(schema is other for other in found):
+            found.append(schema)
+            left += [part for key in _UNIONS for part in as_list(schema.get(key))]
+            left.append(_target(schema.get("$ref"), root))
+    return found
+
+
+def _target(reference: Any, root: Mapping[str, Any]) -> Any:
+    if not isinstance(reference, str) or not (reference + "/").startswith("#/"):
+        return None
+    target: Any = root
+    for part in reference.split("/")[1:]:
+        target = as_mapping(target).get(part)
+    return target
 
 
 def _json_in(text: str, any_kind: bool) -> Any:
