@@ -180,6 +180,30 @@ def write_durably(
         disk.fsync_folder(str(path.parent))
 
 
+def rename_durably(disk: Disk, src: Path, dst: Path, *, sync: bool) -> None:
+    """Rename within a folder. Raises `OSError`; what could not be put on disk is undone, so that a retry does it anew."""
+    disk.rename(str(src), str(dst))
+    try:
+        if sync:
+            disk.fsync_folder(str(dst.parent))
+    except OSError:
+        with contextlib.suppress(OSError):
+            disk.rename(str(dst), str(src))
+        raise
+
+
+def make_folder(disk: Disk, path: Path, *, sync: bool) -> None:
+    """Make a folder for its owner alone, unless it is there. Raises `OSError`; undone like `rename_durably`."""
+    path.mkdir(mode=0o700, exist_ok=True)
+    try:
+        if sync:
+            disk.fsync_folder(str(path.parent))
+    except OSError:
+        with contextlib.suppress(OSError):
+            path.rmdir()
+        raise
+
+
 def remove_tree(path: str | Path) -> None:
     """Delete a folder with all that is in it, as far as that can be done; nothing is raised."""
     import shutil  # it loads every compressor there is

@@ -709,7 +709,10 @@ class SessionMeta(Event):
 
 @frozen
 class LogRecovered(Event):
-    """A torn tail was found and moved aside when the log was opened: `bytes` from `offset` on stand in `moved_to`."""
+    """A torn tail was found and moved aside when the log was opened: `bytes` from `offset` on stand in `moved_to`.
+
+    Without `moved_to`, they were never put on disk: the sync failed for them, and nothing is left of them.
+    """
 
     type: ClassVar[str] = "log.recovered"
     bytes: int

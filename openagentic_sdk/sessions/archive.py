@@ -19,6 +19,7 @@ from typing import Any
 from zipfile import ZIP_DEFLATED, BadZipFile, ZipFile
 from zlib import error as ZlibError
 
+from ..disk import SystemDisk
 from ..errors import InvalidEventError, StorageError
 from ..events import Event
 from ..serialization import dumps_event, dumps_json, loads_event, loads_json
@@ -63,6 +64,11 @@ def archive_session(
         except OSError:
             # A file system without hard links: renaming is the next best, and only a racing writer could be overwritten.
             os.replace(unfinished, target)
+        try:
+            SystemDisk().fsync_folder(str(target.parent))
+        except OSError:
+            target.unlink(missing_ok=True)  # who tries again makes it anew
+            raise
     finally:
         unfinished.unlink(missing_ok=True)
     if remove:

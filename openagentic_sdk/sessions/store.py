@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from ..clock import Clock, SystemClock
-from ..disk import BINARY, NO_FOLLOW, Disk, SystemDisk, remove_tree, write_durably
+from ..disk import BINARY, NO_FOLLOW, Disk, SystemDisk, make_folder, remove_tree, rename_durably, write_durably
 from ..errors import (
     InvalidEventError,
     LogCorruptError,
@@ -289,8 +289,7 @@ class FileSessionStore(RewritingFiles):
                 raise SessionLockedError(session_id, lock_holder(fd))
             if expected_seq is not None:
                 check_expected_seq(session_id, expected_seq, self.last_seq(session_id))
-            self._disk.rename(str(folder), str(doomed))
-            self._sync_folder(folder.parent)
+            rename_durably(self._disk, folder, doomed, sync=self.durability != "flush")
             # Ours, and what processes that were killed while deleting have left; another one may be at it as well.
             for path in folder.parent.glob(".deleted-*"):
                 remove_tree(path)
@@ -305,12 +304,9 @@ class FileSessionStore(RewritingFiles):
         path = folder / BLOBS_NAME / digest
         with storage_errors(session_id, "cannot take a blob"):
             if not path.parent.is_dir():
-                path.parent.mkdir(mode=0o700, exist_ok=True)
-                self._sync_folder(folder)
-            if path.is_file() and path.read_bytes() == data:
-                # The process that put it there may have died before its name was on disk.
-                self._sync_folder(path.parent)
-            else:
+                make_folder(self._disk, path.parent, sync=self.durability != "flush")
+            # One that stands there need not be on disk: whoever put it there may have died, or been refused a sync.
+            if self.durability != "flush" or not path.is_file() or path.read_bytes() != data:
                 write_durably(self._disk, path, data, sync=self.durability != "flush")
         return digest
 
@@ -390,10 +386,6 @@ class FileSessionStore(RewritingFiles):
                 first = next(self.iter_events(session_id), None)
             created_at = first.ts if first and first.ts else (folder / LOG_NAME).stat().st_mtime
             return Meta(session_id, created_at, {})
-
-    def _sync_folder(self, folder: Path) -> None:
-        if self.durability != "flush":
-            self._disk.fsync_folder(str(folder))
 
     def _last_ts(self, session_id: str) -> float:
         try:

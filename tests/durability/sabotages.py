@@ -25,6 +25,7 @@ FORMAT = "tests.durability.test_format."
 PROCESSES = "tests.durability.test_processes."
 STORE = "tests.durability.test_store."
 POWER = "tests.durability.test_power"
+UNSYNCED = "tests.durability.test_unsynced.UnsyncedTest."
 RUNTIME = "tests.runtime."
 
 SABOTAGES = (
@@ -52,23 +53,23 @@ SABOTAGES = (
     Sabotage(
         "a torn tail is thrown away",
         "sessions/log/file.py",
-        '        write_durably(disk, path.with_name(f"{path.name}{_TORN}{place}-{crc32(torn):08x}"), torn)\n',
+        "        write_durably(disk, path.with_name(moved_to), torn)\n",
         "",
         (TAIL + "test_a_torn_tail_is_moved_aside_and_reported_once",),
     ),
     Sabotage(
         "a torn tail is cut before it is kept",
         "sessions/log/file.py",
-        '        write_durably(disk, path.with_name(f"{path.name}{_TORN}{place}-{crc32(torn):08x}"), torn)\n'
-        "        disk.ftruncate(fd, end.position.offset)\n",
-        "        disk.ftruncate(fd, end.position.offset)\n"
-        '        write_durably(disk, path.with_name(f"{path.name}{_TORN}{place}-{crc32(torn):08x}"), torn)\n',
+        "        write_durably(disk, path.with_name(moved_to), torn)\n"
+        "        cut_log(disk, fd, path, end.position.offset)\n",
+        "        cut_log(disk, fd, path, end.position.offset)\n"
+        "        write_durably(disk, path.with_name(moved_to), torn)\n",
         (TAIL + "test_a_repair_that_is_killed_at_any_step_is_finished_by_the_next",),
     ),
     Sabotage(
         "a repair is not reported",
         "sessions/log/file.py",
-        "    if tails:\n",
+        "    if found:\n",
         "    if False:\n",
         (TAIL + "test_a_torn_tail_is_moved_aside_and_reported_once",),
     ),
@@ -110,17 +111,16 @@ SABOTAGES = (
     Sabotage(
         "a failed write leaves its stub",
         "sessions/log/file.py",
-        "            self._disk.ftruncate(self._fd, self._end)\n",
-        "",
+        "            cut_log(self._disk, self._fd, self._path, self._end)\n",
+        "            pass\n",
         (DISK + "test_a_full_disk_takes_the_batch_back_and_writing_goes_on_when_there_is_room",),
     ),
     Sabotage(
         "the cut of a failed write may reach the disk after what follows it",
         "sessions/log/file.py",
-        "            self._disk.ftruncate(self._fd, self._end)\n"
-        "            # Without this, a power loss could mix old bytes of the cut line with new ones.\n"
-        "            self._disk.fdatasync(self._fd)\n",
-        "            self._disk.ftruncate(self._fd, self._end)\n",
+        "        # Without this, a power loss could mix old bytes of the cut line with new ones.\n"
+        "        disk.fdatasync(fd)\n",
+        "",
         (POWER,),
     ),
     Sabotage(
@@ -129,6 +129,33 @@ SABOTAGES = (
         '            self._unusable = f"fdatasync failed ({error.strerror})"\n',
         "",
         (DISK + "test_after_an_unknown_error_or_a_failed_sync_the_handle_is_not_written_to_again",),
+    ),
+    Sabotage(
+        "a sync is trusted after one that failed",
+        "sessions/log/file.py",
+        "            if marked is not None or (found.st_dev, found.st_ino) in DISTRUSTED:\n",
+        "            if False:\n",
+        (
+            POWER + ".FailedSyncTest",
+            UNSYNCED + "test_another_process_puts_the_log_into_a_new_file_before_it_trusts_a_sync",
+        ),
+    ),
+    Sabotage(
+        "another process trusts a sync after one that failed",
+        "sessions/log/unsynced.py",
+        "        disk.close(disk.open(mark, os.O_WRONLY | os.O_CREAT | BINARY | NO_FOLLOW, 0o600))\n",
+        "        pass\n",
+        (
+            POWER + ".FailedSyncTest",
+            UNSYNCED + "test_another_process_puts_the_log_into_a_new_file_before_it_trusts_a_sync",
+        ),
+    ),
+    Sabotage(
+        "a log that was to be put into a new file takes its name before it is on disk",
+        "sessions/log/unsynced.py",
+        "    write_new_file(disk, unfinished, blocks, sync=True, mode=mode)\n",
+        "    write_new_file(disk, unfinished, blocks, sync=False, mode=mode)\n",
+        (POWER + ".FailedSyncTest",),
     ),
     Sabotage(
         "an I/O error is taken for a full disk",
@@ -238,8 +265,8 @@ SABOTAGES = (
     Sabotage(
         "a new session may vanish in a power cut",
         "sessions/log/folder.py",
-        "                    raise\n                if sync:\n                    disk.fsync_folder(str(parent))\n",
-        "                    raise\n",
+        "                    rename_durably(disk, unfinished, folder, sync=sync)\n",
+        "                    disk.rename(str(unfinished), str(folder))\n",
         (STORE + "FilesTest.test_a_new_session_is_on_disk_before_its_id_is_known",),
     ),
     Sabotage(

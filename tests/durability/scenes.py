@@ -113,7 +113,7 @@ class SceneTest(unittest.TestCase):
         """Make the log hold these bytes, and nothing else stand beside it."""
         folder = str(self.path.parent)
         for name in os.listdir(folder):
-            if name.startswith(LOG_NAME + ".torn"):
+            if name.lstrip(".").startswith(LOG_NAME + "."):
                 os.unlink(os.path.join(folder, name))
         with open(self.path, "wb", buffering=0) as file:
             file.write(content)

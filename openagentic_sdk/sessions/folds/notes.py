@@ -112,6 +112,8 @@ def note_of(event: Event) -> tuple[str, str] | None:
         case SessionCompacted():
             return f"the conversation up to event {event.up_to_seq} was summarised ({on_one_line(event.method)})", "dim"
         case LogRecovered():
+            if event.moved_to is None:
+                return f"the disk has lost the log's last {event.bytes} bytes, which it had failed to sync", "yellow"
             return f"the log's unfinished last line ({event.bytes} bytes) was moved aside", "yellow"
         case LogSalvaged():
             what = f"{event.events} events saved of the damaged session {on_one_line(event.source_session_id)}"

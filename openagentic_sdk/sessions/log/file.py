@@ -29,6 +29,7 @@ from .line import FORMAT_VERSION, Durability, encode_event, encode_events, is_ba
 from .lock import hold, let_go, lock_holder, try_lock, unlock
 from .scan import LogEnd, Position, find_end, position_behind
 from .summary_file import SummaryFile
+from .unsynced import DISTRUSTED, distrust, marked_size, remove_marks, renew_log
 
 # Opening a log checks what its lines do not say to be on disk, so at level `flush` the disk is asked now and then as well:
 # by a writer that appended this much, and by one that opens and finds that much.
@@ -46,9 +47,10 @@ class LogWriter(SessionWriter):
     """The one writer of a log; made by `open_log`. Threads may share it: they append one after the other."""
 
     def __init__(
-        self, disk: Disk, fd: int, end: LogEnd, *, session_id: str, durability: Durability, clock: Clock
+        self, disk: Disk, fd: int, path: Path, end: LogEnd, *, session_id: str, durability: Durability, clock: Clock
     ) -> None:
         self.session_id = session_id
+        self._path = path
         self._disk = disk
         self._fd = fd
         self._durability = durability
@@ -161,11 +163,10 @@ class LogWriter(SessionWriter):
         """Cut off what a failed write left, or give the handle up when the disk cannot say what it holds."""
         if cause.errno not in _NO_ROOM:
             self._unusable = f"a write failed ({cause.strerror})"
+            distrust(self._disk, self._fd, self._path, self._end)
             return
         try:
-            self._disk.ftruncate(self._fd, self._end)
-            # Without this, a power loss could mix old bytes of the cut line with new ones.
-            self._disk.fdatasync(self._fd)
+            cut_log(self._disk, self._fd, self._path, self._end)
         except OSError as error:
             self._unusable = f"a failed write could not be taken back ({error.strerror})"
 
@@ -177,7 +178,10 @@ class LogWriter(SessionWriter):
         except OSError as error:
             # The kernel may have dropped the pages and would call the next attempt a success: never retry.
             self._unusable = f"fdatasync failed ({error.strerror})"
-            raise self._storage_error("could not be put on disk", error) from error
+            try:
+                raise self._storage_error("could not be put on disk", error) from error
+            finally:  # also when a Ctrl-C that waited for the disk strikes at that call
+                distrust(self._disk, self._fd, self._path, self._end)
         self._durable_seq, self._durable_end = self._seq, self._end
 
     def _check_handle(self) -> None:
@@ -242,12 +246,22 @@ def open_log(path: Path, *, session_id: str, durability: Durability, clock: Cloc
             if not try_lock(fd):
                 raise SessionLockedError(session_id, lock_holder(fd))
             hold(fd)
-            if disk.fstat(fd).st_nlink == 0:
+            found = disk.fstat(fd)
+            if found.st_nlink == 0:
                 # Deleted between our opening it and locking it, or another log has taken its name.
                 if path.exists():
                     raise SessionLockedError(session_id, "a process that rewrites its log: try again")
                 raise FileNotFoundError(errno.ENOENT, "deleted", str(path))
-            return _repaired_writer(fd, path, session_id, durability, clock, disk)
+            names = os.listdir(path.parent)
+            marked = marked_size(path.name, names)
+            if marked is not None or (found.st_dev, found.st_ino) in DISTRUSTED:
+                old_fd, fd = fd, renew_log(disk, fd, path)
+                let_go(old_fd)
+                disk.close(old_fd)
+            writer = _repaired_writer(fd, path, session_id, durability, clock, disk, names)
+            if marked is not None:
+                remove_marks(disk, path, names)
+            return writer
         except BaseException:  # whatever happened, the lock must not stay behind
             let_go(fd)
             disk.close(fd)
@@ -261,7 +275,7 @@ def open_log(path: Path, *, session_id: str, durability: Durability, clock: Cloc
 
 
 def _repaired_writer(
-    fd: int, path: Path, session_id: str, durability: Durability, clock: Clock, disk: Disk
+    fd: int, path: Path, session_id: str, durability: Durability, clock: Clock, disk: Disk, names: list[str]
 ) -> LogWriter:
     end = find_end(disk, fd, session_id)
     if end.version > FORMAT_VERSION:
@@ -274,26 +288,39 @@ def _repaired_writer(
     if end.torn_bytes:
         # What stands behind the last good line is in a file of its own, on disk, before the log is cut.
         torn = read_range(disk, fd, end.position.offset, end.size)
-        write_durably(disk, path.with_name(f"{path.name}{_TORN}{place}-{crc32(torn):08x}"), torn)
-        disk.ftruncate(fd, end.position.offset)
-        disk.fdatasync(fd)
+        moved_to = f"{path.name}{_TORN}{place}-{crc32(torn):08x}"
+        write_durably(disk, path.with_name(moved_to), torn)
+        cut_log(disk, fd, path, end.position.offset)
+        names = [*{*names, moved_to}]
     # While the log ends there, none of the tails that were cut off there was reported.
-    with os.scandir(path.parent) as entries:
-        cut_here = [entry for entry in entries if entry.name.startswith(f"{path.name}{_TORN}{place}-")]
-    tails = sorted((entry.name, entry.stat().st_size) for entry in cut_here)
+    cut_here = sorted(name for name in names if name.startswith(f"{path.name}{_TORN}{place}-"))
+    found = [LogRecovered(path.with_name(name).stat().st_size, place, name) for name in cut_here]
+    if (lost := (marked_size(path.name, names) or 0) - end.size) > 0:
+        found.append(LogRecovered(lost, end.size))
     if not end.position.terminated:
         if disk.write(fd, b"\n") != 1:
             raise OSError(errno.ENOSPC, "the last line's newline could not be written")
         end = replace(end, position=end.position.finished())
-    writer = LogWriter(disk, fd, end, session_id=session_id, durability=durability, clock=clock)
+    writer = LogWriter(disk, fd, path, end, session_id=session_id, durability=durability, clock=clock)
     # What was found good is put on disk, at hardly any price when it is there already, and the next line says so. Without
     # this, writers that append one event each would never know what the one before them synced.
     if durability != "flush" or end.position.offset - end.durable_offset > MAX_UNSYNCED_BYTES_FOUND:
         writer.sync()
-    if tails:
-        writer.append([LogRecovered(bytes=size, offset=place, moved_to=name) for name, size in tails])
+    if found:
+        writer.append(found)
         writer.sync()
     return writer
+
+
+def cut_log(disk: Disk, fd: int, path: Path, end: int) -> None:
+    """Cut off what stands behind the last good line. Raises `OSError`."""
+    try:
+        disk.ftruncate(fd, end)
+        # Without this, a power loss could mix old bytes of the cut line with new ones.
+        disk.fdatasync(fd)
+    except OSError:
+        distrust(disk, fd, path, end)
+        raise
 
 
 def seal_events(events: Iterable[Event], position: Position, now: float) -> Iterator[bytes]:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 from zlib import crc32
 
-from ...disk import BINARY, NO_FOLLOW, Disk, remove_tree, write_new_file
+from ...disk import BINARY, NO_FOLLOW, Disk, make_folder, remove_tree, rename_durably, write_new_file
 from ...errors import InvalidEventError, OptionsError, SessionExistsError, StorageError
 from ...frozen import frozen
 from ...serialization import dumps_json, loads_json
@@ -79,21 +79,17 @@ def build_folder(
             raise SessionExistsError(name)
         missing = takewhile(lambda path: not path.exists(), (parent, *parent.parents))
         for path in reversed(list(missing)):
-            path.mkdir(mode=0o700, exist_ok=True)
-            if sync:
-                disk.fsync_folder(str(path.parent))
+            make_folder(disk, path, sync=sync)
         unfinished = folder.with_name(f"{UNFINISHED}{os.urandom(16).hex()}")
         with folder_lock(parent, shared=True):
             try:
                 _fill_folder(disk, unfinished, sync, meta.to_json(), lines, blobs, summary)
                 try:
-                    disk.rename(str(unfinished), str(folder))
+                    rename_durably(disk, unfinished, folder, sync=sync)
                 except OSError as error:
                     if folder.exists():
                         raise SessionExistsError(name) from error
                     raise
-                if sync:
-                    disk.fsync_folder(str(parent))
             except BaseException:  # whatever happened, no half session stays behind
                 remove_tree(unfinished)
                 raise

@@ -9,16 +9,16 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from ...clock import Clock
-from ...disk import BINARY, NO_FOLLOW, Disk, remove_tree, write_new_file
+from ...disk import BINARY, NO_FOLLOW, Disk, remove_tree
 from ..base import SessionStore
 from ..request import DIGEST
 from ..rewriting import Change
 from .checkpoint_file import CHECKPOINT_NAME
 from .file import seal_events
 from .folder import BLOBS_NAME, LOG_NAME, META_NAME, SUMMARY_NAME, is_session_folder, storage_errors, sweep_unfinished
-from .lock import try_lock
 from .scan import START
 from .summary_beside import LOST
+from .unsynced import MARK, replace_log
 
 OUTPUTS_NAME = "outputs"  # where tools keep what is too long for an event
 _OURS = (LOG_NAME, META_NAME, SUMMARY_NAME, BLOBS_NAME)
@@ -42,19 +42,9 @@ class RewritingFiles(SessionStore):
             events = self.read_events(session_id)
             changed = change(events)
             lines = seal_events((changed.get(event.seq or 0, event) for event in events), START, self._clock.now())
-            unfinished = folder / f".{LOG_NAME}.{os.urandom(6).hex()}.tmp"
-            write_new_file(self._disk, unfinished, lines, sync=True)
-            fd = self._disk.open(str(unfinished), os.O_RDWR | BINARY | NO_FOLLOW)
-            try:
-                try_lock(fd)  # nobody writes to the new log either before all of this is done
-                # Caches of the log of before: they say what it said.
-                for name in (SUMMARY_NAME, CHECKPOINT_NAME):
-                    with contextlib.suppress(FileNotFoundError):
-                        self._disk.unlink(str(folder / name))
-                self._disk.replace(str(unfinished), str(folder / LOG_NAME))
-                self._disk.fsync_folder(str(folder))
-            finally:
-                self._disk.close(fd)
+            # Caches of the log of before: they say what it said.
+            stale = [folder / SUMMARY_NAME, folder / CHECKPOINT_NAME]
+            self._disk.close(replace_log(self._disk, folder / LOG_NAME, lines, stale=stale))
 
     def delete_blobs(self, session_id: str, digests: Collection[str]) -> None:
         folder = self.session_dir(session_id) / BLOBS_NAME
@@ -93,6 +83,8 @@ class RewritingFiles(SessionStore):
             for path in (*folder.iterdir(), *(folder / BLOBS_NAME).glob("*")) if is_session_folder(folder) else ():
                 if path.name.startswith(f"{SUMMARY_NAME}{LOST}"):
                     os.truncate(path, 0)
+                elif path.name.startswith(LOG_NAME + MARK):
+                    pass  # it speaks of the log that stands here
                 elif path.name not in _OURS and not DIGEST.fullmatch(path.name) and not path.is_dir():
                     self._disk.unlink(str(path))
             left = [path for path in (folder, folder / BLOBS_NAME) if path.is_dir()]

@@ -43,8 +43,9 @@ from .blocks import line_blocks
 from .checkpoint_file import CHECKPOINT_NAME, Checkpoint
 from .damage import Fragment, as_written, fragments
 from .folder import LOG_NAME, META_NAME, SUMMARY_NAME, storage_errors
-from .scan import LogReader, Position
+from .scan import LogReader, Position, find_end
 from .summary_beside import LOST, SummaryBeside
+from .unsynced import marked_size
 
 _WRONG: Mapping[str, str] = {
     "checksum": "its bytes are not those that were written",
@@ -53,6 +54,7 @@ _WRONG: Mapping[str, str] = {
     "hole": "zeros stand in its place",
     "durable-loss": "it is damaged although a later line says that it was safely on disk",
     "torn-tail": "it is unfinished, as a crash in the middle of a write leaves it",
+    "unsynced": "the disk failed to sync the log, so what is shown from here on may be in memory only",
     "blob": "its bytes are not those that its name promises",
     "missing": "the log names it and it is not there",
     "witness": "the log lacks events that were in it",
@@ -81,7 +83,7 @@ class Problem:
     @property
     def is_harmless(self) -> bool:
         """Whether it is what a crash leaves behind, and the next run cleans up without loss of anything acknowledged."""
-        return self.kind == "torn-tail"
+        return self.kind in ("torn-tail", "unsynced")
 
     def __str__(self) -> str:
         where = f"blob {self.blob}" if self.blob else f"event {self.seq} at byte {self.offset}"
@@ -174,7 +176,7 @@ class _Witnesses:
     ) -> None:
         folder, disk = store.session_dir(session_id), SystemDisk()
         summary, checkpoint = SummaryBeside(disk, folder).kept(), Checkpoint(disk, folder, store.seal).read()
-        self.store = store
+        self.store, self.folder = store, folder
         self.places = {
             SUMMARY_NAME: summary.position if summary else None,
             CHECKPOINT_NAME: checkpoint[0] if checkpoint else None,
@@ -196,7 +198,7 @@ class _Witnesses:
         problems, notes = list(report.problems), []
         if report.ok:
             problems += [*self._ends(report, fd), *self._calls(report)]
-            torn = next((problem for problem in problems if problem.is_harmless), None)
+            torn = next((problem for problem in problems if problem.kind == "torn-tail"), None)
             summary = self.places[SUMMARY_NAME]
             if torn and torn.detail is None and summary and summary.seq == torn.seq:
                 known = f"{_WRONG['torn-tail']}, and {SUMMARY_NAME} knows that it had been written whole"
@@ -282,7 +284,11 @@ def _verify_log(fd: int, session_id: str, witnesses: _Witnesses) -> SessionRepor
         todo = f"`openagentic-sdk sessions salvage {session_id}` {todo}"
         problems.append(Problem(error.kind, error.seq, error.offset, todo, change=error.change, detail=error.detail))
     size = disk.fstat(fd).st_size
-    if not problems and good.offset < size:
+    if not problems and marked_size(LOG_NAME, os.listdir(witnesses.folder)) is not None:
+        known = find_end(disk, fd, session_id)
+        todo = "nothing needs to be done: the next run puts it into a new file"
+        problems.append(Problem("unsynced", known.dur + 1, known.durable_offset, todo))
+    if all(problem.is_harmless for problem in problems) and good.offset < size:
         todo = "nothing needs to be done: the next run moves it aside and says so in the log"
         problems.append(Problem("torn-tail", good.seq + 1, good.offset, todo))
     return SessionReport(session_id, good.seq, good.offset, size, tuple(problems), behind)

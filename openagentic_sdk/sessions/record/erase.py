@@ -18,6 +18,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from ...disk import SystemDisk
 from ...errors import ConcurrencyError, InvalidEventError, OptionsError, SessionError, SessionLockedError
 from ...events import Event, RecordErased, RecordErasing
 from ...frozen import frozen
@@ -177,6 +178,7 @@ def _erase_archive(path: Path, needles: Needles, **known: Any) -> None:
     try:
         archive_session(store, first, unfinished)
         os.replace(unfinished, path)
+        SystemDisk().fsync_folder(str(path.parent))
     finally:
         unfinished.unlink(missing_ok=True)
 

@@ -1,0 +1,98 @@
+"""A log of which a sync failed: what its file shows may be in memory only, and no later sync of that file proves otherwise.
+
+Linux drops the pages that it could not write and reports success for the next sync, while reads still return them. So the
+log is marked, and whoever opens it for writing first puts what it shows into a new file, whose own sync counts.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from ...disk import BINARY, NO_FOLLOW, Disk, write_new_file
+from .folder import SUMMARY_NAME
+from .lock import hold, let_go, try_lock
+
+# The mark is an empty file, <log>.unsynced-<size of the log>: storing it takes no block of the disk.
+MARK = ".unsynced-"
+
+# Devices and inodes of the logs that this process does not trust, in case no mark could be stored.
+DISTRUSTED: set[tuple[int, int]] = set()
+
+_CHUNK_BYTES = 1 << 20
+
+
+def distrust(disk: Disk, fd: int, path: Path, size: int) -> None:
+    """Mark an open log that has `size` good bytes, so that nobody believes a later sync of it.
+
+    The mark must outlive this process, but not the kernel: whatever a later one reads comes from the disk.
+    """
+    found = os.fstat(fd)
+    DISTRUSTED.add((found.st_dev, found.st_ino))
+    mark = str(path.with_name(f"{path.name}{MARK}{size}"))
+    try:
+        disk.close(disk.open(mark, os.O_WRONLY | os.O_CREAT | BINARY | NO_FOLLOW, 0o600))
+    except OSError:
+        # No room for another file: a cache becomes the mark.
+        with suppress(OSError):
+            disk.rename(str(path.with_name(SUMMARY_NAME)), mark)
+
+
+def marked_size(log_name: str, names: Iterable[str]) -> int | None:
+    """The size that marks among the `names` of a folder give the log; None when it has no mark."""
+    sizes = [name.removeprefix(log_name + MARK) for name in names if name.startswith(log_name + MARK)]
+    return max((int(size) if size.isdecimal() else 0 for size in sizes), default=None)
+
+
+def remove_marks(disk: Disk, path: Path, names: Iterable[str]) -> None:
+    """Remove the marks of a log that stands in a new file, and in which what was lost of the old one is reported."""
+    for name in names:
+        if name.startswith(path.name + MARK):
+            with suppress(FileNotFoundError):
+                disk.unlink(str(path.with_name(name)))
+
+
+def renew_log(disk: Disk, fd: int, path: Path) -> int:
+    """Put what an open, locked log shows into a new file on disk that takes its name; returns that one, open and locked.
+
+    Until this has returned, the mark stays, and a second attempt begins anew.
+    """
+    found = disk.fstat(fd)
+    new_fd = replace_log(disk, path, _chunks(disk, fd), mode=found.st_mode & 0o777)
+    hold(new_fd)
+    DISTRUSTED.discard((found.st_dev, found.st_ino))
+    return new_fd
+
+
+def replace_log(
+    disk: Disk, path: Path, blocks: Iterable[bytes], *, mode: int = 0o600, stale: Sequence[Path] = ()
+) -> int:
+    """Let a new file take the name of a log whose lock the caller holds, once it is on disk; returns it, open and locked.
+
+    `stale` are caches of the old log, which are removed before. Raises `OSError`.
+    """
+    unfinished = path.with_name(f".{path.name}.tmp")
+    with suppress(FileNotFoundError):
+        disk.unlink(str(unfinished))
+    write_new_file(disk, unfinished, blocks, sync=True, mode=mode)
+    fd = disk.open(str(unfinished), os.O_RDWR | os.O_APPEND | BINARY | NO_FOLLOW)
+    try:
+        try_lock(fd)  # nobody writes to the new log either before all of this is done
+        for cache in stale:
+            with suppress(FileNotFoundError):
+                disk.unlink(str(cache))
+        disk.replace(str(unfinished), str(path))
+        disk.fsync_folder(str(path.parent))
+    except BaseException:  # whatever happened, the lock must not stay behind
+        let_go(fd)
+        disk.close(fd)
+        raise
+    return fd
+
+
+def _chunks(disk: Disk, fd: int) -> Iterator[bytes]:
+    disk.lseek(fd, 0, os.SEEK_SET)
+    while chunk := disk.read(fd, _CHUNK_BYTES):
+        yield chunk
