@@ -16,6 +16,7 @@
     |  |- SessionNotFoundError (LookupError)
     |  |- SessionExistsError
     |  |- SessionLockedError                 another run holds the session
+    |  |- QuestionOpenError                  it waits for a person, in whose place nobody else may speak
     |  |- SessionHeldError                   it is held, or is to be kept for longer
     |  |- ConcurrencyError                   the log is not where the writer expected it
     |  |  |- LeaseLostError                  another run took the session over while this one hung
@@ -60,6 +61,7 @@ Every class carries the values of its sentence as attributes. A tool may raise a
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from typing import Any
 
 
@@ -183,6 +185,20 @@ class SessionLockedError(SessionError):
         )
         self.holder = holder
         self.retry_after_s = retry_after_s
+
+
+class QuestionOpenError(SessionError):
+    """A session waits for the answer to `question_ids`, and a prompt of somebody who may not answer would end them;
+    nothing was changed.
+    """
+
+    def __init__(self, session_id: str, question_ids: Sequence[str]) -> None:
+        super().__init__(
+            f"session {session_id!r} waits for an answer to question {', '.join(question_ids)}, which a prompt would end: "
+            "let somebody send it, or answer first, who may answer questions",
+            session_id=session_id,
+        )
+        self.question_ids = tuple(question_ids)
 
 
 class SessionHeldError(SessionError):

@@ -164,7 +164,7 @@ class UserQuestion(Event):
 
 @frozen
 class UserAnswer(Event):
-    """The answer to a question. `answered_by` names who or what gave it.
+    """The answer to a question. `answered_by` names who or what gave it: `superseded` is a prompt that came instead.
 
     `approver` is `{"name", "how"}` where it is known who that was: how it is known is `server token`, `operating system`
     or `editor`, see docs/record.md.

@@ -35,12 +35,21 @@ _ADD = """
     FROM (SELECT coalesce(%s, {now}) AS due) AS times WHERE true
     ON CONFLICT (tenant, request_id) DO NOTHING RETURNING id
 """
-# Of one session only the first that is not over may run, but for those that are not due yet.
+# Of one session only the first that is not over may run, but for those that are not due yet. A parked run holds back what
+# was queued before it parked; a prompt that was queued behind that ends the question.
 _IS_FIRST = """
     NOT EXISTS (
         SELECT 1 FROM openagentic_runs AS other
         WHERE other.session = run.session AND other.id <> run.id AND other.state IN ('queued', 'running', 'waiting')
-            AND (other.state <> 'queued' OR (other.id < run.id AND other.run_at <= {now}))
+            AND CASE other.state
+                WHEN 'queued' THEN other.id < run.id AND other.run_at <= {now}
+                WHEN 'waiting' THEN NOT EXISTS (
+                    SELECT 1 FROM openagentic_runs AS late
+                    WHERE late.session = run.session AND late.state = 'queued' AND late.created_at >= other.run_at
+                        AND late.run_at <= {now}
+                )
+                ELSE true
+            END
     )
 """
 _LOST = """

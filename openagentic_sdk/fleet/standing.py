@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 from ..errors import FleetError, LogCorruptError, SessionNotFoundError
-from ..events import Result, SystemInit, ToolResult, UserAnswer
+from ..events import Result, SystemInit, ToolResult, UserAnswer, UserMessage
 from ..frozen import frozen
 from ..sessions.base import SessionStore
 from ..sessions.folds.summary import TENANT_KEY
@@ -41,7 +41,17 @@ def look(store: SessionStore, run: FleetRun) -> Standing:
     said_at = view.prompts.get(run.request_id)
     if said_at is None:
         return Standing(True, after_seq=store.last_seq(run.session), cost_usd=view.cost_usd)
-    results = [event for event in store.iter_events(run.session, after_seq=said_at) if isinstance(event, Result)]
+    since = [
+        event for event in store.iter_events(run.session, after_seq=said_at) if isinstance(event, Result | UserMessage)
+    ]
+    results = [event for event in since if isinstance(event, Result)]
+    next_said = next(
+        (event.seq or 0 for event in since if isinstance(event, UserMessage) and event.origin == "user"), 0
+    )
+    own = [result for result in results if (result.seq or 0) < next_said]
+    if own and own[-1].stop_reason == "waiting":
+        superseded = Outcome("cancelled", "interrupted", "its question was not answered: another prompt came instead")
+        return Standing(True, True, superseded, said_at - 1, view.cost_usd)
     final = next((result for result in results if result.stop_reason not in ("waiting", "interrupted")), None)
     if final is not None:
         return Standing(True, True, outcome_of(final), said_at - 1, view.cost_usd)

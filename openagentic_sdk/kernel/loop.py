@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Container, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Protocol, runtime_checkable
 
 from ..errors import ContextLengthError, InvalidEventError, ScriptMismatchError, StorageError
-from ..events import CommandExpanded, FilesRestoring, Result, SystemInit, SystemNotice, UserAnswer, UserMessage
+from ..events import CommandExpanded, FilesRestoring, Result, SystemInit, SystemNotice, UserMessage
 from ..frozen import changed
 from ..sessions.folds.features.untrusted import UntrustedFold, is_outside, short_source
 from ..sessions.folds.usage import cached_share
@@ -19,15 +19,16 @@ from ..threads import Guest, call_guest, collect_left, error_words, run_in_threa
 from ..tools.base import REPEATABLE
 from ..version import __version__
 from .agent import AnswerSoFar, Run, RunStopped
+from .closing import closing_events
 from .compact import compact, compact_when_full
 from .final_answer import accept_final_text
 from .guidance import Expanded
 from .model_step import Reply, ask_model
 from .prompt import Prompts, Said, read_prompt, store_message
 from .session_hooks import run_session_start_hooks
-from .settle import settle_open_calls
+from .settle import settle_open_calls, supersede, untouched_questions
 from .text_commands import fill_prompt
-from .tool_step import CUT_SHORT, NOT_STARTED, cancelled_result, run_calls
+from .tool_step import run_calls
 from .toolset import load_called, update_tools
 
 # How long closing what a tool left open may take: background subagents and shells end here.
@@ -127,12 +128,12 @@ async def _converse(run: Run, prompt: Said | Prompts | None) -> None:
         await run_session_start_hooks(run, "startup" if run.request.resume is None else "resume")
     if run.view.open_calls():
         await update_tools(run)  # one of them may be for a server
-    await settle_open_calls(run)
+    request_id = run.request.request_id
+    await settle_open_calls(run, prompt_follows=prompt is not None and request_id not in run.view.prompts)
     if prompt is None:
         if _waits_for_the_model(run):
             await run_turn(run)
         return
-    request_id = run.request.request_id
     if isinstance(prompt, Said):
         if await accept_prompt(run, prompt, request_id):
             await run_turn(run)
@@ -189,7 +190,10 @@ async def _prompts(prompt: Prompts) -> AsyncGenerator[Said, None]:
 
 
 async def accept_prompt(run: Run, said: Said, request_id: str | None) -> bool:
-    """Record a prompt, as hooks and commands made it. False when this request id was answered before."""
+    """Record a prompt, as hooks and commands made it, in one batch with the end of every open question and its call.
+
+    False when this request id was answered before.
+    """
     if request_id is not None and request_id in run.view.prompts:
         answered = run.view.result_of(request_id)
         if answered is not None:
@@ -207,7 +211,7 @@ async def accept_prompt(run: Run, said: Said, request_id: str | None) -> bool:
     attached = [part.path for part in said.parts if part.path is not None]
     sources = [*sources, *(short_source(f"file: {path}") for path in attached if is_outside(path, cwd, roots))]
     message = await store_message(run, said, filled.text + behind, request_id=request_id)
-    await run.record(changed(message, untrusted=sources), *filled.events)
+    await run.record(*await supersede(run), changed(message, untrusted=sources), *filled.events)
     if decision is not None and decision.additional_context:
         await run.record(UserMessage(decision.additional_context, origin="hook"))
     return True
@@ -349,20 +353,15 @@ async def _last_events(run: Run, ending: RunStopped) -> RunStopped:
     if ending.reason == "end" and run.parked:
         ids = ", ".join(question.question_id for question in run.parked.values())
         ending = RunStopped("waiting", f"a subagent in the background waits for an answer to question {ids}")
-    if ending.reason != "waiting":
-        closed = [UserAnswer(q.question_id, "", answered_by=ending.reason) for q in run.view.open_questions()]
-        await run.record(*closed)
-    results = [
-        cancelled_result(record.use.tool_use_id, NOT_STARTED if record.started is None else CUT_SHORT)
-        for record in run.view.open_calls()
-        # A run that waits for a person leaves those calls open that can still run.
-        if ending.reason != "waiting" or not _stays_open(run, record)
+    untouched = untouched_questions(run)
+    kept = run.view.open_questions() if ending.reason == "waiting" else untouched
+    kept_ids = {question.tool_use_id for question in untouched}
+    calls = [
+        *run.view.open_inner_calls(),  # of code that could not be ended
+        *(record for record in run.view.open_calls() if not _stays_open(run, record, ending, kept_ids)),
     ]
-    inner = [  # of code that could not be ended
-        changed(cancelled_result(each.use.tool_use_id, CUT_SHORT), parent_tool_use_id=each.use.parent_tool_use_id)
-        for each in run.view.open_inner_calls()
-    ]
-    await run.record(*inner, *results)
+    questions = [question for question in run.view.open_questions() if question not in kept]
+    await run.record(*closing_events(calls, questions, ending.reason))
     if run.request.part == "whole":
         context = run.hook_context(stop_reason=ending.reason)
         hooks = Guest(lambda: run.agent.hooks.run_session_end(context=context), "the hooks of session_end")
@@ -376,10 +375,12 @@ async def _last_events(run: Run, ending: RunStopped) -> RunStopped:
     return ending
 
 
-def _stays_open(run: Run, record: CallRecord) -> bool:
-    """Whether a call of a run that waits for a person can still run when the session goes on."""
-    started = record.started
-    return started is None or started.effect in REPEATABLE or record.use.tool_use_id in run.parked
+def _stays_open(run: Run, record: CallRecord, ending: RunStopped, kept_ids: Container[str | None]) -> bool:
+    """Whether a call can still run when the session goes on: it waits for a person, or could start beside one that does."""
+    started, use_id = record.started, record.use.tool_use_id
+    if ending.reason == "waiting":
+        return started is None or started.effect in REPEATABLE or use_id in run.parked or use_id in kept_ids
+    return use_id in kept_ids or (bool(kept_ids) and started is None)
 
 
 def _result(run: Run, ending: RunStopped) -> Result:

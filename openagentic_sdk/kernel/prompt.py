@@ -12,7 +12,7 @@ import base64
 import binascii
 import os
 from collections.abc import AsyncIterable, Mapping, Sequence
-from dataclasses import field
+from dataclasses import field, replace
 from typing import Any
 
 from ..errors import OptionsError, StorageError
@@ -51,13 +51,15 @@ class Part:
 class Said:
     """A prompt as it was given. `parts` are let go of as they are stored; `attachments` are stored already.
 
-    `request_id` names a message to a run that goes on: one that is in the log is not taken again.
+    `request_id` names a message to a run that goes on: one that is in the log is not taken again. `may_answer` is False for
+    a sender who may answer no question, and so may end none by saying something else.
     """
 
     text: str
     parts: list[Part] = field(default_factory=list)
     attachments: Sequence[Mapping[str, Any]] = ()
     request_id: str | None = None
+    may_answer: bool = True
 
 
 # None goes on with what is in the log; an iterable gives prompts that run one after the other.
@@ -73,7 +75,7 @@ def read_prompt(prompt: Any, *, paths: bool = True) -> Said:
     if isinstance(prompt, Mapping):
         given = prompt.get("text") if isinstance(prompt.get("text"), str) else prompt.get("content")
         if isinstance(given, str | Sequence):
-            return read_prompt(given, paths=paths)
+            return replace(read_prompt(given, paths=paths), may_answer=prompt.get("may_answer") is not False)
     if isinstance(prompt, str):
         return Said(prompt)
     if not isinstance(prompt, Sequence) or isinstance(prompt, bytes) or not prompt:

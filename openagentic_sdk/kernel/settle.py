@@ -8,14 +8,24 @@ else the tool may know what came of it (`reconcile`); else the model is told, on
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from ..errors import SessionError
-from ..events import Event, Result, SubagentFinished, SubagentStarted, ToolResult, ToolStarted, UserAnswer, UserMessage
+from ..errors import SessionError, SessionLockedError
+from ..events import (
+    Event,
+    Result,
+    SubagentFinished,
+    SubagentStarted,
+    ToolResult,
+    ToolStarted,
+    UserAnswer,
+    UserMessage,
+    UserQuestion,
+)
 from ..serialization import dumps_json
 from ..sessions.base import SessionStore
 from ..sessions.folds.features.subagents import SubagentsFold
@@ -25,12 +35,22 @@ from ..sessions.resume import load_view
 from ..sessions.seal import Seal
 from ..threads import call_guest
 from ..tools.background_tasks import RunTasks, describe_result
-from ..tools.base import REPEATABLE, Tool, ToolOutput, shared
+from ..tools.base import REPEATABLE, SubagentResult, Tool, ToolOutput, shared
 from .agent import Run, RunStopped
+from .closing import (
+    IN_DOUBT,
+    INTERRUPTED,
+    LOST,
+    SAID_INSTEAD,
+    SUPERSEDED,
+    cancelled_result,
+    closing_events,
+    unknown_result,
+)
 from .recorder import may_block, off_loop
 from .tool_context import tool_context
 from .tool_output import plain_value, shrink_output, store_pictures
-from .tool_step import CUT_SHORT, NOT_STARTED, cancelled_result, masked, result_of, run_calls, unknown_result
+from .tool_step import masked, result_of, run_calls
 
 MAX_ATTEMPTS = 3
 # What is read of the log of a run that died.
@@ -42,23 +62,74 @@ _NOT_OURS: dict[str, Any] = {
     "error_message": "This call came with a log that this installation did not write, or that was changed: it was not run "
     "here. Ask for it again if it is still wanted.",
 }
-UNKNOWN = (
-    "The process died while this call was running: it may or may not have run. "
-    "Check what it would have changed before repeating it."
-)
 
 
-async def settle_open_calls(run: Run) -> None:
-    """Give every call of an earlier run that the model still waits for its result, in order."""
+async def settle_open_calls(run: Run, *, prompt_follows: bool = False) -> None:
+    """Give every call of an earlier run that the model still waits for its result, in order.
+
+    Where a `prompt_follows`, what waits for a person, and what had not begun beside it, is left for `supersede`.
+    """
     # The code that made them is gone, so none of them runs again.
     for record in run.view.open_inner_calls():
         await _end_inner(run, record)
     open_calls = {record.use.tool_use_id for record in run.view.open_calls()}
-    for started in list(run.view.fold(SubagentsFold).open.values()):
-        await _settle_subagent(run, started, is_open=started.tool_use_id in open_calls)
+    try:
+        for started in list(run.view.fold(SubagentsFold).open.values()):
+            is_open = started.tool_use_id in open_calls
+            await _settle_subagent(run, started, is_open=is_open, prompt_follows=prompt_follows)
+        await _settle_calls(run, {q.tool_use_id for q in run.view.open_questions()} if prompt_follows else set())
+    except RunStopped as stopped:
+        if stopped.reason != "waiting" or not prompt_follows:
+            raise
+
+
+async def supersede(run: Run) -> Sequence[Event]:
+    """The events that end every open question and the calls behind them: the person said something else instead.
+
+    To be stored in one batch with what they said. The sessions of subagents that wait are closed before that: however this
+    process ends, none of their calls runs with an answer that comes later.
+    """
+    view, store = run.view, run.agent.store
+    questions, calls = view.open_questions(), view.open_calls()
+    asked_ids = {record.use.tool_use_id for record in calls if view.has_asked(record.use.tool_use_id)}
+    ends: list[Event] = closing_events(calls, questions, SUPERSEDED, SAID_INSTEAD, asked_ids=asked_ids)
+    for child_id in dict.fromkeys(question.details.get("child_session_id") for question in questions):
+        started = view.fold(SubagentsFold).open.get(child_id) if isinstance(child_id, str) else None
+        if started is None or not view.is_ours(started):
+            continue
+        close = partial(end_abandoned, store, started, run.agent.seal, also_parked=True, answered_by=SUPERSEDED)
+        finished: SubagentFinished = await off_loop(True, close)
+        run.budget.charge(finished.usage, finished.cost_usd)
+        ends.append(finished)
+        if all(record.use.tool_use_id != started.tool_use_id for record in calls):
+            done = SubagentResult("", started.child_session_id, "interrupted", SAID_INSTEAD.cut_short)
+            ends.append(_report(run, started, done))
+    run.parked.clear()
+    run.parked_children.clear()
+    return ends
+
+
+def untouched_questions(run: Run) -> list[UserQuestion]:
+    """The questions of an earlier run that this one neither asked again nor ended: it came to its end before its prompt was
+    accepted. They still wait for their answer."""
+    asked_here = run.answers_taken | {question.question_id for question in run.parked.values()}
+    subagents = run.view.fold(SubagentsFold).open
+    open_ids = {record.use.tool_use_id for record in run.view.open_calls()}
+    return [
+        question
+        for question in run.view.open_questions()
+        if question.question_id not in asked_here
+        and (question.tool_use_id in open_ids or question.details.get("child_session_id") in subagents)
+    ]
+
+
+async def _settle_calls(run: Run, waiting_ids: Collection[str | None]) -> None:
     for record in run.view.open_calls():
+        use_id = record.use.tool_use_id
         if not run.view.is_ours(record.use):
-            await run.record(ToolResult(record.use.tool_use_id, **_NOT_OURS))
+            await run.record(ToolResult(use_id, **_NOT_OURS))
+            continue
+        if use_id in waiting_ids or (waiting_ids and record.started is None and not run.view.has_asked(use_id)):
             continue
         tool = run.agent.tools.get(record.use.name) if record.use.name in run.agent.tools else None
         if (
@@ -77,7 +148,7 @@ async def _end_inner(run: Run, record: CallRecord) -> None:
     if not run.view.is_ours(record.use):
         ended = ToolResult(use_id, **_NOT_OURS)
     elif record.started is None:
-        ended = cancelled_result(use_id, NOT_STARTED)
+        ended = cancelled_result(use_id, INTERRUPTED.not_started)
     else:
         tool = run.agent.tools.get(record.use.name) if record.use.name in run.agent.tools else None
         ended = await _end_in_doubt(run, record, tool)
@@ -103,14 +174,15 @@ async def _end_in_doubt(run: Run, record: CallRecord, tool: Tool | None) -> Tool
     except Exception:  # noqa: BLE001 - a tool may raise anything; not knowing is the safe answer
         output = None
     if output is None:
-        return unknown_result(use_id, UNKNOWN)
+        return unknown_result(use_id, IN_DOUBT)
     result = result_of(use_id, output if isinstance(output, ToolOutput) else ToolOutput(plain_value(output)))
     return await shrink_output(run, masked(run, await store_pictures(run, result)))
 
 
-async def _settle_subagent(run: Run, started: SubagentStarted, *, is_open: bool) -> None:
+async def _settle_subagent(run: Run, started: SubagentStarted, *, is_open: bool, prompt_follows: bool) -> None:
     """Let a subagent that waits for a person go on with its call. End any other, and count what it spent before the crash:
-    its log knows, the parent's does not."""
+    its log knows, the parent's does not. Where a `prompt_follows`, its open questions stand in the parent's log behind this.
+    """
     store = run.agent.store
     if not run.view.is_ours(started):  # a log from elsewhere may name any session as its child: nothing is done to that
         ended = SubagentFinished(
@@ -122,26 +194,57 @@ async def _settle_subagent(run: Run, started: SubagentStarted, *, is_open: bool)
         events = await off_loop(may_block(store), store.read_events, started.child_session_id)
     except SessionError:
         events = []
-    child = SessionView().extend(events)
+    child = SessionView(_ENDED).extend(events)
+    if prompt_follows and (asked := _open_questions(store, child)):
+        known = {question.question_id for question in run.view.open_questions()}
+        new = [question for question in asked if question.question_id not in known]
+        await run.record(*(copied_question(each, started.tool_use_id, started.child_session_id) for each in new))
+        return
     if any(child.has_asked(record.use.tool_use_id) for record in child.open_calls()):
         run.parked_children[started.tool_use_id] = started.child_session_id
         if not is_open:
             done = await run.spawn(run, started.tool_use_id, started.name, started.prompt, ())
-            record = run.view.calls.get(started.tool_use_id)
-            output = None if record is None or record.result is None else record.result.output
-            task_id = output.get("task_id") if isinstance(output, Mapping) else None
-            if isinstance(task_id, str):
-                shared(run.resources, RunTasks).put(task_id, started.name, done)
-            said = dumps_json({"task_id": task_id, **describe_result(started.name, done)})
-            await run.record(UserMessage(f"A subagent that worked in the background has ended: {said}", origin="task"))
+            await run.record(_report(run, started, done))
         return
     finished: SubagentFinished = await off_loop(True, end_abandoned, store, started, run.agent.seal)
     run.budget.charge(finished.usage, finished.cost_usd)
     await run.record(finished)
 
 
+def _report(run: Run, started: SubagentStarted, done: SubagentResult) -> UserMessage:
+    """What the model reads of a subagent that an earlier run left in the background and that has ended by now."""
+    record = run.view.calls.get(started.tool_use_id)
+    output = None if record is None or record.result is None else record.result.output
+    task_id = output.get("task_id") if isinstance(output, Mapping) else None
+    if isinstance(task_id, str):
+        shared(run.resources, RunTasks).put(task_id, started.name, done)
+    said = dumps_json({"task_id": task_id, **describe_result(started.name, done)})
+    return UserMessage(f"A subagent that worked in the background has ended: {said}", origin="task")
+
+
+def _open_questions(store: SessionStore, child: SessionView) -> list[UserQuestion]:
+    """The open questions of a subagent, and those that only the logs of its own subagents hold."""
+    found = {question.question_id: question for question in child.open_questions()}
+    for started in child.fold(SubagentsFold).open.values():
+        with suppress(SessionError):
+            inner = SessionView(_ENDED).extend(store.iter_events(started.child_session_id))
+            found.update({question.question_id: question for question in _open_questions(store, inner)})
+    return list(found.values())
+
+
+def copied_question(question: UserQuestion, tool_use_id: str, child_session_id: str) -> UserQuestion:
+    """A subagent's question as its parent's log holds it, where the person who answers finds it."""
+    details = {**question.details, "child_session_id": child_session_id}
+    return UserQuestion(question.question_id, question.prompt, question.choices, question.kind, tool_use_id, details)
+
+
 def end_abandoned(
-    store: SessionStore, started: SubagentStarted, seal: Seal, *, also_parked: bool = False
+    store: SessionStore,
+    started: SubagentStarted,
+    seal: Seal,
+    *,
+    also_parked: bool = False,
+    answered_by: str = "interrupted",
 ) -> SubagentFinished:
     """What the parent's log says of a subagent whose process died. Its own log, and those of its subagents, get their end.
 
@@ -150,8 +253,11 @@ def end_abandoned(
     session_id, view = started.child_session_id, SessionView(_ENDED)
     origin: dict[str, Any] = {"parent_tool_use_id": started.tool_use_id, "agent_name": started.name}
     try:
-        view = end_session(store, session_id, seal, origin=origin, also_parked=also_parked)[0]
-    except SessionError:
+        close = partial(end_session, store, session_id, seal, origin=origin)
+        view = close(also_parked=also_parked, answered_by=answered_by)[0]
+    except SessionError as error:
+        if answered_by == SUPERSEDED and isinstance(error, SessionLockedError):
+            raise  # somebody goes on with it just now: its question cannot be taken back
         with suppress(SessionError):
             view = SessionView(_ENDED).extend(store.iter_events(session_id))
     untrusted = list(view.fold(UntrustedFold).sources)
@@ -179,16 +285,12 @@ def end_session(
         if store.kept_summary(session_id).state not in ("running", *(["waiting"] if also_parked else [])):
             return view, False
         children = filter(view.is_ours, view.fold(SubagentsFold).open.values())
-        ends: list[Event] = [end_abandoned(store, child, seal, also_parked=also_parked) for child in children]
-        ends += [UserAnswer(question.question_id, "", answered_by=answered_by) for question in view.open_questions()]
-        for record in (*view.open_inner_calls(), *view.open_calls()):
-            use_id = record.use.tool_use_id
-            if record.started is None:
-                end = cancelled_result(use_id, NOT_STARTED)
-            else:
-                asked = view.has_asked(use_id)
-                end = cancelled_result(use_id, CUT_SHORT) if asked else unknown_result(use_id, UNKNOWN)
-            ends.append(replace(end, parent_tool_use_id=record.use.parent_tool_use_id) if record.use.is_inside else end)
+        end_child = partial(end_abandoned, store, seal=seal, also_parked=also_parked, answered_by=answered_by)
+        ends: list[Event] = [*map(end_child, children)]
+        calls = [*view.open_inner_calls(), *view.open_calls()]
+        asked_ids = [record.use.tool_use_id for record in calls if view.has_asked(record.use.tool_use_id)]
+        texts = SAID_INSTEAD if answered_by == SUPERSEDED else LOST
+        ends += closing_events(calls, view.open_questions(), answered_by, texts, asked_ids=asked_ids)
         result = Result(view.last_text, session_id, "interrupted", view.usage, view.cost_usd)
         for batch in (ends, [result]):
             assert view.authority is not None, "a view with a seal has one"

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from ..errors import ToolError
-from ..events import Event, StopReason, SubagentFinished, SubagentStarted, UserAnswer, UserMessage, UserQuestion
+from ..events import Event, StopReason, SubagentFinished, SubagentStarted, UserAnswer, UserMessage
 from ..sessions.folds.features.untrusted import UntrustedFold
 from ..sessions.folds.summary import TENANT_KEY
 from ..threads import settled
@@ -17,6 +17,7 @@ from .agent import Run, RunRequest, RunStopped, within_allowlists
 from .loop import end_unbegun, run_session
 from .opening import open_run
 from .prompt import Said
+from .settle import copied_question
 
 
 async def run_subagent(
@@ -102,10 +103,7 @@ async def _park(run: Run, child: Run, tool_use_id: str) -> None:
     """Put the question that a subagent waits for into its parent's log too, where the person who answers finds it."""
     known = {question.question_id for question in run.view.open_questions()}
     for question in child.parked.values():
-        details = {**question.details, "child_session_id": child.session_id}
-        copied = UserQuestion(
-            question.question_id, question.prompt, question.choices, question.kind, tool_use_id, details
-        )
+        copied = copied_question(question, tool_use_id, child.session_id)
         run.park(copied)
         if question.question_id not in known and question.question_id not in child.view.answers:
             await run.record(copied)

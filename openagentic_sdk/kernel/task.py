@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterable, Coroutine
 from typing import Any
 
+from ..errors import QuestionOpenError
 from ..events import Event, Result
 from ..threads import running_loop, settled
 from .agent import Agent, Run, RunRequest
@@ -13,6 +14,7 @@ from .channel import EventChannel
 from .loop import run_session
 from .opening import open_run
 from .prompt import Prompt, Prompts, Said, read_prompt
+from .recorder import off_loop
 from .subagent import run_subagent
 
 
@@ -27,11 +29,24 @@ class RunTask:
 
     @classmethod
     async def start(cls, agent: Agent, request: RunRequest, prompt: Prompt) -> RunTask:
-        """Open the session and begin. Raises what `open_run` and `read_prompt` raise, and then nothing has happened."""
+        """Open the session and begin.
+
+        Raises what `open_run` and `read_prompt` raise, and `QuestionOpenError` for a prompt that may not end the questions
+        that are open; then nothing has happened.
+        """
         running_loop("a run")
         given = prompt if prompt is None or isinstance(prompt, AsyncIterable) else read_prompt(prompt)
         channel = EventChannel[Event]()
-        return cls(await open_run(agent, request, channel, run_subagent), channel, given)
+        run = await open_run(agent, request, channel, run_subagent)
+        try:
+            if isinstance(given, Said) and not given.may_answer and request.request_id not in run.view.prompts:
+                row = await off_loop(True, agent.store.read_summary, run.session_id)
+                if row.open_questions:
+                    raise QuestionOpenError(run.session_id, row.open_questions)
+        except BaseException:
+            await run.recorder.close()
+            raise
+        return cls(run, channel, given)
 
     async def __aenter__(self) -> RunTask:
         return self

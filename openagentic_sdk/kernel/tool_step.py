@@ -16,22 +16,19 @@ from functools import cached_property
 from typing import Any
 
 from ..errors import StorageError, ToolError, UnknownOutcomeError
-from ..events import CODE_CALLER, Event, HookEvent, ToolResult, ToolUse, UserAnswer, UserMessage
+from ..events import CODE_CALLER, HookEvent, ToolResult, ToolUse, UserMessage
 from ..frozen import changed
 from ..threads import Guest, collect_left, settled
 from ..tools.base import REPEATABLE, Tool, ToolOutput, may_call
 from ..tools.registry import ToolRegistry
 from .agent import Run, RunStopped, Stopping
+from .closing import INTERRUPTED, cancelled_result, closing_events, unknown_result
 from .masking import mask_event
 from .tool_call import Permitted, error_result, prepare
 from .tool_context import tool_context
 from .tool_output import plain_value, shrink_output, store_pictures
 
 UNCHECKED = "This call ran; the run was interrupted before the hooks had seen its result, so it is not shown."
-NOT_STARTED = "The run was interrupted before this call started: it did not run."
-CUT_SHORT = (
-    "The run was interrupted while this call was running: it may have taken effect in part. Check before repeating."
-)
 STILL_RUNNING = (
     "The run was interrupted while this call was running, and the call did not end when it was told to: it may go on, "
     "and it may or may not take effect. Check before repeating."
@@ -84,7 +81,7 @@ class Job:
             return unknown_result(use_id, str(error))
         if isinstance(error, asyncio.CancelledError):
             if cut:
-                return cancelled_result(use_id, CUT_SHORT)
+                return cancelled_result(use_id, INTERRUPTED.cut_short)
             error = ToolError(f"{self.call.use.name} was cancelled from inside")
         if error is not None:
             result = error_result(use_id, error)
@@ -293,22 +290,9 @@ class InnerCalls:
     async def _close(self, use: ToolUse) -> None:
         """What a call that was cut short still lacks."""
         view, use_id = self._run.view, use.tool_use_id
-        record = view.calls.get(use_id)
+        calls = [record for record in view.open_inner_calls() if record.use.tool_use_id == use_id]
         questions = [question for question in view.open_questions() if question.tool_use_id == use_id]
-        ends: list[Event] = [UserAnswer(asked.question_id, "", answered_by="interrupted") for asked in questions]
-        if record is not None and record.result is None:
-            ends.append(cancelled_result(use_id, NOT_STARTED if record.started is None else CUT_SHORT))
-        await self._inner.record(*ends)
-
-
-def cancelled_result(tool_use_id: str, text: str) -> ToolResult:
-    """The result of a call that a cancellation ended."""
-    return ToolResult(tool_use_id, is_error=True, error_type="Cancelled", error_message=text, outcome="cancelled")
-
-
-def unknown_result(tool_use_id: str, text: str) -> ToolResult:
-    """The result of a call that may or may not have run."""
-    return ToolResult(tool_use_id, is_error=True, error_type="UnknownOutcome", error_message=text, outcome="unknown")
+        await self._inner.record(*closing_events(calls, questions, "interrupted"))
 
 
 async def execute(run: Run, call: Permitted) -> ToolResult:

@@ -115,8 +115,10 @@ def _append_answers(store: SessionStore, session_id: str, answers: Sequence[User
         asks = {question_id: child for child in children for question_id in _asked_in(store, child)} if unknown else {}
         for answer in unknown:
             if answer.question_id not in asks:
+                ended = view.answers.get(answer.question_id)
+                why = "" if ended is None else f" any more (it was answered by {ended.answered_by})"
                 raise OptionsError(
-                    f"session {session_id!r} does not wait for question {answer.question_id!r}: "
+                    f"session {session_id!r} does not wait for question {answer.question_id!r}{why}: "
                     f"it waits for {', '.join([*own, *asks]) or 'none'}"
                 )
             _append_answers(store, asks[answer.question_id], [answer], seal)
@@ -179,6 +181,7 @@ class BackgroundRun:
         self._begun: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         self._taken: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         self._unsaid: list[Said] = []
+        self._is_told_to_end = False
         self.heard: set[str] = set()
         self._metrics = RunMetrics()
         self._question: UserQuestion | None = None
@@ -272,13 +275,14 @@ class BackgroundRun:
         if self.state != "waiting" or self._agent is None:
             raise OptionsError(f"this run is {self.state} and waits for no answer")
         await answer_question(self._agent.store, self.session_id, question_id, answer, key_file=self._options.key_file)
-        self._question = None
+        self._question, self._is_told_to_end = None, False
         self._options = replace(self._options, resume=self.session_id, session_id=None)
         self._driver = asyncio.create_task(self._drive(None))
 
     async def cancel(self) -> None:
         """End the run for good: its log, and the question that it may be asking, are closed. One that ended stays."""
         if not self._driver.done():
+            self._is_told_to_end = True
             if self._task is not None:
                 self._task.run.stopping.asked = "interrupt"
             self._driver.cancel()
@@ -297,6 +301,7 @@ class BackgroundRun:
         """
         if self._driver.done():
             return
+        self._is_told_to_end = True
         if self._task is None:
             self._driver.cancel()
             await asyncio.wait({self._driver})
@@ -313,9 +318,9 @@ class BackgroundRun:
             async with self._slots or nullcontext():
                 self.state = "running"
                 result = await self._run(prompt)
-                while self._unsaid and result.stop_reason not in ("waiting", "interrupted"):
+                while (said := self._next_said(result)) is not None:
                     # What came when the last step was over is the next prompt.
-                    said = self._unsaid.pop(0)
+                    self._unsaid.remove(said)
                     self._options = replace(
                         self._options, resume=self.session_id, session_id=None, request_id=said.request_id
                     )
@@ -338,6 +343,12 @@ class BackgroundRun:
             question=self._question if self.state == "waiting" else None,
             metrics=self._metrics,
         )
+
+    def _next_said(self, result: Result) -> Said | None:
+        """What was said and not heard; where a question waits, only of somebody who may answer it."""
+        if result.stop_reason == "interrupted" or self._is_told_to_end:
+            return None
+        return next((said for said in self._unsaid if said.may_answer or result.stop_reason != "waiting"), None)
 
     async def _run(self, prompt: Prompt) -> Result:
         async with _STARTING.setdefault(asyncio.get_running_loop(), asyncio.Lock()):

@@ -11,6 +11,7 @@ import hashlib
 import os
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
 
@@ -29,7 +30,7 @@ from ..kernel.prompt import OnePrompt, Said, read_prompt
 from ..kernel.recorder import off_loop
 from ..options import OpenAgenticOptions
 from ..patterns import regex
-from ..runs.background import BackgroundRun, answer_questions, cancel_session, submit
+from ..runs.background import BackgroundResult, BackgroundRun, answer_questions, cancel_session, submit
 from ..serialization import dumps_json
 from ..sessions.base import SessionStore, new_session_id
 from ..sessions.folds.search import SearchHit
@@ -105,7 +106,7 @@ class Desk:
         request_id: str | None = None,
         wishes: Mapping[str, Any] | None = None,
     ) -> Started:
-        """Start a run with this prompt; comes back when the prompt is stored.
+        """Start a run with this prompt; comes back when the prompt is stored, with the end of every question that was open.
 
         In the session `session_id`; without one, in the session that the client calls `name`, which is made when it is not
         there; without that, in a new one. A `prompt` of None goes on with what is in the log. `agent` None is the one that
@@ -113,11 +114,13 @@ class Desk:
         taken is not taken twice. `request_id` names the prompt, else one is made. `wishes` as in `Agents.options`; those of
         a run hold until it is over, also when it was parked.
 
-        Raises `RequestRefusedError` (422 for a key that came with something else, 429 for too many runs, 503 while this
-        process ends), `SessionNotFoundError`, `SessionLockedError`, `AgentNotFoundError` and `OptionsError`.
+        Raises `RequestRefusedError` (422 for a key that came with something else, and for a prompt that a hook refused, 429
+        for too many runs, 503 while this process ends, and when the run ended before the prompt was stored),
+        `QuestionOpenError` for who may not answer, `SessionNotFoundError`, `SessionLockedError`, `AgentNotFoundError` and
+        `OptionsError`.
         """
         self._check_open()
-        said = None if prompt is None else read_said(prompt)
+        said = None if prompt is None else replace(read_said(prompt), may_answer=who.may_answer)
         may_be_known = key is not None or request_id is not None
         if not request_id:
             request_id = os.urandom(16).hex()
@@ -207,19 +210,21 @@ class Desk:
     async def steer(self, who: Principal, session_id: str, prompt: OnePrompt) -> None:
         """Say something to a run that goes on, here or in another process; the model gets it at the next step.
 
-        When the run has just ended, it is the next prompt. Raises `RequestRefusedError` 409 when none goes on, and where it
-        goes on in another process and the store has no way there.
+        When the run has just ended, or parks, it is the next prompt; from somebody who may not answer it waits until the
+        questions are answered. Raises `RequestRefusedError` 409 when none goes on, and where it goes on in another process
+        and the store has no way there.
         """
         self._check_open()
         await self._metadata(who, session_id)
-        read_said(prompt)
+        said = replace(read_said(prompt), may_answer=who.may_answer)
         await self._check_running(session_id)
         if not self.store.has_inbox:
             try:
-                return self._runs[session_id].send(prompt)
+                return self._runs[session_id].send(said)
             except OptionsError as error:
                 raise RequestRefusedError(409, str(error), retry_after_s=1) from None
-        await off_loop(True, self.store.put_message, session_id, {"do": "steer", "prompt": prompt, "by": who.name})
+        message = {"do": "steer", "prompt": prompt, "by": who.name, "may_answer": who.may_answer}
+        await off_loop(True, self.store.put_message, session_id, message)
         self._news.set()
         if session_id not in self._runs:
             await self._take_up(session_id)
@@ -389,8 +394,8 @@ class Desk:
     async def _earlier(self, session_id: str, request_id: str, key: str | None, *, is_there: bool) -> Started | None:
         """The run of this request when it was taken before (`is_new` if it must go on now); None when it was not."""
         run = self._runs.get(session_id)
-        if run is not None and run.request_id == request_id:
-            return Started(session_id, request_id, max(0, await run.taken() - 1), is_new=False)
+        if run is not None and run.request_id == request_id and (seq := await run.taken()):
+            return Started(session_id, request_id, seq - 1, is_new=False)
         if not is_there:
             return None
         view, _ = await off_loop(True, load_view, self.store, session_id)
@@ -437,6 +442,7 @@ class Desk:
             is_there = await run.taken() > 0
         if not is_there:
             self._check_open()  # it was ended before it was there: nothing was taken
+            raise await _not_taken(run)
 
     def _keep(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(work)
@@ -446,7 +452,7 @@ class Desk:
     async def _tend(self, session_id: str, run: BackgroundRun) -> None:
         ended, cancelled = False, False
         try:
-            ended = (await run.wait()).state == "ended"
+            ended = (await run.wait()).state in ("ended", "waiting")
         except asyncio.CancelledError:
             cancelled = True
         except Exception as error:  # noqa: BLE001 - an error before its start is raised there; a later one is reported here
@@ -525,14 +531,15 @@ class Desk:
             await off_loop(True, self.store.remove_messages, done)
 
     async def _take_up(self, session_id: str) -> None:
-        """A message that came when its run had just ended is the next prompt, unless another run goes on."""
+        """A message that came when its run had just ended or parked is the next prompt, unless another run goes on."""
         waiting: list[InboxMessage] = await off_loop(True, self.store.read_messages, [session_id])
-        said = next(filter(None, map(_said, waiting)), None)
+        asks = bool((await off_loop(True, self.store.read_summary, session_id)).open_questions)
+        said = next((said for said in map(_said, waiting) if said and (said.may_answer or not asks)), None)
         if said is not None and not self.is_draining and not await off_loop(True, self._is_held, session_id):
             known = (await off_loop(True, self.store.read_metadata, session_id))["metadata"]
             agent = known.get(AGENT_KEY) or self.agents.default
             mine: dict[str, Any] = {"session_store": self.store, "resume": session_id, "request_id": said.request_id}
-            with suppress(SessionLockedError):
+            with suppress(SessionLockedError, RequestRefusedError):
                 await self._submit(session_id, said, self.agents.options(agent, known.get(WISHES_KEY), **mine))
 
 
@@ -552,7 +559,18 @@ def _said(message: InboxMessage) -> Said | None:
         said = read_said(message.message.get("prompt"))  # type: ignore[arg-type]
     except OptionsError:
         return None
-    return Said(said.text, said.parts, request_id=f"inbox {message.number}")
+    may_answer = message.message.get("may_answer") is not False
+    return replace(said, request_id=f"inbox {message.number}", may_answer=may_answer)
+
+
+async def _not_taken(run: BackgroundRun) -> RequestRefusedError:
+    """Why the prompt of a run that is over is not in the log."""
+    await run.over()
+    [result] = await asyncio.gather(run.wait(), return_exceptions=True)
+    if not isinstance(result, BackgroundResult):
+        return RequestRefusedError(409, "the run was cancelled before its prompt was stored: send the prompt again")
+    status = 422 if result.stop_reason.startswith("blocked:") else 503
+    return RequestRefusedError(status, f"the prompt was not stored ({result.stop_reason}): {result.error}")
 
 
 def _checked_key(key: str | None) -> str:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import base64
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 from ..agents import AGENT_KEY
-from ..errors import RequestRefusedError, SessionExistsError
+from ..errors import QuestionOpenError, RequestRefusedError, SessionExistsError
 from ..fleet.fleet import Fleet
 from ..fleet.record import OPEN
 from ..kernel.prompt import OnePrompt, Said
@@ -26,13 +27,14 @@ class FleetDesk(Desk):
         self._fleet = fleet
 
     async def steer(self, who: Principal, session_id: str, prompt: OnePrompt) -> None:
-        """Say something to a session whose run goes on: it is the next prompt behind that run.
+        """Say something to a session whose run goes on: it is the next prompt behind that run, or instead of its answer.
 
-        Raises `RequestRefusedError` 409 when none goes on.
+        Raises `RequestRefusedError` 409 when none goes on, and `QuestionOpenError` for who may not answer.
         """
         self._check_open()
         known = await self._metadata(who, session_id)
-        said = read_said(prompt)
+        said = replace(read_said(prompt), may_answer=who.may_answer)
+        await self._check_may_say(said, session_id)
         if not await self._fleet.runs(states=OPEN, session=session_id, limit=1):
             raise RequestRefusedError(409, "no run goes on in this session: send a prompt")
         agent = known.get(AGENT_KEY) or self.agents.default
@@ -59,6 +61,8 @@ class FleetDesk(Desk):
             await off_loop(True, self._fleet.queue.wake, run.id, run.parked_seq)
         if runs:
             return
+        if said is not None:
+            await self._check_may_say(said, session_id)
         kept = (await off_loop(True, self.store.read_metadata, session_id))["metadata"]
         known = options.session_metadata
         await self._fleet.enqueue(
@@ -70,9 +74,17 @@ class FleetDesk(Desk):
             wishes=(kept if said is None else known).get(WISHES_KEY),
         )
 
+    async def _check_may_say(self, said: Said, session_id: str) -> None:
+        """Raise `QuestionOpenError` now rather than in the run; a question that comes later is looked at there."""
+        asked = () if said.may_answer else (await off_loop(True, self.store.read_summary, session_id)).open_questions
+        if asked:
+            raise QuestionOpenError(session_id, asked)
+
 
 def _as_prompt(said: Said) -> Any:
     """What a client said, as the JSON of a prompt."""
+    if not said.may_answer:
+        return {"content": _as_prompt(replace(said, may_answer=True)), "may_answer": False}
     if not said.parts:
         return said.text
     parts: list[dict[str, Any]] = [{"type": "text", "text": said.text}] if said.text else []

@@ -191,7 +191,7 @@ class TheEditorGoes(unittest.IsolatedAsyncioTestCase):
                 await back.ask("initialize", protocolVersion=1, clientCapabilities=ALL)
                 settled(await back.load(session_id))
 
-    async def test_a_permission_that_was_open_is_asked_again_and_only_then_it_runs(self) -> None:
+    async def test_a_prompt_ends_the_permission_that_was_open_and_the_call_never_runs(self) -> None:
         provider = ScriptedProvider([{"tool_calls": [TOUCH]}, "Done.", "More."])
         editor = Editor(lambda: provider)
         session_id = await editor.start()
@@ -206,40 +206,47 @@ class TheEditorGoes(unittest.IsolatedAsyncioTestCase):
         await back.ask("initialize", protocolVersion=1, clientInfo={"name": "zed", "version": "1"})
         loaded = await back.load(session_id)
         self.assertEqual([u["status"] for u in loaded if u["sessionUpdate"] == "tool_call"], ["pending"])
-        self.assertEqual(await back.take_turn(session_id, "Go on."), "end_turn")
-        asked = back.asked("session/request_permission")
-        self.assertEqual([m["params"]["toolCall"]["toolCallId"] for m in asked], ["call_1_1"])
-        self.assertTrue(os.path.exists(os.path.join(editor.folder, "made")))
+        self.assertEqual(await back.take_turn(session_id, "Never mind."), "end_turn")
+        self.assertEqual(back.asked("session/request_permission"), [])
+        self.assertFalse(os.path.exists(os.path.join(editor.folder, "made")))
         answer = [event for event in back.store.iter_events(session_id) if event.type == "user.answer"]
-        self.assertEqual([vars(event)["answered_by"] for event in answer], ["acp:zed"])
-        self.assertEqual([vars(event)["approver"]["how"] for event in answer], ["editor"])
-        decision = [event for event in back.store.iter_events(session_id) if event.type == "permission.decision"]
-        self.assertEqual([vars(event)["answered_by"] for event in decision], ["acp:zed"])
+        self.assertEqual([vars(event)["answered_by"] for event in answer], ["superseded"])
+        texts = [vars(event)["text"] for event in back.store.iter_events(session_id) if event.type == "user.message"]
+        self.assertEqual(texts[-1], "Never mind.")
+        settled(await back.load(session_id))
 
-    async def test_a_question_of_a_subagent_is_asked_again_too(self) -> None:
+    async def test_a_permission_that_is_asked_for_names_the_editor_in_the_log(self) -> None:
+        editor = Editor([{"tool_calls": [TOUCH]}, "Done."], answers=asks())
+        session_id = await editor.start()
+        self.assertEqual(await editor.take_turn(session_id), "end_turn")
+        answer = [event for event in editor.store.iter_events(session_id) if event.type == "user.answer"]
+        self.assertEqual([vars(event)["answered_by"] for event in answer], ["acp:test"])
+        self.assertEqual([vars(event)["approver"]["how"] for event in answer], ["editor"])
+        decision = [event for event in editor.store.iter_events(session_id) if event.type == "permission.decision"]
+        self.assertEqual([vars(event)["answered_by"] for event in decision], ["acp:test"])
+
+    async def test_a_prompt_ends_the_permission_that_a_subagent_waits_for_too(self) -> None:
         scene = [
             {"tool_calls": [{"name": "Task", "arguments": {"agent": "reader", "prompt": "Read."}}]},
             {"agent": "You read", "tool_calls": [TOUCH]},
-            {"agent": "You read", "text": "Read."},
             "Done.",
-            "More.",
         ]
         provider = ScriptedProvider(scene)
         editor = Editor(lambda: provider, agents=AGENTS)
         session_id = await editor.start()
         turn = editor.prompt(session_id)
-        (asked,) = await editor.until(lambda: editor.asked("session/request_permission"))
+        await editor.until(lambda: editor.asked("session/request_permission"))
         await editor.agent.leave()
         turn.cancel()
         back = Editor(lambda: provider, answers=asks(), agents=AGENTS, store=editor.store, folder=editor.folder)
         await back.ask("initialize", protocolVersion=1)
         settled(await back.load(session_id))
-        self.assertEqual(await back.take_turn(session_id, "Go on."), "end_turn")
-        (again,) = back.asked("session/request_permission")
-        wire_id = asked["params"]["toolCall"]["toolCallId"]
-        self.assertEqual(
-            (again["params"]["toolCall"]["toolCallId"], wire_id), ("call_1_1/call_2_1", "call_1_1/call_2_1")
-        )
+        self.assertEqual(await back.take_turn(session_id, "Never mind."), "end_turn")
+        self.assertEqual(back.asked("session/request_permission"), [])
+        self.assertFalse(os.path.exists(os.path.join(editor.folder, "made")))
+        for name in back.store.list_sessions():
+            answer = [event for event in back.store.iter_events(name) if event.type == "user.answer"]
+            self.assertEqual([vars(event)["answered_by"] for event in answer], ["superseded"])
         settled(await back.load(session_id))
 
 

@@ -22,7 +22,7 @@ from openagentic_sdk.errors import (
     SessionNotFoundError,
     StorageError,
 )
-from openagentic_sdk.events import Result, ToolStarted, UserMessage
+from openagentic_sdk.events import Result, ToolStarted, UserAnswer, UserMessage
 from openagentic_sdk.fleet import Fleet, FleetRun, Worker, execute_run
 from openagentic_sdk.fleet.lease import Heart, Lease, elapsed_s
 from openagentic_sdk.fleet.queue import Claimer
@@ -136,6 +136,37 @@ class QueueTest(FleetTest):
         self.work()
         self.ended(first, second)
         self.assertEqual(list(self.payments()), ["a", "b"])
+
+    def test_a_prompt_that_is_queued_behind_a_question_ends_it_and_the_run_that_asked(self) -> None:
+        first = self.run_async(self.fleet.enqueue("asker", "pay a 0", session="s"))
+        before = self.run_async(self.fleet.enqueue("payer", "pay b 0", session="s"))
+        self.work()
+        self.assertEqual((self.status(first).state, self.status(before).state), ("waiting", "queued"))
+        question = self.run_async(self.fleet.questions(first))[0].question_id
+        late = self.run_async(self.fleet.enqueue("payer", "pay c 0", session="s"))
+        self.work()
+        self.work()
+        self.ended(before, late)
+        stopped = self.status(first)
+        self.assertEqual((stopped.state, stopped.stop_reason), ("cancelled", "interrupted"))
+        self.assertIn("another prompt", str(stopped.error))
+        self.assertEqual(list(self.payments()), ["b", "c"])
+        [end] = [event for event in self.store.read_events("s") if isinstance(event, UserAnswer)]
+        self.assertEqual((end.question_id, end.answered_by), (question, "superseded"))
+        for run_id in (first, late):
+            with self.assertRaises(FleetError):
+                self.run_async(self.fleet.answer(run_id, question, "yes"))
+
+    def test_a_queued_prompt_of_somebody_who_may_not_answer_fails_where_a_question_waits(self) -> None:
+        first = self.run_async(self.fleet.enqueue("asker", "pay a 0", session="s"))
+        self.work()
+        prompt = {"content": "pay b 0", "may_answer": False}
+        late = self.run_async(self.fleet.enqueue("payer", prompt, session="s"))
+        log = self.store.read_events("s")
+        self.work()
+        self.assertEqual((self.status(first).state, self.status(late).state), ("waiting", "failed"))
+        self.assertIn("waits for an answer", str(self.status(late).error))
+        self.assertEqual(self.store.read_events("s"), log)
 
     def test_a_parked_run_holds_nothing_and_an_answer_through_any_door_wakes_it(self) -> None:
         ids = [self.pay(f"p{number}", agent="asker") for number in range(2)]

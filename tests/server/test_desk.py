@@ -113,7 +113,7 @@ class Runs(DeskCase):
         self.assertEqual((await cancelling).json["was_running"], True)
         self.assertEqual(self.store.read_events(session_id)[-1].stop_reason, "interrupted")
 
-    async def test_a_prompt_whose_run_is_cancelled_before_it_is_stored_is_answered_all_the_same(self):
+    async def test_a_prompt_whose_run_is_cancelled_before_it_is_stored_is_not_accepted(self):
         release, reached = asyncio.Event(), asyncio.Event()
 
         async def wait(payload):
@@ -127,7 +127,8 @@ class Runs(DeskCase):
         [session_id] = self.store.list_sessions()
         cancelled = await ask(application, "POST", f"/v1/sessions/{session_id}/cancel", {})
         self.assertTrue(cancelled.json["was_running"])
-        self.assertEqual((await asking).status, 201)
+        self.assertEqual((await asking).status, 409)
+        self.assertEqual(self.texts(session_id), [])
 
     async def test_a_cancel_ends_what_is_parked_or_was_killed_for_good(self):
         application = self.app(tea=[ASK])

@@ -258,8 +258,10 @@ def _began(state: dict[str, Any], event: SystemInit) -> None:
 def _ended(state: dict[str, Any], event: Result) -> None:
     state["steps"] = min(state["steps"] + max(event.steps, 0), _MAX_STEPS)
     state["state"] = {"error": "failed", "waiting": "waiting"}.get(event.stop_reason, "idle")
-    if event.stop_reason != "waiting":
-        state["open_questions"] = state["subagents"] = ()
+    if state["open_questions"]:  # it ended before its prompt was accepted: what was asked before still waits
+        state["state"] = "waiting"
+    elif event.stop_reason != "waiting":
+        state["subagents"] = ()
     if event.usage is not None:
         # The run's own sum is the better one: it knows of calls that were counted twice or came from subagents.
         state["tokens"], state["cost_usd"] = total_tokens(event.usage), event.cost_usd
