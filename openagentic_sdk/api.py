@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextvars import Context, copy_context
 from dataclasses import field, fields
 from reprlib import Repr
 from typing import Any
@@ -57,21 +58,29 @@ class RunResult:
         return self.stop_reason == "end"
 
 
-async def query(*, prompt: Prompt, options: OpenAgenticOptions) -> AsyncGenerator[Event, None]:
+def query(*, prompt: Prompt, options: OpenAgenticOptions) -> AsyncGenerator[Event, None]:
     """Run a prompt; yields each event after it is stored, `system.init` first and `result` last.
 
     `prompt` is a str, a list of parts (text, pictures, documents, sound: see `kernel.prompt`), or an async iterable of
     prompts that run one after the other on one session. The run waits while the caller handles an event. Closing the
     generator, leaving the loop or cancelling the task ends the run: its calls are cancelled and closed in the log, and the
     session can be resumed. A question that a person is being asked stays open: the run then ends as `waiting`. Whatever
-    tools, hooks and providers do, it ends; what does not stop is left behind.
+    tools, hooks and providers do, it ends; what does not stop is left behind. All of them see the context variables of the
+    caller of `query`, whoever takes the events.
 
     Raises `OptionsError`, `SessionNotFoundError`, `SessionLockedError` and other `OpenAgentSdkError`s before the first
     event; after it, failures are a `result` whose `stop_reason` is `error`, but for a store that does not answer any more:
     `StorageTimeoutError`, and in tests `ScriptMismatchError` for a request that the scripted model did not expect.
     """
-    agent = build_agent(options)
-    async with await RunTask.start(agent, run_request(options, agent), prompt) as task:
+    return _events(prompt, options, copy_context())
+
+
+async def _events(prompt: Prompt, options: OpenAgenticOptions, context: Context) -> AsyncGenerator[Event, None]:
+    async def start() -> RunTask:
+        agent = build_agent(options)
+        return await RunTask.start(agent, run_request(options, agent), prompt)
+
+    async with await RunTask.start_in(context, start) as task:
         while (event := await task.next_event()) is not None:
             yield event
         await task.result()

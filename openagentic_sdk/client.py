@@ -11,8 +11,10 @@ Each turn is a run of its own on the same session, so between turns the log is c
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
+from contextvars import Context, copy_context
 from dataclasses import replace
+from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Literal
 
@@ -80,11 +82,14 @@ class AgentClient:
         else:
             self._prompts.append(said)
 
-    async def receive(self) -> AsyncIterator[Event]:
+    def receive(self) -> AsyncGenerator[Event, None]:
         """The events of the turn that `send` asked for, its `result` last. Nothing when nothing was sent.
 
-        Leaving the loop early ends the turn; the session can go on.
+        Leaving the loop early ends the turn; the session can go on. The turn sees the context variables of this call.
         """
+        return self._events(copy_context())
+
+    async def _events(self, context: Context) -> AsyncGenerator[Event, None]:
         self._require("connected", "running")
         if not self._prompts and self._turn is None:
             return
@@ -93,7 +98,8 @@ class AgentClient:
             options = replace(options, resume=self.session_id, session_id=None, continue_last=False)
         agent = build_agent(options, servers=self._servers)
         try:
-            turn = await RunTask.start(agent, run_request(options, agent), self._prompts.popleft())
+            start = partial(RunTask.start, agent, run_request(options, agent), self._prompts.popleft())
+            turn = await RunTask.start_in(context, start)
         except BaseException:
             self.state = "failed"
             raise

@@ -88,7 +88,7 @@ async def run_in_thread(
 
 async def in_daemon_thread(work: Callable[[], Any], name: str) -> Any:
     """Like `run_in_thread`, but a cancelled wait leaves the thread to its own end at once."""
-    done = start_thread(partial(contextvars.copy_context().run, work), name)
+    done = start_thread(work, name)
     try:
         return await done
     except asyncio.CancelledError:
@@ -106,10 +106,13 @@ async def ask_callable(work: Callable[[], Any], name: str) -> Any:
 
 
 def start_thread(work: Callable[[], T], name: str) -> asyncio.Future[T]:
-    """Start `work` in a daemon thread; the future gets what it returns or raises, when the loop still runs."""
+    """Start `work` in a daemon thread and a copy of this context; the future gets what it returns or raises, when the loop
+    still runs.
+    """
     loop = running_loop("this call, which waits for a thread,")
     done: asyncio.Future[T] = loop.create_future()
-    thread = threading.Thread(target=_carry, args=(work, loop, done), name=name, daemon=True)
+    inside = partial(contextvars.copy_context().run, work)
+    thread = threading.Thread(target=_carry, args=(inside, loop, done), name=name, daemon=True)
     thread.start()
     # One that has handed over its outcome only has to return, and then nothing of it is left.
     done.add_done_callback(lambda _: None if done.cancelled() else thread.join())
@@ -117,7 +120,7 @@ def start_thread(work: Callable[[], T], name: str) -> asyncio.Future[T]:
 
 
 async def settled(
-    work: Awaitable[T], told: Callable[[], None] = lambda: None
+    work: Awaitable[T], told: Callable[[], object] = lambda: None
 ) -> tuple[asyncio.Future[T], asyncio.CancelledError | None]:
     """Wait for work to its end through any number of cancellations; the last of them is given back, to be raised.
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterable, Coroutine
+from collections.abc import AsyncIterable, Callable, Coroutine
+from contextvars import Context
 from typing import Any
 
 from ..errors import QuestionOpenError
@@ -47,6 +48,17 @@ class RunTask:
             await run.recorder.close()
             raise
         return cls(run, channel, given)
+
+    @classmethod
+    async def start_in(cls, context: Context, start: Callable[[], Coroutine[Any, Any, RunTask]]) -> RunTask:
+        """Like `start`, which `start` calls, in the context of a caller who may not be the one who takes the events."""
+        starting = asyncio.get_running_loop().create_task(start(), context=context)
+        done, cancelled = await settled(starting, starting.cancel)
+        if cancelled is not None:
+            if not done.cancelled() and done.exception() is None:
+                await done.result().close()
+            raise cancelled
+        return done.result()
 
     async def __aenter__(self) -> RunTask:
         return self

@@ -7,10 +7,13 @@ answers the server's question counts for neither.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Coroutine
+from contextvars import copy_context
 from itertools import count
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 T = TypeVar("T")
+R = TypeVar("R")
 
 
 class Waiting(Generic[T]):
@@ -29,6 +32,7 @@ class Waiting(Generic[T]):
         self.helpers: set[asyncio.Task[object]] = set()
         self.ends_at = ends_at
         self._task = task
+        self._context = copy_context()
         self._before = task.cancelling()
         self._idle_s = idle_s
         self._heard_at = now
@@ -39,6 +43,10 @@ class Waiting(Generic[T]):
     def due(self) -> float | None:
         """When it is given up, unless the server says something; None while a person is asked."""
         return None if self._asked_at is not None else min(self._heard_at + self._idle_s, self.ends_at)
+
+    async def inside(self, work: Coroutine[Any, Any, R]) -> R:
+        """Do what the server's message asks for in the context of the request, not in that of the connection."""
+        return await asyncio.get_running_loop().create_task(work, context=self._context.copy())
 
     def hear(self, now: float) -> None:
         """The server gave a sign of life."""

@@ -7,7 +7,7 @@ ends, its whole length, and the time that a person takes to answer the server's 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
@@ -32,7 +32,7 @@ _LISTS = {f"notifications/{kind}/list_changed": kind for kind in ("tools", "prom
 
 Wire = StdioWire | HttpWire
 # Gets progress: (how far, of how much or None, a message).
-OnProgress = Callable[[float, float | None, str], Awaitable[None]]
+OnProgress = Callable[[float, float | None, str], Coroutine[Any, Any, None]]
 
 
 @frozen
@@ -212,7 +212,7 @@ class Session:
         current.helpers.add(task)
         current.pause(now())
         try:
-            return await self._answer(method, params, current.about.ask, None)
+            return await current.inside(self._answer(method, params, current.about.ask, None))
         except RpcError:
             raise
         except Exception as error:  # the run parks, or its store fails: the caller of the tool has to know
@@ -242,7 +242,8 @@ class Session:
         done, total, text = params.get("progress"), params.get("total"), params.get("message")
         if known.about.on_progress is not None and isinstance(done, int | float):
             message = without_hidden(text)[:500] if isinstance(text, str) else ""
-            await known.about.on_progress(done, total if isinstance(total, int | float) else None, message)
+            total = total if isinstance(total, int | float) else None
+            await known.inside(known.about.on_progress(done, total, message))
 
     def _on_stray(self, reason: str, line: bytes) -> None:
         if isinstance(self.wire, StdioWire):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import nullcontext, suppress
+from contextvars import copy_context
 from dataclasses import field, replace
 from functools import partial
 from typing import Any, Literal
@@ -185,6 +186,7 @@ class BackgroundRun:
         self.heard: set[str] = set()
         self._metrics = RunMetrics()
         self._question: UserQuestion | None = None
+        self._context = copy_context()  # of who began it, also when somebody else answers its question
         self._driver = asyncio.create_task(self._drive(prompt))
 
     async def wait(self) -> BackgroundResult:
@@ -277,7 +279,7 @@ class BackgroundRun:
         await answer_question(self._agent.store, self.session_id, question_id, answer, key_file=self._options.key_file)
         self._question, self._is_told_to_end = None, False
         self._options = replace(self._options, resume=self.session_id, session_id=None)
-        self._driver = asyncio.create_task(self._drive(None))
+        self._driver = asyncio.get_running_loop().create_task(self._drive(None), context=self._context.copy())
 
     async def cancel(self) -> None:
         """End the run for good: its log, and the question that it may be asking, are closed. One that ended stays."""

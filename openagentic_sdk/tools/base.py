@@ -11,6 +11,7 @@ import concurrent.futures
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextvars import copy_context
 from dataclasses import field
 from typing import Any, Protocol, TypeVar
 
@@ -182,7 +183,7 @@ class Tool(ABC):
         except RuntimeError:
             return asyncio.run(output())
         with concurrent.futures.ThreadPoolExecutor(1, "openagentic-tool") as apart:
-            return apart.submit(asyncio.run, output()).result()
+            return apart.submit(copy_context().run, asyncio.run, output()).result()
 
 
 # Callers that a vendor calls otherwise in calls than in definitions (OpenAI, "Programmatic tool calling").

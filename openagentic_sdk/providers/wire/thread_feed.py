@@ -11,6 +11,8 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
+from contextvars import copy_context
+from functools import partial
 from typing import Any
 
 from ...threads import running_loop
@@ -27,7 +29,8 @@ class FeedStopped(Exception):
 
 
 class ThreadFeed:
-    """Runs `work(feed)` in a thread of its own; what it puts is what `take` gives, and what it raises is raised there.
+    """Runs `work(feed)` in a thread of its own, in a copy of this context; what it puts is what `take` gives, and what it
+    raises is raised there.
 
     `interrupt` is called to wake the thread out of a blocking call. It runs on the loop and must not block.
     """
@@ -46,7 +49,9 @@ class ThreadFeed:
         self._is_done = False
         self._ended: asyncio.Future[None] = self._loop.create_future()
         self._work = work
-        self._thread = threading.Thread(target=self._run, name="openagentic-stream", daemon=True)
+        self._thread = threading.Thread(
+            target=partial(copy_context().run, self._run), name="openagentic-stream", daemon=True
+        )
         self._thread.start()
 
     # --- in the thread -----------------------------------------------------------------------------------------------

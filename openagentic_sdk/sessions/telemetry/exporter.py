@@ -23,6 +23,7 @@ import time
 import weakref
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
+from contextvars import Context, copy_context
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -95,7 +96,7 @@ class Exporter:
         self._mask = mask
         self._cursors = _Cursors(folder, settings.url)
         self._folds: OrderedDict[str, _Followed] = OrderedDict()
-        self._grown: dict[str, None] = {}
+        self._grown: dict[str, Context] = {}  # the redactor sees its variables
         self._live: set[str] = set()  # sessions of which a run goes on
         self._wake = threading.Event()
         self._idle = threading.Event()
@@ -113,7 +114,7 @@ class Exporter:
             if self._process != os.getpid():  # a fork has no thread, and what waits is its parent's to send
                 self._grown, self._live, self._thread = {}, set(), None
                 self._folds, self._process = OrderedDict(), os.getpid()
-            self._grown[session_id] = None
+            self._grown[session_id] = copy_context()
             (self._live.discard if ended else self._live.add)(session_id)
             self._idle.clear()
             self._store = self._store or self._known_store()
@@ -201,14 +202,14 @@ class Exporter:
                 if store is None or not store.session_exists(session_id) or store.is_held(session_id):
                     continue
                 with self._lock:
-                    self._grown.setdefault(session_id, None)
+                    self._grown.setdefault(session_id, copy_context())
 
     def _read_all(self) -> None:
         with self._lock:
             grown, self._grown = self._grown, {}
-        for session_id in grown:
+        for session_id, context in grown.items():
             try:
-                self._read(session_id)
+                context.run(self._read, session_id)
             except SessionNotFoundError:
                 self._folds.pop(session_id, None)
                 self._live.discard(session_id)
@@ -235,7 +236,7 @@ class Exporter:
                     break
         if len(one.waiting) >= _MOST_WAITING:  # the rest is read when these are sent
             with self._lock:
-                self._grown.setdefault(session_id, None)
+                self._grown.setdefault(session_id, copy_context())
         self._cursors.keep(session_id, one.sent, one.read)
 
     async def _send_all(self, transport: HttpTransport, pause_s: float) -> float:
