@@ -11,7 +11,6 @@ import hashlib
 import os
 import tempfile
 import threading
-import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import islice
@@ -30,6 +29,7 @@ from ..errors import (
 )
 from ..events import Event
 from ..serialization import dumps_json, loads_json
+from ..threads import when_collected
 from .base import (
     Metadata,
     SessionWriter,
@@ -96,8 +96,8 @@ class SqliteSessionStore(RewritingSqlite, TableStore):
             self.path, self.durability = Path(MEMORY), "memory"
         self._index = SearchFile(self.path)
         self._file = SqliteFile(self.path, always_syncs=durability == "fsync")
-        # A store that was made from its name is closed by no caller; `__del__` may come when modules are gone.
-        weakref.finalize(self, _close, self._file, self._beside)
+        # A store that was made from its name is closed by no caller.
+        when_collected(self, _close, self._file, self._beside)
 
     # --- the core ----------------------------------------------------------------------------------------------------
 

@@ -61,7 +61,7 @@ class HttpTransport:
         self._proxies = proxies
         self._ssl_context = ssl_context
         # A caller that forgets to close leaves no socket open longer than the transport lives.
-        weakref.finalize(self, self.pool.close)
+        weakref.finalize(self, _close_kept, self.pool.kept)
 
     def close(self) -> None:
         """Close the connections that are kept; the transport can go on being used."""
@@ -289,13 +289,13 @@ class _Pool:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._kept: dict[Target, list[tuple[float, int, HTTPConnection]]] = {}
+        self.kept: dict[Target, list[tuple[float, int, HTTPConnection]]] = {}
 
     def take(self, target: Target) -> HTTPConnection | None:
         """A connection that is still alive as far as one can see, or None."""
         while True:
             with self._lock:
-                waiting = self._kept.get(target)
+                waiting = self.kept.get(target)
                 if not waiting:
                     return None
                 since, process, connection = waiting.pop()
@@ -306,7 +306,7 @@ class _Pool:
     def give(self, target: Target, connection: HTTPConnection) -> None:
         """Keep a connection whose answer was read to its end."""
         with self._lock:
-            waiting = self._kept.setdefault(target, [])
+            waiting = self.kept.setdefault(target, [])
             waiting.append((time.monotonic(), os.getpid(), connection))
             dropped = waiting.pop(0)[2] if len(waiting) > _MAX_KEPT_PER_HOST else None
         if dropped is not None:
@@ -314,10 +314,14 @@ class _Pool:
 
     def close(self) -> None:
         with self._lock:
-            kept, self._kept = self._kept, {}
-        for waiting in kept.values():
-            for _, _, connection in waiting:
-                connection.close()
+            _close_kept(self.kept)
+
+
+def _close_kept(kept: dict[Target, list[tuple[float, int, HTTPConnection]]]) -> None:
+    """Close and forget all of them. For the garbage collector too, so no lock is taken here."""
+    while kept:
+        for _, _, connection in kept.popitem()[1]:
+            connection.close()
 
 
 def read_url(url: str) -> SplitResult:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import threading
-import weakref
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -19,6 +18,7 @@ from ...errors import ConcurrencyError, LeaseLostError, SessionError, SessionLoc
 from ...events import Event
 from ...frozen import changed, frozen
 from ...serialization import loads_json
+from ...threads import when_collected
 from ..base import SessionWriter, check_expected_seq, dumps_all_stored, stamp_events
 from ..folds.summary import SessionSummary, moves_summary, start_summary, time_after
 from ..folds.view import KeptView
@@ -79,8 +79,7 @@ class RemoteStore(DatabaseStore, Generic[S]):
     def _join(self, *name: Any) -> None:
         """Share the server of this name with the other stores of this process, from the first use on."""
         self._joined = PerProcess(partial(self._servers.join, *name))
-        # At the latest when the process ends; `__del__` may come when modules are gone.
-        weakref.finalize(self, _leave, self._servers, self._joined)
+        when_collected(self, _leave, self._servers, self._joined)
 
     def close(self) -> None:
         _leave(self._servers, self._joined)

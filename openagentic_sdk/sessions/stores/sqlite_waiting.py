@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from abc import abstractmethod
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
 from ..inbox import MAX_WAITING, InboxMessage, dumps_message, full_inbox, is_sendable, loads_message
@@ -51,13 +51,15 @@ class SqliteWaiting(DatabaseStore):
 
         return look
 
-    def _rows_of(self, session_ids: Collection[str], command: str, values: tuple[Any, ...]) -> Iterator[Any]:
+    def _rows_of(self, session_ids: Collection[str], command: str, values: tuple[Any, ...]) -> list[Any]:
         """The rows of a query that takes as many ids at a time as every SQLite does."""
         names = [name for name in session_ids if is_sendable(name)]
+        rows: list[Any] = []
         with self._file.reading() as db:
             for start in range(0, len(names), PAGE_IDS):
                 some = names[start : start + PAGE_IDS]
-                yield from db.execute(command.format(", ".join("?" * len(some))), (*values, *some)).fetchall()
+                rows += db.execute(command.format(", ".join("?" * len(some))), (*values, *some)).fetchall()
+        return rows
 
     def put_message(self, session_id: str, message: Mapping[str, Any]) -> int:
         text = dumps_message(message)

@@ -9,13 +9,13 @@ from __future__ import annotations
 import io
 import os
 import threading
-import weakref
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from ...errors import ToolError, ToolInputError
 from ...frozen import mutable
 from ...text import CUT_MARGIN, Redact
+from ...threads import when_collected
 from ..base import BlockingTool, ToolContext, shared
 from ..schema import number, object_schema, string
 from .output import KeptText, keep_output, keep_text, trim_incomplete
@@ -125,7 +125,7 @@ class RunShells:
         self.hold = HelperHold()
         self._shells: dict[str, BackgroundShell] = {}
         self._started = 0
-        self._finalizer = weakref.finalize(self, _end_forgotten, self._shells, self.hold)
+        self._finalizer = when_collected(self, _end_forgotten, self._shells, self.hold)
 
     def start(self, command: str, spec: CommandSpec, on_end: Callable[[], None]) -> BackgroundShell:
         """Run a command in the background, `on_end` when it is closed. Raises `ToolInputError` past `MAX_SHELLS`."""

@@ -378,8 +378,7 @@ class _State:
     is_registered: bool = False
 
 
-# Reentrant: a forgotten run is released by the garbage collector, which may strike while this thread holds the lock.
-_lock = threading.RLock()
+_lock = threading.Lock()
 _state = _State()
 
 

@@ -1,0 +1,315 @@
+"""The garbage collector may run inside any lock, and whatever it ends there waits for none."""
+
+from __future__ import annotations
+
+import ast
+import faulthandler
+import gc
+import importlib.util
+import os
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import unittest
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from importlib import import_module
+from itertools import count
+from typing import Any
+
+from ..guards.source import PACKAGE, ROOT, nodes_of, package_modules
+
+# What is done when something of ours is collected: where it is asked for, and what may be asked for there.
+FINALIZERS = {
+    ("openagentic_sdk.threads", "weakref.finalize"),  # hands over to a thread
+    ("openagentic_sdk.providers.wire.http", "weakref.finalize"),  # takes no lock
+    ("openagentic_sdk.sessions.stores.remote", "when_collected"),
+    ("openagentic_sdk.sessions.sqlite", "when_collected"),
+    ("openagentic_sdk.tools.shell.background", "when_collected"),
+}
+OWNERS = {"HttpTransport", "RemoteStore", "SqliteSessionStore", "RunShells"}
+# Locks that the walk does not take: they belong to what needs a Postgres server.
+NOT_TAKEN = {
+    "openagentic_sdk.sessions.stores.postgres_link",
+    "openagentic_sdk.sessions.stores.postgres_tables",
+    "openagentic_sdk.fleet.lease",
+}
+ON_SERVERS = {f"openagentic_sdk.sessions.stores.{name}" for name in ("server", "news", "holders", "remote")}
+LIMIT_S = 90.0
+
+
+def made_in_package(call: str) -> set[str]:
+    """The modules in which a lock of this kind is made."""
+    found = set()
+    for module in package_modules().values():
+        if module.room != "testing" and any(
+            isinstance(node, ast.Call) and ast.unparse(node.func) in (call, f"threading.{call}")
+            for node in nodes_of(module)
+        ):
+            found.add(module.name)
+    return found
+
+
+class FinalizerTest(unittest.TestCase):
+    def test_every_finalizer_of_the_package_is_in_the_table_that_the_walk_covers(self) -> None:
+        found, owners = set(), set()
+        for module in package_modules().values():
+            for node in nodes_of(module):
+                if isinstance(node, ast.FunctionDef) and node.name == "__del__":
+                    found.add((module.name, "__del__"))
+                if not isinstance(node, ast.Call):
+                    continue
+                called = ast.unparse(node.func)
+                has_callback = (
+                    called.endswith((".ref", "proxy", "WeakMethod")) and "weakref" in called and len(node.args) > 1
+                )
+                if called in ("weakref.finalize", "finalize", "when_collected") or has_callback:
+                    found.add((module.name, called))
+            for made in (node for node in nodes_of(module) if isinstance(node, ast.ClassDef)):
+                if any(
+                    isinstance(node, ast.Call) and ast.unparse(node.func) in ("weakref.finalize", "when_collected")
+                    for node in ast.walk(made)
+                ):
+                    owners.add(made.name)
+        self.assertEqual(found, FINALIZERS)
+        self.assertEqual(owners, OWNERS)
+
+    def test_no_generator_of_the_package_holds_a_lock_where_it_may_be_forgotten(self) -> None:
+        """What is collected is closed where it waits; only `with` blocks, which end by themselves, may wait in a lock."""
+        for module in package_modules().values():
+            for function in (node for node in nodes_of(module) if isinstance(node, ast.FunctionDef)):
+                if any("contextmanager" in ast.unparse(decorator) for decorator in function.decorator_list):
+                    continue
+                for block in (node for node in ast.walk(function) if isinstance(node, ast.With)):
+                    held = ", ".join(ast.unparse(item.context_expr) for item in block.items)
+                    waits = any(isinstance(node, ast.Yield | ast.YieldFrom) for node in ast.walk(block))
+                    if waits:
+                        self.assertNotRegex(
+                            held, r"lock|guard|changed|reading\(|transaction\(", f"{module.name}.{function.name}"
+                        )
+
+    def test_the_collector_may_run_inside_every_lock_that_the_package_takes(self) -> None:
+        done = subprocess.run(
+            [sys.executable, "-m", "tests.stores.test_garbage"],
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+            timeout=LIMIT_S + 20,
+        )
+        self.assertEqual(done.returncode, 0, done.stderr[-6000:])
+
+
+# --- the walk, in a process of its own, whose locks are made by us ----------------------------------------------------
+
+_local = threading.local()
+_real: dict[str, Callable[[], Any]] = {"Lock": threading.Lock, "RLock": threading.RLock}
+_collected_in: dict[str, int] = {}
+_waited_for: list[str] = []
+_stock: list[list[Any]] = []  # what one collection finds: one of each kind, made before
+TIMES_EACH, SETS = 2, 50
+
+
+def _place() -> str:
+    """The module of the package in which a lock is made; empty for other locks."""
+    frame = sys._getframe(2)
+    while frame is not None and frame.f_globals.get("__name__") == "threading":
+        frame = frame.f_back  # type: ignore[assignment]
+    name = str(frame.f_globals.get("__name__", ""))
+    return name if name.startswith(PACKAGE) else ""
+
+
+class _Lock:
+    """A lock that lets the collector find garbage of every kind as soon as it is held."""
+
+    def __init__(self, kind: str) -> None:
+        self._lock = _real[kind]()
+        self._place = _place()
+        if self._place:
+            _collected_in.setdefault(self._place, 0)
+        for name in ("_is_owned", "_release_save", "_acquire_restore", "_at_fork_reinit", "locked"):
+            if hasattr(self._lock, name):
+                setattr(self, name, getattr(self._lock, name))
+
+    def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
+        if getattr(_local, "collects", False):
+            _waited_for.append(self._place or "a lock of somebody else")
+        got = self._lock.acquire(blocking, timeout)
+        if got and _collected_in.get(self._place, TIMES_EACH) < TIMES_EACH and not getattr(_local, "is_busy", False):
+            _local.is_busy = True
+            try:
+                self._collect()
+            finally:
+                _local.is_busy = False
+        return got
+
+    def _collect(self) -> None:
+        cycle = _stock.pop()
+        cycle.append(cycle)
+        _collected_in[self._place] += 1
+        _local.collects = True
+        del cycle
+        gc.collect()
+        _local.collects = False
+
+    def release(self) -> None:
+        self._lock.release()
+
+    def __enter__(self) -> bool:
+        return self.acquire()
+
+    def __exit__(self, *_: object) -> None:
+        self.release()
+
+
+class _Small(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+
+    def do_GET(self) -> None:
+        self.send_response(200)
+        self.send_header("content-length", "2")
+        self.end_headers()
+        self.wfile.write(b"ok")
+
+    def log_message(self, *_: Any) -> None:
+        """Nothing."""
+
+
+def _walk() -> None:
+    """Take the locks of the package while forgotten stores, transports and shells lie about."""
+    faulthandler.dump_traceback_later(LIMIT_S, exit=True)
+    for kind in _real:
+        setattr(threading, kind, partial(_Lock, kind))
+    modules = list(package_modules())
+    gc.disable()
+    import asyncio
+
+    from openagentic_sdk import open_store
+    from openagentic_sdk.events import UserMessage
+    from openagentic_sdk.providers.wire.http import HttpTransport
+    from openagentic_sdk.sessions.stores.per_process import SharedByName
+    from openagentic_sdk.sessions.stores.remote import RemoteStore
+    from openagentic_sdk.tools.shell.background import RunShells
+    from openagentic_sdk.tools.shell.process import CommandSpec, run_command
+
+    place = tempfile.mkdtemp()
+    ended: list[str] = []
+    server = ThreadingHTTPServer(("127.0.0.1", 0), _Small)
+    threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
+    url = f"http://127.0.0.1:{server.server_port}/"
+
+    class Shared:
+        users = 0
+
+        def __init__(self, number: int) -> None:
+            self.number = number
+
+        def close(self) -> None:
+            ended.append("shared")
+
+    servers, numbers = SharedByName(Shared), count(1)
+
+    class Remote(RemoteStore[Any]):
+        """What each store on a server is, without the server."""
+
+        _servers = servers
+
+    Remote.__abstractmethods__ = frozenset()
+
+    def forgotten_remote() -> object:
+        store = Remote()  # type: ignore[abstract]
+        store._join(next(numbers))
+        assert store._server.users == 1
+        return store
+
+    def forgotten_sqlite() -> object:
+        store = open_store(f"sqlite:{place}/{time.monotonic_ns()}.db?durability=flush")
+        store.create_session()
+        return store
+
+    def forgotten_transport() -> object:
+        transport = HttpTransport()
+        transport.pool.give(transport.find_target(read_url(url)), connected())
+        return transport
+
+    def forgotten_shells() -> object:
+        return RunShells()
+
+    from http.client import HTTPConnection
+
+    from openagentic_sdk.providers.wire.http import read_url
+
+    def connected() -> HTTPConnection:
+        connection = HTTPConnection("127.0.0.1", server.server_port)
+        connection.connect()
+        return connection
+
+    _local.is_busy = True
+    for _ in range(SETS):
+        _stock.append([make() for make in (forgotten_remote, forgotten_sqlite, forgotten_transport, forgotten_shells)])
+    gc.collect()
+    _local.is_busy = False
+
+    for _ in range(3):
+        servers.leave(servers.join(0))
+    urls = [f"sqlite:{place}/mine.db", f"file:{place}/files", "memory:"]
+    redis, kept = None, []
+    if importlib.util.find_spec("redis"):
+        from .own_servers import OwnRedis
+
+        redis = OwnRedis("--appendonly", "no", "--save", "")
+        urls.append(redis.url)
+    for name in urls:
+        store = open_store(name)
+        session_id = store.create_session()
+        with store.open_writer(session_id) as writer:
+            writer.append([UserMessage("tea")])
+        waiting = threading.Thread(target=partial(store.wait_for_events, session_id, after_seq=1, timeout_s=20.0))
+        waiting.start()
+        store.append_event(session_id, UserMessage("more tea"))
+        waiting.join()
+        store.close()
+        kept.append(store)
+
+    async def ask() -> None:
+        transport = HttpTransport()
+        answer = await transport.request(url, {})
+        await answer.read_all()
+        await answer.aclose()
+        transport.close()
+
+    asyncio.run(ask())
+    paths = (f"{place}/out", f"{place}/err")
+    spec = CommandSpec(argv=("/bin/true",), env={}, cwd="/", keep_bytes=100, paths=paths, file_bytes=100)
+    run_command(spec, timeout_s=20.0)
+    shells = RunShells()
+    shells.start("true", spec, lambda: None)
+    shells.close()
+    if redis is not None:
+        redis.remove()
+
+    assert not _waited_for, f"a finalizer took locks of {sorted(set(_waited_for))} while the collector ran"
+    # Locks that live as long as the process, and those of what is at work by now.
+    for name in modules:
+        with suppress(ImportError):  # a driver that is not there
+            import_module(name)
+    for lock in [each for each in gc.get_objects() if isinstance(each, _Lock)]:
+        if lock.acquire(False):
+            lock.release()
+    assert not _waited_for, f"a finalizer took locks of {sorted(set(_waited_for))} while the collector ran"
+    made = {name for kind in ("Lock", "RLock", "Condition", "BoundedSemaphore") for name in made_in_package(kind)}
+    missing = made - {place for place, times in _collected_in.items() if times} - NOT_TAKEN
+    missing -= set() if redis is not None else ON_SERVERS
+    assert not missing, f"the collector never ran inside a lock of {sorted(missing)}"
+    until = time.monotonic() + 30.0
+    while "shared" not in ended and time.monotonic() < until:
+        time.sleep(0.01)
+    assert ended, "what was forgotten was never ended"
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    _walk()
