@@ -56,13 +56,13 @@ def finish_calls(
     refusal: bool = False,
     used_ids: Collection[str] = (),
 ) -> list[ToolCall]:
-    """The calls, each with an id of its own; one that must not run has `raw_arguments`."""
+    """The calls, each with an id of its own; one that must not run, or has no name, has `raw_arguments`."""
     taken, calls = set(used_ids), []
     cut = refusal or is_unfinished(finish_reason)
     for call in heard:
         call_id = call.id if call.id and call.id not in taken else f"call_{os.urandom(12).hex()}"
         taken.add(call_id)
-        arguments, raw = ({}, call.text) if cut or not call.ended else read_arguments(call.text)
+        arguments, raw = ({}, call.text) if cut or not (call.ended and call.name) else read_arguments(call.text)
         calls.append(ToolCall(call_id, call.name, arguments, raw, call.extras, call.caller))
     return calls
 

@@ -298,6 +298,18 @@ class CutWhereTheyAreRead(unittest.TestCase):
             with self.subTest(name):
                 self.assertEqual(len(calls_run_by(read("chat", b"".join(sse(*chunks, done=False))))), 1)
 
+    def test_a_call_whose_name_did_not_arrive_is_held(self) -> None:
+        nameless = {"functionCall": {"args": {}}}
+        for protocol, events in (
+            ("chat", sse(piece(0, None, PATH), chunk("tool_calls"))),
+            ("messages", events_of(start(None), *block(0, "", PATH), stop("tool_use"), STOP)),
+            ("responses", events_of(response({**WHOLE, "name": None}))),
+            ("gemini", events_of({"candidates": [{"content": {"parts": [nameless]}, "finishReason": "STOP"}]})),
+        ):
+            with self.subTest(protocol):
+                output = read(protocol, b"".join(events))
+                self.assertEqual((len(output.tool_calls) if output else 0, calls_run_by(output)), (1, []))
+
     def test_only_stop_ends_a_whole_answer_of_gemini(self) -> None:
         for reason, ran in (("STOP", 1), ("OTHER", 0), ("LANGUAGE", 0), ("MALFORMED_RESPONSE", 0), ("NEW_REASON", 0)):
             for call in ({"args": {}}, {"args": {}, "willContinue": False}):
