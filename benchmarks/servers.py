@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from openagentic_sdk.events import ToolResult, UserMessage
-from openagentic_sdk.sessions.base import SessionStore, dumps_stored, stamp_events
+from openagentic_sdk.sessions.base import SessionStore, stamp_events
+from openagentic_sdk.sessions.log.line import dumps_stored
 from openagentic_sdk.sessions.sqlite import SqliteSessionStore
 from openagentic_sdk.sessions.stores.locate import open_store
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -39,11 +40,12 @@ from .project.settings import CommandHook, Settings
 from .project.trust import TRUST_VARIABLE, TrustAnswer, TrustStore, trust_from_variable
 from .providers.base import HostedProvider, Provider
 from .sessions.base import SessionStore
+from .sessions.core import TENANT_KEY, SessionWriter
 from .sessions.folds.compaction import BYTES_PER_TOKEN, ContextLimits
 from .sessions.folds.features.all import ALL_FOLDS
 from .sessions.folds.prices import PriceTable, built_in_prices, cost, own_prices, with_prices
-from .sessions.folds.summary import TENANT_KEY
-from .sessions.seal import Seal, key_path, known_home, sdk_home
+from .sessions.follow import publish
+from .sessions.seal import Seal, Signer, key_path, known_home, sdk_home
 from .sessions.store import FileSessionStore
 from .sessions.stores.locate import open_store
 from .skills.fields import served_model
@@ -191,11 +193,17 @@ def _with_command_hooks(
     )
 
 
+def store_of(agent: Agent) -> SessionStore:
+    """The store of an agent that was assembled here, with the lists and searches that a run does not need."""
+    assert isinstance(agent.store, SessionStore)
+    return agent.store
+
+
 def run_request(options: OpenAgenticOptions, agent: Agent) -> RunRequest:
     """What one run of the agent is to do: a new session, or which old one."""
     resume = options.resume
     if resume is None and options.continue_last:
-        resume = newest_session(agent.store, agent.cwd)
+        resume = newest_session(store_of(agent), agent.cwd)
     return RunRequest(
         resume=resume,
         session_id=options.session_id,
@@ -285,6 +293,7 @@ class _Assembly:
                 'model is not set: name one that the provider serves (--model, options.model, "model" in settings.json)'
             )
         provider, wanted, tools = self.final_answer(options)
+        limits = _day_limits(options)
         base = DEFAULT_BASE if options.system_prompt is None else options.system_prompt
         about_answer = final_answer_prompt(wanted) if wanted else ""
         guidance = ProjectGuidance(
@@ -319,15 +328,15 @@ class _Assembly:
             blob_bytes=options.blob_bytes,
             max_answer_bytes=options.max_answer_bytes,
             on_storage_error=options.on_storage_error,
-            day_limits=_day_limits(options),
-            export=self.export(),
+            day_rooms=None if limits is None else partial(limits.rooms, self._store),
+            publish=self.publish(),
             context_limits=ContextLimits(options.max_context_tokens, options.max_context_bytes),
             defer_bytes=_defer_bytes(options),
             memories=self._memory.memory.overview if self._memory is not None and MEMORY in tools else None,
             redact=self._redact,
             session_dir=self.session_dir,
             seal=Seal(options.key_file),
-            record_signers=tuple(options.record_signers),
+            sign_record=partial(_sign_record, self._store, options.record_signers) if options.record_signers else None,
             folds=ALL_FOLDS,
         )
 
@@ -421,6 +430,17 @@ class _Assembly:
             notices.append(SystemNotice("sandbox.level", sandbox.says(probe_sandbox())))
         return [*notices, *self._notes]
 
+    def publish(self) -> Callable[[str, Sequence[Event]], None]:
+        """What tells followers in this process, and a collector, what a run stored or shows."""
+        export, store = self.export(), self._store
+
+        def tell(session_id: str, events: Sequence[Event]) -> None:
+            publish(store, session_id, events)
+            if export is not None:
+                export(session_id, events)
+
+        return tell
+
     def export(self) -> Callable[[str, Sequence[Event]], None] | None:
         """What sends the sessions of this store to a collector. The door to that room. Raises `OptionsError`."""
         options = self._options
@@ -498,6 +518,13 @@ def _limits_path(options: OpenAgenticOptions) -> Path | None:
         return Path(named).expanduser().absolute()
     home = known_home()
     return home / "limits.toml" if home is not None else None
+
+
+def _sign_record(store: SessionStore, signers: Sequence[Signer], writer: SessionWriter) -> object:
+    # Few runs are signed, and what signs takes longer to import than most of them take to end.
+    from .sessions.record.sign import append_signed_head
+
+    return append_signed_head(store, writer, signers)
 
 
 def _day_limits(options: OpenAgenticOptions) -> DayLimits | None:

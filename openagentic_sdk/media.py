@@ -7,8 +7,6 @@ No decoder is used: sizes are read from headers. The limits are those of the Mes
 from __future__ import annotations
 
 import struct
-from collections.abc import Mapping
-from typing import Any
 
 MAX_BYTES = {"image": 5 << 20, "file": 32 << 20, "audio": 25 << 20}
 MAX_PIXELS = 8_000
@@ -99,13 +97,3 @@ def why_refused(part_type: str, data: bytes) -> str | None:
     if max(width, height) > MAX_PIXELS:
         return f"it is {width:,} x {height:,} pixels and {MAX_PIXELS:,} a side can be sent: make it smaller"
     return None
-
-
-def describe_attachment(part: Mapping[str, Any]) -> str:
-    """What a reader sees in the place of an attachment of a prompt: `[image cat.png, image/png, 1,234 bytes]`."""
-    known = (
-        part.get("name") or part.get("url"),
-        part.get("media_type"),
-        f"{part['size']:,} bytes" if "size" in part else None,
-    )
-    return f"[{' '.join([str(part.get('type')), ', '.join(str(word) for word in known if word)])}]"

@@ -26,7 +26,8 @@ from ..project.claude import find_project_root
 from ..project.commands import unknown_name
 from ..project.project import Project
 from ..providers.loose import as_mapping
-from ..sessions.base import SessionStore, new_session_id
+from ..sessions.base import SessionStore
+from ..sessions.core import new_session_id
 from ..sessions.lifecycle import delete_session
 from ..text import on_one_line
 from ..threads import run_in_thread

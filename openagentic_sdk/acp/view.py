@@ -42,11 +42,11 @@ from ..events import (
 )
 from ..frozen import mutable
 from ..kernel.masking import known_here, shown
-from ..media import describe_attachment
 from ..patterns import regex
 from ..sessions.folds.notes import note_of, progress_words
 from ..sessions.folds.streamed import Piece, Streamed
 from ..sessions.folds.summary import total_tokens
+from ..sessions.rebuild import describe_attachment
 from ..text import on_one_line
 from .calls import Json, content, describe_call, describe_result, fenced, plain, text_block
 

@@ -17,7 +17,8 @@ from ..events import EvalCase, EvalStarted, Event, SessionMeta
 from ..kernel.limits import Budget
 from ..kernel.masking import known_here, mask_event
 from ..kernel.recorder import may_block, off_loop
-from ..sessions.base import SessionStore, SessionWriter
+from ..sessions.base import SessionStore
+from ..sessions.core import SessionWriter
 from ..threads import error_words, running_loop
 from .apart import Apart
 from .judge import names_of

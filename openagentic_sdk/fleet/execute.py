@@ -23,7 +23,7 @@ from ..kernel.settle import end_session
 from ..options import OpenAgenticOptions
 from ..runs.background import BackgroundRun, submit
 from ..sessions.base import SessionStore
-from ..sessions.folds.summary import TENANT_KEY
+from ..sessions.core import TENANT_KEY
 from ..sessions.seal import Seal
 from ..text import on_one_line
 from ..threads import error_words, settled

@@ -20,8 +20,8 @@ from ..kernel.recorder import off_loop
 from ..options import OpenAgenticOptions
 from ..runs.background import answer_questions, cancel_session
 from ..serialization import dumps_json
-from ..sessions.base import SessionStore, check_session_id, new_session_id
-from ..sessions.folds.summary import TENANT_KEY
+from ..sessions.base import SessionStore, check_session_id
+from ..sessions.core import TENANT_KEY, new_session_id
 from ..sessions.folds.trace import read_traceparent
 from ..sessions.follow import Follower
 from ..sessions.resume import load_view

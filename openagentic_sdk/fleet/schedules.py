@@ -14,7 +14,7 @@ from typing import Any
 
 from ..errors import FleetError, OptionsError
 from ..frozen import frozen
-from ..sessions.base import new_session_id
+from ..sessions.core import new_session_id
 from ..sessions.stores.tables import Execute, drive
 from ..text import on_one_line
 from .cron import next_fire, parse_cron, read_zone

@@ -8,7 +8,7 @@ from ..errors import FleetError, LogCorruptError, SessionNotFoundError
 from ..events import Result, SystemInit, ToolResult, UserAnswer, UserMessage
 from ..frozen import frozen
 from ..sessions.base import SessionStore
-from ..sessions.folds.summary import TENANT_KEY
+from ..sessions.core import TENANT_KEY
 from ..sessions.folds.usage import Usage, add_cost, add_usage, own_spending
 from ..sessions.resume import load_view
 from .record import FleetRun, Outcome, Used

@@ -30,21 +30,20 @@ from ..permissions.facts import CallContext
 from ..permissions.gate import PermissionGate
 from ..project.prompt import SystemPrompt
 from ..providers.base import Provider
-from ..sessions.base import SessionStore
+from ..sessions.core import SessionWriter, StoreCore
 from ..sessions.folds.compaction import ContextLimits
 from ..sessions.folds.features.skills import SkillsFold
 from ..sessions.folds.transcript import TranscriptFile
 from ..sessions.folds.view import Fold, SessionView
-from ..sessions.seal import Seal, Signer
+from ..sessions.seal import Seal
 from ..skills.activation import SkillPolicy, active_skills, skill_policy
 from ..skills.text_commands import Draft
 from ..threads import GUEST_MOMENT_S, Guest, call_guest
 from ..tools.base import SubagentResult, Tool
 from ..tools.registry import ToolRegistry
 from ..tools.shell.background import command_folder
-from .day_limits import DayLimits
 from .guidance import Guidance
-from .limits import STORE_MOMENT_S, Budget, Deadline
+from .limits import STORE_MOMENT_S, Budget, Deadline, Room
 from .masking import mask_event
 from .recorder import Recorder, off_loop
 from .structured import OutputSchema
@@ -89,9 +88,9 @@ class Agent:
     `before_step` is called before each model call; None makes room when it is needed. `seal` marks what this installation
     wrote. `servers` bring more tools, which may come and go between two steps; `offers` picks the names of those that this
     agent may have. When the definitions of all tools weigh more than `defer_bytes`, some are told only once they are found;
-    None is never. `memories` reads what the model is told of its notes from earlier sessions. `export` is told what each
-    session stored. `record_signers` vouch for the record when a run ends. `folds` are what
-    its parts fold from the log beside the kernel's view.
+    None is never. `memories` reads what the model is told of its notes from earlier sessions. `publish` is told what each
+    session stored or shows. `day_rooms` returns what the limits of the day leave a session. `sign_record` vouches for the
+    record when a run ends. `folds` are what its parts fold from the log beside the kernel's view.
     """
 
     provider: Provider
@@ -99,7 +98,7 @@ class Agent:
     tools: ToolRegistry
     hooks: HookEngine
     gate: PermissionGate
-    store: SessionStore
+    store: StoreCore
     clock: Clock
     cwd: str
     project_dir: str
@@ -124,12 +123,12 @@ class Agent:
     summary_provider: Provider | None = None
     before_step: Callable[[Run], Awaitable[None]] | None = None
     context_limits: ContextLimits = field(default_factory=ContextLimits)
-    day_limits: DayLimits | None = None
-    export: Callable[[str, Sequence[Event]], None] | None = None
+    day_rooms: Callable[[str, float], tuple[Room, ...]] | None = None
+    publish: Callable[[str, Sequence[Event]], None] | None = None
     redact: Callable[[str], str] | None = None
     session_dir: Callable[[str], str | None] = lambda session_id: None
     seal: Seal = field(default_factory=Seal)
-    record_signers: Sequence[Signer] = ()
+    sign_record: Callable[[SessionWriter], object] | None = None
     folds: Sequence[type[Fold]] = ()
 
 
@@ -280,10 +279,9 @@ class Run:
 
     async def budget_complaint(self) -> str | None:
         """Why no further call of a model may be made, with what limits of the day leave by now; None when one may."""
-        limits = self.agent.day_limits
-        if limits is not None:
-            look = partial(limits.rooms, self.agent.store, self.session_id, self.agent.clock.now())
-            self.budget.rooms = await off_loop(True, look)
+        rooms = self.agent.day_rooms
+        if rooms is not None:
+            self.budget.rooms = await off_loop(True, rooms, self.session_id, self.agent.clock.now())
         return self.budget.complaint()
 
     def record(self, *events: Event) -> Coroutine[Any, Any, list[Event]]:

@@ -328,8 +328,8 @@ async def _record_ending(run: Run, ending: RunStopped) -> Result:
         try:
             stored = (await run.recorder.store(result))[0]
             assert isinstance(stored, Result)
-            if run.agent.record_signers and stored.saved:
-                await run.recorder.sign_record(run.agent.store, run.agent.record_signers)
+            if run.agent.sign_record is not None and stored.saved:
+                await run.recorder.sign_record(run.agent.sign_record)
             return stored
         except (StorageError, InvalidEventError):
             return replace(result, saved=False)

@@ -5,7 +5,6 @@ Nothing is written here but a new session's metadata, so a refusal changes nothi
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -15,9 +14,8 @@ from ..errors import SessionError, StorageError
 from ..events import Event
 from ..providers.base import SessionState, for_session
 from ..sessions.authority import Authority
-from ..sessions.base import SessionWriter
+from ..sessions.core import SessionWriter
 from ..sessions.folds.view import SessionView
-from ..sessions.follow import publish
 from ..sessions.resume import load_view
 from .agent import Agent, Run, RunRequest, Spawn, Stopping
 from .channel import EventChannel
@@ -73,7 +71,7 @@ async def open_run(
         parent_tool_use_id=parent_tool_use_id,
         agent_name=agent.name,
         mask=None if agent.redact is None else partial(mask_event, redact=agent.redact),
-        publish=partial(_publish, agent, session_id),
+        publish=None if agent.publish is None else partial(agent.publish, session_id),
         guard=stopping.guard,
     )
     # In none of another session's requests stands what one of this session made necessary.
@@ -98,12 +96,6 @@ async def open_run(
     )
     recorder.patience = run.patience
     return run
-
-
-def _publish(agent: Agent, session_id: str, events: Sequence[Event]) -> None:
-    publish(agent.store, session_id, events)
-    if agent.export is not None:
-        agent.export(session_id, events)
 
 
 def _open_session(

@@ -15,9 +15,8 @@ from typing import Any, Literal
 from ..errors import OpenAgentSdkError, OptionsError, StorageError, StorageTimeoutError
 from ..events import Event, SessionCompacted, SystemNotice
 from ..frozen import changed
-from ..sessions.base import SessionStore, SessionWriter
+from ..sessions.core import SessionWriter, StoreCore
 from ..sessions.folds.view import SessionView
-from ..sessions.seal import Signer
 from ..threads import error_words, note_left, run_in_thread, settled, start_thread
 from .channel import EventChannel
 from .limits import STORE_MOMENT_S
@@ -47,7 +46,7 @@ class Recorder:
         parent_tool_use_id: str | None = None,
         agent_name: str | None = None,
         mask: Callable[[Event], Event] | None = None,
-        publish: Callable[[Sequence[Event]], None] = lambda events: None,
+        publish: Callable[[Sequence[Event]], None] | None = None,
         guard: Callable[[], None] | None = None,
     ) -> None:
         self.channel = channel
@@ -88,7 +87,8 @@ class Recorder:
             stored, cancelled = await self._write(batch)
             for event in stored:
                 self._view.apply(event, made_here=True)
-            self._publish(stored)
+            if self._publish is not None:
+                self._publish(stored)
             if self._guard is not None:
                 self._guard()  # the process may have been stopped in between, for longer than it may
             if authority is not None and authority.problem is not None and not self._said_unsigned:
@@ -115,18 +115,16 @@ class Recorder:
     async def show(self, event: Event) -> None:
         """Show an event that is never stored."""
         stamped = self._stamped([event])
-        self._publish(stamped)
+        if self._publish is not None:
+            self._publish(stamped)
         await self.channel.send(*stamped)
 
-    async def sign_record(self, store: SessionStore, signers: Sequence[Signer]) -> None:
+    async def sign_record(self, sign: Callable[[SessionWriter], object]) -> None:
         """Append the checkpoint that vouches for what was stored; it is not shown. A failure is a notice: what this
         one did not sign, the next one does.
         """
-        # Few runs are signed, and what signs takes longer to import than most of them take to end.
-        from ..sessions.record.sign import append_signed_head
-
         try:
-            _, cancelled = await self._ask(partial(append_signed_head, store, self._writer, signers))
+            _, cancelled = await self._ask(partial(sign, self._writer))
         except (StorageError, OptionsError) as error:
             await self.show(SystemNotice("record.unsigned", f"this run's record was not signed: {error}"))
             return
@@ -224,12 +222,12 @@ async def ask_store(
     raise StorageError(f"the session store failed: {': '.join(error_words(failure))}") from failure
 
 
-def _is_ours(value: SessionStore | SessionWriter) -> bool:
+def _is_ours(value: StoreCore | SessionWriter) -> bool:
     """Whether it comes with this package: our writers say by themselves when they would keep an event loop waiting."""
     return type(value).__module__.partition(".")[0] == _PACKAGE
 
 
-def may_block(store: SessionStore) -> bool:
+def may_block(store: StoreCore) -> bool:
     """Whether calling this store could hold the event loop: over a network, and whenever it is somebody else's."""
     return store.is_remote or not _is_ours(store)
 

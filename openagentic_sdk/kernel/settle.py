@@ -27,7 +27,7 @@ from ..events import (
     UserQuestion,
 )
 from ..serialization import dumps_json
-from ..sessions.base import SessionStore
+from ..sessions.core import StoreCore
 from ..sessions.folds.features.subagents import SubagentsFold
 from ..sessions.folds.features.untrusted import UntrustedFold
 from ..sessions.folds.view import CallRecord, SessionView
@@ -222,7 +222,7 @@ def _report(run: Run, started: SubagentStarted, done: SubagentResult) -> UserMes
     return UserMessage(f"A subagent that worked in the background has ended: {said}", origin="task")
 
 
-def _open_questions(store: SessionStore, child: SessionView) -> list[UserQuestion]:
+def _open_questions(store: StoreCore, child: SessionView) -> list[UserQuestion]:
     """The open questions of a subagent, and those that only the logs of its own subagents hold."""
     found = {question.question_id: question for question in child.open_questions()}
     for started in child.fold(SubagentsFold).open.values():
@@ -239,7 +239,7 @@ def copied_question(question: UserQuestion, tool_use_id: str, child_session_id: 
 
 
 def end_abandoned(
-    store: SessionStore,
+    store: StoreCore,
     started: SubagentStarted,
     seal: Seal,
     *,
@@ -267,7 +267,7 @@ def end_abandoned(
 
 
 def end_session(
-    store: SessionStore,
+    store: StoreCore,
     session_id: str,
     seal: Seal,
     *,
@@ -282,7 +282,7 @@ def end_session(
     """
     with store.open_writer(session_id) as writer:
         view, _ = load_view(store, session_id, _ENDED, seal=seal)
-        if store.kept_summary(session_id).state not in ("running", *(["waiting"] if also_parked else [])):
+        if store.read_run_state(session_id) not in ("running", *(["waiting"] if also_parked else [])):
             return view, False
         children = filter(view.is_ours, view.fold(SubagentsFold).open.values())
         end_child = partial(end_abandoned, store, seal=seal, also_parked=also_parked, answered_by=answered_by)

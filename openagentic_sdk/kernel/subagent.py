@@ -9,8 +9,8 @@ from typing import Any
 
 from ..errors import ToolError
 from ..events import Event, StopReason, SubagentFinished, SubagentStarted, UserAnswer, UserMessage
+from ..sessions.core import TENANT_KEY
 from ..sessions.folds.features.untrusted import UntrustedFold
-from ..sessions.folds.summary import TENANT_KEY
 from ..threads import settled
 from ..tools.base import SubagentResult
 from .agent import Run, RunRequest, RunStopped, within_allowlists

@@ -41,9 +41,9 @@ class RunTask:
         run = await open_run(agent, request, channel, run_subagent)
         try:
             if isinstance(given, Said) and not given.may_answer and request.request_id not in run.view.prompts:
-                row = await off_loop(True, agent.store.read_summary, run.session_id)
-                if row.open_questions:
-                    raise QuestionOpenError(run.session_id, row.open_questions)
+                open_ids = await off_loop(True, agent.store.open_question_ids, run.session_id)
+                if open_ids:
+                    raise QuestionOpenError(run.session_id, open_ids)
         except BaseException:
             await run.recorder.close()
             raise

@@ -6,9 +6,8 @@ the newest. A setting that a model refuses is left out with a notice, because th
 
 from __future__ import annotations
 
-import re
-
 from ..frozen import frozen
+from .bound_reasoning import claude_version
 
 
 @frozen(kw_only=True)
@@ -16,8 +15,8 @@ class ClaudeFamily:
     """`budget_thinking`: `thinking` may be `{"type": "enabled", "budget_tokens": n}`. `adaptive_thinking`: it may be
     `{"type": "adaptive"}`. `always_thinks`: it cannot be switched off. `sampling`: temperature and top_p are taken,
     `one_sampling_field` only one of the two. `forced_tool`: a tool may be required (never while a budget is thought over).
-    `efforts` are the values of `output_config.effort`. `schemas`: `output_config.format` is there. `preserves_thinking`: a
-    thinking block is bound to what stood before it. `loads_tools`: a definition may stand where a search has found it.
+    `efforts` are the values of `output_config.effort`. `schemas`: `output_config.format` is there. `loads_tools`: a
+    definition may stand where a search has found it. Whether thinking is bound to what stood before it: `bound_reasoning`.
     """
 
     budget_thinking: bool = False
@@ -28,7 +27,6 @@ class ClaudeFamily:
     forced_tool: bool = True
     efforts: tuple[str, ...] = ("low", "medium", "high", "xhigh", "max")
     schemas: bool = True
-    preserves_thinking: bool = False
     loads_tools: bool = True
 
 
@@ -49,7 +47,7 @@ _4_6 = ClaudeFamily(
 )
 _4_7 = ClaudeFamily()
 _ALWAYS = ClaudeFamily(always_thinks=True)
-_NEWEST = ClaudeFamily(always_thinks=True, forced_tool=False, preserves_thinking=True)
+_NEWEST = ClaudeFamily(always_thinks=True, forced_tool=False)
 
 # By name (any when empty) and the first version that a row is for; the last row that fits counts.
 _TABLE: tuple[tuple[str, tuple[int, int], ClaudeFamily], ...] = (
@@ -66,14 +64,12 @@ _TABLE: tuple[tuple[str, tuple[int, int], ClaudeFamily], ...] = (
 
 
 def claude_family(model: str) -> ClaudeFamily:
-    """What a model takes, by its name: `claude-opus-4-7`, `claude-3-7-sonnet-20250219`, `us.anthropic.claude-...-v1:0`.
+    """What a model takes, by its name.
 
     A name that tells nothing (a deployment's, another vendor's on the same protocol) takes everything.
     """
-    names = "haiku|sonnet|opus|fable|mythos"
-    found = re.search(rf"claude-(?:(\d)(?:[-.](\d)(?!\d))?-)?({names})(?:-(\d)(?!\d)(?:[-.](\d)(?!\d))?)?", model)
-    if found is None:
-        return ClaudeFamily(budget_thinking=True, sampling=True, preserves_thinking="claude" in model)
-    version = (int(found[1] or found[4] or 9), int(found[2] or found[5] or 0))
-    fitting = [family for name, since, family in _TABLE if name in ("", found[3]) and since <= version]
-    return fitting[-1]
+    known = claude_version(model)
+    if known is None:
+        return ClaudeFamily(budget_thinking=True, sampling=True)
+    name, version = known
+    return [family for only, since, family in _TABLE if only in ("", name) and since <= version][-1]

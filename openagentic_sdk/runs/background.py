@@ -15,7 +15,7 @@ from functools import partial
 from typing import Any, Literal
 from weakref import WeakKeyDictionary
 
-from ..assemble import build_agent, run_request
+from ..assemble import build_agent, run_request, store_of
 from ..errors import OptionsError, SessionError, SessionNotFoundError
 from ..events import Event, Result, StopReason, UserAnswer, UserMessage, UserQuestion
 from ..frozen import frozen
@@ -25,7 +25,8 @@ from ..kernel.recorder import off_loop
 from ..kernel.settle import end_session
 from ..kernel.task import RunTask
 from ..options import OpenAgenticOptions
-from ..sessions.base import SessionStore, new_session_id
+from ..sessions.base import SessionStore
+from ..sessions.core import new_session_id
 from ..sessions.folds.features.subagents import SubagentsFold
 from ..sessions.folds.metrics import RunMetrics
 from ..sessions.resume import load_view
@@ -268,7 +269,7 @@ class BackgroundRun:
                 await self._news.wait()
 
     def _read_events(self, after_seq: int) -> list[Event]:
-        store = None if self._agent is None else self._agent.store
+        store = None if self._agent is None else store_of(self._agent)
         known = store is not None and store.session_exists(self.session_id)
         return store.read_events(self.session_id, after_seq=after_seq) if store is not None and known else []
 
@@ -276,7 +277,9 @@ class BackgroundRun:
         """Answer the question that the run waits for; it goes on at once. Raises `OptionsError` when it does not wait."""
         if self.state != "waiting" or self._agent is None:
             raise OptionsError(f"this run is {self.state} and waits for no answer")
-        await answer_question(self._agent.store, self.session_id, question_id, answer, key_file=self._options.key_file)
+        await answer_question(
+            store_of(self._agent), self.session_id, question_id, answer, key_file=self._options.key_file
+        )
         self._question, self._is_told_to_end = None, False
         self._options = replace(self._options, resume=self.session_id, session_id=None)
         self._driver = asyncio.get_running_loop().create_task(self._drive(None), context=self._context.copy())
@@ -292,9 +295,10 @@ class BackgroundRun:
             self.state = "cancelled"
             if self._agent is not None:
                 # Close what a run left open that had just parked when it was cancelled.
+                store = store_of(self._agent)
                 with suppress(SessionNotFoundError):
-                    if (await off_loop(True, self._agent.store.read_summary, self.session_id)).state == "waiting":
-                        await cancel_session(self._agent.store, self.session_id, key_file=self._options.key_file)
+                    if (await off_loop(True, store.read_summary, self.session_id)).state == "waiting":
+                        await cancel_session(store, self.session_id, key_file=self._options.key_file)
 
     async def suspend(self, grace_s: float = 0.0) -> None:
         """End the run so that it can go on, here or in another process: an open question stays open, as `waiting`.

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from dataclasses import field, replace
+from functools import partial
 from typing import Any
 
 from ..clock import SystemClock
@@ -23,6 +24,7 @@ from ..kernel.task import RunTask
 from ..permissions.gate import PermissionGate
 from ..project.prompt import SystemPrompt
 from ..sessions.folds.features.all import ALL_FOLDS
+from ..sessions.follow import publish
 from ..sessions.memory import MemorySessionStore
 from ..testing.replay import RecordedRun, RecordedStep, RecordedTool, Recording, ReplayProvider, RequestDifference
 from ..tools.base import Tool
@@ -138,6 +140,7 @@ class Replay(Guidance):
             before_step=self._before_step,
             sends_data=False,
             folds=ALL_FOLDS,
+            publish=partial(publish, self._store),
         )
 
     def system_prompt(self, servers: tuple[tuple[str, str], ...] = ()) -> SystemPrompt:

@@ -32,9 +32,10 @@ from ..options import OpenAgenticOptions
 from ..patterns import regex
 from ..runs.background import BackgroundResult, BackgroundRun, answer_questions, cancel_session, submit
 from ..serialization import dumps_json
-from ..sessions.base import SessionStore, new_session_id
+from ..sessions.base import SessionStore
+from ..sessions.core import TENANT_KEY, new_session_id
 from ..sessions.folds.search import SearchHit
-from ..sessions.folds.summary import TENANT_KEY, SessionSummary
+from ..sessions.folds.summary import SessionSummary
 from ..sessions.follow import Follower, watch_of
 from ..sessions.inbox import InboxMessage
 from ..sessions.lifecycle import fork_session, rewind_session

@@ -14,7 +14,7 @@ from ..fleet.record import OPEN
 from ..kernel.prompt import OnePrompt, Said
 from ..kernel.recorder import off_loop
 from ..options import OpenAgenticOptions
-from ..sessions.folds.summary import TENANT_KEY
+from ..sessions.core import TENANT_KEY
 from .desk import WISHES_KEY, Desk, read_said
 from .guard import Principal
 

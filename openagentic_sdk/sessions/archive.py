@@ -23,7 +23,8 @@ from ..disk import SystemDisk
 from ..errors import InvalidEventError, StorageError
 from ..events import Event
 from ..serialization import dumps_event, dumps_json, loads_event, loads_json
-from .base import SessionStore, check_expected_seq
+from .base import SessionStore
+from .core import check_expected_seq
 from .folds.summary import LAST_TIME
 from .lifecycle import all_or_none, descendants
 

@@ -6,18 +6,16 @@ loop. Every read gives an exact prefix of what was appended, in the order of `se
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from functools import cached_property, partial
+from functools import partial
 from itertools import chain
-from typing import Any, ClassVar
+from typing import Any
 
 from ..checks import shown
 from ..errors import (
-    ConcurrencyError,
     InvalidEventError,
     LogCorruptError,
     OptionsError,
@@ -29,10 +27,9 @@ from ..errors import (
 from ..events import Event, RecordKept
 from ..frozen import frozen
 from ..patterns import regex
-from ..serialization import dumps_event, dumps_time, loads_event
+from ..serialization import dumps_event, loads_event
 from ..text import on_one_line
-from .checkpoint import open_view, seal_view
-from .core import SessionWriter as SessionWriter
+from .core import SessionWriter
 from .folds.search import SearchHit, scan_events, search_words
 from .folds.summary import (
     LAST_TIME,
@@ -43,11 +40,8 @@ from .folds.summary import (
     start_summary,
     summary_matches,
 )
-from .folds.view import KeptView
-from .log.line import EncodedEvents, encode_event, encode_events, stamp_event
-from .request import json_sha256
+from .log.line import EncodedEvents, dumps_stored, encode_events, stamp_event
 from .rewriting import Rewriting
-from .seal import Seal
 from .waiting import Waiting
 
 Metadata = Mapping[str, Any]
@@ -76,66 +70,15 @@ class Remains:
 class SessionStore(Waiting, Rewriting):
     """Where sessions live: the core, and all that is derived from it, which a backend may override to be faster."""
 
-    is_remote: ClassVar[bool] = False
-    durability: str = "memory"
-
-    @cached_property
-    def seal(self) -> Seal:
-        """Makes and checks the digests of what is kept beside logs; by default with the key of this installation."""
-        return Seal()
-
-    # --- reading and appending, derived ------------------------------------------------------------------------------
-
-    def read_events(self, session_id: str, *, after_seq: int = 0, limit: int | None = None) -> list[Event]:
-        """Like `iter_events`, as a list."""
-        return list(self.iter_events(session_id, after_seq=after_seq, limit=limit))
-
     def last_seq(self, session_id: str) -> int:
         """The `seq` of the log's last event, 0 for an empty log. Raises `SessionNotFoundError`."""
         return self.kept_summary(session_id).events
 
-    def read_kept_view(self, session_id: str) -> tuple[KeptView | None, Iterator[Event]]:
-        """What a run kept of its view behind the last compaction, and the events behind that; None, and all events, when
-        nothing was kept or what was kept is not this installation's, or not of this log.
-        """
-        found = open_view(self.seal, session_id, self.read_checkpoint(session_id))
-        if found is not None:
-            place, kept = found
-            if place.get("event") == _digest_of_event(self, session_id, place["seq"]):
-                return kept, self.iter_events(session_id, after_seq=place["seq"])
-        return None, self.iter_events(session_id)
+    def read_run_state(self, session_id: str) -> str:
+        return self.kept_summary(session_id).state
 
-    def keep_view(self, session_id: str, kept: KeptView) -> None:
-        """Keep a view for the next resume. What cannot be kept is left out: it is a cache."""
-        with suppress(SessionError):
-            place = {"seq": kept.horizon, "event": _digest_of_event(self, session_id, kept.horizon)}
-            data = seal_view(self.seal, session_id, place, kept)
-            if data is not None:
-                self.keep_checkpoint(session_id, data)
-
-    def keep_checkpoint(self, session_id: str, data: bytes) -> None:
-        """Keep these bytes beside the log in the place of earlier ones: a cache that goes with the session and that no copy,
-        import or archive brings along. A store need not keep any.
-        """
-
-    def read_checkpoint(self, session_id: str) -> bytes | None:
-        """What `keep_checkpoint` was given last; None when there is nothing any more."""
-        return None
-
-    def append_events(
-        self, session_id: str, events: Sequence[Event], *, expected_seq: int | None = None
-    ) -> list[Event]:
-        """Append outside of a run, under the session's lock; returns the stored events.
-
-        With `expected_seq`, raises `ConcurrencyError` and writes nothing unless the log's last event has that `seq`.
-        """
-        with self.open_writer(session_id) as writer:
-            check_expected_seq(session_id, expected_seq, writer.last_seq)
-            return writer.append(events)
-
-    def append_event(self, session_id: str, event: Event) -> Event:
-        """Append one event outside of a run; returns it as it was stored."""
-        return self.append_events(session_id, [event])[0]
+    def open_question_ids(self, session_id: str) -> tuple[str, ...]:
+        return self.read_summary(session_id).open_questions
 
     def take_over(self, session_id: str) -> SessionWriter:
         """Become the writer although a holder lives: it hangs, and from now on its appends raise `LeaseLostError`.
@@ -343,11 +286,6 @@ class SessionStore(Waiting, Rewriting):
         """Let go of connections and handles; the store can be opened again."""
 
 
-def new_session_id() -> str:
-    """An id that no session has."""
-    return os.urandom(16).hex()
-
-
 def whole_id(store: SessionStore, start: str) -> str:
     """The id of the session that this names: its own, or the only one that begins so.
 
@@ -393,13 +331,6 @@ def as_shown(
     return replace(row, state=state, open_questions=tuple(questions))
 
 
-def _digest_of_event(store: SessionStore, session_id: str, seq: int) -> str | None:
-    """What tells the log up to an event from another log: the digest of that event, whose place and time are its own."""
-    for event in store.iter_events(session_id, after_seq=seq - 1, limit=1):
-        return json_sha256(dumps_stored(event))
-    return None
-
-
 def stamp_events(events: Iterable[Event], *, first_seq: int, now: float) -> list[Event]:
     """The events as they are stored: numbered from `first_seq` on, with the time."""
     stamped = [stamp_event(event, first_seq + index, now) for index, event in enumerate(events)]
@@ -409,15 +340,6 @@ def stamp_events(events: Iterable[Event], *, first_seq: int, now: float) -> list
 def dumps_all_stored(events: Sequence[Event]) -> list[str]:
     """`dumps_stored` of each stamped event; what is encoded already is not encoded again."""
     return [dumps_stored(event, body) for event, body in zip(events, encode_events(events), strict=True)]
-
-
-def dumps_stored(event: Event, body: str | None = None) -> str:
-    """The JSON of a stamped event as a database keeps it: ASCII, so U+0000 and lone surrogates survive every server.
-
-    `body` is what `encode_event` gives, when that is known already. Raises `InvalidEventError` for what JSON cannot say, and
-    for values nested deeper than every reader can follow.
-    """
-    return f'{{"seq":{event.seq},"ts":{dumps_time(event.ts or 0)},{body or encode_event(event)}}}'
 
 
 def loads_stored(session_id: str, seq: int, text: str) -> Event:
@@ -475,12 +397,6 @@ def check_sequence(events: Iterable[Event]) -> Iterator[Event]:
         if event.seq != expected:
             raise InvalidEventError(f"event {expected} of the session has seq {event.seq}: a log has no holes")
         yield event
-
-
-def check_expected_seq(session_id: str, expected_seq: int | None, last_seq: int) -> None:
-    """Raise `ConcurrencyError` when another event is the last one than was expected; None expects nothing."""
-    if expected_seq is not None and last_seq != expected_seq:
-        raise ConcurrencyError(session_id, expected_seq, last_seq)
 
 
 def check_copied_part(source_id: str, at_seq: int, last_seq: int) -> None:

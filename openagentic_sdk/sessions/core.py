@@ -1,14 +1,28 @@
-"""The core of a session store: what each backend implements, and everything else is derived from."""
+"""The core of a session store: what a run needs of it, and what each backend implements.
+
+Everything else that a store offers is derived from it, see `sessions.base`.
+"""
 
 from __future__ import annotations
 
+import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from functools import cached_property
 from types import TracebackType
-from typing import Any
+from typing import Any, ClassVar
 
+from ..errors import ConcurrencyError, SessionError
 from ..events import Event
+from .checkpoint import open_view, seal_view
 from .folds.view import KeptView
+from .log.line import dumps_stored
+from .request import json_sha256
+from .seal import Seal
+
+# The key of a session's metadata that says whose it is.
+TENANT_KEY = "tenant"
 
 
 class SessionWriter(ABC):
@@ -55,7 +69,15 @@ class SessionWriter(ABC):
 
 
 class StoreCore(ABC):
-    """The calls that a backend must have: the whole contract."""
+    """The calls that a backend must have, and what a run asks of every store."""
+
+    is_remote: ClassVar[bool] = False
+    durability: str = "memory"
+
+    @cached_property
+    def seal(self) -> Seal:
+        """Makes and checks the digests of what is kept beside logs; by default with the key of this installation."""
+        return Seal()
 
     @abstractmethod
     def create_session(self, *, metadata: Mapping[str, Any] | None = None, session_id: str | None = None) -> str:
@@ -68,6 +90,14 @@ class StoreCore(ABC):
     @abstractmethod
     def iter_events(self, session_id: str, *, after_seq: int = 0, limit: int | None = None) -> Iterator[Event]:
         """The stored events with `seq > after_seq`, at most `limit`. Raises `SessionNotFoundError`, `LogCorruptError`."""
+
+    @abstractmethod
+    def read_run_state(self, session_id: str) -> str:
+        """How the session's newest run stands by its log, see `SessionSummary.state`. Raises `SessionNotFoundError`."""
+
+    @abstractmethod
+    def open_question_ids(self, session_id: str) -> tuple[str, ...]:
+        """The questions that the session waits for, and those of its subagents. Raises `SessionNotFoundError`."""
 
     @abstractmethod
     def read_metadata(self, session_id: str) -> dict[str, Any]:
@@ -96,3 +126,70 @@ class StoreCore(ABC):
     @abstractmethod
     def read_blob(self, session_id: str, sha256: str) -> bytes:
         """The bytes of a blob. Raises `SessionNotFoundError`, or `StorageError` when there is no such blob."""
+
+    # --- derived -----------------------------------------------------------------------------------------------------
+
+    def read_events(self, session_id: str, *, after_seq: int = 0, limit: int | None = None) -> list[Event]:
+        """Like `iter_events`, as a list."""
+        return list(self.iter_events(session_id, after_seq=after_seq, limit=limit))
+
+    def append_events(
+        self, session_id: str, events: Sequence[Event], *, expected_seq: int | None = None
+    ) -> list[Event]:
+        """Append outside of a run, under the session's lock; returns the stored events.
+
+        With `expected_seq`, raises `ConcurrencyError` and writes nothing unless the log's last event has that `seq`.
+        """
+        with self.open_writer(session_id) as writer:
+            check_expected_seq(session_id, expected_seq, writer.last_seq)
+            return writer.append(events)
+
+    def append_event(self, session_id: str, event: Event) -> Event:
+        """Append one event outside of a run; returns it as it was stored."""
+        return self.append_events(session_id, [event])[0]
+
+    def read_kept_view(self, session_id: str) -> tuple[KeptView | None, Iterator[Event]]:
+        """What a run kept of its view behind the last compaction, and the events behind that; None, and all events, when
+        nothing was kept or what was kept is not this installation's, or not of this log.
+        """
+        found = open_view(self.seal, session_id, self.read_checkpoint(session_id))
+        if found is not None:
+            place, kept = found
+            if place.get("event") == _digest_of_event(self, session_id, place["seq"]):
+                return kept, self.iter_events(session_id, after_seq=place["seq"])
+        return None, self.iter_events(session_id)
+
+    def keep_view(self, session_id: str, kept: KeptView) -> None:
+        """Keep a view for the next resume. What cannot be kept is left out: it is a cache."""
+        with suppress(SessionError):
+            place = {"seq": kept.horizon, "event": _digest_of_event(self, session_id, kept.horizon)}
+            data = seal_view(self.seal, session_id, place, kept)
+            if data is not None:
+                self.keep_checkpoint(session_id, data)
+
+    def keep_checkpoint(self, session_id: str, data: bytes) -> None:
+        """Keep these bytes beside the log in the place of earlier ones: a cache that goes with the session and that no copy,
+        import or archive brings along. A store need not keep any.
+        """
+
+    def read_checkpoint(self, session_id: str) -> bytes | None:
+        """What `keep_checkpoint` was given last; None when there is nothing any more."""
+        return None
+
+
+def new_session_id() -> str:
+    """An id that no session has."""
+    return os.urandom(16).hex()
+
+
+def _digest_of_event(store: StoreCore, session_id: str, seq: int) -> str | None:
+    """What tells the log up to an event from another log: the digest of that event, whose place and time are its own."""
+    for event in store.iter_events(session_id, after_seq=seq - 1, limit=1):
+        return json_sha256(dumps_stored(event))
+    return None
+
+
+def check_expected_seq(session_id: str, expected_seq: int | None, last_seq: int) -> None:
+    """Raise `ConcurrencyError` when another event is the last one than was expected; None expects nothing."""
+    if expected_seq is not None and last_seq != expected_seq:
+        raise ConcurrencyError(session_id, expected_seq, last_seq)

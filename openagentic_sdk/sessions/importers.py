@@ -30,7 +30,8 @@ from ..events import (
 )
 from ..frozen import frozen
 from ..serialization import loads_json
-from .base import SessionStore, new_session_id, stamp_events
+from .base import SessionStore, stamp_events
+from .core import new_session_id
 from .folds.usage import normalize_usage
 from .lifecycle import all_or_none
 

@@ -37,7 +37,8 @@ from ..events import (
 )
 from ..frozen import frozen
 from .authority import Authority, sign_fork
-from .base import SessionStore, new_session_id, whole_id, windows_from_end
+from .base import SessionStore, whole_id, windows_from_end
+from .core import new_session_id
 from .folds.summary import SessionSummary, plain_line
 from .folds.usage import Usage
 from .folds.view import SessionView

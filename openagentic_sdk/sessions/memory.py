@@ -27,16 +27,14 @@ from ..serialization import dumps_json, loads_json
 from .base import (
     Metadata,
     SessionStore,
-    SessionWriter,
     When,
-    check_expected_seq,
     check_session_id,
     dumps_all_stored,
     loads_stored,
     merged_metadata,
-    new_session_id,
     stamp_events,
 )
+from .core import SessionWriter, check_expected_seq, new_session_id
 from .folds.summary import SessionSummary, fold_session_summary, start_summary
 from .folds.view import KeptView
 from .inbox import MAX_WAITING, InboxMessage, dumps_message, full_inbox, loads_message

@@ -38,8 +38,7 @@ from ..events import (
     UserMessage,
 )
 from ..frozen import frozen, mutable
-from ..media import describe_attachment
-from ..providers.reasoning import is_bound, without_reasoning
+from ..providers.bound_reasoning import is_bound, without_reasoning
 from ..serialization import json_encoder
 from ..text import sendable
 from ..untracked import untrack
@@ -591,6 +590,16 @@ def fit_rewritten(
 def size_of(messages: Sequence[Mapping[str, Any]]) -> int:
     """The messages' size as canonical JSON, in bytes."""
     return sum(len(canonical_json(message)) for message in messages)
+
+
+def describe_attachment(part: Mapping[str, Any]) -> str:
+    """What a reader sees in the place of an attachment of a prompt: `[image cat.png, image/png, 1,234 bytes]`."""
+    known = (
+        part.get("name") or part.get("url"),
+        part.get("media_type"),
+        f"{part['size']:,} bytes" if "size" in part else None,
+    )
+    return f"[{' '.join([str(part.get('type')), ', '.join(str(word) for word in known if word)])}]"
 
 
 def _cleared_text(cleared: Mapping[str, Any]) -> str:

@@ -28,8 +28,9 @@ from ..errors import LogCorruptError, SessionError, SessionExistsError, SessionN
 from ..events import Event
 from ..frozen import frozen
 from ..serialization import dumps_json, loads_json
-from .base import Metadata, Remains, When, check_copied_part, check_session_id, dumps_stored, iter_pages, stamp_events
+from .base import Metadata, Remains, When, check_copied_part, check_session_id, iter_pages, stamp_events
 from .folds.summary import start_summary
+from .log.line import dumps_stored
 from .stores.database import Position, intact_blob, text_key
 from .stores.log_state import Head, copied_head, read_head
 from .stores.redis_link import driver, run, without_prefix

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from ..events import SessionCompacted, SessionRewound
 from ..untracked import untrack
 from .authority import Authority
-from .base import SessionStore
+from .core import StoreCore
 from .folds.view import Fold, KeptView, SessionView
 from .rebuild import untrack_blocks
 from .seal import Seal
@@ -17,7 +17,7 @@ _UNTRACKED_TOGETHER = 1000
 
 
 def load_view(
-    store: SessionStore,
+    store: StoreCore,
     session_id: str,
     folds: Sequence[type[Fold]] = (),
     *,

@@ -30,16 +30,8 @@ from ..errors import (
 from ..events import Event
 from ..serialization import dumps_json, loads_json
 from ..threads import when_collected
-from .base import (
-    Metadata,
-    SessionWriter,
-    When,
-    check_copied_part,
-    check_expected_seq,
-    check_session_id,
-    dumps_all_stored,
-    stamp_events,
-)
+from .base import Metadata, When, check_copied_part, check_session_id, dumps_all_stored, stamp_events
+from .core import SessionWriter, check_expected_seq
 from .folds.search import SearchHit, search_words
 from .folds.summary import SessionSummary, moves_summary, start_summary, time_after
 from .folds.view import KeptView

@@ -34,16 +34,8 @@ from ..errors import (
     StorageError,
 )
 from ..events import Event
-from .base import (
-    Metadata,
-    SessionStore,
-    When,
-    check_copied_part,
-    check_expected_seq,
-    merged_metadata,
-    new_session_id,
-    stamp_events,
-)
+from .base import Metadata, SessionStore, When, check_copied_part, merged_metadata, stamp_events
+from .core import check_expected_seq, new_session_id
 from .folds.summary import SessionSummary, fold_session_summary, start_summary
 from .folds.view import KeptView
 from .log.checkpoint_file import Checkpoint, stands_at

@@ -104,13 +104,18 @@ class Layers(unittest.TestCase):
         }
         graphlib.TopologicalSorter(graph).prepare()  # raises CycleError and names the knot
 
-    def test_the_kernels_fold_of_a_log_imports_the_fold_of_no_feature(self) -> None:
-        reached, waiting = set[str](), [f"{PACKAGE}.sessions.folds.view"]
+    def test_the_kernels_side_of_the_log_is_small_and_imports_no_feature(self) -> None:
+        reached, waiting = set[str](), [f"{PACKAGE}.sessions.resume"]
         while waiting:
-            waiting += {name for name, _ in ours_imported_by(package_modules()[waiting.pop()])} - reached
-            reached.update(waiting)
-        folds = {name.partition(".folds.")[2] for name in reached} - {""}
-        self.assertEqual(folds, {"usage"})
+            name = waiting.pop()
+            if name not in reached:
+                reached.add(name)
+                waiting += [found for found, _ in ours_imported_by(package_modules()[name])]
+        log = [name for name in reached if name.split(".")[1] == "sessions"]
+        self.assertEqual({name.partition(".folds.")[2] for name in log} - {""}, {"usage", "view"})
+        lines = sum(len(package_modules()[name].path.read_bytes().splitlines()) for name in log)
+        self.assertLessEqual(len(log), 14, sorted(log))
+        self.assertLessEqual(lines, 2_900)
 
     def test_every_import_is_ours_or_the_standard_librarys(self) -> None:
         foreign = [

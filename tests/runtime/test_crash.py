@@ -11,7 +11,7 @@ from pathlib import Path
 
 from openagentic_sdk.api import run
 from openagentic_sdk.options import AgentDefinition
-from openagentic_sdk.sessions.base import SessionWriter
+from openagentic_sdk.sessions.core import SessionWriter
 from openagentic_sdk.sessions.folds.audit import find_mismatches
 from openagentic_sdk.sessions.rebuild import rebuild_messages
 from openagentic_sdk.sessions.store import FileSessionStore

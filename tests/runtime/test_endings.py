@@ -18,7 +18,8 @@ from openagentic_sdk.hooks.models import HookDecision, HookMatcher
 from openagentic_sdk.options import AgentDefinition
 from openagentic_sdk.permissions.gate import PermissionGate
 from openagentic_sdk.providers.base import Done, ModelOutput, TextDelta, ToolCall, ToolCallReady
-from openagentic_sdk.sessions.base import SessionStore, SessionWriter
+from openagentic_sdk.sessions.base import SessionStore
+from openagentic_sdk.sessions.core import SessionWriter
 from openagentic_sdk.sessions.memory import MemorySessionStore
 from openagentic_sdk.tools.base import Tool
 from tests.pythons import Python

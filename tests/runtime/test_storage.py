@@ -8,7 +8,7 @@ import unittest
 
 from openagentic_sdk.api import run
 from openagentic_sdk.errors import StorageError
-from openagentic_sdk.sessions.base import SessionWriter
+from openagentic_sdk.sessions.core import SessionWriter
 from openagentic_sdk.sessions.folds.audit import find_mismatches
 from openagentic_sdk.sessions.memory import MemorySessionStore
 from openagentic_sdk.sessions.rebuild import rebuild_messages

@@ -22,7 +22,8 @@ from openagentic_sdk.errors import (
 )
 from openagentic_sdk.events import Event, UnknownEvent, UserMessage
 from openagentic_sdk.serialization import event_from_dict, event_to_dict
-from openagentic_sdk.sessions.base import SessionStore, SessionWriter, stamp_events
+from openagentic_sdk.sessions.base import SessionStore, stamp_events
+from openagentic_sdk.sessions.core import SessionWriter
 from openagentic_sdk.sessions.stores.locate import open_store
 
 GAP_S = 0.01

@@ -12,15 +12,9 @@ from typing import Any
 
 from openagentic_sdk.errors import SessionExistsError, SessionLockedError, SessionNotFoundError, StorageError
 from openagentic_sdk.events import Event
-from openagentic_sdk.sessions.base import (
-    SessionStore,
-    SessionWriter,
-    check_expected_seq,
-    check_session_id,
-    dumps_stored,
-    loads_stored,
-    stamp_events,
-)
+from openagentic_sdk.sessions.base import SessionStore, check_session_id, loads_stored, stamp_events
+from openagentic_sdk.sessions.core import SessionWriter, check_expected_seq
+from openagentic_sdk.sessions.log.line import dumps_stored
 
 
 class MinimalStore(SessionStore):

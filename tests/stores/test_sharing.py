@@ -18,7 +18,8 @@ from pathlib import Path
 
 from openagentic_sdk.errors import LeaseLostError, SessionLockedError, StorageError
 from openagentic_sdk.events import ToolResult, UserMessage
-from openagentic_sdk.sessions.base import SessionStore, SessionWriter
+from openagentic_sdk.sessions.base import SessionStore
+from openagentic_sdk.sessions.core import SessionWriter
 from openagentic_sdk.sessions.stores.locate import open_store
 from tests.pythons import Python
 

@@ -15,7 +15,7 @@ from ...events import Event, ToolUse, UserMessage
 from ...kernel.masking import known_here, mask_value
 from ...options import OpenAgenticOptions
 from ...sessions.base import SessionStore
-from ...sessions.folds.summary import TENANT_KEY
+from ...sessions.core import TENANT_KEY
 from ...text import on_one_line, printable
 from ...tools.memory.store import ROOT, TRUST, Entry, MemoryFolder, Write, checked_text, split_path
 from ..actions import ActionList

@@ -16,7 +16,7 @@ from ...server.asgi import app
 from ...server.guard import Principal
 from ...server.listen import SmallServer
 from ...sessions.base import SessionStore
-from ...sessions.folds.summary import TENANT_KEY
+from ...sessions.core import TENANT_KEY
 from ...text import on_one_line
 from ...viewer.page import build_page
 from ..exits import OK

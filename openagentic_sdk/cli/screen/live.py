@@ -36,9 +36,9 @@ from ...events import (
 )
 from ...frozen import mutable
 from ...kernel.masking import shown
-from ...media import describe_attachment
 from ...sessions.folds.notes import MAX_ERROR_CHARS, describe_input, progress_words
 from ...sessions.folds.usage import add_cost, normalize_usage
+from ...sessions.rebuild import describe_attachment
 from ...text import on_one_line, printable
 from .diffs import shown_diff
 from .markdown import Markdown

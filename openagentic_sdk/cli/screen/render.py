@@ -28,9 +28,9 @@ from ...events import (
     UserQuestion,
 )
 from ...kernel.masking import known_here, shown
-from ...media import describe_attachment
 from ...sessions.folds.notes import MAX_ERROR_CHARS, describe_input, note_of
 from ...sessions.folds.usage import cached_share, normalize_usage
+from ...sessions.rebuild import describe_attachment
 from ...text import on_one_line, printable, settled
 from .terminal import Screen
 

@@ -22,10 +22,9 @@ from ...events import (
     UserMessage,
 )
 from ...frozen import values_of
-from ...media import describe_attachment
 from ...serialization import event_to_dict
 from ...text import Redact, visible
-from ..rebuild import rebuild_messages
+from ..rebuild import describe_attachment, rebuild_messages
 from .spans import SpanFold, masked, session_spans, trace_request
 
 

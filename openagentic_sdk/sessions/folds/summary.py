@@ -32,14 +32,13 @@ from ...events import (
 )
 from ...frozen import changed, frozen
 from ...text import is_plain, shortened
+from ..core import TENANT_KEY
 from .spent import name_of, spends, spent_after
 from .usage import normalize_usage
 
 # Raised whenever the fold changes: a summary stored by another version is folded anew when its row is shown.
 SUMMARY_VERSION = 6
 MAX_TEXT_CHARS = 200
-# The key of a session's metadata that says whose it is.
-TENANT_KEY = "tenant"
 # The key that says which tags it begins with.
 TAGS_KEY = "tags"
 STATES = ("idle", "running", "waiting", "failed")

@@ -22,7 +22,7 @@ from ...disk import BINARY, NO_FOLLOW, Disk, write_durably
 from ...errors import ConcurrencyError, SessionLockedError, SessionNotFoundError, StorageError
 from ...events import Event, LogRecovered
 from ...serialization import dumps_time
-from ..base import SessionWriter
+from ..core import SessionWriter
 from ..folds.view import KeptView
 from .blocks import read_range
 from .line import FORMAT_VERSION, Durability, encode_event, encode_events, is_barrier, seal_line, stamp_event

@@ -36,7 +36,7 @@ from ...events import (
 )
 from ...frozen import changed, frozen
 from ...patterns import regex
-from ...serialization import DECODER, dumps_fields, dumps_values, event_from_dict
+from ...serialization import DECODER, dumps_fields, dumps_time, dumps_values, event_from_dict
 
 FORMAT_VERSION = 1
 # How far a store sees to it that what was appended is on disk, see `is_barrier`.
@@ -215,3 +215,12 @@ def stamp_event(event: Event, seq: int, ts: float) -> Event:
     if isinstance(event, UnknownEvent):
         return UnknownEvent({**event.data, "seq": seq, "ts": ts})
     return changed(event, seq=seq, ts=ts)
+
+
+def dumps_stored(event: Event, body: str | None = None) -> str:
+    """The JSON of a stamped event as a database keeps it: ASCII, so U+0000 and lone surrogates survive every server.
+
+    `body` is what `encode_event` gives, when that is known already. Raises `InvalidEventError` for what JSON cannot say, and
+    for values nested deeper than every reader can follow.
+    """
+    return f'{{"seq":{event.seq},"ts":{dumps_time(event.ts or 0)},{body or encode_event(event)}}}'

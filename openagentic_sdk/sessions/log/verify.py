@@ -35,7 +35,8 @@ from ...events import (
 from ...frozen import frozen
 from ...providers.content import MEDIA_KINDS
 from ..authority import Authority, foreign_authority
-from ..base import Remains, SessionStore, new_session_id
+from ..base import Remains, SessionStore
+from ..core import new_session_id
 from ..folds.view import SessionView
 from ..lifecycle import forked_metadata
 from ..store import FileSessionStore

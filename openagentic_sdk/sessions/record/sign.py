@@ -9,7 +9,8 @@ from ...events import Event, RecordSigned
 from ...frozen import changed
 from ...serialization import dumps_json
 from ...version import __version__
-from ..base import SessionStore, SessionWriter, windows_from_end
+from ..base import SessionStore, windows_from_end
+from ..core import SessionWriter
 from ..seal import Signer
 from .commit import FORMAT, ZERO, Opening, chain_digests, event_digest, join_digests, new_opening
 

@@ -21,9 +21,11 @@ from ...errors import (
 from ...events import Event
 from ...frozen import frozen
 from ...serialization import dumps_json, loads_json
-from ..base import SessionStore, as_shown, dumps_stored, iter_pages, loads_stored, merged_metadata, new_session_id
+from ..base import SessionStore, as_shown, iter_pages, loads_stored, merged_metadata
+from ..core import new_session_id
 from ..folds.search import SearchHit, context_of, event_text
 from ..folds.summary import SessionSummary, failed_summary, start_summary
+from ..log.line import dumps_stored
 from ..rewriting import Change
 from .log_state import Head
 

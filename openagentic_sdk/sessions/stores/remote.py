@@ -19,7 +19,8 @@ from ...events import Event
 from ...frozen import changed, frozen
 from ...serialization import loads_json
 from ...threads import when_collected
-from ..base import SessionWriter, check_expected_seq, dumps_all_stored, stamp_events
+from ..base import dumps_all_stored, stamp_events
+from ..core import SessionWriter, check_expected_seq
 from ..folds.summary import SessionSummary, moves_summary, start_summary, time_after
 from ..folds.view import KeptView
 from ..inbox import is_sendable, refuse_message
