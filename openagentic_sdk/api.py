@@ -25,7 +25,7 @@ from .sessions.folds.metrics import RunMetrics, run_metrics
 class RunResult:
     """What came of a run. `events` are all events that were shown but deltas, those of subagents included.
 
-    `stop_reason`, `usage`, `cost_usd`, `cached_share` and the error fields are those of the `result` event, see
+    `stop_reason`, `usage`, `cost_usd`, `cached_share`, `cut_by` and the error fields are those of the `result` event, see
     `events.Result`. `metrics` are the figures of this run alone, subagents included.
     """
 
@@ -42,6 +42,7 @@ class RunResult:
     structured_output: Any = None
     metrics: RunMetrics = field(default_factory=RunMetrics)
     cached_share: float | None = None
+    cut_by: str | None = None
 
     def __repr__(self) -> str:
         """One short text for each field, whatever it holds: long ones are cut, events are counted."""
@@ -54,8 +55,8 @@ class RunResult:
 
     @property
     def ok(self) -> bool:
-        """Whether the run came to its own end."""
-        return self.stop_reason == "end"
+        """Whether the run came to its own end, with a whole answer."""
+        return self.stop_reason == "end" and self.cut_by is None
 
 
 def query(*, prompt: Prompt, options: OpenAgenticOptions) -> AsyncGenerator[Event, None]:

@@ -29,6 +29,7 @@ StopReason = Literal[
     "blocked:after_model_call",
     "blocked:pre_tool_use",
     "blocked:post_tool_use",
+    "blocked:stop",
     "blocked:permission_request",
     "blocked:notification",
     "blocked:subagent_start",
@@ -108,6 +109,9 @@ class Result(Event):
     `usage` and `cost_usd` are what the session has spent so far, subagents included; `cost_usd` is None when a price is
     unknown. `cached_share` is how much of all prompts came from the vendor's cache, 0 to 1, None when unknown. `steps`
     counts the model calls of this run. `saved` is False when events of this run could not be stored.
+
+    `final_text` is empty when a hook refused the answer (`blocked:stop`, `blocked:after_model_call`). `cut_by` says that it
+    is a part only: `length`, `content_filter`, or the endpoint's own word for why the model was not done.
     """
 
     type: ClassVar[str] = "result"
@@ -123,6 +127,7 @@ class Result(Event):
     structured_output: Any = None
     saved: bool = True
     cached_share: float | None = None
+    cut_by: str | None = None
 
 
 # --- what people say -------------------------------------------------------------------------------------------------

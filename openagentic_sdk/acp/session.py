@@ -13,7 +13,7 @@ from ..assemble import build_agent
 from ..client import AgentClient
 from ..disk import user_name
 from ..errors import OptionsError, RpcError, SessionError
-from ..events import AssistantMessage, Event, FileKept, ModelResponse, Result, UserAnswer, UserQuestion
+from ..events import AssistantMessage, Event, FileKept, Result, UserAnswer, UserQuestion
 from ..frozen import frozen
 from ..hooks.engine import HookEngine
 from ..jsonrpc import INTERNAL_ERROR, Peer
@@ -296,15 +296,12 @@ class _Ending:
     def __init__(self) -> None:
         self.result: Result | None = None
         self._last: Result | None = None
-        self._finish: str | None = None
         self._is_refusal = False
 
     def see(self, event: Event) -> None:
         if event.parent_tool_use_id is not None:
             return
         match event:
-            case ModelResponse() if event.complete:
-                self._finish = event.finish_reason
             case AssistantMessage():
                 self._is_refusal = event.refusal
             case Result():
@@ -323,4 +320,4 @@ class _Ending:
             return "max_turn_requests"
         if self._is_refusal:
             return "refusal"
-        return "max_tokens" if self._finish in ("length", "max_tokens", "max_output_tokens") else "end_turn"
+        return "max_tokens" if result.cut_by == "length" else "end_turn"

@@ -10,8 +10,10 @@ from functools import partial
 from typing import Protocol, runtime_checkable
 
 from ..errors import ContextLengthError, InvalidEventError, ScriptMismatchError, StorageError
-from ..events import CommandExpanded, FilesRestoring, Result, SystemInit, SystemNotice, UserMessage
+from ..events import CommandExpanded, FilesRestoring, ModelResponse, Result, SystemInit, SystemNotice, UserMessage
 from ..frozen import changed
+from ..providers.calls import cut_by
+from ..serialization import dumps_json
 from ..sessions.folds.features.untrusted import UntrustedFold, is_outside, short_source
 from ..sessions.folds.usage import cached_share
 from ..sessions.folds.view import CallRecord
@@ -23,7 +25,7 @@ from .closing import closing_events
 from .compact import compact, compact_when_full
 from .final_answer import accept_final_text
 from .guidance import Expanded
-from .model_step import Reply, ask_model
+from .model_step import ask_model
 from .prompt import Prompts, Said, read_prompt, store_message
 from .session_hooks import run_session_start_hooks
 from .settle import settle_open_calls, supersede, untouched_questions
@@ -263,11 +265,11 @@ async def run_turn(run: Run) -> None:
         if reply.calls:
             await load_called(run, reply.calls)
             await run_calls(run, reply.calls)
-            if run.answer.is_accepted:
+            if run.answer.is_accepted and await _may_stop(run, dumps_json(run.answer.value)):
                 return
         elif reply.output.finish_reason == "pause_turn":
             continue  # a tool of the vendor's own needs more time: it goes on when the conversation is sent again
-        elif not run.inbox and await accept_final_text(run, reply.text) and await _may_stop(run, reply):
+        elif not run.inbox and await accept_final_text(run, reply.text) and await _may_stop(run, reply.text):
             return
 
 
@@ -285,16 +287,24 @@ async def _check_limits(run: Run) -> None:
         raise RunStopped("budget", complaint)
 
 
-async def _may_stop(run: Run, reply: Reply) -> bool:
-    """Ask the stop hooks; one that blocks gives the model its reason and another turn."""
+async def _may_stop(run: Run, answer: str) -> bool:
+    """Ask the stop hooks about an answer. One that blocks gives the model its reason and another turn.
+
+    Raises `RunStopped` when one ends the run. A refused answer is not the run's.
+    """
+    if run.stopped_by_hook is not None:
+        raise run.stopped_by_hook
     events, decision = await run.agent.hooks.run_stop(
         stop_hook_active=run.stop_hook_active,
-        last_assistant_message=reply.text,
-        context=run.hook_context(final_text=reply.text),
+        last_assistant_message=answer,
+        context=run.hook_context(final_text=answer),
     )
     await run.record(*events)
-    if decision is None or decision.stops or not decision.block:
+    if decision is None or not (decision.block or decision.stops):
         return True
+    run.view.last_text = ""
+    if decision.stops:
+        raise RunStopped("blocked:stop", decision.block_reason or "")
     run.stop_hook_active = True
     run.answer = AnswerSoFar()  # the model was sent back to work: what was accepted is no answer to that
     await run.record(UserMessage(decision.block_reason or "Go on: you are not done.", origin="hook"))
@@ -384,7 +394,10 @@ def _stays_open(run: Run, record: CallRecord, ending: RunStopped, kept_ids: Cont
 
 
 def _result(run: Run, ending: RunStopped) -> Result:
-    view, error = run.view, ending.__cause__
+    view, error, cut = run.view, ending.__cause__, None
+    if ending.reason == "end":
+        cut = cut_by(next((e.finish_reason for e in reversed(view.events) if isinstance(e, ModelResponse)), None))
+    message = ending.message or (f"the model's last answer was cut ({cut}): its text is a part only" if cut else None)
     return Result(
         view.last_text if len(view.last_text) <= MAX_TEXT_TWICE else view.last_text[:MAX_TEXT_TWICE],
         run.session_id,
@@ -394,8 +407,9 @@ def _result(run: Run, ending: RunStopped) -> Result:
         steps=run.steps,
         duration_s=round(run.agent.clock.monotonic() - run.began_at, 6),
         error_type=error_words(error)[0] if error is not None else None,
-        error_message=ending.message or None,
+        error_message=message,
         structured_output=run.answer.value if ending.reason == "end" else None,
         saved=run.recorder.saved,
         cached_share=cached_share(view.usage),
+        cut_by=cut,
     )

@@ -49,6 +49,17 @@ def is_unfinished(finish_reason: str | None) -> bool:
     return finish_reason is not None and re.search(_UNFINISHED, finish_reason.lower()) is not None
 
 
+def cut_by(finish_reason: str | None) -> str | None:
+    """What made an answer a part of one: `length`, `content_filter`, or the endpoint's own word; None for a whole one."""
+    if finish_reason is None or not is_unfinished(finish_reason):
+        return None
+    words = finish_reason.lower()
+    if re.search(r"length|max_|limit|exceed", words):
+        return "length"
+    filtered = r"filter|safety|refus|sensitive|block|prohibited|recitation|spii"
+    return "content_filter" if re.search(filtered, words) else finish_reason
+
+
 def finish_calls(
     heard: Sequence[HeardCall],
     *,

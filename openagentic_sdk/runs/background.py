@@ -38,7 +38,7 @@ State = Literal["queued", "running", "waiting", "ended", "failed", "cancelled"]
 
 @frozen
 class BackgroundResult:
-    """How a run stands when it stops. `success` is True when it came to its own end.
+    """How a run stands when it stops. `success` is True when it came to its own end, with a whole answer.
 
     `data` is the structured output when one was asked for, else the final text; `error` says what went wrong. A `waiting`
     run has the `question` that wants an answer.
@@ -338,7 +338,7 @@ class BackgroundRun:
             self._news.set()
         ends: dict[StopReason, State] = {"waiting": "waiting", "error": "failed"}
         self.state = ends.get(result.stop_reason, "ended")
-        success = result.stop_reason == "end"
+        success = result.stop_reason == "end" and result.cut_by is None
         return BackgroundResult(
             success,
             self.session_id,

@@ -258,14 +258,15 @@ class ResponseEvents:
 
     def _end(self, event: Result, number: int) -> Json:
         self.is_done = True
-        status = {"end": "completed", "error": "failed", "interrupted": "cancelled"}.get(
-            event.stop_reason, "incomplete"
-        )
+        known = {"end": "completed", "error": "failed", "interrupted": "cancelled"}
+        status = known.get(event.stop_reason, "incomplete") if event.cut_by is None else "incomplete"
         self._response["status"] = status
         if status == "failed":
             self._response["error"] = {"code": "server_error", "message": event.error_message or "the run failed"}
         elif status == "incomplete":
             reason = "content_filter" if event.stop_reason.startswith("blocked") else _REASONS.get(event.stop_reason)
+            if event.cut_by is not None:
+                reason = "max_output_tokens" if event.cut_by == "length" else "content_filter"
             self._response["incomplete_details"] = {"reason": reason} if reason is not None else None
             self._response["metadata"] = {**self._response["metadata"], "stop_reason": event.stop_reason}
         if self._usage is not None:

@@ -112,7 +112,7 @@ class SessionTest(RunTestCase):
             ("UserPromptSubmit", "blocked:user_prompt_submit"),
             ("PreToolUse", "blocked:pre_tool_use"),
             ("PostToolUse", "blocked:post_tool_use"),
-            ("Stop", "end"),
+            ("Stop", "blocked:stop"),
         ):
             with self.subTest(event):
                 self.hooks(**{event: f"echo '{stop}'"})

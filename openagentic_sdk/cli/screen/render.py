@@ -236,7 +236,7 @@ def closing_line(event: Result, id_letters: int | None = None) -> str:
     parts.append(cost_words(event.cost_usd))
     if event.duration_s is not None:
         parts.append(seconds(event.duration_s))
-    if event.stop_reason == "end":
+    if event.stop_reason == "end" and event.cut_by is None:
         return "Ended: " + ", ".join(parts)
     why = _ADVICE.get(event.stop_reason, "go on with --resume {id}").format(id=on_one_line(event.session_id))
     if event.error_message:

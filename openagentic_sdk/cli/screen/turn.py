@@ -179,8 +179,10 @@ class Turn:
 
 
 def exit_code(result: Result | None) -> int:
-    """0 for a run that reached its end, 130 for an interrupted one, 1 for any other."""
+    """0 for a run that reached its end with a whole answer, 130 for an interrupted one, 1 for any other."""
     if result is None:
+        return FAILED
+    if result.cut_by is not None:
         return FAILED
     return {"end": OK, "interrupted": INTERRUPTED}.get(result.stop_reason, FAILED)
 
