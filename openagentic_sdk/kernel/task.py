@@ -52,7 +52,7 @@ class RunTask:
     @classmethod
     async def start_in(cls, context: Context, start: Callable[[], Coroutine[Any, Any, RunTask]]) -> RunTask:
         """Like `start`, which `start` calls, in the context of a caller who may not be the one who takes the events."""
-        starting = asyncio.get_running_loop().create_task(start(), context=context)
+        starting = running_loop("a run").create_task(start(), context=context)
         done, cancelled = await settled(starting, starting.cancel)
         if cancelled is not None:
             if not done.cancelled() and done.exception() is None:
