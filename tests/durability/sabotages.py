@@ -310,7 +310,7 @@ SABOTAGES = (
     Sabotage(
         "a cancelled run leaves its calls open",
         "kernel/loop.py",
-        "    await run.record(*inner, *results)\n",
+        "    await run.record(*closing_events(calls, questions, ending.reason))\n",
         "",
         (RUNTIME + "test_cancel.CancelTest.test_closing_the_generator_after_every_event",),
     ),
