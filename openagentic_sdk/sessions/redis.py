@@ -4,13 +4,16 @@ Every change is one Lua script, so the server makes it whole or not at all. An a
 writer and at the `seq` that it expects. A server may keep everything in memory only, or delete keys when its memory is full;
 `durability` and `durability_notice` say so, and a session that lost keys is damaged, never empty.
 
-    {openagentic}:head:<id>       hash: key, created_at, metadata, epoch, holder, revision, updated, summary, last_seq,
-                                  blobs, checkpoint
-    {openagentic}:log:<id>        list: the events as JSON, number `seq` at place `seq - 1`
-    {openagentic}:blobs:<id>      hash: sha256 to bytes
-    {openagentic}:by:<what>       sorted set: ids by when they were last written to
-    {openagentic}:holder:<name>   the lease of a process; it ends by itself
-    {openagentic}:followers:<id>  set: channels of the processes that follow the session; it ends by itself
+    {openagentic}:2:head:<id>       hash: format, key, created_at, metadata, epoch, holder, revision, updated, summary,
+                                    last_seq, blobs, checkpoint
+    {openagentic}:2:log:<id>        list: the events as JSON, number `seq` at place `seq - 1`
+    {openagentic}:2:blobs:<id>      hash: sha256 to bytes
+    {openagentic}:2:by:<what>       sorted set: ids by when they were last written to
+    {openagentic}:2:holder:<name>   the lease of a process; it ends by itself
+    {openagentic}:2:followers:<id>  set: channels of the processes that follow the session; it ends by itself
+    {openagentic}:head:<id>         text: keeps processes of format 1, which had the same names without `2`, from the id
+
+A session of format 1 is moved when it is first asked for, or listed, unless a process of that version holds it.
 """
 
 from __future__ import annotations
@@ -24,44 +27,93 @@ from itertools import islice
 from typing import Any
 
 from ..clock import Clock, SystemClock
-from ..errors import LogCorruptError, SessionError, SessionExistsError, SessionNotFoundError, StorageError
+from ..errors import (
+    LogCorruptError,
+    SessionError,
+    SessionExistsError,
+    SessionLockedError,
+    SessionNotFoundError,
+    StorageError,
+)
 from ..events import Event
 from ..frozen import frozen
 from ..serialization import dumps_json, loads_json
-from .base import Metadata, Remains, When, check_copied_part, check_session_id, iter_pages, stamp_events
+from .base import (
+    Metadata,
+    Remains,
+    SessionWriter,
+    When,
+    check_copied_part,
+    check_session_id,
+    iter_pages,
+    stamp_events,
+)
 from .folds.summary import start_summary
-from .log.line import dumps_stored
+from .log.line import Durability, check_durability, dumps_stored
 from .stores.database import Position, intact_blob, text_key
 from .stores.log_state import Head, copied_head, read_head
-from .stores.redis_link import driver, run, without_prefix
+from .stores.redis_link import driver, run, without_settings
 from .stores.redis_rewriting import RewritingRedis
-from .stores.redis_scripts import APPEND, CHANGE, CLAIM, CREATE, DELETE, KEEP, POSITION, PUT_BLOB, STAGE, STAGE_COPY
+from .stores.redis_scripts import (
+    ADOPT,
+    APPEND,
+    CHANGE,
+    CLAIM,
+    CREATE,
+    DELETE,
+    FORMAT,
+    KEEP,
+    POSITION,
+    PUT_BLOB,
+    STAGE,
+    STAGE_COPY,
+)
 from .stores.remote import Batch
 
 DEFAULT_PREFIX = "openagentic"
 PAGE_ROWS = 100
 # What a half-written import leaves behind when its process dies goes by itself.
 STAGED_S = 3600
-_FIELDS = ("created_at", "metadata", "epoch", "holder", "summary", "updated", "revision", "key", "last_seq", "blobs")
+_FIELDS = (
+    "created_at",
+    "metadata",
+    "epoch",
+    "holder",
+    "summary",
+    "updated",
+    "revision",
+    "key",
+    "last_seq",
+    "format",
+    "blobs",
+)
 
 
 class RedisSessionStore(RewritingRedis):
     """Sessions on the server that `url` names (`redis://host:port/number`), under keys that begin with `prefix`.
 
     `?prefix=NAME` in the URL does the same. `patience_s` bounds every wait for the server, while it restarts and when it
-    hangs. `durability` is known once the store was used: `fsync`, `flush` (up to a second is lost when the server's machine
-    fails), `snapshot` or `memory`.
+    hangs. `durability` is known once the store was used: `fsync`, `flush` (survives the death of the server's process),
+    `everysec` (up to two seconds are lost then), `snapshot` or `memory`. Where one is asked for, here or by
+    `?durability=flush|barrier|fsync`, a server whose settings keep less is refused with a `StorageError`.
     """
 
     def __init__(
-        self, url: str, *, prefix: str | None = None, patience_s: float = 30.0, clock: Clock | None = None
+        self,
+        url: str,
+        *,
+        prefix: str | None = None,
+        patience_s: float = 30.0,
+        clock: Clock | None = None,
+        durability: Durability | None = None,
     ) -> None:
         driver()
-        address, named = without_prefix(url)
+        address, named, wanted = without_settings(url)
+        wanted = durability or wanted
         prefix = "{%s}" % (prefix or named or DEFAULT_PREFIX)
         self._patience_s = patience_s
         self._clock = clock or SystemClock()
-        self._join(address, prefix, patience_s)
+        self._join(address, prefix, patience_s, wanted and check_durability(wanted))
 
     @property
     def durability(self) -> str:  # type: ignore[override]
@@ -79,9 +131,42 @@ class RedisSessionStore(RewritingRedis):
         if found:
             length, left_ms, fields = found
             return _position(session_id, fields, length, left_ms)
+        if self._adopt(session_id, db):
+            return self._position_on(db, session_id)
         if left:
             raise LogCorruptError(session_id, 1, 0, "missing")
         raise SessionNotFoundError(session_id, self._server.where)
+
+    def _adopt(self, session_id: str, db: Any) -> bool:
+        """Move a session of format 1, as whose keys it is found; False when there is none. Raises `SessionLockedError` while
+        a process of that version holds it.
+        """
+        name = self._server.old_name
+        old = [name(kind, session_id) for kind in ("head", "log", "blobs")]
+        with db.pipeline(transaction=True) as pipe:
+            pipe.hmget(old[0], *_FIELDS)
+            pipe.llen(old[1])
+            pipe.exists(*old)
+            pipe.zscore(name("by", "all"), session_id)
+            fields, length, found, score = pipe.execute(raise_on_error=False)
+        if isinstance(fields, Exception) or (not found and score is None):
+            return False
+        epoch, holder = ((fields[_FIELDS.index(field)] or b"").decode() for field in ("epoch", "holder"))
+        head = Head(start_summary(session_id, 0.0, {}))
+        if fields[0] is not None:
+            fields[_FIELDS.index("format")] = str(FORMAT).encode()
+            head = _position(session_id, fields, length, 0).head
+        keys = [*self._own(session_id), *old, name("by", "all"), *self._indexes(head)]
+        stale = " ".join(name("by", each) for each in _index_names(head))
+        answer = run(ADOPT, keys, [session_id, name("holder", ""), epoch, length, stale], db)
+        if answer > 0:
+            raise SessionLockedError(session_id, f"{holder.partition(' ')[2]}, of an older version", answer / 1000)
+        return True
+
+    def _adopt_all(self, db: Any) -> None:
+        for session_id in db.zrange(self._server.old_name("by", "all"), 0, -1):
+            with suppress(SessionLockedError, driver().exceptions.ReadOnlyError):
+                self._adopt(session_id.decode(), db)
 
     def _event_rows_on(self, db: Any, at: Position, after_seq: int, size: int) -> list[tuple[int, str]]:
         return self._lines(db, at.id, after_seq, size)
@@ -94,7 +179,7 @@ class RedisSessionStore(RewritingRedis):
         head, log, _ = self._own(at.id)
         indexes = self._indexes(batch.head)
         stale = " ".join(name for name in self._indexes(at.head) if name not in indexes)
-        keys = [head, log, self._key("followers", at.id), self._key("touches", ""), *indexes]
+        keys = [head, log, self._key("followers", at.id), self._server.old_name("touches", ""), *indexes]
         fence = [at.id, at.key, at.epoch, at.holder, at.revision, batch.expected_seq, epoch, holder]
         row = [repr(batch.head.summary.updated), batch.head.to_json() or "", stale]
         answer = run(APPEND, keys, [*fence, *row, *batch.lines], db)
@@ -106,7 +191,8 @@ class RedisSessionStore(RewritingRedis):
         return bool(run(CLAIM, [self._key("head", at.id)], [at.key, at.epoch, holder], db))
 
     def _delete(self, db: Any, at: Position) -> bool:
-        keys = [*self._own(at.id), self._key("followers", at.id), *self._indexes(at.head)]
+        keys = [*self._own(at.id), self._key("followers", at.id), self._server.old_name("head", at.id)]
+        keys += self._indexes(at.head)
         return bool(run(DELETE, keys, [at.id, at.key, at.epoch, at.holder, at.head.last_seq], db))
 
     def _change_metadata(self, db: Any, at: Position, metadata: str, head: Head) -> bool:
@@ -115,6 +201,12 @@ class RedisSessionStore(RewritingRedis):
         row = [metadata, repr(head.summary.updated), head.to_json() or "", stale]
         keys = [*self._own(at.id)[:2], *indexes]
         return bool(run(CHANGE, keys, [at.id, at.key, at.revision, head.last_seq, *row], db))
+
+    def open_writer(self, session_id: str) -> SessionWriter:
+        self._call(
+            session_id, self._server.learn
+        )  # the settings may have changed, and a run begins by naming what they keep
+        return super().open_writer(session_id)
 
     # --- the core ----------------------------------------------------------------------------------------------------
 
@@ -127,13 +219,19 @@ class RedisSessionStore(RewritingRedis):
         except LogCorruptError:
             # The server forgot the session's row: what is left of it goes too.
             start = Head(start_summary(session_id, 0.0, {}))
-            keys = [*self._own(session_id), self._key("followers", session_id), *self._indexes(start)]
+            keys = [
+                *self._own(session_id),
+                self._key("followers", session_id),
+                self._server.old_name("head", session_id),
+            ]
+            keys += self._indexes(start)
             self._call(session_id, partial(run, DELETE, keys, [session_id, "", "", "", 0]))
 
     def put_blob(self, session_id: str, data: bytes) -> str:
         digest = hashlib.sha256(data).hexdigest()
         head, _, blobs = self._own(session_id)
         if not self._call(session_id, partial(run, PUT_BLOB, [head, blobs], [digest, data])):
+            self._position(session_id)  # says why not
             raise SessionNotFoundError(session_id, self._server.where)
         return digest
 
@@ -151,8 +249,9 @@ class RedisSessionStore(RewritingRedis):
         self._call(session_id, partial(run, KEEP, [self._key("head", session_id)], [data]))
 
     def read_checkpoint(self, session_id: str) -> bytes | None:
-        data = self._call(session_id, lambda client: client.hget(self._key("head", session_id), "checkpoint"))
-        return bytes(data) if data is not None else None
+        fields = ("format", "checkpoint")
+        found, data = self._call(session_id, lambda client: client.hmget(self._key("head", session_id), *fields))
+        return bytes(data) if data is not None and found == str(FORMAT).encode() else None
 
     def list_blobs(self, session_id: str) -> list[str]:
         self._position(session_id)
@@ -184,8 +283,9 @@ class RedisSessionStore(RewritingRedis):
         def page(after_seq: int, size: int) -> list[tuple[int, str]]:
             return self._call(session_id, lambda client: self._lines(client, session_id, after_seq, size))
 
+        is_there = self.session_exists(session_id)
         fields, length, names = self._call(session_id, ask)
-        if fields[0] is None and not length and not names and not self.session_exists(session_id):
+        if fields[0] is None and not length and not names and not is_there:
             raise SessionNotFoundError(session_id, self._server.where)
         metadata, holes = {}, []
         if fields[0] is None:
@@ -242,6 +342,7 @@ class RedisSessionStore(RewritingRedis):
             stage = partial(run, STAGE_COPY, keys, [source.key, at_seq - 1, STAGED_S, *lines])
             length, blobs = self._call(source_id, stage)
             if length == -1:
+                self._position(source_id)  # says why not
                 raise SessionNotFoundError(source_id, self._server.where)
             if length == -2:
                 self.list_blobs(source_id)  # says what the server lost
@@ -260,18 +361,13 @@ class RedisSessionStore(RewritingRedis):
 
     def _indexes(self, head: Head) -> list[str]:
         """The lists that a session stands in."""
-        summary = head.summary
-        names = ["all"] if summary.is_child else ["all", "top"]
-        if summary.cwd is not None:
-            names += [f"{name}:{text_key(summary.cwd)}" for name in names]
-        if summary.is_child and summary.parent is not None:
-            names.append(f"parent:{text_key(summary.parent)}")
-        return [self._key("by", name) for name in names]
+        return [self._key("by", name) for name in _index_names(head)]
 
     def _ids(self, index: str, offset: int, limit: int | None) -> list[str]:
         if limit == 0:
             return []
-        if self._call(None, lambda client: self._server.evicts):
+        self._call(None, self._adopt_all)
+        if self._server.evicts:
             found = self._ids_of_keys(index)
             return found[offset:] if limit is None else found[offset : offset + limit]
         last = -1 if limit is None else offset + limit - 1
@@ -322,8 +418,8 @@ class RedisSessionStore(RewritingRedis):
         answers, leases = self._call(None, ask)
         for place, session_id in enumerate(ids):
             fields, length = answers[2 * place : 2 * place + 2]
-            if fields[0] is None:
-                # Deleted just now, or forgotten by the server: reading the row will tell.
+            if fields[0] is None or not _is_ours(fields):
+                # Deleted just now, forgotten by the server, or of a newer version: reading the row will tell.
                 yield Position("", 0, 0.0, "{}", Head(start_summary(session_id, 0.0, {}), is_kept=False))
             else:
                 yield _position(session_id, fields, length, leases.get(fields[_FIELDS.index("holder")], 0))
@@ -358,7 +454,8 @@ class RedisSessionStore(RewritingRedis):
         arguments = [session_id, staged.key, staged.log, staged.blobs, head.last_seq, blobs]
         for name, value in fields.items():
             arguments += [name, str(value)]
-        keys = [*self._own(session_id), self._key("touches", ""), *self._indexes(head)]
+        old_name = self._server.old_name
+        keys = [*self._own(session_id), old_name("touches", ""), old_name("head", session_id), *self._indexes(head)]
         made = self._call(session_id, partial(run, CREATE, keys, arguments))
         if made == -1:
             raise _lost_a_part(session_id)
@@ -373,10 +470,30 @@ class _Staged:
     blobs: str
 
 
+def _index_names(head: Head) -> list[str]:
+    summary = head.summary
+    names = ["all"] if summary.is_child else ["all", "top"]
+    if summary.cwd is not None:
+        names += [f"{name}:{text_key(summary.cwd)}" for name in names]
+    if summary.is_child and summary.parent is not None:
+        names.append(f"parent:{text_key(summary.parent)}")
+    return names
+
+
+def _is_ours(fields: Sequence[bytes | None]) -> bool:
+    return fields[_FIELDS.index("format")] == str(FORMAT).encode()
+
+
 def _position(session_id: str, fields: Sequence[bytes | None], length: int, left_ms: int) -> Position:
     """The position that a session's hash describes; one that an older version wrote lacks the last four fields."""
     texts = [(field or b"").decode("ascii") for field in fields]
-    created_at, metadata, epoch, holder, summary, updated, revision, key, last_seq, _ = texts
+    created_at, metadata, epoch, holder, summary, updated, revision, key, last_seq, found, _ = texts
+    if not _is_ours(fields):
+        raise StorageError(
+            f"session {session_id!r} was written in format {found} by a newer version of this package, and this one "
+            f"knows format {FORMAT}: update it",
+            session_id=session_id,
+        )
     head = read_head(
         session_id, float(created_at), metadata, summary or None, int(last_seq) if last_seq else length, float(updated)
     )

@@ -108,8 +108,10 @@ class RedisServerTest(unittest.TestCase):
         for settings, durability, has_notice in (
             (("--save", "", "--appendonly", "no"), "memory", True),
             (("--save", "60 1", "--appendonly", "no"), "snapshot", True),
-            (("--appendonly", "yes", "--appendfsync", "everysec"), "flush", False),
+            (("--appendonly", "yes", "--appendfsync", "everysec"), "everysec", True),
+            (("--appendonly", "yes", "--appendfsync", "no"), "flush", False),
             (("--appendonly", "yes", "--appendfsync", "always"), "fsync", False),
+            (("--appendonly", "yes", "--appendfsync", "always", "--no-appendfsync-on-rewrite", "yes"), "flush", False),
         ):
             self.start(*settings)
             store = open_store(f"redis://127.0.0.1:{self.port}/0")
@@ -152,7 +154,7 @@ class ForgetfulRedisTest(unittest.TestCase):
         import redis
 
         with redis.Redis.from_url(self.server.url) as client:
-            self.assertEqual(client.delete(*(f"{{openagentic}}:{key}" for key in keys)), len(keys))
+            self.assertEqual(client.delete(*(f"{{openagentic}}:2:{key}" for key in keys)), len(keys))
 
     def test_it_says_so(self) -> None:
         self.assertIn("allkeys-lru", self.store.durability_notice() or "")

@@ -10,10 +10,11 @@ from types import ModuleType
 from typing import Any, TypeVar
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
-from ...errors import OptionsError
+from ...errors import OptionsError, StorageError
+from ..log.line import Durability
 from .holders import LEASE_S
 from .per_process import SharedByName
-from .redis_scripts import FOLLOW
+from .redis_scripts import FOLLOW, FORMAT
 from .server import Server, retry_pauses
 
 T = TypeVar("T")
@@ -27,6 +28,13 @@ NO_DISK = (
 SNAPSHOTS = (
     "the Redis server only saves snapshots: what was written since the last one is lost when it stops. Switch its "
     "append-only file on (CONFIG SET appendonly yes)"
+)
+DELAYED = (
+    "the Redis server writes its append-only file up to two seconds behind its answers (appendfsync everysec): what was "
+    "written since is lost when it is killed. Let it wait for the disk (CONFIG SET appendfsync always)"
+)
+HIDDEN = (
+    "the Redis server does not show its settings, so no more is promised than the weakest of them keeps ({durability})"
 )
 EVICTS = (
     "the Redis server deletes any key when its memory is full (maxmemory-policy {policy}), sessions too: set "
@@ -52,12 +60,14 @@ class RedisServer(Server):
     kind = "Redis"
     durability = "unknown"
 
-    def __init__(self, url: str, prefix: str, patience_s: float) -> None:
+    def __init__(self, url: str, prefix: str, patience_s: float, wanted: Durability | None = None) -> None:
         parts = urlsplit(url)
         where = f"{parts.hostname or parts.path}:{parts.port or 6379}"
         super().__init__(where, driver().RedisError, _RedisNews(self))
         self.evicts = False
         self.prefix = prefix
+        self._wanted = wanted
+        self._hides = False
         self._url = url
         self._patience_s = patience_s
         self._client: Any = None
@@ -80,7 +90,7 @@ class RedisServer(Server):
                     )
                     client = redis.Redis(connection_pool=pool)
                     try:
-                        self._learn(client)
+                        self.learn(client)
                     except BaseException:
                         pool.disconnect()
                         raise
@@ -91,10 +101,11 @@ class RedisServer(Server):
         """What people should know before they trust the server with sessions, as it is now."""
         with self.translated():
             client = self.client()
-            self._learn(client)
-            policy = client.info("memory").get("maxmemory_policy", "")
-            role = client.info("replication")
-        notices = [{"memory": NO_DISK, "snapshot": SNAPSHOTS}.get(self.durability, "")]
+            self.learn(client)
+            policy = _info(client, "memory").get("maxmemory_policy", "")
+            role = _info(client, "replication")
+        notices = [HIDDEN.format(durability=self.durability)] if self._hides else []
+        notices.append({"memory": NO_DISK, "snapshot": SNAPSHOTS, "everysec": DELAYED}.get(self.durability, ""))
         notices.append(EVICTS.format(policy=policy) if self.evicts else "")
         if role.get("role") == "slave":
             notices.append(REPLICA.format(primary=f"{role.get('master_host')}:{role.get('master_port')}"))
@@ -123,16 +134,37 @@ class RedisServer(Server):
 
     def name(self, kind: str, rest: str) -> str:
         """The name of a key."""
+        return f"{self.prefix}:{FORMAT}:{kind}:{rest}"
+
+    def old_name(self, kind: str, rest: str) -> str:
+        """The name that the key had in format 1."""
         return f"{self.prefix}:{kind}:{rest}"
 
-    def _learn(self, client: Any) -> None:
-        """What survives the server, as far as it says: some keep their settings to themselves."""
+    def learn(self, client: Any) -> None:
+        """What survives the server, as far as it says: some keep their settings to themselves. Raises `StorageError` when
+        that is less than was asked for.
+        """
         # The policies named volatile-* only delete keys that end by themselves anyway: leases and half-made copies.
-        self.evicts = str(client.info("memory").get("maxmemory_policy", "")).startswith("allkeys")
-        if client.info("persistence").get("aof_enabled"):
-            self.durability = "fsync" if _setting(client, "appendfsync") == "always" else "flush"
+        self.evicts = str(_info(client, "memory").get("maxmemory_policy", "")).startswith("allkeys")
+        persistence = _info(client, "persistence")
+        is_first = persistence.get("aof_rewrite_in_progress") and persistence.get("aof_last_rewrite_time_sec") == -1
+        names = ("appendfsync", "no-appendfsync-on-rewrite", "save")
+        synced, pauses, save = settings = [_setting(client, name) for name in names]
+        self._hides = not persistence or None in settings
+        if (
+            persistence.get("aof_enabled") and not is_first
+        ):  # just switched on, the file is used once it was written whole
+            # A write that waits for a sync under way is answered before it is made; without syncs none waits.
+            kept = {"always": "fsync" if pauses == "no" else "flush", "no": "flush"}
+            self.durability = kept.get(synced or "", "everysec")
         else:
-            self.durability = "memory" if _setting(client, "save") == "" else "snapshot"
+            self.durability = "snapshot" if save else "memory"
+        least = {"flush": ("flush", "fsync"), "barrier": ("fsync",), "fsync": ("fsync",)}
+        if self._wanted is not None and self.durability not in least[self._wanted]:
+            raise StorageError(
+                f"durability {self._wanted!r} was asked for, and the settings of the Redis server {self.where} keep no more "
+                f"than {self.durability!r}: CONFIG SET appendonly yes, CONFIG SET appendfsync always"
+            )
 
     def _renew(self, name: str) -> None:
         key = self.name("holder", name)
@@ -151,7 +183,7 @@ class _RedisNews:
     def listen(self, channel: str) -> _RedisListener | None:
         with self._server.translated():
             client = self._server.client()
-            if client.info("replication").get("role") == "slave":
+            if _info(client, "replication").get("role") == "slave":
                 return None
             news = client.pubsub(ignore_subscribe_messages=True)
             news.subscribe(channel)
@@ -194,12 +226,12 @@ class _RedisListener:
         self._news.close()
 
 
-def without_prefix(url: str) -> tuple[str, str | None]:
-    """The URL as the driver takes it, and the prefix that it names."""
+def without_settings(url: str) -> tuple[str, str | None, str | None]:
+    """The URL as the driver takes it, and the prefix and the durability that it names."""
     parts = urlsplit(url)
     query = dict(parse_qsl(parts.query))
-    prefix = query.pop("prefix", None)
-    return urlunsplit(parts._replace(query=urlencode(query))), prefix
+    prefix, durability = query.pop("prefix", None), query.pop("durability", None)
+    return urlunsplit(parts._replace(query=urlencode(query))), prefix, durability
 
 
 def run(script: str, keys: Sequence[str], arguments: Sequence[Any], client: Any) -> Any:
@@ -212,3 +244,11 @@ def _setting(client: Any, name: str) -> str | None:
         return dict(client.config_get(name)).get(name)
     except driver().ResponseError:
         return None
+
+
+def _info(client: Any, section: str) -> dict[str, Any]:
+    """What the server says of itself; empty when it does not tell this user."""
+    try:
+        return dict(client.info(section))
+    except driver().ResponseError:
+        return {}

@@ -5,12 +5,14 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Collection, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 from ...errors import LeaseLostError, SessionError
 from .database import Position
 from .log_state import Head
-from .redis_link import SERVERS, RedisServer
+from .redis_link import SERVERS, RedisServer, run
+from .redis_scripts import DROP_BLOBS, FORMAT
 from .remote import RemoteStore
 
 
@@ -26,15 +28,8 @@ class RewritingRedis(RemoteStore[RedisServer]):
     def delete_blobs(self, session_id: str, digests: Collection[str]) -> None:
         head, _, blobs = self._own(session_id)
 
-        def remove(client: Any) -> None:
-            with client.pipeline(transaction=True) as pipe:
-                if digests:
-                    pipe.hdel(blobs, *digests)
-                pipe.hlen(blobs)
-                count = pipe.execute()[-1]
-            client.hset(head, "blobs", count)
-
-        self._call(session_id, remove)
+        if digests and not self._call(session_id, partial(run, DROP_BLOBS, [head, blobs], list(digests))):
+            self._position(session_id)  # says why not
 
     def scrub(self, session_id: str) -> Sequence[str]:
         """Have the server write its file anew, where it keeps one."""
@@ -51,7 +46,9 @@ class RewritingRedis(RemoteStore[RedisServer]):
         def replace_all(client: Any) -> None:
             with client.pipeline(transaction=True) as pipe:
                 pipe.watch(key)
-                if pipe.hmget(key, "key", "epoch") != [str(at.key).encode(), str(at.epoch).encode()]:
+                if pipe.hmget(key, "key", "epoch", "format") != [
+                    str(each).encode() for each in (at.key, at.epoch, FORMAT)
+                ]:
                     raise LeaseLostError(at.id, at.head.last_seq, at.head.last_seq)
                 pipe.multi()
                 for seq, text in rows:

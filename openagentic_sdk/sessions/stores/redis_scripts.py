@@ -1,10 +1,14 @@
 """The Lua scripts of the Redis store: each change is one of them, so the server makes it whole or not at all.
 
 Each gets the names of its keys, and answers with what it found instead of failing. A session is known by its `key`, which no
-other session of the same id ever has.
+other session of the same id ever has. One whose `format` is another than ours is left as it is.
 """
 
 from __future__ import annotations
+
+# The version of a session's keys and what is in them. It is a part of their names too: versions that check no format, and
+# would write half of what this one does, find only a text under the names of format 1, and Redis refuses to append to that.
+FORMAT = 2
 
 _TOUCH = """
     local at = redis.call('INCR', KEYS[{counter}])
@@ -26,7 +30,9 @@ POSITION = """
 # KEYS: head, log, followers, touches, indexes.
 # ARGV: id, key, epoch, holder, revision, expected seq, next epoch, next holder, updated, summary, stale indexes, lines ...
 APPEND = f"""
-    local key, epoch, holder, revision = unpack(redis.call('HMGET', KEYS[1], 'key', 'epoch', 'holder', 'revision'))
+    local key, epoch, holder, revision, format =
+        unpack(redis.call('HMGET', KEYS[1], 'key', 'epoch', 'holder', 'revision', 'format'))
+    if format ~= '{FORMAT}' then return 0 end
     if (key or '') ~= ARGV[2] or epoch ~= ARGV[3] or holder ~= ARGV[4] then return 0 end
     if (revision or '0') ~= ARGV[5] then return 0 end
     local length = redis.call('LLEN', KEYS[2])
@@ -44,9 +50,9 @@ APPEND = f"""
     return 1
 """
 # KEYS: head, log, indexes.  ARGV: id, key, revision, last seq, metadata, updated, summary, stale indexes
-CHANGE = """
-    local key, revision = unpack(redis.call('HMGET', KEYS[1], 'key', 'revision'))
-    if redis.call('EXISTS', KEYS[1]) == 0 or (key or '') ~= ARGV[2] or (revision or '0') ~= ARGV[3] then return 0 end
+CHANGE = f"""
+    local key, revision, format = unpack(redis.call('HMGET', KEYS[1], 'key', 'revision', 'format'))
+    if format ~= '{FORMAT}' or (key or '') ~= ARGV[2] or (revision or '0') ~= ARGV[3] then return 0 end
     if redis.call('LLEN', KEYS[2]) ~= tonumber(ARGV[4]) then return 0 end
     redis.call('HSET', KEYS[1], 'metadata', ARGV[5], 'updated', ARGV[6], 'summary', ARGV[7], 'revision', ARGV[3] + 1)
     local at = redis.call('ZSCORE', KEYS[3], ARGV[1]) or 0
@@ -64,24 +70,25 @@ STAGE = """
 """
 # KEYS: staged log, staged blobs, source's head, log and blobs.  ARGV: source's key, last place, seconds, lines ...
 # The answer is the number of events and that of blobs.
-STAGE_COPY = """
-    local key, blobs = unpack(redis.call('HMGET', KEYS[3], 'key', 'blobs'))
-    if (key or '') ~= ARGV[1] or redis.call('EXISTS', KEYS[3]) == 0 then return {-1, 0} end
-    if blobs and redis.call('HLEN', KEYS[5]) < tonumber(blobs) then return {-2, blobs} end
+STAGE_COPY = f"""
+    local key, blobs, format = unpack(redis.call('HMGET', KEYS[3], 'key', 'blobs', 'format'))
+    if (key or '') ~= ARGV[1] or format ~= '{FORMAT}' then return {{-1, 0}} end
+    if blobs and redis.call('HLEN', KEYS[5]) < tonumber(blobs) then return {{-2, blobs}} end
     redis.call('COPY', KEYS[4], KEYS[1], 'REPLACE')
     redis.call('COPY', KEYS[5], KEYS[2], 'REPLACE')
     if ARGV[2] == '-1' then redis.call('DEL', KEYS[1]) else redis.call('LTRIM', KEYS[1], 0, ARGV[2]) end
     if #ARGV > 3 then redis.call('RPUSH', KEYS[1], unpack(ARGV, 4)) end
     for place = 1, 2 do redis.call('EXPIRE', KEYS[place], ARGV[3]) end
-    return {redis.call('LLEN', KEYS[1]), redis.call('HLEN', KEYS[2])}
+    return {{redis.call('LLEN', KEYS[1]), redis.call('HLEN', KEYS[2])}}
 """
-# KEYS: head, log, blobs, touches, indexes.
+# KEYS: head, log, blobs, touches, head of format 1, indexes.
 # ARGV: id, key, staged log, staged blobs, number of events, number of blobs, field, value ...
 CREATE = f"""
     if redis.call('EXISTS', KEYS[1]) == 1 then
         if redis.call('HGET', KEYS[1], 'key') == ARGV[2] then return 1 end
         return 0
     end
+    if redis.call('TYPE', KEYS[5]).ok == 'hash' then return 0 end
     if redis.call('LLEN', ARGV[3]) ~= tonumber(ARGV[5]) or redis.call('HLEN', ARGV[4]) ~= tonumber(ARGV[6]) then
         return -1
     end
@@ -92,40 +99,77 @@ CREATE = f"""
             redis.call('PERSIST', KEYS[place])
         end
     end
-    redis.call('HSET', KEYS[1], 'key', ARGV[2], 'blobs', redis.call('HLEN', KEYS[3]), unpack(ARGV, 7))
-    {_TOUCH.format(counter=4, first=5)}
+    redis.call('HSET', KEYS[1], 'format', {FORMAT}, 'key', ARGV[2], 'blobs', redis.call('HLEN', KEYS[3]), unpack(ARGV, 7))
+    redis.call('SET', KEYS[5], 'format {FORMAT}')
+    {_TOUCH.format(counter=4, first=6)}
     return 1
 """
+# KEYS: head, log, blobs, those of format 1, index of all of format 1, indexes.
+# ARGV: id, prefix of leases of format 1, epoch, number of events, indexes of format 1
+# The answer is -1 when the session was moved, 0 when it is another by now, else for how long its holder lives, in ms.
+# More events than `last_seq` says are those of a version that did not count them.
+ADOPT = f"""
+    if redis.call('TYPE', KEYS[4]).ok == 'string' or redis.call('EXISTS', KEYS[1]) == 1 then return 0 end
+    local epoch, holder, stored = unpack(redis.call('HMGET', KEYS[4], 'epoch', 'holder', 'last_seq'))
+    local length = redis.call('LLEN', KEYS[5])
+    if (epoch or '') ~= ARGV[3] or length ~= tonumber(ARGV[4]) then return 0 end
+    if holder and holder ~= '' then
+        local left_ms = redis.call('PTTL', ARGV[2] .. holder)
+        if left_ms > 0 then return left_ms end
+    end
+    for place = 1, 3 do
+        if redis.call('EXISTS', KEYS[place + 3]) == 1 then redis.call('RENAME', KEYS[place + 3], KEYS[place]) end
+    end
+    if epoch then
+        redis.call('HSET', KEYS[1], 'format', {FORMAT})
+        if length > tonumber(stored or 0) then
+            redis.call('HSET', KEYS[1], 'last_seq', length)
+            if stored then redis.call('HDEL', KEYS[1], 'summary', 'checkpoint') end
+        end
+    end
+    local at = redis.call('ZSCORE', KEYS[7], ARGV[1]) or 0
+    for place = 8, #KEYS do redis.call('ZADD', KEYS[place], at, ARGV[1]) end
+    for name in string.gmatch(ARGV[5], '%S+') do redis.call('ZREM', name, ARGV[1]) end
+    redis.call('SET', KEYS[4], 'format {FORMAT}')
+    return -1
+"""
 # KEYS: head.  ARGV: key, epoch, holder
-CLAIM = """
-    local key, epoch = unpack(redis.call('HMGET', KEYS[1], 'key', 'epoch'))
-    if (key or '') ~= ARGV[1] or epoch ~= ARGV[2] then return 0 end
+CLAIM = f"""
+    local key, epoch, format = unpack(redis.call('HMGET', KEYS[1], 'key', 'epoch', 'format'))
+    if format ~= '{FORMAT}' or (key or '') ~= ARGV[1] or epoch ~= ARGV[2] then return 0 end
     redis.call('HSET', KEYS[1], 'holder', ARGV[3])
     redis.call('HINCRBY', KEYS[1], 'epoch', 1)
     return 1
 """
-# KEYS: head, log, blobs, followers, indexes.  ARGV: id, key, epoch, holder, last seq
-DELETE = """
-    local key, epoch, holder = unpack(redis.call('HMGET', KEYS[1], 'key', 'epoch', 'holder'))
+# KEYS: head, log, blobs, followers, head of format 1, indexes.  ARGV: id, key, epoch, holder, last seq
+DELETE = f"""
+    local key, epoch, holder, format = unpack(redis.call('HMGET', KEYS[1], 'key', 'epoch', 'holder', 'format'))
     if redis.call('EXISTS', KEYS[1]) == 1 then
-        if (key or '') ~= ARGV[2] or epoch ~= ARGV[3] or holder ~= ARGV[4] then return 0 end
+        if format ~= '{FORMAT}' or (key or '') ~= ARGV[2] or epoch ~= ARGV[3] or holder ~= ARGV[4] then return 0 end
         local stored = redis.call('HGET', KEYS[1], 'last_seq') or redis.call('LLEN', KEYS[2])
         if tonumber(stored) ~= tonumber(ARGV[5]) then return 0 end
     end
-    redis.call('DEL', KEYS[1], KEYS[2], KEYS[3], KEYS[4])
-    for place = 5, #KEYS do redis.call('ZREM', KEYS[place], ARGV[1]) end
+    redis.call('DEL', KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5])
+    for place = 6, #KEYS do redis.call('ZREM', KEYS[place], ARGV[1]) end
     return 1
 """
 # KEYS: head, blobs.  ARGV: digest, bytes
-PUT_BLOB = """
-    if redis.call('EXISTS', KEYS[1]) == 0 then return 0 end
+PUT_BLOB = f"""
+    if redis.call('HGET', KEYS[1], 'format') ~= '{FORMAT}' then return 0 end
     redis.call('HSET', KEYS[2], ARGV[1], ARGV[2])
     redis.call('HSET', KEYS[1], 'blobs', redis.call('HLEN', KEYS[2]))
     return 1
 """
+# KEYS: head, blobs.  ARGV: digests ...
+DROP_BLOBS = f"""
+    if redis.call('HGET', KEYS[1], 'format') ~= '{FORMAT}' then return 0 end
+    redis.call('HDEL', KEYS[2], unpack(ARGV))
+    redis.call('HSET', KEYS[1], 'blobs', redis.call('HLEN', KEYS[2]))
+    return 1
+"""
 # KEYS: head.  ARGV: checkpoint
-KEEP = """
-    if redis.call('EXISTS', KEYS[1]) == 0 then return 0 end
+KEEP = f"""
+    if redis.call('HGET', KEYS[1], 'format') ~= '{FORMAT}' then return 0 end
     redis.call('HSET', KEYS[1], 'checkpoint', ARGV[1])
     return 1
 """
