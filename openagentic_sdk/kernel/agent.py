@@ -382,7 +382,7 @@ class Run:
             grants=(*policy.grants, *self.reading_rules()),
             disallowed_tools=policy.disallowed_tools,
             names_of=self.agent.guidance.skill_names,
-            ask=self.ask if self.can_ask else None,
+            ask=self.ask if self.can_ask or self.view.has_answer(tool_use_id) else None,
             told=self.whereabouts(tool_use_id=tool_use_id, cwd=folder, effect=effect),
             **more,
         )
@@ -415,6 +415,8 @@ class Run:
         if known is not None:
             self.answers_taken.add(known.question_id)
             return known
+        if not self.can_ask:
+            return UserAnswer(question.question_id, "")
         asked = self.view.open_question_like(question, self.answers_taken)
         question = asked or question
         self.answers_taken.add(question.question_id)

@@ -162,7 +162,7 @@ async def store_message(
 async def _read_file(run: Run, part: Part, path: str, number: int) -> Part | str:
     """A file that a part names, once the gate allows to read it; a text file as text for the prompt."""
     use = ToolUse(f"attachment:{os.urandom(8).hex()}", "Read", {"file_path": path})
-    approval = await ask_gate(run, run.agent.gate, use, "read")
+    approval = await ask_gate(run, run.agent.gate, use, "read", parks=False)
     if not approval.allowed:
         raise OptionsError(f"{path} is not sent: {approval.reason}")
 

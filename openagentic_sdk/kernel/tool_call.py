@@ -175,9 +175,17 @@ def decision_event(
     )
 
 
-async def ask_gate(run: Run, gate: PermissionGate, use: ToolUse, effect: Effect) -> ApprovalResult:
-    """What the gate says of a call that the runtime itself makes; the decision is in the log by then."""
-    approval = await gate.approve(use.name, use.input, run.gate_context(use.tool_use_id, effect))
+async def ask_gate(
+    run: Run, gate: PermissionGate, use: ToolUse, effect: Effect, *, parks: bool = True
+) -> ApprovalResult:
+    """What the gate says of a call that the runtime itself makes; the decision is in the log by then.
+
+    Without `parks`, a run that could only wait for an answer gets a no: nothing would go on with a later one.
+    """
+    context = run.gate_context(use.tool_use_id, effect)
+    if run.request.parks and not parks:
+        context = replace(context, ask=None)
+    approval = await gate.approve(use.name, use.input, context)
     await run.record(decision_event(run, use, approval, gate, use.input))
     return approval
 

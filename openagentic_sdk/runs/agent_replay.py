@@ -17,6 +17,7 @@ from ..errors import ReplayMismatchError
 from ..events import Event, PermissionDecision, ToolResult, ToolUse, UserAnswer, UserMessage, UserQuestion
 from ..frozen import frozen
 from ..kernel.agent import Agent, Run, RunStopped
+from ..kernel.closing import SAID_INSTEAD
 from ..options import OpenAgenticOptions
 from ..serialization import dumps_json
 from ..sessions.memory import MemorySessionStore
@@ -151,6 +152,9 @@ class _AgentReplay(Replay):
         return is_pure or tool.name in _SESSION_TOOLS or tool.name in self._live_names
 
     async def _answer(self, question: UserQuestion) -> str:
+        ended = self._recording.results.get(question.tool_use_id or "")
+        if ended is not None and ended.error_message in (SAID_INSTEAD.not_started, SAID_INSTEAD.cut_short):
+            raise RunStopped("waiting", "the recorded run waited here until another prompt came")
         return self._answers.get((question.tool_use_id, question.kind), "")
 
     async def _before_each_step(self, run: Run) -> None:

@@ -308,6 +308,22 @@ SABOTAGES = (
         (RUNTIME + "test_loop.LoopTest.test_every_event_but_deltas_is_stored_before_it_is_seen",),
     ),
     Sabotage(
+        "a prompt leaves open what waits for a person",
+        "kernel/loop.py",
+        "*await supersede(run), ",
+        "",
+        (
+            "tests.runs.test_superseding.SupersedingTest.test_several_calls_and_what_had_not_begun_beside_them_end_together",
+        ),
+    ),
+    Sabotage(
+        "a prompt leaves a subagent's question open in its own log",
+        "kernel/settle.py",
+        "        finished: SubagentFinished = await off_loop(True, close)\n",
+        "        finished = SubagentFinished(started.tool_use_id, started.name, started.child_session_id, 'interrupted')\n",
+        ("tests.runs.test_superseding.SupersedingTest.test_what_waits_in_subagents_ends_in_every_log",),
+    ),
+    Sabotage(
         "a cancelled run leaves its calls open",
         "kernel/loop.py",
         "    await run.record(*closing_events(calls, questions, ending.reason))\n",

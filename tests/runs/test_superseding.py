@@ -21,6 +21,8 @@ from openagentic_sdk.frozen import changed
 from openagentic_sdk.hooks.engine import HookEngine
 from openagentic_sdk.hooks.models import HookDecision, HookMatcher
 from openagentic_sdk.kernel.prompt import Said
+from openagentic_sdk.runs.agent_replay import replay_agent
+from openagentic_sdk.runs.replay import replay_events
 from openagentic_sdk.sessions.rebuild import rebuild_messages
 from openagentic_sdk.testing.validity import find_fault
 from openagentic_sdk.tools.ask_user_question import AskUserQuestionTool
@@ -141,6 +143,46 @@ class SupersedingTest(unittest.IsolatedAsyncioTestCase):
         events = assert_closed(self, self.store, session_id)
         self.assertEqual([e.answered_by for e in events if isinstance(e, UserAnswer)], ["user", "superseded"])
         self.assertIn("and now this", [event.text for event in events if isinstance(event, UserMessage)])
+
+    async def test_an_answer_that_is_stored_counts_where_nobody_can_be_asked(self):
+        session_id = await self.parked([{"tool_calls": [PAY["tool_calls"][0], ASK]}])
+        for answer in ("yes", "two"):
+            (question_id,) = self.store.read_summary(session_id).open_questions
+            await answer_question(self.store, session_id, question_id, answer)
+            if answer == "yes":
+                await submit(None, self.settings([], resume=session_id)).wait()
+        await run(prompt="and now this", options=self.settings(["Good."], resume=session_id))
+        self.assertEqual(paid, [5])
+        results = [event for event in assert_closed(self, self.store, session_id) if event.type == "tool.result"]
+        self.assertEqual(results[1].output["answer"], "two")
+        session_id = await self.parked()
+        (question_id,) = self.store.read_summary(session_id).open_questions
+        await answer_question(self.store, session_id, question_id, "yes")
+        await run(prompt="and now this", options=self.settings(["Good."], resume=session_id))
+        self.assertEqual(paid, [5, 5])
+
+    async def test_a_prompt_whose_file_needs_an_approval_is_refused_and_does_not_wait_without_its_words(self):
+        with tempfile.NamedTemporaryFile(suffix=".txt") as file:
+            parts = [{"type": "text", "text": "read this"}, {"type": "file", "path": file.name}]
+            result = await submit(parts, self.settings(["never"])).wait()
+        self.assertEqual((result.state, result.stop_reason), ("failed", "error"))
+        self.assertIn("is not sent", result.error)
+        self.assertEqual(self.store.read_summary(result.session_id).open_questions, ())
+
+    async def test_a_replay_plays_the_prompt_and_the_ends_again(self):
+        for turns, make in (
+            ([PAY], self.settings),
+            ([{"tool_calls": [ASK, PAY["tool_calls"][0]]}], self.settings),
+            ([HELP, {"agent": "You help", **PAY}], self.family),
+        ):
+            self.store = MemorySessionStore()
+            session_id = await self.parked(turns, make)
+            await run(prompt="never mind", options=make(["Good."], resume=session_id))
+            log = self.store.read_events(session_id)
+            report = await replay_events(log)
+            self.assertEqual((report.steps, list(report.differences), report.error), (2, [], None))
+            played = await replay_agent(log, make([]))
+            self.assertEqual(played.differences, [])
 
     async def test_what_waits_in_subagents_ends_in_every_log(self):
         help_me = {"agent": "You help", **PAY}

@@ -350,6 +350,10 @@ class SessionView:
         """Whether this call put a question to a person."""
         return tool_use_id in self._asked_by
 
+    def has_answer(self, tool_use_id: str) -> bool:
+        """Whether an answer to a question of this call is stored."""
+        return any(question_id in self.answers for question_id in self._asked_by.get(tool_use_id, ()))
+
     def open_questions(self) -> list[UserQuestion]:
         """The questions without an answer, oldest first."""
         return [question for key, question in self._questions.items() if key not in self.answers]
