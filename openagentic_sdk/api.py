@@ -13,11 +13,11 @@ from .assemble import build_agent, run_request
 from .errors import EventLoopError, RunFailedError
 from .events import AssistantMessage, Event, Result, StopReason
 from .frozen import frozen, values_of
-from .kernel.compact import compact_closed_session
 from .kernel.loop import MAX_TEXT_TWICE
 from .kernel.prompt import Prompt
 from .kernel.task import RunTask
 from .options import OpenAgenticOptions
+from .parts.compaction import compact_closed_session
 from .sessions.folds.metrics import RunMetrics, run_metrics
 
 

@@ -17,14 +17,27 @@ from .errors import OptionsError, SessionNotFoundError, StorageError, ToolInputE
 from .events import CODE_CALLER, Event, SystemNotice
 from .hooks.claude_input import ALSO
 from .hooks.engine import HookEngine
-from .kernel.agent import Agent, FinalAnswer, RunRequest, ToolServers
+from .kernel.agent import Agent, RunRequest
 from .kernel.day_limits import DayLimits, read_day_limits
-from .kernel.final_answer import FinalAnswerTool, ask_for_final_answer, final_answer_prompt
-from .kernel.guidance import ProjectGuidance
+from .kernel.part import PartOpener
 from .kernel.session_hooks import end_session
-from .kernel.structured import read_output_schema
-from .kernel.tool_context import GENERAL_AGENT
 from .options import AgentDefinition, OpenAgenticOptions, check_options
+from .parts.attachments import Attachments
+from .parts.compaction import Compaction
+from .parts.final_answer import (
+    FinalAnswer,
+    FinalAnswerTool,
+    StructuredOutput,
+    ask_for_final_answer,
+    final_answer_prompt,
+)
+from .parts.memory import Memories
+from .parts.project import GENERAL_AGENT, ProjectGuidance, ProjectPart
+from .parts.servers import ServerTools, ToolServers
+from .parts.signing import RecordSigning
+from .parts.structured import read_output_schema
+from .parts.subagents import SubagentRuns
+from .parts.tool_search import DeferredTools
 from .permissions.decide import fits_rule
 from .permissions.gate import PermissionGate
 from .permissions.layers import read_mode, rules_of_settings
@@ -40,12 +53,12 @@ from .project.settings import CommandHook, Settings
 from .project.trust import TRUST_VARIABLE, TrustAnswer, TrustStore, trust_from_variable
 from .providers.base import HostedProvider, Provider
 from .sessions.base import SessionStore
-from .sessions.core import TENANT_KEY, SessionWriter
+from .sessions.core import TENANT_KEY
 from .sessions.folds.compaction import BYTES_PER_TOKEN, ContextLimits
 from .sessions.folds.features.all import ALL_FOLDS
 from .sessions.folds.prices import PriceTable, built_in_prices, cost, own_prices, with_prices
 from .sessions.follow import publish
-from .sessions.seal import Seal, Signer, key_path, known_home, sdk_home
+from .sessions.seal import Seal, key_path, known_home, sdk_home
 from .sessions.store import FileSessionStore
 from .sessions.stores.locate import open_store
 from .skills.fields import served_model
@@ -308,37 +321,60 @@ class _Assembly:
             model=model,
             api_key=cast("str | None", options.api_key),  # endpoints take callables too
             tools=tools,
-            servers=self._servers,
-            offers=self._gate.offered_tools,
             hooks=self._hooks,
             gate=self._gate,
             store=self._store,
             clock=self._clock,
             cwd=project.cwd,
             project_dir=project.root,
-            guidance=guidance,
-            final_answer=wanted,
-            summary_provider=guarded_provider(options, self._clock) if wanted else None,
-            child=self.child,
             cost=lambda usage, model, tier=None: cost(usage, model, self._prices, tier),
             agent_names=tuple(self._agents),
             workspace_roots=project.workspace_roots,
             max_steps=options.max_steps,
-            max_subagent_depth=options.max_subagent_depth,
             blob_bytes=options.blob_bytes,
             max_answer_bytes=options.max_answer_bytes,
             on_storage_error=options.on_storage_error,
             day_rooms=None if limits is None else partial(limits.rooms, self._store),
             publish=self.publish(),
-            context_limits=ContextLimits(options.max_context_tokens, options.max_context_bytes),
-            defer_bytes=_defer_bytes(options),
-            memories=self._memory.memory.overview if self._memory is not None and MEMORY in tools else None,
             redact=self._redact,
             session_dir=self.session_dir,
             seal=Seal(options.key_file),
-            sign_record=partial(_sign_record, self._store, options.record_signers) if options.record_signers else None,
+            parts=self.parts(guidance, self._gate.offered_tools, tools, wanted),
             folds=ALL_FOLDS,
         )
+
+    def parts(
+        self,
+        guidance: ProjectGuidance,
+        offers: Callable[[Iterable[str]], Iterable[str]],
+        tools: ToolRegistry,
+        wanted: FinalAnswer | None = None,
+    ) -> tuple[PartOpener, ...]:
+        """The features of an agent's runs, in the order in which the loop calls them."""
+        options = self._options
+        limits = ContextLimits(options.max_context_tokens, options.max_context_bytes)
+        defer_bytes = _defer_bytes(options)
+        # A summary is no final answer: it is asked for without the answer's form.
+        summary_provider = guarded_provider(options, self._clock) if wanted else None
+        parts: list[PartOpener] = []
+        # Servers first: their tools are there for all others, and `/mcp__...` is no skill's name.
+        if self._servers is not None:
+            parts.append(partial(ServerTools, servers=self._servers, offers=offers))
+        parts.append(partial(ProjectPart, guidance=guidance))
+        if defer_bytes is not None:
+            parts.append(partial(DeferredTools, limit_bytes=defer_bytes))
+        if self._memory is not None and MEMORY in tools:
+            parts.append(partial(Memories, read=self._memory.memory.overview))
+        # Behind those that change what a request carries: it weighs the request.
+        parts.append(partial(Compaction, limits=limits, provider=summary_provider))
+        parts.append(partial(SubagentRuns, child=self.child, max_depth=options.max_subagent_depth))
+        if wanted is not None:
+            parts.append(partial(StructuredOutput, wanted=wanted))
+        if options.record_signers:
+            parts.append(partial(RecordSigning, store=self._store, signers=tuple(options.record_signers)))
+        # Last: pictures that others have brought to a prompt are stored too.
+        parts.append(Attachments)
+        return tuple(parts)
 
     def final_answer(self, options: OpenAgenticOptions) -> tuple[Provider, FinalAnswer | None, ToolRegistry]:
         """Whom to ask, how the final answer is asked for, and the tools that are offered for it."""
@@ -381,17 +417,16 @@ class _Assembly:
             return gate.offered_tools(tool for tool in named if tool not in definition.disallowed_tools)
 
         provider = starter.provider if starter.name else guarded_provider(self._options, self._clock)
+        tools = tools.only(gate.offered_tools(tools.names()))
+        guidance = ProjectGuidance(self._project, base=definition.prompt, brings=definition.skills)
         return replace(
             parent,
             name=name,
-            offers=offers,
             provider=definition.provider or provider,
-            final_answer=None,
             model=served_model(definition.model or "", self._project.settings.model_names) or starter.model,
-            tools=tools.only(gate.offered_tools(tools.names())),
+            tools=tools,
             gate=gate,
-            guidance=ProjectGuidance(self._project, base=definition.prompt, brings=definition.skills),
-            memories=parent.memories if MEMORY in tools else None,
+            parts=self.parts(guidance, offers, tools),
             max_steps=definition.max_steps or parent.max_steps,
         )
 
@@ -518,13 +553,6 @@ def _limits_path(options: OpenAgenticOptions) -> Path | None:
         return Path(named).expanduser().absolute()
     home = known_home()
     return home / "limits.toml" if home is not None else None
-
-
-def _sign_record(store: SessionStore, signers: Sequence[Signer], writer: SessionWriter) -> object:
-    # Few runs are signed, and what signs takes longer to import than most of them take to end.
-    from .sessions.record.sign import append_signed_head
-
-    return append_signed_head(store, writer, signers)
 
 
 def _day_limits(options: OpenAgenticOptions) -> DayLimits | None:

@@ -16,7 +16,7 @@ from contextvars import Context, copy_context
 from dataclasses import replace
 from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from .assemble import build_agent, end_conversation, run_request
 from .errors import OptionsError
@@ -24,12 +24,10 @@ from .events import Event
 from .kernel.prompt import OnePrompt, Said, read_prompt
 from .kernel.task import RunTask
 from .options import OpenAgenticOptions, check_options
+from .parts.servers import ToolServers, servers_of
 from .permissions.gate import PermissionGate
 from .permissions.policy import PermissionMode
 from .sessions.folds.metrics import RunMetrics
-
-if TYPE_CHECKING:
-    from .kernel.agent import ToolServers
 
 State = Literal["created", "connected", "running", "closed", "failed"]
 
@@ -65,7 +63,7 @@ class AgentClient:
         self._require("created")
         agent = build_agent(self._options)
         self.session_id = run_request(self._options, agent).resume
-        self._servers = agent.servers
+        self._servers = servers_of(agent.parts)
         if self._servers is not None:
             self._servers.hold()  # from turn to turn
         self.state = "connected"

@@ -43,6 +43,7 @@
     |- SkillNotFoundError (FileNotFoundError)
     |- FileRefusedError (OSError)            a project's file that is not read: outside, too large, no text
     |- PermissionRuleError (ValueError)      a rule that cannot be understood
+    |- MissingServiceError (LookupError)     a tool or part needs what no part of this run offers
     |- StructuredOutputError                 the final answer does not fit `output_schema`
     |- RunFailedError                        a run did not come to its end; only with `raise_on_error`
     |- RequestRefusedError                   a server refuses what a client asked for
@@ -480,6 +481,14 @@ class PermissionRuleError(OpenAgentSdkError, ValueError):
         self.rule = rule
         self.reason = reason
         self.source = source
+
+
+class MissingServiceError(OpenAgentSdkError, LookupError):
+    """A tool or part asked for a `service` that no part of this run offers."""
+
+    def __init__(self, service: str) -> None:
+        super().__init__(f"no part of this run offers {service}: add the part that does, or leave out what needs it")
+        self.service = service
 
 
 class StructuredOutputError(OpenAgentSdkError):

@@ -13,8 +13,8 @@ from dataclasses import replace
 from typing import Any
 
 from ..kernel.masking import known_here, mask_value
-from ..kernel.structured import FINAL_ANSWER
 from ..options import OpenAgenticOptions
+from ..parts.structured import FINAL_ANSWER
 from ..permissions.gate import PermissionGate
 from ..text import without_hidden
 from ..tools.schema import validate

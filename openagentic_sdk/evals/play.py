@@ -10,8 +10,8 @@ from ..assemble import build_agent, run_request
 from ..errors import OptionsError
 from ..events import Event, ModelResponse, Result, StopReason, SystemInit, UserMessage
 from ..kernel.agent import Agent, Run, RunStopped
-from ..kernel.compact import compact_when_full
 from ..kernel.limits import Budget
+from ..kernel.part import Part
 from ..kernel.prompt import Prompt
 from ..kernel.recorder import may_block, off_loop
 from ..kernel.task import RunTask
@@ -130,14 +130,7 @@ class Player:
 
     def _metered(self, agent: Agent) -> Agent:
         """The agent, which asks no model any more once all runs together have spent what they may."""
-
-        async def before_step(run: Run) -> None:
-            complaint = self.budget.complaint()
-            if complaint is not None:
-                raise RunStopped("budget", f"of all runs of this eval: {complaint}")
-            await (agent.before_step or compact_when_full)(run)
-
-        return replace(agent, before_step=before_step)
+        return replace(agent, parts=(partial(_SharedBudget, budget=self.budget), *agent.parts))
 
     # --- what a run needs --------------------------------------------------------------------------------------------
 
@@ -185,6 +178,19 @@ class Player:
                 events = await self._read(session_id)
                 if (spent := usage(events)) is not None:
                     self.budget.charge(spent, session_cost(events))
+
+
+class _SharedBudget(Part):
+    """Ends a run before its next step, once all runs of the eval have spent what they may."""
+
+    def __init__(self, run: Run, budget: Budget) -> None:
+        super().__init__(run)
+        self._budget = budget
+
+    async def before_step(self) -> None:
+        complaint = self._budget.complaint()
+        if complaint is not None:
+            raise RunStopped("budget", f"of all runs of this eval: {complaint}")
 
 
 def ended_by(events: Sequence[Event]) -> StopReason | None:

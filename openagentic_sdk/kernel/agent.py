@@ -5,19 +5,17 @@ from __future__ import annotations
 import asyncio
 import os
 from collections import deque
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import field
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, Protocol, cast
+from typing import Any, Literal, cast
 
 from ..clock import Clock
 from ..errors import ScriptMismatchError
 from ..events import (
     Event,
     HookEvent,
-    McpServerChanged,
     ModelContext,
-    SkillActivated,
     StopReason,
     UserAnswer,
     UserMessage,
@@ -28,69 +26,29 @@ from ..hooks.engine import HookEngine
 from ..hooks.models import HookDecision
 from ..permissions.facts import CallContext
 from ..permissions.gate import PermissionGate
-from ..project.prompt import SystemPrompt
 from ..providers.base import Provider
-from ..sessions.core import SessionWriter, StoreCore
-from ..sessions.folds.compaction import ContextLimits
-from ..sessions.folds.features.skills import SkillsFold
+from ..sessions.core import StoreCore
 from ..sessions.folds.transcript import TranscriptFile
 from ..sessions.folds.view import Fold, SessionView
 from ..sessions.seal import Seal
-from ..skills.activation import SkillPolicy, active_skills, skill_policy
-from ..skills.text_commands import Draft
+from ..sessions.system_prompt import SystemPrompt
 from ..threads import GUEST_MOMENT_S, Guest, call_guest
-from ..tools.base import SubagentResult, Tool
 from ..tools.registry import ToolRegistry
 from ..tools.shell.background import command_folder
-from .guidance import Guidance
 from .limits import STORE_MOMENT_S, Budget, Deadline, Room
 from .masking import mask_event
+from .part import Part, PartOpener, Parts
 from .recorder import Recorder, off_loop
-from .structured import OutputSchema
-
-if TYPE_CHECKING:
-    from ..mcp.resources import Brought
-
-
-class ToolServers(Protocol):
-    """Where tools come from that may come and go between two steps: MCP servers, see `mcp.servers.Servers`."""
-
-    def hold(self) -> None: ...
-
-    async def release(self) -> None: ...
-
-    async def ready(self) -> None: ...
-
-    def tools(self, may_use: Callable[[str], bool]) -> list[Tool]: ...
-
-    def instructions(self) -> list[tuple[str, str]]: ...
-
-    def changes(self, seen: dict[str, int]) -> list[McpServerChanged]: ...
-
-    async def expand_prompt(self, text: str) -> Brought | None: ...
-
-
-@frozen
-class FinalAnswer:
-    """What the final answer must be, in which form it is asked for, and how often it may be repaired."""
-
-    schema: OutputSchema
-    form: Literal["response_format", "tool", "text"]
-    repair_turns: int
 
 
 @frozen(kw_only=True)
 class Agent:
     """Everything that stays the same while an agent runs. Built by `assemble`, the only place that picks classes.
 
-    `guidance` is what the project says to a run. `child` builds the agent of a subagent by its name and who starts it, and
-    raises `ToolError` for a name that is not known. `cost` prices the usage of one call, None when the price is not known.
-    `before_step` is called before each model call; None makes room when it is needed. `seal` marks what this installation
-    wrote. `servers` bring more tools, which may come and go between two steps; `offers` picks the names of those that this
-    agent may have. When the definitions of all tools weigh more than `defer_bytes`, some are told only once they are found;
-    None is never. `memories` reads what the model is told of its notes from earlier sessions. `publish` is told what each
-    session stored or shows. `day_rooms` returns what the limits of the day leave a session. `sign_record` vouches for the
-    record when a run ends. `folds` are what its parts fold from the log beside the kernel's view.
+    `cost` prices the usage of one call, None when the price is not known. `parts` open the features of a run, in the order
+    in which the loop calls them; `folds` are what they fold from the log beside the kernel's view. `seal` marks what this
+    installation wrote. `publish` is told what each session stored or shows. `day_rooms` returns what the limits of the day
+    leave a session.
     """
 
     provider: Provider
@@ -102,33 +60,21 @@ class Agent:
     clock: Clock
     cwd: str
     project_dir: str
-    guidance: Guidance
-    child: Callable[[str, Agent], Agent]
     cost: Callable[..., float | None]
     name: str | None = None
-    servers: ToolServers | None = None
-    offers: Callable[[Iterable[str]], Iterable[str]] = tuple
-    defer_bytes: int | None = None
-    memories: Callable[[], str] | None = None
     api_key: str | None = field(default=None, repr=False)
     agent_names: tuple[str, ...] = ()
     workspace_roots: tuple[str, ...] = ()
     max_steps: int = 50
     max_answer_bytes: int = 16 * 1024 * 1024
-    max_subagent_depth: int = 3
     blob_bytes: int = 256 * 1024
-    sends_data: bool = True
     on_storage_error: Literal["stop", "continue"] = "stop"
-    final_answer: FinalAnswer | None = None
-    summary_provider: Provider | None = None
-    before_step: Callable[[Run], Awaitable[None]] | None = None
-    context_limits: ContextLimits = field(default_factory=ContextLimits)
+    parts: Sequence[PartOpener] = ()
     day_rooms: Callable[[str, float], tuple[Room, ...]] | None = None
     publish: Callable[[str, Sequence[Event]], None] | None = None
     redact: Callable[[str], str] | None = None
     session_dir: Callable[[str], str | None] = lambda session_id: None
     seal: Seal = field(default_factory=Seal)
-    sign_record: Callable[[SessionWriter], object] | None = None
     folds: Sequence[type[Fold]] = ()
 
 
@@ -160,26 +106,6 @@ class RunRequest:
     traceparent: str | None = None
 
 
-# Starts a subagent: (the parent's run, the call, the subagent's name, its prompt, events that come with the prompt).
-Spawn = Callable[["Run", str, str, str, Sequence[Event]], Awaitable[SubagentResult]]
-
-# Runs the commands of a skill's text: (the run, the text, the call or prompt that wants it).
-FillText = Callable[["Run", Draft, str], Awaitable[str]]
-
-
-@mutable
-class AnswerSoFar:
-    """What became of the final answer in this turn: the value that fits, and how often a wrong one was sent back."""
-
-    value: Any = None
-    is_accepted: bool = False
-    repairs: int = 0
-
-    def accept(self, value: Any) -> None:
-        """Take a value that fits the schema."""
-        self.value, self.is_accepted = value, True
-
-
 @mutable
 class Stopping:
     """How a run and its subagents were told to end, if they were.
@@ -201,15 +127,11 @@ class Run:
 
     `session_dir` is the session's own folder, None when its store has no files. `resources` is what tools share between
     the calls of this run (background shells and the like); what has a `close` is closed at its end. `inbox` holds messages
-    that a person sent while the run was going on, `notes` what hooks and rules want the model to know. `answer` is the
-    final answer of the turn that runs. `parked` holds the questions that stay open when the run ends, by the call that
-    asks them; `parked_children` the sessions of subagents that go on, by the call that started them. `children` counts
-    the subagents at work, `left` names what did not end when it was told to. `servers_seen` is what of the servers is in the
-    log, `instructions` what the system prompt says of them. `own_tools` are the tools without those of servers, `facts` what
-    the model has to know about tools that it is not told, by what each is about. `policy_told` is the digest of the policy
-    that this run's log told last. `helpers` are the runs of
-    subagents and code at work. `inside_of` is the call whose code makes the calls of this run, `waited_for` what a run
-    that is ending waits for.
+    that a person sent while the run was going on, `notes` messages of hooks and rules for the model. `parked` holds the
+    questions that stay open when the run ends, by the call that asks them. `children` counts the runs and calls at work
+    inside of this run's calls, `left` names what did not end when it was told to. `policy_told` is the digest of the policy
+    that this run's log recorded last. `helpers` are the runs of subagents and code at work. `inside_of` is the call whose
+    code makes the calls of this run, `waited_for` what a run that is ending waits for.
     """
 
     agent: Agent
@@ -218,8 +140,6 @@ class Run:
     view: SessionView
     budget: Budget
     deadline: Deadline
-    spawn: Spawn
-    fill_text: FillText
     depth: int = 0
     request: RunRequest = field(default_factory=RunRequest)
     began_at: float = 0.0
@@ -228,9 +148,6 @@ class Run:
     inbox: deque[Any] = field(default_factory=deque)
     notes: list[UserMessage] = field(default_factory=list)
     session_dir: str | None = None
-    answer: AnswerSoFar = field(default_factory=AnswerSoFar)
-    policy: tuple[int, SkillPolicy, Sequence[SkillActivated]] | None = None
-    asked_bytes: int | None = None
     transcript_file: TranscriptFile | None = None
     stop_hook_active: bool = False
     stopped_by_hook: RunStopped | None = None
@@ -238,23 +155,17 @@ class Run:
     stopping: Stopping = field(default_factory=Stopping)
     is_ending: bool = False
     parked: dict[str | None, UserQuestion] = field(default_factory=dict)
-    parked_children: dict[str, str] = field(default_factory=dict)
     children: int = 0
     left: list[str] = field(default_factory=list)
     asked: tuple[tuple[str, SystemPrompt, Sequence[Any], ModelContext | None], ModelContext] | None = None
-    told: tuple[tuple[ModelContext, SystemPrompt, Mapping[str, str]], tuple[int, int]] | None = None
+    told: tuple[tuple[object, ...], int] | None = None
     read_filter: tuple[PermissionGate, Callable[[str], bool]] | None = None
-    own_tools: tuple[Tool, ...] | None = None
-    tools_seen: tuple[tuple[Tool, ...], Any] | None = None
-    facts: Mapping[str, str] = field(default_factory=dict)
-    memories: Mapping[str, str] | None = None
-    servers_seen: dict[str, int] = field(default_factory=dict)
-    instructions: tuple[tuple[str, str], ...] | None = None
     kept_files: set[str] = field(default_factory=set)
     policy_told: str = ""
     inside_of: str | None = None
     helpers: list[Run] = field(default_factory=list)
     waited_for: Guest[Any] | None = None
+    parts: Parts = field(default_factory=Parts)
 
     def hurry(self) -> None:
         """The run is told to end while it is ending: what it still waits for gets a moment only."""
@@ -297,10 +208,8 @@ class Run:
         return {
             **self.whereabouts(**more),
             "transcript": self.transcript,
-            "is_active": lambda name: any(
-                skill.name == name for skill in active_skills(self.view.fold(SkillsFold).events)
-            ),
             "has_run": lambda name: any(isinstance(e, HookEvent) and e.name == name for e in self.view.events),
+            **{name: value for part in self.parts.at(Part.tell_hooks) for name, value in part.tell_hooks().items()},
         }
 
     def whereabouts(self, **more: Any) -> dict[str, Any]:
@@ -327,13 +236,16 @@ class Run:
 
     @property
     def model(self) -> str:
-        """Who is asked next: the agent's model, unless a command or skill of this turn names another."""
-        return self.skill_policy().model or self.agent.model
+        """The model that is asked next: the agent's, unless a part names another."""
+        return next(filter(None, (part.model() for part in self.parts.at(Part.model))), self.agent.model)
 
     @property
     def gate(self) -> PermissionGate:
-        """The agent's gate, and what the active skills take away from it."""
-        return within_allowlists(self.agent.gate, self.skill_policy())
+        """The agent's gate, as far as parts narrow it."""
+        gate = self.agent.gate
+        for part in self.parts.at(Part.narrow):
+            gate = part.narrow(gate)
+        return gate
 
     def change_gate(self, gate: PermissionGate) -> None:
         """Use another gate from the next call on, in the subagents and inner calls of this run too."""
@@ -341,19 +253,6 @@ class Run:
         self.agent = changed(self.agent, gate=gate)
         for helper in self.helpers:
             helper.change_gate(helper.agent.gate.moved(old, gate))
-
-    def skill_policy(self) -> SkillPolicy:
-        """What the active skills say about tools, folded again when another event has come."""
-        skills = self.view.fold(SkillsFold)
-        if self.policy is None or self.policy[0] != skills.changes:
-            self.policy = (skills.changes, skill_policy(skills.events), active_skills(skills.events))
-        return self.policy[1]
-
-    def reading_rules(self) -> Sequence[str]:
-        """What may be read because of the active skills."""
-        self.skill_policy()
-        active = self.policy[2] if self.policy else ()
-        return self.agent.guidance.reading_rules(active) if active else ()
 
     @property
     def can_ask(self) -> bool:
@@ -368,9 +267,8 @@ class Run:
 
         A command is judged in the folder that the one before it has left the shell in.
         """
-        policy = self.skill_policy()
         folder = command_folder(self.resources, self.agent.cwd) if is_command else self.agent.cwd
-        return CallContext(
+        context = CallContext(
             cwd=folder,
             session_cwd=self.agent.cwd,
             project_dir=self.agent.project_dir,
@@ -379,13 +277,13 @@ class Run:
             session_id=self.session_id,
             tool_use_id=tool_use_id,
             effect=effect,
-            grants=(*policy.grants, *self.reading_rules()),
-            disallowed_tools=policy.disallowed_tools,
-            names_of=self.agent.guidance.skill_names,
             ask=self.ask if self.can_ask or self.view.has_answer(tool_use_id) else None,
             told=self.whereabouts(tool_use_id=tool_use_id, cwd=folder, effect=effect),
             **more,
         )
+        for part in self.parts.at(Part.tell_gate):
+            context = part.tell_gate(context)
+        return context
 
     def policy_record(self, gate: PermissionGate) -> dict[str, Any]:
         """What of a call's judgement is the same for all calls, as JSON: the gate's policy, and where the session is."""
@@ -460,16 +358,6 @@ class Run:
             reason = cast(StopReason, f"blocked:{point}")
             self.stopped_by_hook = self.stopped_by_hook or RunStopped(reason, decision.block_reason or "")
         return events, decision
-
-
-def within_allowlists(gate: PermissionGate, policy: SkillPolicy) -> PermissionGate:
-    """The gate narrowed to what each restricting skill allows; a skill can always be left again."""
-    for rules in policy.allowlists:
-        gate = gate.narrowed(tools=(*rules, *_SKILL_TOOLS), source="skill")
-    return gate
-
-
-_SKILL_TOOLS = ("SkillList", "SkillLoad", "SkillActivate", "SkillDeactivate")
 
 
 class RunStopped(Exception):

@@ -12,13 +12,11 @@ from collections.abc import Mapping, Sequence
 from operator import is_
 from typing import Any
 
-from ..errors import StorageError
-from ..events import ModelContext, SystemNotice, UserMessage
-from ..project.prompt import PromptPart, SystemPrompt
-from ..sessions.folds.features.skills import SkillsFold
-from ..threads import run_in_thread
+from ..events import ModelContext, UserMessage
+from ..sessions.system_prompt import PromptPart, SystemPrompt
 from .agent import Run
 from .masking import mask_event
+from .part import Part
 
 _REPLACES = "This takes the place of what stood here before:\n"
 _GONE = "This is not there any more, and what it said is not in force: "
@@ -27,7 +25,7 @@ _GONE = "This is not there any more, and what it said is not in force: "
 async def update_context(run: Run) -> ModelContext:
     """The context of the next request, in the log as far as it is another than before."""
     agent, known = run.agent, run.view.context
-    fresh = agent.guidance.system_prompt(run.instructions or ())
+    fresh = _system_prompt(run)
     facts = (run.model, fresh, agent.tools.specs(), known)
     if run.asked is None or not all(map(is_, run.asked[0], facts)):
         prompt = _prompt_of(known)
@@ -42,23 +40,27 @@ async def update_context(run: Run) -> ModelContext:
             known = run.view.context
         assert known is not None, "it was recorded just now"
         run.asked = ((*facts[:3], known), known)
-    if fresh.parts:  # else nothing is known of the project, as in a replay
+    if run.parts.at(Part.facts):
         await _tell_news(run, run.asked[1], fresh)
     return run.asked[1]
 
 
+_NO_PROMPT = SystemPrompt("", ())
+
+
+def _system_prompt(run: Run) -> SystemPrompt:
+    prompts = (part.system_prompt() for part in run.parts.at(Part.system_prompt))
+    return next((prompt for prompt in prompts if prompt is not None), _NO_PROMPT)
+
+
 async def _tell_news(run: Run, context: ModelContext, fresh: SystemPrompt) -> None:
     """Append what the model has to know and does not see, or sees in an older form."""
-    state = (run.view.fold(SkillsFold).changes, run.view.conversation.shown)
-    if run.told is not None and run.told[1] == state and all(map(is_, run.told[0], (context, fresh, run.facts))):
+    found = [part.facts() for part in run.parts.at(Part.facts)]
+    state = (context, fresh, *found)
+    shown = run.view.conversation.shown
+    if run.told is not None and run.told[1] == shown and all(map(is_, run.told[0], state)):
         return
-    run.memories = await _memories(run) if run.memories is None else run.memories
-    now = {
-        **fresh.facts(),
-        **run.memories,
-        **run.facts,
-        **run.agent.guidance.skill_facts(run.view.fold(SkillsFold).events),
-    }
+    now = {**fresh.facts(), **{about: text for facts in found for about, text in facts.items()}}
     seen = {**_prompt_of(context).facts(), **run.view.conversation.told}
     for about, text in now.items():
         known = seen.get(about)
@@ -73,24 +75,13 @@ async def _tell_news(run: Run, context: ModelContext, fresh: SystemPrompt) -> No
             kind, _, name = about.partition(":")
             name = name.rpartition("@")[0] if kind == "skill" else name
             await run.record(UserMessage(f"{_GONE}{kind} {name}".rstrip(), origin="context", about=about))
-    run.told = (context, fresh, run.facts), (run.view.fold(SkillsFold).changes, run.view.conversation.shown)
-
-
-async def _memories(run: Run) -> Mapping[str, str]:
-    """What is kept from earlier sessions, read once in a run."""
-    read = run.agent.memories
-    try:
-        text = "" if read is None else await run_in_thread(read)
-    except StorageError as error:
-        await run.record(SystemNotice("memory", str(error)))
-        return {}
-    return {"memories:": text} if text else {}
+    run.told = state, run.view.conversation.shown
 
 
 def _prompt_of(context: ModelContext | None) -> SystemPrompt:
     """The system prompt of a context with its parts; an empty one when there is none."""
     if context is None:
-        return SystemPrompt("", ())
+        return _NO_PROMPT
     return SystemPrompt(context.system_prompt, tuple(PromptPart(**part) for part in context.parts))
 
 

@@ -4,34 +4,27 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncGenerator, Container, Sequence
+from collections.abc import AsyncGenerator, Container
 from dataclasses import replace
 from functools import partial
 from typing import Protocol, runtime_checkable
 
 from ..errors import ContextLengthError, InvalidEventError, ScriptMismatchError, StorageError
-from ..events import CommandExpanded, FilesRestoring, ModelResponse, Result, SystemInit, SystemNotice, UserMessage
-from ..frozen import changed
+from ..events import FilesRestoring, ModelResponse, Result, SystemInit, SystemNotice, UserMessage
 from ..providers.calls import cut_by
-from ..serialization import dumps_json
-from ..sessions.folds.features.untrusted import UntrustedFold, is_outside, short_source
 from ..sessions.folds.usage import cached_share
 from ..sessions.folds.view import CallRecord
 from ..threads import Guest, call_guest, collect_left, error_words, run_in_thread, settled
 from ..tools.base import REPEATABLE
 from ..version import __version__
-from .agent import AnswerSoFar, Run, RunStopped
+from .agent import Run, RunStopped
 from .closing import closing_events
-from .compact import compact, compact_when_full
-from .final_answer import accept_final_text
-from .guidance import Expanded
-from .model_step import ask_model
-from .prompt import Prompts, Said, read_prompt, store_message
+from .model_step import Reply, ask_model
+from .part import IncomingPrompt, Part
+from .prompt import Prompts, Said, read_prompt
 from .session_hooks import run_session_start_hooks
 from .settle import settle_open_calls, supersede, untouched_questions
-from .text_commands import fill_prompt
 from .tool_step import run_calls
-from .toolset import load_called, update_tools
 
 # How long closing what a tool left open may take: background subagents and shells end here.
 RESOURCE_MOMENT_S = 35.0
@@ -56,16 +49,17 @@ async def run_session(run: Run, prompt: Said | Prompts | None) -> Result:
     scripted model did not expect.
     """
     run.left = collect_left()
-    servers = run.agent.servers
-    if servers is None:
-        return await _run_to_end(run, prompt)
-    servers.hold()
     try:
         return await _run_to_end(run, prompt)
     finally:
-        _, late = await settled(servers.release())
+        _, late = await settled(_close_parts(run))
         if late is not None:
             raise late
+
+
+async def _close_parts(run: Run) -> None:
+    for part in run.parts.at(Part.close):
+        await part.close()
 
 
 async def _run_to_end(run: Run, prompt: Said | Prompts | None) -> Result:
@@ -125,11 +119,12 @@ async def _converse(run: Run, prompt: Said | Prompts | None) -> None:
         for event in run.view.events[-1:]
         if isinstance(event, FilesRestoring)
     ]
-    await run.record(_init(run), *notices, *run.agent.guidance.opening_events(run.view, run.session_id))
+    opening = [event for part in run.parts.at(Part.opening_events) for event in part.opening_events()]
+    await run.record(_init(run), *notices, *opening)
     if run.request.part != "next":
         await run_session_start_hooks(run, "startup" if run.request.resume is None else "resume")
-    if run.view.open_calls():
-        await update_tools(run)  # one of them may be for a server
+    for part in run.parts.at(Part.begin):
+        await part.begin()
     request_id = run.request.request_id
     await settle_open_calls(run, prompt_follows=prompt is not None and request_id not in run.view.prompts)
     if prompt is None:
@@ -201,48 +196,40 @@ async def accept_prompt(run: Run, said: Said, request_id: str | None) -> bool:
         if answered is not None:
             run.view.last_text = answered.final_text
         return answered is None
-    expanded, behind, sources = await _bring(run, said)
+    prompt = IncomingPrompt(said, said.text, request_id, events=list(run.request.brings))
+    if not run.depth:  # a subagent's prompt is a model's text: only people's prompts are expanded
+        for part in run.parts.at(Part.expand_prompt):
+            await part.expand_prompt(prompt)
     text, events, decision = await run.agent.hooks.run_user_prompt_submit(
-        prompt=expanded.text, context=run.hook_context()
+        prompt=prompt.text, context=run.hook_context()
     )
     await run.record(*events)
     if decision is not None and (decision.block or decision.stops):
         raise RunStopped("blocked:user_prompt_submit", decision.block_reason or "")
-    filled = await fill_prompt(run, expanded, text, request_id)
-    cwd, *roots = run.view.fold(UntrustedFold).place
-    attached = [part.path for part in said.parts if part.path is not None]
-    sources = [*sources, *(short_source(f"file: {path}") for path in attached if is_outside(path, cwd, roots))]
-    message = await store_message(run, said, filled.text + behind, request_id=request_id)
-    await run.record(*await supersede(run), changed(message, untrusted=sources), *filled.events)
+    prompt.text = text
+    await store_prompt(run, prompt)
     if decision is not None and decision.additional_context:
         await run.record(UserMessage(decision.additional_context, origin="hook"))
     return True
 
 
-async def _bring(run: Run, said: Said) -> tuple[Expanded, str, Sequence[str]]:
-    """What a prompt stands for, what of servers is to stand behind it, and what it was; pictures of theirs are added to its
-    parts.
-
-    A subagent's prompt is a model's text: it starts no skill and no command, as only people's prompts do. Raises `McpError`.
-    """
-    if run.depth:
-        return Expanded(said.text, run.request.brings), "", ()
-    servers, behind = run.agent.servers, ""
-    brought = None if servers is None else await servers.expand_prompt(said.text)
-    sources = [] if brought is None else list(map(short_source, brought.sources))
-    if brought is not None:
-        parts = [{"type": "text", "text": ""}, *brought.parts] if brought.parts else []
-        said.parts.extend(read_prompt(parts).parts if parts else ())
-        behind = brought.behind
-        if brought.instead is not None:
-            name, _, arguments = said.text.removeprefix("/").partition(" ")
-            return Expanded(brought.instead, (CommandExpanded(name, scope="mcp", arguments=arguments),)), "", sources
-    return run.agent.guidance.expand(said.text, run.view, run.session_id), behind, sources
+async def store_prompt(run: Run, prompt: IncomingPrompt) -> None:
+    """Let the parts complete a prompt, and record it with what it brings, and with the end of what waited for an answer."""
+    for part in run.parts.at(Part.fill_prompt):
+        await part.fill_prompt(prompt)
+    message = UserMessage(
+        prompt.text + prompt.behind,
+        request_id=prompt.request_id,
+        origin=prompt.origin,
+        attachments=[*prompt.said.attachments, *prompt.attachments],
+        untrusted=prompt.sources,
+    )
+    ends = await supersede(run) if prompt.origin == "user" else ()
+    await run.record(*ends, message, *prompt.events)
 
 
 async def run_turn(run: Run) -> None:
     """From a prompt to the answer that asks for nothing more."""
-    run.answer = AnswerSoFar()
     run.stop_hook_active = False
     while True:
         while run.notes:
@@ -250,27 +237,43 @@ async def run_turn(run: Run) -> None:
         while run.inbox:
             said = read_prompt(run.inbox.popleft())
             if said.request_id is None or said.request_id not in run.view.prompts:
-                message = await store_message(run, said, said.text, origin="steering", request_id=said.request_id)
-                await run.record(message)
+                await store_prompt(run, IncomingPrompt(said, said.text, said.request_id, origin="steering"))
         await _check_limits(run)
-        await update_tools(run)
-        await (run.agent.before_step or compact_when_full)(run)
+        for part in run.parts.at(Part.before_step):
+            await part.before_step()
         try:
             reply = await ask_model(run)
-        except ContextLengthError:  # the endpoint finds it too long: summarise, and send it once more
-            if not await compact(run, "overflow"):
+        except ContextLengthError:  # the endpoint finds it too long: send it once more when it could be shortened
+            if not await _make_room(run):
                 raise
             reply = await ask_model(run)
         run.steps += 1
         if reply.calls:
-            await load_called(run, reply.calls)
+            for part in run.parts.at(Part.after_answer):
+                await part.after_answer(reply)
             await run_calls(run, reply.calls)
-            if run.answer.is_accepted and await _may_stop(run, dumps_json(run.answer.value)):
+            answers = [part.take_answer() for part in run.parts.at(Part.take_answer)]
+            answer = next((text for text in answers if text is not None), None)
+            if answer is not None and await _may_stop(run, answer):
                 return
         elif reply.output.finish_reason == "pause_turn":
             continue  # a tool of the vendor's own needs more time: it goes on when the conversation is sent again
-        elif not run.inbox and await accept_final_text(run, reply.text) and await _may_stop(run, reply.text):
+        elif not run.inbox and await _may_end(run, reply) and await _may_stop(run, reply.text):
             return
+
+
+async def _may_end(run: Run, reply: Reply) -> bool:
+    for part in run.parts.at(Part.may_end):
+        if not await part.may_end(reply):
+            return False
+    return True
+
+
+async def _make_room(run: Run) -> bool:
+    for part in run.parts.at(Part.make_room):
+        if await part.make_room():
+            return True
+    return False
 
 
 async def _check_limits(run: Run) -> None:
@@ -306,7 +309,6 @@ async def _may_stop(run: Run, answer: str) -> bool:
     if decision.stops:
         raise RunStopped("blocked:stop", decision.block_reason or "")
     run.stop_hook_active = True
-    run.answer = AnswerSoFar()  # the model was sent back to work: what was accepted is no answer to that
     await run.record(UserMessage(decision.block_reason or "Go on: you are not done.", origin="hook"))
     return False
 
@@ -338,8 +340,9 @@ async def _record_ending(run: Run, ending: RunStopped) -> Result:
         try:
             stored = (await run.recorder.store(result))[0]
             assert isinstance(stored, Result)
-            if run.agent.sign_record is not None and stored.saved:
-                await run.recorder.sign_record(run.agent.sign_record)
+            if stored.saved:
+                for part in run.parts.at(Part.vouch):
+                    await part.vouch()
             return stored
         except (StorageError, InvalidEventError):
             return replace(result, saved=False)
@@ -398,7 +401,7 @@ def _result(run: Run, ending: RunStopped) -> Result:
     if ending.reason == "end":
         cut = cut_by(next((e.finish_reason for e in reversed(view.events) if isinstance(e, ModelResponse)), None))
     message = ending.message or (f"the model's last answer was cut ({cut}): its text is a part only" if cut else None)
-    return Result(
+    result = Result(
         view.last_text if len(view.last_text) <= MAX_TEXT_TWICE else view.last_text[:MAX_TEXT_TWICE],
         run.session_id,
         ending.reason,
@@ -408,8 +411,10 @@ def _result(run: Run, ending: RunStopped) -> Result:
         duration_s=round(run.agent.clock.monotonic() - run.began_at, 6),
         error_type=error_words(error)[0] if error is not None else None,
         error_message=message,
-        structured_output=run.answer.value if ending.reason == "end" else None,
         saved=run.recorder.saved,
         cached_share=cached_share(view.usage),
         cut_by=cut,
     )
+    for part in run.parts.at(Part.complete_result):
+        result = part.complete_result(result)
+    return result

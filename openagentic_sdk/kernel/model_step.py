@@ -36,7 +36,7 @@ from .channel import EventChannel
 from .context import update_context
 from .limits import Room
 from .masking import mask_messages
-from .prompt import with_data
+from .part import Part
 from .tool_output import plain_value
 
 
@@ -203,6 +203,13 @@ def _vendor_caller(call: wire.ToolCall) -> Mapping[str, Any] | None:
     return caller
 
 
+async def outgoing(run: Run, messages: Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str, Any]]:
+    """The messages of a request as they leave: parts complete what the log only names."""
+    for part in run.parts.at(Part.send):
+        messages = await part.send(messages)
+    return messages
+
+
 class _Answer:
     """An answer on its way: what has come so far, and when."""
 
@@ -278,8 +285,7 @@ class _Answer:
         return wire.read_output(said)
 
     async def _messages(self) -> Sequence[Mapping[str, Any]]:
-        request = self._request
-        return await with_data(self._run, request.messages) if request.has_parts else request.messages
+        return await outgoing(self._run, self._request.messages) if self._request.has_parts else self._request.messages
 
     async def _take(self, event: wire.StreamEvent) -> None:
         """Show and keep a piece, as far as there is room. Raises `RunStopped` when there is no more."""

@@ -17,19 +17,18 @@ from ..sessions.authority import Authority
 from ..sessions.core import SessionWriter
 from ..sessions.folds.view import SessionView
 from ..sessions.resume import load_view
-from .agent import Agent, Run, RunRequest, Spawn, Stopping
+from .agent import Agent, Run, RunRequest, Stopping
 from .channel import EventChannel
 from .limits import STORE_MOMENT_S, Budget, Deadline
 from .masking import mask_event, mask_value
+from .part import Parts
 from .recorder import Recorder, ask_store, may_block
-from .text_commands import fill_draft
 
 
 async def open_run(
     agent: Agent,
     request: RunRequest,
     channel: EventChannel[Event],
-    spawn: Spawn,
     *,
     parent: Run | None = None,
     parent_tool_use_id: str | None = None,
@@ -74,10 +73,7 @@ async def open_run(
         publish=None if agent.publish is None else partial(agent.publish, session_id),
         guard=stopping.guard,
     )
-    # In none of another session's requests stands what one of this session made necessary.
-    state = SessionState(f"openagentic-{sha256(session_id.encode()).hexdigest()[:32]}", set(view.controls))
-    summary_provider = agent.summary_provider and for_session(agent.summary_provider, state)
-    agent = replace(agent, provider=for_session(agent.provider, state), summary_provider=summary_provider)
+    agent = replace(agent, provider=for_session(agent.provider, session_state(session_id, view)))
     budget = Budget(request.max_tokens, request.max_cost_usd, view.tokens, view.cost_usd)
     run = Run(
         agent=agent,
@@ -86,8 +82,6 @@ async def open_run(
         view=view,
         budget=parent.budget if parent else budget,
         deadline=deadline,
-        spawn=spawn,
-        fill_text=fill_draft,
         request=request,
         depth=parent.depth + 1 if parent else 0,
         began_at=agent.clock.monotonic(),
@@ -95,7 +89,13 @@ async def open_run(
         stopping=stopping,
     )
     recorder.patience = run.patience
+    run.parts = Parts([open_part(run) for open_part in agent.parts])
     return run
+
+
+def session_state(session_id: str, view: SessionView) -> SessionState:
+    """What the providers of a session share, so that what one request made necessary is in no other session's requests."""
+    return SessionState(f"openagentic-{sha256(session_id.encode()).hexdigest()[:32]}", view.controls)
 
 
 def _open_session(

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Literal
 
-from ..errors import OpenAgentSdkError, OptionsError, StorageError, StorageTimeoutError
+from ..errors import OpenAgentSdkError, StorageError, StorageTimeoutError
 from ..events import Event, SessionCompacted, SystemNotice
 from ..frozen import changed
 from ..sessions.core import SessionWriter, StoreCore
@@ -119,15 +119,12 @@ class Recorder:
             self._publish(stamped)
         await self.channel.send(*stamped)
 
-    async def sign_record(self, sign: Callable[[SessionWriter], object]) -> None:
-        """Append the checkpoint that vouches for what was stored; it is not shown. A failure is a notice: what this
-        one did not sign, the next one does.
+    async def append_by(self, append: Callable[[SessionWriter], object]) -> None:
+        """Let a function append to the session in its own way, off the event loop; its events are not shown.
+
+        Raises what it raises.
         """
-        try:
-            _, cancelled = await self._ask(partial(sign, self._writer))
-        except (StorageError, OptionsError) as error:
-            await self.show(SystemNotice("record.unsigned", f"this run's record was not signed: {error}"))
-            return
+        _, cancelled = await self._ask(partial(append, self._writer))
         if cancelled is not None:
             raise cancelled
 

@@ -23,10 +23,8 @@ from ..events import (
     ToolResult,
     ToolStarted,
     UserAnswer,
-    UserMessage,
     UserQuestion,
 )
-from ..serialization import dumps_json
 from ..sessions.core import StoreCore
 from ..sessions.folds.features.subagents import SubagentsFold
 from ..sessions.folds.features.untrusted import UntrustedFold
@@ -34,8 +32,7 @@ from ..sessions.folds.view import CallRecord, SessionView
 from ..sessions.resume import load_view
 from ..sessions.seal import Seal
 from ..threads import call_guest
-from ..tools.background_tasks import RunTasks, describe_result
-from ..tools.base import REPEATABLE, SubagentResult, Tool, ToolOutput, shared
+from ..tools.base import REPEATABLE, Tool, ToolOutput
 from .agent import Run, RunStopped
 from .closing import (
     IN_DOUBT,
@@ -47,9 +44,9 @@ from .closing import (
     closing_events,
     unknown_result,
 )
-from .recorder import may_block, off_loop
+from .part import Part
 from .tool_context import tool_context
-from .tool_output import plain_value, shrink_output, store_pictures
+from .tool_output import plain_value, shrink_output, store_result
 from .tool_step import masked, result_of, run_calls
 
 MAX_ATTEMPTS = 3
@@ -72,11 +69,9 @@ async def settle_open_calls(run: Run, *, prompt_follows: bool = False) -> None:
     # The code that made them is gone, so none of them runs again.
     for record in run.view.open_inner_calls():
         await _end_inner(run, record)
-    open_calls = {record.use.tool_use_id for record in run.view.open_calls()}
     try:
-        for started in list(run.view.fold(SubagentsFold).open.values()):
-            is_open = started.tool_use_id in open_calls
-            await _settle_subagent(run, started, is_open=is_open, prompt_follows=prompt_follows)
+        for part in run.parts.at(Part.settle):
+            await part.settle(prompt_follows)
         await _settle_calls(run, {q.tool_use_id for q in run.view.open_questions()} if prompt_follows else set())
     except RunStopped as stopped:
         if stopped.reason != "waiting" or not prompt_follows:
@@ -84,28 +79,17 @@ async def settle_open_calls(run: Run, *, prompt_follows: bool = False) -> None:
 
 
 async def supersede(run: Run) -> Sequence[Event]:
-    """The events that end every open question and the calls behind them: the person said something else instead.
+    """The events that end every open question and the calls behind them: the person sent a prompt instead.
 
-    To be stored in one batch with what they said. The sessions of subagents that wait are closed before that: however this
-    process ends, none of their calls runs with an answer that comes later.
+    To be stored in one batch with that prompt.
     """
-    view, store = run.view, run.agent.store
+    view = run.view
     questions, calls = view.open_questions(), view.open_calls()
     asked_ids = {record.use.tool_use_id for record in calls if view.has_asked(record.use.tool_use_id)}
     ends: list[Event] = closing_events(calls, questions, SUPERSEDED, SAID_INSTEAD, asked_ids=asked_ids)
-    for child_id in dict.fromkeys(question.details.get("child_session_id") for question in questions):
-        started = view.fold(SubagentsFold).open.get(child_id) if isinstance(child_id, str) else None
-        if started is None or not view.is_ours(started):
-            continue
-        close = partial(end_abandoned, store, started, run.agent.seal, also_parked=True, answered_by=SUPERSEDED)
-        finished: SubagentFinished = await off_loop(True, close)
-        run.budget.charge(finished.usage, finished.cost_usd)
-        ends.append(finished)
-        if all(record.use.tool_use_id != started.tool_use_id for record in calls):
-            done = SubagentResult("", started.child_session_id, "interrupted", SAID_INSTEAD.cut_short)
-            ends.append(_report(run, started, done))
+    for part in run.parts.at(Part.supersede):
+        ends += await part.supersede(questions)
     run.parked.clear()
-    run.parked_children.clear()
     return ends
 
 
@@ -134,7 +118,7 @@ async def _settle_calls(run: Run, waiting_ids: Collection[str | None]) -> None:
         tool = run.agent.tools.get(record.use.name) if record.use.name in run.agent.tools else None
         if (
             record.started is None
-            or record.use.tool_use_id in run.parked_children
+            or any(part.continues(use_id) for part in run.parts.at(Part.continues))
             or _may_repeat(run, record, record.started, tool)
         ):
             await run_calls(run, [record.use])
@@ -176,60 +160,7 @@ async def _end_in_doubt(run: Run, record: CallRecord, tool: Tool | None) -> Tool
     if output is None:
         return unknown_result(use_id, IN_DOUBT)
     result = result_of(use_id, output if isinstance(output, ToolOutput) else ToolOutput(plain_value(output)))
-    return await shrink_output(run, masked(run, await store_pictures(run, result)))
-
-
-async def _settle_subagent(run: Run, started: SubagentStarted, *, is_open: bool, prompt_follows: bool) -> None:
-    """Let a subagent that waits for a person go on with its call. End any other, and count what it spent before the crash:
-    its log knows, the parent's does not. Where a `prompt_follows`, its open questions stand in the parent's log behind this.
-    """
-    store = run.agent.store
-    if not run.view.is_ours(started):  # a log from elsewhere may name any session as its child: nothing is done to that
-        ended = SubagentFinished(
-            started.tool_use_id, started.name, started.child_session_id, "interrupted", cost_usd=0.0
-        )
-        await run.record(ended)
-        return
-    try:
-        events = await off_loop(may_block(store), store.read_events, started.child_session_id)
-    except SessionError:
-        events = []
-    child = SessionView(_ENDED).extend(events)
-    if prompt_follows and (asked := _open_questions(store, child)):
-        known = {question.question_id for question in run.view.open_questions()}
-        new = [question for question in asked if question.question_id not in known]
-        await run.record(*(copied_question(each, started.tool_use_id, started.child_session_id) for each in new))
-        return
-    if any(child.has_asked(record.use.tool_use_id) for record in child.open_calls()):
-        run.parked_children[started.tool_use_id] = started.child_session_id
-        if not is_open:
-            done = await run.spawn(run, started.tool_use_id, started.name, started.prompt, ())
-            await run.record(_report(run, started, done))
-        return
-    finished: SubagentFinished = await off_loop(True, end_abandoned, store, started, run.agent.seal)
-    run.budget.charge(finished.usage, finished.cost_usd)
-    await run.record(finished)
-
-
-def _report(run: Run, started: SubagentStarted, done: SubagentResult) -> UserMessage:
-    """What the model reads of a subagent that an earlier run left in the background and that has ended by now."""
-    record = run.view.calls.get(started.tool_use_id)
-    output = None if record is None or record.result is None else record.result.output
-    task_id = output.get("task_id") if isinstance(output, Mapping) else None
-    if isinstance(task_id, str):
-        shared(run.resources, RunTasks).put(task_id, started.name, done)
-    said = dumps_json({"task_id": task_id, **describe_result(started.name, done)})
-    return UserMessage(f"A subagent that worked in the background has ended: {said}", origin="task")
-
-
-def _open_questions(store: StoreCore, child: SessionView) -> list[UserQuestion]:
-    """The open questions of a subagent, and those that only the logs of its own subagents hold."""
-    found = {question.question_id: question for question in child.open_questions()}
-    for started in child.fold(SubagentsFold).open.values():
-        with suppress(SessionError):
-            inner = SessionView(_ENDED).extend(store.iter_events(started.child_session_id))
-            found.update({question.question_id: question for question in _open_questions(store, inner)})
-    return list(found.values())
+    return await shrink_output(run, masked(run, await store_result(run, result)))
 
 
 def copied_question(question: UserQuestion, tool_use_id: str, child_session_id: str) -> UserQuestion:

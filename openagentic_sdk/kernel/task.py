@@ -16,7 +16,6 @@ from .loop import run_session
 from .opening import open_run
 from .prompt import Prompt, Prompts, Said, read_prompt
 from .recorder import off_loop
-from .subagent import run_subagent
 
 
 class RunTask:
@@ -38,7 +37,7 @@ class RunTask:
         running_loop("a run")
         given = prompt if prompt is None or isinstance(prompt, AsyncIterable) else read_prompt(prompt)
         channel = EventChannel[Event]()
-        run = await open_run(agent, request, channel, run_subagent)
+        run = await open_run(agent, request, channel)
         try:
             if isinstance(given, Said) and not given.may_answer and request.request_id not in run.view.prompts:
                 open_ids = await off_loop(True, agent.store.open_question_ids, run.session_id)

@@ -24,7 +24,6 @@ from ..tools.base import CALLER_WORDS, Tool, may_call
 from ..tools.registry import ToolRegistry
 from ..tools.schema import validate
 from .agent import Run, RunStopped
-from .final_answer import FinalAnswerTool
 
 _NO_WISH = HookDecision()
 
@@ -193,8 +192,7 @@ async def ask_gate(
 async def _permit(run: Run, call: Proposed) -> Permitted | ToolResult:
     """Ask the gate. Raises `ToolError` when a person put other input in its place that does not fit."""
     use, tool, input = call.use, call.tool, call.input
-    if isinstance(tool, FinalAnswerTool):
-        # It changes nothing and needs no permission, whatever the mode.
+    if tool.is_answer:
         reason = "it is the answer that the caller asked for"
         answer = ApprovalResult(True, reason, run.agent.gate.mode, input_sha256=json_sha256(dict(input)))
         return Permitted(use, tool, input, decision_event(run, use, answer))

@@ -10,22 +10,18 @@ from functools import partial
 from typing import Any, Protocol
 
 from ..errors import StorageError, ToolError
-from ..events import Event, FileKept, SkillActivated, SubagentStarted, ToolResult, ToolUse, UserQuestion
+from ..events import Event, FileKept, ToolResult, ToolUse, UserQuestion
 from ..files import read_snapshot
 from ..sessions.folds.features.observed_files import ObservedFilesFold
 from ..sessions.folds.features.skills import history
 from ..sessions.folds.features.untrusted import UntrustedFold
-from ..skills.text_commands import Draft
-from ..tools.base import SubagentResult, Tool, ToolContext, may_read_all
+from ..tools.base import Tool, ToolContext, may_read_all
 from .agent import Run
-from .tool_call import ask_gate
 from .tool_output import put_blob
 
 # A larger file, and what one call changes beyond so many, is changed all the same; its event says that it was not kept.
 _MAX_KEPT_BYTES = 128 << 20
 _MAX_KEPT_FILES = 500
-# The subagent for skills that name none, or one that is not there: the tools and the system prompt of the run itself.
-GENERAL_AGENT = "general-purpose"
 
 
 class Calls(Protocol):
@@ -48,20 +44,9 @@ def tool_context(run: Run, use: ToolUse, inside: Calls | None = None) -> ToolCon
         question = UserQuestion(question_id, prompt, choices, "question", use.tool_use_id, details or {})
         return (await run.ask(question)).answer
 
-    async def spawn(name: str, prompt: str) -> SubagentResult:
-        _check_depth(run)
-        return await run.spawn(run, use.tool_use_id, name, prompt, ())
-
-    async def run_skill(name: str, prompt: str, skill: SkillActivated) -> SubagentResult:
-        _check_depth(run)
-        return await _run_skill_apart(run, use.tool_use_id, name, prompt, skill)
-
     async def permits_path(path: str, write: bool) -> bool:
         permitted: bool = await run.gate.permits_path(path, write, run.gate_context(use.tool_use_id))
         return permitted
-
-    async def fill_text(draft: Draft) -> str:
-        return await run.fill_text(run, draft, use.tool_use_id)
 
     gate = run.gate
     if run.read_filter is None or run.read_filter[0] is not gate:
@@ -82,47 +67,17 @@ def tool_context(run: Run, use: ToolUse, inside: Calls | None = None) -> ToolCon
         record=record,
         show=run.recorder.show,
         ask_user=ask if run.can_ask or run.view.has_answer(use.tool_use_id) else None,
-        spawn=spawn,
         permits_path=permits_path,
         may_read=run.read_filter[1],
         read_blob=lambda sha256: agent.store.read_blob(run.session_id, sha256),
         keep_files=_file_keeper(run, use.tool_use_id),
         redact=agent.redact,
-        fill_text=fill_text,
-        run_skill=run_skill,
-        accept_answer=lambda value: run.answer.accept(value),
         run_resources=run.resources,
         call_tool=None if inside is None else inside.make,
         callable_tools=tuple if inside is None else inside.tools,
         keep_blob=lambda data: put_blob(run, data),
-        skills=agent.guidance.skills,
+        services=run.parts.services,
     )
-
-
-def _check_depth(run: Run) -> None:
-    if run.depth >= run.agent.max_subagent_depth:
-        raise ToolError(
-            f"subagents may be {run.agent.max_subagent_depth} deep and this one is: do the work here instead"
-        )
-
-
-async def _run_skill_apart(
-    run: Run, tool_use_id: str, agent: str, prompt: str, skill: SkillActivated
-) -> SubagentResult:
-    """Run a skill in a subagent of its own, as its `context: fork` asks for: active there, and only there.
-
-    The gate is asked about the subagent as if the model had asked for it with Task. Raises `ToolError` when that is not
-    allowed, and when the same call started it before a crash.
-    """
-    started = (event.tool_use_id for event in run.view.events if isinstance(event, SubagentStarted))
-    if tool_use_id in started and tool_use_id not in run.parked_children:
-        raise ToolError(f"skill {skill.name} may or may not have been carried out before the process died: check first")
-    name = agent if agent in run.agent.agent_names else GENERAL_AGENT
-    use = ToolUse(f"{tool_use_id}:agent", "Task", {"agent": name, "prompt": prompt})
-    approval = await ask_gate(run, run.gate, use, "unsafe")
-    if not approval.allowed:
-        raise ToolError(f"skill {skill.name} runs in a subagent, and that is not allowed: {approval.reason}")
-    return await run.spawn(run, tool_use_id, name, prompt, (skill,))
 
 
 def _file_keeper(run: Run, tool_use_id: str) -> Callable[[Sequence[str]], None]:

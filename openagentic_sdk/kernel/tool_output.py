@@ -6,19 +6,16 @@ model then sees its beginning and end, and how to read the rest.
 
 from __future__ import annotations
 
-import base64
 import json
-from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
 from ..errors import InvalidEventError
 from ..events import ToolResult
-from ..providers.base import takes
-from ..providers.content import MEDIA_KINDS
 from ..serialization import dumps_json, loads_json
 from .agent import Run
+from .part import Part
 from .recorder import ask_store
 
 SHOWN_CHARS = 8_000
@@ -62,38 +59,11 @@ async def shrink_output(run: Run, result: ToolResult) -> ToolResult:
     return replace(result, output=shown)
 
 
-async def store_pictures(run: Run, result: ToolResult) -> ToolResult:
-    """The result with the digests of its pictures, documents and sounds in their place; their bytes go beside the log."""
-    output, attachments = result.output, [await _beside_the_log(run, part) for part in result.attachments]
-    if not isinstance(output, str) and isinstance(output, Mapping) and output.get("type") in MEDIA_KINDS:
-        output = _as_taken(run, await _beside_the_log(run, output))
-    if attachments:
-        given, attachments = attachments, [_as_taken(run, part) for part in attachments]
-        notes = [f"[{new['note']}]" for new, old in zip(attachments, given, strict=True) if new is not old]
-        output = "\n".join([output, *notes]) if notes and isinstance(output, str) else output
-    if output is result.output and not attachments:
-        return result
-    return replace(result, output=output, attachments=attachments)
-
-
-def _as_taken(run: Run, part: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The part as it can be sent: one that the model's endpoint has no form for is kept, and said in words."""
-    kind, media_type = str(part.get("type")), str(part.get("media_type"))
-    is_sound_of_use = kind != "audio" or media_type in ("audio/wav", "audio/x-wav", "audio/mpeg", "audio/mp3")
-    if kind == "other" or (is_sound_of_use and takes(run.agent.provider, kind)):
-        return part
-    note = f"the {kind} ({media_type}) is stored and not shown: this model's endpoint takes none of its kind"
-    return {**part, "type": "other", "note": note}
-
-
-async def _beside_the_log(run: Run, part: Mapping[str, Any]) -> Mapping[str, Any]:
-    """What has `data` with the digest of its bytes in their place. What is no base64 stays as it is."""
-    shown = dict(part)
-    try:
-        data = base64.b64decode(shown.pop("data"), validate=True)
-    except (KeyError, TypeError, ValueError):
-        return part
-    return {**shown, "size": len(data), "sha256": await put_blob(run, data)}
+async def store_result(run: Run, result: ToolResult) -> ToolResult:
+    """The result, as parts leave it for the log."""
+    for part in run.parts.at(Part.store_result):
+        result = await part.store_result(result)
+    return result
 
 
 async def put_blob(run: Run, data: bytes) -> str:

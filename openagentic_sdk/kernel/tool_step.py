@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import copy
-import os
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from functools import cached_property
@@ -24,9 +23,10 @@ from ..tools.registry import ToolRegistry
 from .agent import Run, RunStopped, Stopping
 from .closing import INTERRUPTED, cancelled_result, closing_events, unknown_result
 from .masking import mask_event
+from .part import Part
 from .tool_call import Permitted, error_result, prepare
 from .tool_context import tool_context
-from .tool_output import plain_value, shrink_output, store_pictures
+from .tool_output import plain_value, shrink_output, store_result
 
 UNCHECKED = "This call ran; the run was interrupted before the hooks had seen its result, so it is not shown."
 STILL_RUNNING = (
@@ -160,10 +160,11 @@ async def _finish(run: Run, item: Job | ToolResult) -> ToolResult:
         return masked(run, item)
     await item.guest.ended()
     events: Sequence[HookEvent] = ()
-    result = await store_pictures(run, item.result())
+    result = await store_result(run, item.result())
     if run.agent.hooks.are_any:
         events, result = await after_hooks(run, item.call, result)
-    _note_rules(run, item.call.input, result)
+    for part in run.parts.at(Part.after_call):
+        result = await part.after_call(item.call, result)
     result = masked(run, result)
     await run.record(*events, await shrink_output(run, result))
     return result
@@ -176,7 +177,7 @@ async def _cut_short(run: Run, work: Sequence[Job | ToolResult]) -> None:
         jobs = [item for item in work if isinstance(item, Job)]
         await asyncio.gather(*(job.end() for job in jobs if not job.guest.is_done))
         results = [_cut_result(run, item) for item in work]
-        results = [result and await store_pictures(run, result) for result in results]
+        results = [result and await store_result(run, result) for result in results]
         missing = [result for result in results if result and run.view.calls[result.tool_use_id].result is None]
         await run.record(*[await shrink_output(run, masked(run, result)) for result in missing])
 
@@ -345,25 +346,3 @@ async def after_hooks(run: Run, call: Permitted, result: ToolResult) -> tuple[Se
         if decision is not None and decision.stops:
             run.stopped_by_hook = RunStopped("blocked:post_tool_use", decision.block_reason or "")
     return hook_events, result
-
-
-def _note_rules(run: Run, input: Mapping[str, Any], result: ToolResult) -> None:
-    """Put the rules for the files of a call behind its result, but for those that the model sees already.
-
-    After a resume it still sees them, after a compaction or a rewind it may not.
-    """
-    texts = dict.fromkeys(text for path in _files(run, input, result) for text in run.agent.guidance.rules_for(path))
-    if not texts:
-        return
-    seen = {note.text for note in run.notes}
-    seen.update(str(message.get("content")) for message in run.view.conversation.messages())
-    run.notes += [UserMessage(text, origin="rule") for text in texts if text not in seen]
-
-
-def _files(run: Run, input: Mapping[str, Any], result: ToolResult) -> Iterator[str]:
-    """The files that a call read or wrote; a file that was read in part stands only in the input."""
-    if result.is_error:
-        return
-    yield from (result.meta or {}).get("files") or ()
-    if isinstance(named := input.get("file_path"), str):
-        yield os.path.join(run.agent.cwd, named)

@@ -12,8 +12,8 @@ import re
 from collections.abc import Sequence
 
 from ..events import SkillActivated
-from ..frozen import frozen
 from ..patterns import regex
+from ..sessions.system_prompt import PromptPart, SystemPrompt
 from ..skills.index import SkillInfo
 from ..skills.render import fill_arguments, has_place
 from ..text import one_line, shortened, without_hidden
@@ -32,47 +32,6 @@ DEFAULT_BASE = (
 
 _TAGS = "memory|memories|output-style|rule|rules-for-some-files|skill-index|active-skill|arguments|mcp-server"
 _TAG = regex(rf"<(?=\s*/?\s*(?:{_TAGS})\b)", re.IGNORECASE)
-
-
-@frozen
-class PromptPart:
-    """A slice of the prompt, `text[start:end]`, and who put it there.
-
-    `kind` is `base`, `output-style`, `memory`, `rules`, `mcp-server`, `skill-index` or, in older sessions, `active-skill`;
-    `source` the path of the file or the skill, or the name of the server.
-    """
-
-    kind: str
-    source: str
-    start: int
-    end: int
-
-
-@frozen
-class SystemPrompt:
-    """The text, and which part of it comes from where; the parts cover all of it but the blank lines between them."""
-
-    text: str
-    parts: tuple[PromptPart, ...]
-
-    def facts(self) -> dict[str, str]:
-        """What of it may change while a session lasts, each by what it is about."""
-        return {
-            f"{part.kind}:{part.source}": self.text[part.start : part.end]
-            for part in self.parts
-            if part.kind in _CHANGING
-        }
-
-    def begins_like(self, other: SystemPrompt) -> bool:
-        """Whether the two differ at most in what may change. A prompt whose parts are not known is like no other."""
-        fixed, theirs = (
-            [(part.kind, one.text[part.start : part.end]) for part in one.parts if part.kind not in _CHANGING]
-            for one in (self, other)
-        )
-        return bool(fixed) and fixed == theirs
-
-
-_CHANGING = ("memory", "rules", "mcp-server", "skill-index")
 
 
 def build_system_prompt(

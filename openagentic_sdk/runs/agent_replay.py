@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import field, replace
 from difflib import unified_diff
+from functools import partial
 from typing import Any
 
 from ..assemble import build_agent
@@ -18,7 +19,11 @@ from ..events import Event, PermissionDecision, ToolResult, ToolUse, UserAnswer,
 from ..frozen import frozen
 from ..kernel.agent import Agent, Run, RunStopped
 from ..kernel.closing import SAID_INSTEAD
+from ..kernel.part import Part, without_parts
 from ..options import OpenAgenticOptions
+from ..parts.attachments import Attachments
+from ..parts.compaction import Compaction
+from ..parts.servers import ServerTools
 from ..serialization import dumps_json
 from ..sessions.memory import MemorySessionStore
 from ..testing.replay import RecordedRun, RecordedTool, Recording
@@ -136,15 +141,15 @@ class _AgentReplay(Replay):
             agent,
             store=self._store,
             gate=gate,
-            servers=None,
             tools=ToolRegistry(
                 [*(tool if self._is_live(tool) else _GivesWhatItGave(tool, results) for tool in own), *served]
             ),
-            before_step=self._before_each_step,
+            parts=(
+                partial(_RecordedSteps, replay=self),
+                *without_parts(agent.parts, ServerTools, Compaction, Attachments),
+            ),
             cost=lambda usage, model, tier=None: None,
             max_steps=len(run.steps) + 1,
-            final_answer=agent.final_answer,
-            sends_data=False,
         )
 
     def _is_live(self, tool: Tool) -> bool:
@@ -157,7 +162,7 @@ class _AgentReplay(Replay):
             raise RunStopped("waiting", "the recorded run waited here until another prompt came")
         return self._answers.get((question.tool_use_id, question.kind), "")
 
-    async def _before_each_step(self, run: Run) -> None:
+    async def before_step(self, run: Run) -> None:
         """What a person or the runtime brought between the steps; what hooks and rules bring, they bring again."""
         if not self._steps or any(is_prompt(event) for event in self._steps[0].before):
             raise RunStopped("interrupted", "the recorded run stopped here")
@@ -166,6 +171,17 @@ class _AgentReplay(Replay):
             [event for event in step.before if not isinstance(event, UserMessage) or event.origin == "steering"]
         )
         self.provider.expect(step)
+
+
+class _RecordedSteps(Part):
+    """Brings to each step what a person brought to it then."""
+
+    def __init__(self, run: Run, replay: _AgentReplay) -> None:
+        super().__init__(run)
+        self._replay = replay
+
+    async def before_step(self) -> None:
+        await self._replay.before_step(self.run)
 
 
 class _GivesWhatItGave(RecordedTool):

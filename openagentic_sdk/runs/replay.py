@@ -12,20 +12,20 @@ from functools import partial
 from typing import Any
 
 from ..clock import SystemClock
-from ..errors import ReplayMismatchError, ToolError
+from ..errors import ReplayMismatchError
 from ..events import Event, SessionCompacted, SessionRewound, UserMessage
 from ..frozen import frozen
 from ..hooks.engine import HookEngine
 from ..hooks.models import HookDecision, HookMatcher
 from ..kernel.agent import Agent, Run, RunRequest, RunStopped
-from ..kernel.guidance import Guidance
+from ..kernel.part import Part
 from ..kernel.prompt import Said
 from ..kernel.task import RunTask
 from ..permissions.gate import PermissionGate
-from ..project.prompt import SystemPrompt
 from ..sessions.folds.features.all import ALL_FOLDS
 from ..sessions.follow import publish
 from ..sessions.memory import MemorySessionStore
+from ..sessions.system_prompt import SystemPrompt
 from ..testing.replay import RecordedRun, RecordedStep, RecordedTool, Recording, ReplayProvider, RequestDifference
 from ..tools.base import Tool
 from ..tools.registry import ToolRegistry
@@ -75,7 +75,21 @@ async def replay_events(
     )
 
 
-class Replay(Guidance):
+class ReplayPart(Part):
+    """Brings to a run what its recording holds besides the answers."""
+
+    def __init__(self, run: Run, replay: Replay) -> None:
+        super().__init__(run)
+        self._replay = replay
+
+    def system_prompt(self) -> SystemPrompt | None:
+        return self._replay.system_prompt()
+
+    async def before_step(self) -> None:
+        await self._replay.before_step(self.run)
+
+
+class Replay:
     """One replay: which step comes next, and what the loop is given before it."""
 
     def __init__(self, recording: Recording, strict: bool, live: Mapping[str, Tool]) -> None:
@@ -133,17 +147,15 @@ class Replay(Guidance):
             clock=SystemClock(),
             cwd=run.init.cwd,
             project_dir=run.init.cwd,
-            guidance=self,
-            child=_no_child,
             cost=lambda usage, model, tier=None: None,
             max_steps=len(run.steps) + 1,
-            before_step=self._before_step,
-            sends_data=False,
+            parts=(partial(ReplayPart, replay=self),),
             folds=ALL_FOLDS,
             publish=partial(publish, self._store),
         )
 
-    def system_prompt(self, servers: tuple[tuple[str, str], ...] = ()) -> SystemPrompt:
+    def system_prompt(self) -> SystemPrompt:
+        """That of the step that is replayed."""
         return SystemPrompt("" if self._current is None else self._current.context.system_prompt, ())
 
     def _tools(self, step: RecordedStep) -> ToolRegistry:
@@ -171,7 +183,7 @@ class Replay(Guidance):
         for event in events:
             await self._run.record(self._as_now(event))
 
-    async def _before_step(self, run: Run) -> None:
+    async def before_step(self, run: Run) -> None:
         """What was recorded between the steps: steering, hooks' messages, compactions; and which answer comes next."""
         if not self._steps or any(is_prompt(event) for event in self._steps[0].before):
             raise RunStopped("interrupted", "the recorded run stopped here")
@@ -216,7 +228,3 @@ class Replay(Guidance):
 def is_prompt(event: Event) -> bool:
     """Whether the event begins a turn."""
     return isinstance(event, UserMessage) and event.origin == "user"
-
-
-def _no_child(name: str, starter: Agent) -> Agent:
-    raise ToolError(f"a replay starts no subagents, and {name!r} has no recorded result")

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 from ..assemble import build_agent, run_request
@@ -16,12 +17,13 @@ from ..errors import OptionsError, ToolError
 from ..events import Event, McpServerChanged, ModelContext, ToolResult, ToolUse
 from ..frozen import frozen
 from ..hooks.models import HookDecision, HookMatcher
-from ..kernel.agent import Agent, Run, RunStopped, ToolServers
-from ..kernel.compact import compact_when_full
+from ..kernel.agent import Agent, Run, RunStopped
+from ..kernel.part import Part, without_parts
 from ..kernel.prompt import Prompt
 from ..kernel.recorder import may_block, off_loop
 from ..kernel.task import RunTask
 from ..options import OpenAgenticOptions
+from ..parts.servers import ServerTools, ToolServers, servers_of
 from ..sessions.request import json_sha256
 from ..testing.replay import recorded_outcome
 from ..tools.base import Tool, ToolContext
@@ -213,25 +215,35 @@ class _AbsentTool(Tool):
 _READERS = ("ListMcpResources", "ReadMcpResource")
 
 
+class _EndAtNewCall(Part):
+    """Ends the run before the step that follows a call which the recorded session never made."""
+
+    def __init__(self, run: Run, known: KnownCalls) -> None:
+        super().__init__(run)
+        self._known = known
+
+    async def before_step(self) -> None:
+        if self._known.new_call is not None:
+            raise RunStopped("interrupted", f"{self._known.new_call} {NEVER_MADE}")
+
+
 def _answered(agent: Agent, known: KnownCalls, on_new: OnNew, recorded: Sequence[Tool]) -> Agent:
     answering = _Answering(known, on_new)
-    servers = None if on_new == "stop" else agent.servers  # what is new is not run, so no server is needed
+    servers = None if on_new == "stop" else servers_of(agent.parts)  # what is new is not run, so no server is needed
     is_served = servers is not None or recorded
 
     def allow_known(payload: dict[str, Any]) -> HookDecision | None:
         is_known = known.has(payload["tool_name"], payload["tool_input"])
         return HookDecision(permission="allow") if is_known else None
 
-    async def before_step(run: Run) -> None:
-        if known.new_call is not None:
-            raise RunStopped("interrupted", f"{known.new_call} {NEVER_MADE}")
-        await (agent.before_step or compact_when_full)(run)
-
     matcher = HookMatcher("what-if: known calls touch nothing", hook=allow_known)
     return replace(
         agent,
         tools=ToolRegistry(_AnsweredTool(tool, answering) for tool in agent.tools),
         hooks=replace(agent.hooks, pre_tool_use=(matcher, *agent.hooks.pre_tool_use)),
-        before_step=before_step,
-        servers=_AnsweredServers(servers, recorded, answering) if is_served else None,
+        parts=(
+            partial(_EndAtNewCall, known=known),
+            *([partial(ServerTools, servers=_AnsweredServers(servers, recorded, answering))] if is_served else ()),
+            *without_parts(agent.parts, ServerTools),
+        ),
     )

@@ -13,12 +13,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextvars import copy_context
 from dataclasses import field
-from typing import Any, Protocol, TypeVar
+from typing import Any, ClassVar, Protocol, TypeVar
 
-from ..events import Effect, Event, SkillActivated, StopReason, ToolResult, ToolUse
+from ..errors import MissingServiceError
+from ..events import Effect, Event, StopReason, ToolResult, ToolUse
 from ..frozen import frozen
-from ..skills.library import SkillLibrary
-from ..skills.text_commands import Draft
 from ..threads import run_in_thread
 from .schema import validate
 
@@ -26,6 +25,26 @@ T = TypeVar("T")
 
 # The effects of calls that may run again after a crash.
 REPEATABLE = ("read", "idempotent")
+
+
+class Services:
+    """What the parts of a run offer to tools and to each other, each under the type by which it is asked for."""
+
+    def __init__(self, by_type: Mapping[type, object] | None = None) -> None:
+        self._by_type = dict(by_type or {})
+
+    def find(self, kind: type[T]) -> T | None:
+        """The service of this type, None when nothing offers it."""
+        found = self._by_type.get(kind)
+        assert found is None or isinstance(found, kind), f"what is offered as {kind.__name__} is one"
+        return found
+
+    def get(self, kind: type[T]) -> T:
+        """The service of this type. Raises `MissingServiceError` when nothing offers it."""
+        found = self.find(kind)
+        if found is None:
+            raise MissingServiceError(kind.__name__)
+        return found
 
 
 @frozen
@@ -53,19 +72,18 @@ class ToolContext:
     that said so (see `sessions.folds.untrusted`). `observed_files` maps absolute paths to the digest of what the model last
     saw or wrote, rebuilt from the log. `record` appends an event to the session's log and shows it to the caller, `show`
     only shows one. `ask_user` puts a question to a person (text, choices, details for whoever shows it) and returns the
-    answer. `spawn(agent, prompt)` runs a subagent. `permits_path(path, write)` asks the permission gate about one more path
-    that a call turned out to touch. `fill_text` runs the commands of a skill's text and returns the text with what they
-    wrote; `run_skill(agent, prompt, skill)` runs a subagent in which the skill is active. `read_blob` returns the bytes of
+    answer. `permits_path(path, write)` asks the permission gate about one more path
+    that a call turned out to touch. `read_blob` returns the bytes of
     a stored big output, by digest. `redact` masks secrets: results are masked anyway, what a tool cuts it masks first.
     `cancelled` is set when the call is to stop; code in a thread looks at it. `idempotency_key` is the same for every
     attempt at one call. `may_read` says without a question whether a path that a search turned up may be shown; where it is
-    None, `permits_path` is asked. `accept_answer` takes the value of a call that is the final answer. `run_resources` is
+    None, `permits_path` is asked. `run_resources` is
     what the calls of one run share, by a key of the tool's own or by its class (`shared`); what has a `close` is closed at
     the run's end. `keep_files`
     keeps what files are before a call changes them, so that it can be undone; it is called in a thread. `call_tool` makes a
     call inside of this one (a name, an input), through gate, hooks and log, and gives its result; `callable_tools` are
-    those that may be called so. `keep_blob` stores bytes beside the log and gives their digest. `skills` are those that the
-    run's setting sources and skill paths open, None where these open none.
+    those that may be called so. `keep_blob` stores bytes beside the log and gives their digest. `services` are what the
+    parts of the run offer, by type.
     """
 
     cwd: str = "."
@@ -83,21 +101,17 @@ class ToolContext:
     record: Callable[[Event], Awaitable[None]] | None = None
     show: Callable[[Event], Awaitable[None]] | None = None
     ask_user: AskUser | None = None
-    spawn: Callable[[str, str], Awaitable[SubagentResult]] | None = None
     permits_path: Callable[[str, bool], Awaitable[bool]] | None = None
     may_read: Callable[[str], bool] | None = None
-    fill_text: Callable[[Draft], Awaitable[str]] | None = None
-    run_skill: Callable[[str, str, SkillActivated], Awaitable[SubagentResult]] | None = None
     read_blob: Callable[[str], bytes] | None = None
     keep_files: Callable[[Sequence[str]], None] = lambda paths: None
     redact: Callable[[str], str] | None = None
-    accept_answer: Callable[[Any], None] | None = None
     cancelled: threading.Event = field(default_factory=threading.Event)
     run_resources: dict[Any, Any] = field(default_factory=dict)
     call_tool: Callable[[str, Mapping[str, Any]], Awaitable[ToolResult]] | None = None
     callable_tools: Callable[[], Sequence[Tool]] = tuple
     keep_blob: Callable[[bytes], Awaitable[str]] | None = None
-    skills: SkillLibrary | None = None
+    services: Services = field(default_factory=Services)
 
 
 _creation = threading.Lock()
@@ -139,7 +153,8 @@ class Tool(ABC):
     `idempotency_key`; `unsafe` is started at most once. `parallel` lets calls of one answer run at the same time.
     `allowed_callers` says who may call it: `direct` is the model itself, `Code` our tool of that name, anything else is a
     vendor's word for code that it runs (`code_execution_20260120`, `programmatic`) and is sent to the vendor with the
-    definition. None lets all of them.
+    definition. None lets all of them. A call of a tool that `is_answer` is the run's final answer: it has no other effect
+    and needs no permission, whatever the mode.
     """
 
     name: str
@@ -147,6 +162,7 @@ class Tool(ABC):
     input_schema: Mapping[str, Any]
     effect: Effect = "unsafe"
     allowed_callers: Sequence[str] | None = None
+    is_answer: ClassVar[bool] = False
 
     @property
     def parallel(self) -> bool:

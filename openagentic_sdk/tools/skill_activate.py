@@ -6,14 +6,27 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from ..events import Event
+from ..events import Event, SkillActivated
 from ..skills.activation import active_skills, grantable, skill_request
 from ..skills.index import find_skill
+from ..skills.text_commands import Draft
 from .background_tasks import describe_result
-from .base import ToolContext, ToolOutput, shared
+from .base import SubagentResult, ToolContext, ToolOutput, shared
 from .schema import string
 from .skill_list import SkillTool, one_skill_schema
 from .skill_load import refuse_user_only
+
+
+class SkillRuns:
+    """A service: what skills need of a run besides being read."""
+
+    async def fill_text(self, tool_use_id: str, draft: Draft) -> str:
+        """Run the commands of a skill's text; returns the text with their output. Raises `ToolError`."""
+        raise NotImplementedError
+
+    async def run_apart(self, tool_use_id: str, agent: str, prompt: str, skill: SkillActivated) -> SubagentResult:
+        """Run a subagent in which alone the skill is active, as `context: fork` asks for. Raises `ToolError`."""
+        raise NotImplementedError
 
 
 class _EventsAlone(list[Event]):
@@ -58,10 +71,12 @@ class SkillActivateTool(SkillTool):
         event = activation.event
         if event is None:
             return {"active": active_names(events), "note": f"{skill.name} was active already"}
-        if activation.draft is not None and ctx.fill_text is not None:
-            event = replace(event, body=await ctx.fill_text(activation.draft))
-        if activation.doc.runs_apart and ctx.run_skill is not None:
-            done = await ctx.run_skill(activation.doc.agent, skill_request(event.name, event.arguments or ""), event)
+        runs, call_id = ctx.services.find(SkillRuns), ctx.tool_use_id or ""
+        if activation.draft is not None and runs is not None:
+            event = replace(event, body=await runs.fill_text(call_id, activation.draft))
+        if activation.doc.runs_apart and runs is not None:
+            request = skill_request(event.name, event.arguments or "")
+            done = await runs.run_apart(call_id, activation.doc.agent, request, event)
             output = describe_result(activation.doc.agent, done)
             del output["agent"]
             return ToolOutput({"skill": event.name, **output}, is_error=done.stop_reason == "error")

@@ -29,7 +29,7 @@ class SkillTool(Tool):
 
     def library(self, ctx: ToolContext) -> SkillLibrary:
         """Where a call looks."""
-        return self._own or ctx.skills or self._alone
+        return self._own or ctx.services.find(SkillLibrary) or self._alone
 
     async def find_index(self, input: Mapping[str, Any], ctx: ToolContext) -> SkillIndex:
         """The index of the project that a call is about: the one it names, else the session's, else the working directory.

@@ -1,17 +1,29 @@
 """Give a piece of work to a subagent, which has its own session and context.
 
-How a subagent is built and run is the runtime's business: this tool only checks the name and calls `ctx.spawn`.
+How a subagent is built and run is the business of whatever part of a run offers `Subagents`: this tool only checks the name.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..errors import ToolError, ToolInputError
+from ..events import Event
 from .background_tasks import describe_result, run_tasks
 from .base import SubagentResult, Tool, ToolContext, ToolOutput
 from .schema import boolean, object_schema, string
+
+
+class Subagents:
+    """A service: starts subagents for calls."""
+
+    async def spawn(self, tool_use_id: str, name: str, prompt: str, events: Sequence[Event] = ()) -> SubagentResult:
+        """Run a subagent to its end, for this call. `events` are recorded behind its prompt (a skill that is active there).
+
+        Raises `ToolError` when there is no agent of this name or none may be started.
+        """
+        raise NotImplementedError
 
 
 class TaskTool(Tool):
@@ -57,15 +69,12 @@ class TaskTool(Tool):
         if isinstance(agent, str) and agent not in self.agents:
             known = ", ".join(sorted(self.agents)) or "(none)"
             raise ToolInputError(f"there is no agent {agent!r}: the agents are {known}", path="agent")
-        if ctx.spawn is None:
+        subagents = ctx.services.find(Subagents)
+        if subagents is None:
             raise ToolError("no subagent can be started here: do the work yourself, in this conversation")
-        work = ctx.spawn(input["agent"], input["prompt"])
+        work = subagents.spawn(ctx.tool_use_id or "", input["agent"], input["prompt"])
         if self._offers_background and input.get("background", False):
-            task_id = run_tasks(ctx).start(input["agent"], _as_coroutine(work))
+            task_id = run_tasks(ctx).start(input["agent"], work)
             return {"agent": input["agent"], "task_id": task_id, "status": "running"}
         done = await work
         return ToolOutput(describe_result(input["agent"], done), is_error=done.stop_reason == "error")
-
-
-async def _as_coroutine(work: Awaitable[SubagentResult]) -> SubagentResult:
-    return await work

@@ -100,13 +100,35 @@ def _base(module: Module, node: ast.ImportFrom) -> str:
     return ".".join([*parts, node.module] if node.module else parts)
 
 
-def ours_imported_by(module: Module) -> Iterator[tuple[str, int]]:
-    """The package's modules that a module imports; a name out of a module counts as that module."""
+def ours_imported_by(module: Module, *, at_run_time: bool = False) -> Iterator[tuple[str, int]]:
+    """The package's modules that a module imports; a name out of a module counts as that module.
+
+    With `at_run_time`, imports that only type checkers see are left out.
+    """
     known = package_modules()
+    typed = _lines_for_type_checkers(module) if at_run_time else frozenset()
     for name, line in imports_of(module):
         target = name if name in known else name.rpartition(".")[0]
-        if target in known and target != module.name:
+        if target in known and target != module.name and line not in typed:
             yield target, line
+
+
+def _lines_for_type_checkers(module: Module) -> frozenset[int]:
+    blocks = (
+        node for node in nodes_of(module) if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
+    )
+    return frozenset(line for block in blocks for line in range(block.lineno, (block.end_lineno or 0) + 1))
+
+
+def reach_of(name: str) -> dict[str, int]:
+    """The modules that importing one brings, itself included, with their lines; imports inside functions count."""
+    known, found, waiting = package_modules(), dict[str, int](), [name]
+    while waiting:
+        module = known[waiting.pop()]
+        if module.name not in found:
+            found[module.name] = module.path.read_text(encoding="utf-8").count("\n")
+            waiting += [target for target, _ in ours_imported_by(module, at_run_time=True)]
+    return found
 
 
 def functions_of(module: Module) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:

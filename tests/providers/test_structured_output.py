@@ -13,8 +13,8 @@ from typing import Any, TypedDict
 
 from openagentic_sdk import run
 from openagentic_sdk.errors import OptionsError, ToolInputError
-from openagentic_sdk.kernel.structured import read_output_schema, strict_schema, without_added_nulls
 from openagentic_sdk.options import OpenAgenticOptions
+from openagentic_sdk.parts.structured import read_output_schema, strict_schema, without_added_nulls
 from openagentic_sdk.providers.clouds.gemini import GeminiProvider
 from openagentic_sdk.providers.openai import OpenAIProvider
 from openagentic_sdk.providers.openai_responses import OpenAIResponsesProvider

@@ -8,15 +8,16 @@ import json
 import os
 import threading
 import unittest
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 from openagentic_sdk.errors import ToolError, ToolInputError
+from openagentic_sdk.events import Event
 from openagentic_sdk.tools import web_search_tavily
 from openagentic_sdk.tools.ask_user_question import AskUserQuestionTool
 from openagentic_sdk.tools.background_tasks import RunTasks, TaskOutputTool
-from openagentic_sdk.tools.base import SubagentResult, ToolContext, ToolOutput, run_in_thread
-from openagentic_sdk.tools.task import TaskTool
+from openagentic_sdk.tools.base import Services, SubagentResult, ToolContext, ToolOutput, run_in_thread
+from openagentic_sdk.tools.task import Subagents, TaskTool
 from openagentic_sdk.tools.web_search_tavily import WebSearchTool
 
 
@@ -69,25 +70,37 @@ class Asking(unittest.TestCase):
             AskUserQuestionTool().run_sync({}, ToolContext())
 
 
+class StartedBy(Subagents):
+    """Starts subagents by a plain function of name and prompt."""
+
+    def __init__(self, start: Callable[[str, str], Awaitable[SubagentResult]]) -> None:
+        self._start = start
+
+    async def spawn(self, tool_use_id: str, name: str, prompt: str, events: Sequence[Event] = ()) -> SubagentResult:
+        return await self._start(name, prompt)
+
+
+def starting(start: Callable[[str, str], Awaitable[SubagentResult]]) -> ToolContext:
+    return ToolContext(services=Services({Subagents: StartedBy(start)}))
+
+
 class Tasks(unittest.IsolatedAsyncioTestCase):
     async def spawn(self, agent: str, prompt: str) -> SubagentResult:
         return SubagentResult(f"{agent} did {prompt}", "child-1", "error" if agent == "broken" else "end")
 
     async def test_the_result_names_the_childs_session(self) -> None:
         tool = TaskTool({"reader": "reads", "broken": "fails"})
-        done = await tool.run({"agent": "reader", "prompt": "it"}, ToolContext(spawn=self.spawn))
+        done = await tool.run({"agent": "reader", "prompt": "it"}, starting(self.spawn))
         assert isinstance(done, ToolOutput)
         self.assertEqual(done.output["final_text"], "reader did it")
         self.assertEqual(done.output["child_session_id"], "child-1")
         self.assertFalse(done.is_error)
-        failed = await tool.run({"agent": "broken", "prompt": "it"}, ToolContext(spawn=self.spawn))
+        failed = await tool.run({"agent": "broken", "prompt": "it"}, starting(self.spawn))
         self.assertTrue(failed.is_error)
 
     async def test_an_unknown_agent_is_an_input_error_that_names_the_known_ones(self) -> None:
         with self.assertRaisesRegex(ToolInputError, "reader, writer"):
-            await TaskTool({"writer": "", "reader": ""}).run(
-                {"agent": "x", "prompt": "p"}, ToolContext(spawn=self.spawn)
-            )
+            await TaskTool({"writer": "", "reader": ""}).run({"agent": "x", "prompt": "p"}, starting(self.spawn))
 
     async def test_the_description_lists_the_agents(self) -> None:
         self.assertIn("- reader: reads things", TaskTool({"reader": "reads things"}).description)
@@ -100,7 +113,7 @@ class Tasks(unittest.IsolatedAsyncioTestCase):
             await release.wait()
             return await self.spawn(agent, prompt)
 
-        ctx = ToolContext(spawn=slow)
+        ctx = starting(slow)
         tool = TaskTool({"reader": "reads"}, background=True)
         started = await tool.run({"agent": "reader", "prompt": "it", "background": True}, ctx)
         self.assertEqual(started, {"agent": "reader", "task_id": "task_1", "status": "running"})
@@ -117,7 +130,7 @@ class Tasks(unittest.IsolatedAsyncioTestCase):
         async def refused(agent: str, prompt: str) -> SubagentResult:
             raise ToolError("a hook blocked this subagent")
 
-        ctx = ToolContext(spawn=refused)
+        ctx = starting(refused)
         await TaskTool({"reader": ""}, background=True).run({"agent": "reader", "prompt": "p", "background": True}, ctx)
         result = await TaskOutputTool().run({"task_id": "task_1", "wait_s": 10}, ctx)
         self.assertEqual((result["status"], result["error_message"]), ("failed", "a hook blocked this subagent"))
@@ -133,7 +146,7 @@ class Tasks(unittest.IsolatedAsyncioTestCase):
                 ended.append(agent)
             raise AssertionError
 
-        ctx = ToolContext(spawn=endless)
+        ctx = starting(endless)
         await TaskTool({"reader": ""}, background=True).run({"agent": "reader", "prompt": "p", "background": True}, ctx)
         await asyncio.sleep(0)
         await run_in_thread(ctx.run_resources[RunTasks].close, ctx.cancelled)

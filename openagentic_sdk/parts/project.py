@@ -1,21 +1,25 @@
-"""What a run is told beside its prompts: the system prompt, what `/name` means, rules for files, notices at its start."""
+"""The project in a run: the system prompt, `/name` in prompts, active skills, rules for files, notices at the start."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
-from ..errors import SkillNotFoundError
-from ..events import Event, SkillActivated, SystemNotice
-from ..frozen import frozen
+from ..errors import SkillNotFoundError, ToolError
+from ..events import Event, SkillActivated, SubagentStarted, SystemNotice, ToolResult, ToolUse, UserMessage
+from ..kernel.agent import Run
+from ..kernel.part import IncomingPrompt, Part
+from ..kernel.tool_call import Permitted, ask_gate
 from ..patterns import regex
+from ..permissions.facts import CallContext
+from ..permissions.gate import PermissionGate
 from ..project.commands import expand_prompt, expanded_event
 from ..project.memory import is_for, nested_folders, read_nested_memory
 from ..project.project import Project
 from ..project.prompt import (
     DEFAULT_BASE,
-    SystemPrompt,
     build_system_prompt,
     memory_block,
     offer_message,
@@ -25,67 +29,166 @@ from ..project.prompt import (
 from ..sessions.folds.features.observed_files import ObservedFilesFold
 from ..sessions.folds.features.skills import SkillsFold
 from ..sessions.folds.view import SessionView
-from ..skills.activation import active_skills
+from ..sessions.system_prompt import SystemPrompt
+from ..skills.activation import SkillPolicy, active_skills, skill_policy
 from ..skills.index import PROJECT_FOLDERS, IndexResult, SkillInfo, find_skill
 from ..skills.library import SkillLibrary
 from ..skills.text_commands import Draft, draft_of
+from ..tools.base import SubagentResult
+from ..tools.skill_activate import SkillRuns
+from ..tools.task import Subagents
+from .servers import ServerTools
+from .text_commands import fill_draft
 
 _GLOB_LETTER = regex(r"[*?\[\]\\{]")
+# The subagent for skills that name none, or one that is not there: the tools and the system prompt of the run itself.
+GENERAL_AGENT = "general-purpose"
+_SKILL_TOOLS = ("SkillList", "SkillLoad", "SkillActivate", "SkillDeactivate")
 
 
-@frozen
-class Expanded:
-    """A prompt as the model gets it, and the events that it brings (a skill that it activates).
+class ProjectPart(Part, SkillRuns):
+    """The project in one run. `guidance` is that of the agent."""
 
-    `draft`, when set, is the prompt's text or that of its skill with gaps for commands that are still to run.
-    """
+    def __init__(self, run: Run, guidance: ProjectGuidance) -> None:
+        super().__init__(run)
+        self._guidance = guidance
+        self._skills: tuple[int, SkillPolicy, Sequence[SkillActivated]] | None = None
+        self._facts: tuple[int, Mapping[str, str]] = (-1, {})
+        self._pending: tuple[IncomingPrompt, str, Draft] | None = None
 
-    text: str
-    events: Sequence[Event] = ()
-    draft: Draft | None = None
+    def services(self) -> Mapping[type, object]:
+        library = self._guidance.skills
+        return {ProjectPart: self, SkillRuns: self, **({} if library is None else {SkillLibrary: library})}
 
+    def opening_events(self) -> Sequence[Event]:
+        return self._guidance.opening_events(self.run.view, self.run.session_id)
 
-class Guidance:
-    """The guidance of a run without a project: it adds nothing, and a prompt is just its text.
+    def system_prompt(self) -> SystemPrompt:
+        servers = self.run.parts.services.find(ServerTools)
+        return self._guidance.system_prompt(servers.instructions or () if servers else ())
 
-    `skills` are those that the model is told about, None when skills are not listed.
-    """
+    def facts(self) -> Mapping[str, str]:
+        changes = self.run.view.fold(SkillsFold).changes
+        if self._facts[0] != changes:
+            active = active_skills(self.run.view.fold(SkillsFold).events)
+            self._facts = changes, {f"skill:{skill.name}@{skill.seq}": skill_message(skill) for skill in active}
+        return self._facts[1]
 
-    skills: SkillLibrary | None = None
+    async def expand_prompt(self, prompt: IncomingPrompt) -> None:
+        if prompt.is_expanded:
+            return
+        prompt.text, events, draft = self._guidance.expand(prompt.text, self.run.view, self.run.session_id)
+        prompt.events += events
+        self._pending = None if draft is None else (prompt, prompt.text, draft)
 
-    def system_prompt(self, servers: tuple[tuple[str, str], ...] = ()) -> SystemPrompt:
-        """The system prompt of a session that begins now; the same facts give the same object.
+    async def fill_prompt(self, prompt: IncomingPrompt) -> None:
+        """Run the commands in the text of a command or skill. Raises `ToolError`.
 
-        `servers` are the names of MCP servers and what each says of itself.
+        Text that a hook put in the place of a command's stays as it is.
         """
-        return SystemPrompt("", ())
+        if self._pending is None or self._pending[0] is not prompt:
+            return
+        (_, expanded, draft), self._pending = self._pending, None
+        is_skill = any(isinstance(event, SkillActivated) for event in prompt.events)
+        if prompt.text != expanded and not is_skill:
+            return
+        filled = await fill_draft(self.run, draft, prompt.request_id or os.urandom(16).hex())
+        if is_skill:
+            prompt.events = [replace(e, body=filled) if isinstance(e, SkillActivated) else e for e in prompt.events]
+        else:
+            prompt.text = filled
 
-    def skill_facts(self, skill_events: Sequence[Event]) -> Mapping[str, str]:
-        """What the skills that are active behind these events say, each by what it is about: `skill:name@seq`."""
-        return {}
+    def policy(self) -> SkillPolicy:
+        """What the active skills change about calls, folded again when another event has come."""
+        changes, events = self.run.view.fold(SkillsFold).changes, self.run.view.fold(SkillsFold).events
+        if self._skills is None or self._skills[0] != changes:
+            self._skills = (changes, skill_policy(events), active_skills(events))
+        return self._skills[1]
 
-    def expand(self, text: str, view: SessionView, session_id: str) -> Expanded:
-        """A prompt with `/name` replaced by the command's text, or by the activation of the skill."""
-        return Expanded(text)
+    def model(self) -> str | None:
+        return self.policy().model
 
-    def opening_events(self, view: SessionView, session_id: str) -> Sequence[Event]:
-        """What a run records at its start."""
-        return ()
+    def narrow(self, gate: PermissionGate) -> PermissionGate:
+        return within_allowlists(gate, self.policy())
 
-    def rules_for(self, path: str) -> Sequence[str]:
-        """What the project's rules say about one file."""
-        return ()
+    def narrow_child(self, gate: PermissionGate) -> PermissionGate:
+        """The gate of a subagent without what the active skills of this run take away."""
+        denied = self.policy().disallowed_tools
+        gate = self.narrow(gate)
+        return gate.narrowed(deny=denied, source="skill of the parent") if denied else gate
 
-    def reading_rules(self, skill_events: Sequence[Event]) -> Sequence[str]:
-        """Allow rules for the files that active skills bring with them."""
-        return ()
+    def tell_gate(self, context: CallContext) -> CallContext:
+        policy = self.policy()
+        active = self._skills[2] if self._skills else ()
+        reading = self._guidance.reading_rules(active) if active else ()
+        return replace(
+            context,
+            grants=(*policy.grants, *reading),
+            disallowed_tools=policy.disallowed_tools,
+            names_of=self._guidance.skill_names,
+        )
 
-    def skill_names(self, input: Mapping[str, Any]) -> Sequence[str]:
-        """Every name that leads to the skill that the input of a skill tool names; none when there is no such skill."""
-        return ()
+    def tell_hooks(self) -> Mapping[str, Any]:
+        active = active_skills(self.run.view.fold(SkillsFold).events)
+        return {"is_active": lambda name: any(skill.name == name for skill in active)}
+
+    async def after_call(self, call: Permitted, result: ToolResult) -> ToolResult:
+        """Put the rules for the files of a call behind its result, but for those that the model sees already.
+
+        After a resume it still sees them, after a compaction or a rewind it may not.
+        """
+        run = self.run
+        paths = _files(run, call.input, result)
+        texts = dict.fromkeys(text for path in paths for text in self._guidance.rules_for(path))
+        if texts:
+            seen = {note.text for note in run.notes}
+            seen.update(str(message.get("content")) for message in run.view.conversation.messages())
+            run.notes += [UserMessage(text, origin="rule") for text in texts if text not in seen]
+        return result
+
+    async def fill_text(self, tool_use_id: str, draft: Draft) -> str:
+        return await fill_draft(self.run, draft, tool_use_id)
+
+    async def run_apart(self, tool_use_id: str, agent: str, prompt: str, skill: SkillActivated) -> SubagentResult:
+        """The gate is asked about the subagent as if the model had asked for it with Task.
+
+        Raises `ToolError` when that is not allowed, and when the same call started it before a crash.
+        """
+        run = self.run
+        subagents = run.parts.services.find(Subagents)
+        if subagents is None:
+            raise ToolError(f"skill {skill.name} runs in a subagent, and no subagent can be started here")
+        started = (event.tool_use_id for event in run.view.events if isinstance(event, SubagentStarted))
+        continued = any(part.continues(tool_use_id) for part in run.parts.at(Part.continues))
+        if tool_use_id in started and not continued:
+            raise ToolError(
+                f"skill {skill.name} may or may not have been carried out before the process died: check first"
+            )
+        name = agent if agent in run.agent.agent_names else GENERAL_AGENT
+        use = ToolUse(f"{tool_use_id}:agent", "Task", {"agent": name, "prompt": prompt})
+        approval = await ask_gate(run, run.gate, use, "unsafe")
+        if not approval.allowed:
+            raise ToolError(f"skill {skill.name} runs in a subagent, and that is not allowed: {approval.reason}")
+        return await subagents.spawn(tool_use_id, name, prompt, (skill,))
 
 
-class ProjectGuidance(Guidance):
+def within_allowlists(gate: PermissionGate, policy: SkillPolicy) -> PermissionGate:
+    """The gate narrowed to what each restricting skill allows; a skill can always be left again."""
+    for rules in policy.allowlists:
+        gate = gate.narrowed(tools=(*rules, *_SKILL_TOOLS), source="skill")
+    return gate
+
+
+def _files(run: Run, input: Mapping[str, Any], result: ToolResult) -> Iterator[str]:
+    """The files that a call read or wrote; a file that was read in part stands only in the input."""
+    if result.is_error:
+        return
+    yield from (result.meta or {}).get("files") or ()
+    if isinstance(named := input.get("file_path"), str):
+        yield os.path.join(run.agent.cwd, named)
+
+
+class ProjectGuidance:
     """What a project says to a run.
 
     `base` is the start of the system prompt, `may_read` says which files a command may attach. `notices` are what is to be
@@ -115,6 +218,10 @@ class ProjectGuidance(Guidance):
         self._prompts: dict[tuple[tuple[str, str], ...], SystemPrompt] = {}
 
     def system_prompt(self, servers: tuple[tuple[str, str], ...] = ()) -> SystemPrompt:
+        """The system prompt of a session that begins now; the same arguments give the same object.
+
+        `servers` are the names of MCP servers and their own instructions.
+        """
         if servers not in self._prompts:
             self._prompts[servers] = build_system_prompt(
                 base=self._base,
@@ -125,10 +232,11 @@ class ProjectGuidance(Guidance):
             )
         return self._prompts[servers]
 
-    def skill_facts(self, skill_events: Sequence[Event]) -> Mapping[str, str]:
-        return {f"skill:{skill.name}@{skill.seq}": skill_message(skill) for skill in active_skills(skill_events)}
+    def expand(self, text: str, view: SessionView, session_id: str) -> tuple[str, Sequence[Event], Draft | None]:
+        """A prompt with `/name` replaced: the text that takes its place, the events that come with it, and the draft.
 
-    def expand(self, text: str, view: SessionView, session_id: str) -> Expanded:
+        The draft, if there is one, is that text or the skill's with gaps for commands that are still to run.
+        """
         project = self._project
         index = project.skills()
         expansion = expand_prompt(
@@ -146,9 +254,9 @@ class ProjectGuidance(Guidance):
             event = expanded_event(expansion.command, expansion.arguments, trusted=trusted, model_names=names)
             is_left = expansion.draft is None and draft_of(expansion.command.body) is not None
             notice = self._commands_left(f"command /{expansion.command.name}", trusted, view) if is_left else ()
-            return Expanded(expansion.text, (event, *notice), expansion.draft)
+            return expansion.text, (event, *notice), expansion.draft
         if expansion.skill is None:
-            return Expanded(expansion.text)
+            return expansion.text, (), None
         activation = project.library.activate(
             expansion.skill,
             view.fold(SkillsFold).events,
@@ -158,10 +266,10 @@ class ProjectGuidance(Guidance):
             session_id=session_id,
         )
         if activation.event is None:
-            return Expanded(expansion.text)
+            return expansion.text, (), None
         is_left = activation.draft is None and draft_of(activation.event.body) is not None
         notice = self._commands_left(f"skill {expansion.skill.name}", activation.trusted, view) if is_left else ()
-        return Expanded(expansion.text, (activation.event, *activation.notices, *notice), activation.draft)
+        return expansion.text, (activation.event, *activation.notices, *notice), activation.draft
 
     def _commands_left(self, name: str, trusted: bool, view: SessionView) -> tuple[SystemNotice, ...]:
         """Says once in a session that commands in a text were not run, and what would run them."""
@@ -188,6 +296,7 @@ class ProjectGuidance(Guidance):
         ]
 
     def rules_for(self, path: str) -> Sequence[str]:
+        """The messages that the project's rules and skills have for whoever read or wrote this file."""
         rules = [rule_message(rule) for rule in self._project.memory.rules_for(path)]
         root, folders = self._project.root, self._project.folders
         nested = read_nested_memory(folders, path, self._project.settings.memory_excludes)
@@ -206,7 +315,7 @@ class ProjectGuidance(Guidance):
         return [skill for skill in skills if skill.model_invocable and os.path.realpath(skill.root) in roots]
 
     def reading_rules(self, skill_events: Sequence[Event]) -> Sequence[str]:
-        """Of skills that stand where their events say: an event alone opens no folder."""
+        """Allow rules for the folders of active skills that are indexed there: an event alone opens no folder."""
         active = active_skills(skill_events)
         known = {skill.path for skill in self._project.skills().skills} if active else set()
         folders = {os.path.dirname(skill.path) for skill in active if skill.path in known and skill.path}
@@ -215,6 +324,7 @@ class ProjectGuidance(Guidance):
         return [f"Read(/{place}/**)" for place in literal]
 
     def skill_names(self, input: Mapping[str, Any]) -> Sequence[str]:
+        """Every name that leads to the skill that the input of a skill tool names; none when there is no such skill."""
         project = self._project
         folder = os.path.join(project.cwd, str(input.get("project_dir") or project.root))
         try:

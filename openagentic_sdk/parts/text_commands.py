@@ -7,42 +7,25 @@ before it runs, and one that started is never run again. When one may not run or
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import Mapping
 from dataclasses import replace
 
 from ..errors import ToolError
-from ..events import SkillActivated, TextCommandFinished, TextCommandStarted, ToolResult, ToolUse
+from ..events import TextCommandFinished, TextCommandStarted, ToolResult, ToolUse
+from ..kernel.agent import Run
+from ..kernel.tool_call import Permitted, decision_event, propose
+from ..kernel.tool_step import after_hooks, execute, masked
 from ..permissions.gate import ApprovalResult
 from ..sessions.folds.features.text_commands import TextCommandsFold
 from ..sessions.request import json_sha256
 from ..skills.text_commands import Draft
 from ..text import without_hidden
 from ..threads import settled
-from .agent import Run
-from .guidance import Expanded
-from .tool_call import Permitted, decision_event, propose
-from .tool_step import after_hooks, execute, masked
 
 _SHELL = "Bash"
 _MAX_ERROR_CHARS = 500
 CUT_SHORT = "the run was interrupted while it was running: it may have taken effect in part"
 UNKNOWN = "the process died while it was running: it may or may not have run, so it is not run again"
-
-
-async def fill_prompt(run: Run, expanded: Expanded, text: str, request_id: str | None) -> Expanded:
-    """The prompt with `text` as hooks left it; it, or the text of its skill, holds what its commands wrote.
-
-    Text that a hook put in the place of a command's stands as it is. Raises `ToolError`.
-    """
-    is_skill = any(isinstance(event, SkillActivated) for event in expanded.events)
-    if expanded.draft is None or (text != expanded.text and not is_skill):
-        return Expanded(text, expanded.events)
-    filled = await fill_draft(run, expanded.draft, request_id or os.urandom(16).hex())
-    if not is_skill:
-        return Expanded(filled, expanded.events)
-    events = [replace(event, body=filled) if isinstance(event, SkillActivated) else event for event in expanded.events]
-    return Expanded(text, events)
 
 
 async def fill_draft(run: Run, draft: Draft, cause: str) -> str:

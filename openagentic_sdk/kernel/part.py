@@ -1,0 +1,200 @@
+"""A part: one feature of a run, with a state of its own, called at the seams of the loop.
+
+The loop does not know what parts there are. An agent lists what opens them, in the order in which they are called; to
+leave one out takes its feature away and nothing else. Parts never touch each other's state: they share events in the log,
+and services that one offers and another asks for by type.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import field
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from ..events import Event, Result, ToolResult, UserQuestion
+from ..frozen import mutable
+from ..tools.base import Services
+
+if TYPE_CHECKING:
+    from ..permissions.facts import CallContext
+    from ..permissions.gate import PermissionGate
+    from ..sessions.system_prompt import SystemPrompt
+    from .agent import Run, RunStopped
+    from .model_step import Reply
+    from .prompt import Said
+    from .tool_call import Permitted
+
+
+@mutable
+class IncomingPrompt:
+    """A prompt on its way into the log, which each part may change.
+
+    The model reads `text` and, right behind it, `behind`, which hooks do not see; `events` are stored after the message.
+    `sources` names what came from elsewhere (see `UserMessage.untrusted`). `is_expanded` is true once a part has put another
+    text in the place of what a person typed.
+    """
+
+    said: Said
+    text: str
+    request_id: str | None = None
+    origin: str = "user"
+    behind: str = ""
+    is_expanded: bool = False
+    events: list[Event] = field(default_factory=list)
+    sources: list[str] = field(default_factory=list)
+    attachments: list[Mapping[str, Any]] = field(default_factory=list)
+
+
+class Part:
+    """One feature of one run. Each method is a seam; those that a part does not override cost nothing.
+
+    Parts are called in the order of the agent's list. An exception of a seam ends the run as an error; `RunStopped` ends it
+    with its reason.
+    """
+
+    def __init__(self, run: Run) -> None:
+        self.run = run
+
+    def services(self) -> Mapping[type, object]:
+        """What this part offers to tools and other parts, each under the type by which it is asked for."""
+        return {}
+
+    def opening_events(self) -> Sequence[Event]:
+        """Events that are stored together with `system.init`."""
+        return ()
+
+    async def begin(self) -> None:
+        """Act on the opened session: `system.init` is stored, and calls that an earlier run left open are still open."""
+
+    async def settle(self, prompt_follows: bool) -> None:
+        """End or go on with what an earlier run left open besides calls.
+
+        Where a prompt follows, what waits for a person is left open: `supersede` ends it.
+        """
+
+    async def supersede(self, questions: Sequence[UserQuestion]) -> Sequence[Event]:
+        """The events that end what these questions wait for: a prompt came instead of an answer, and is stored with them."""
+        return ()
+
+    async def expand_prompt(self, prompt: IncomingPrompt) -> None:
+        """Change a prompt before hooks see it."""
+
+    async def fill_prompt(self, prompt: IncomingPrompt) -> None:
+        """Complete a prompt, or a message to the running turn, that hooks let pass."""
+
+    async def before_step(self) -> None:
+        """Act before each request to the model: between two steps, nothing else is going on."""
+
+    def system_prompt(self) -> SystemPrompt | None:
+        """The system prompt of a session that would begin now. The first part that has one provides it."""
+        return None
+
+    def facts(self) -> Mapping[str, str]:
+        """What the model must have read by now, by subject; what is new or has changed is appended as a message.
+
+        Return the same object while nothing changes.
+        """
+        return {}
+
+    def model(self) -> str | None:
+        """The model to ask next, None for the agent's. The first part that names one decides."""
+        return None
+
+    def narrow(self, gate: PermissionGate) -> PermissionGate:
+        """The gate for the next call, which may only be stricter."""
+        return gate
+
+    def tell_gate(self, context: CallContext) -> CallContext:
+        """Complete what the gate is told about a call."""
+        return context
+
+    def tell_hooks(self) -> Mapping[str, Any]:
+        """What hooks find in their `context` besides where they run."""
+        return {}
+
+    def receive(self, size_bytes: int) -> tuple[int, str | None]:
+        """Count bytes of an answer as they come: how many of them may be kept, and why the answer ends here, if it does."""
+        return size_bytes, None
+
+    def stored(self, events: Sequence[Event]) -> None:
+        """Take note of events of this run that were just stored, or shown without being stored."""
+
+    async def make_room(self) -> bool:
+        """Shorten a conversation that the endpoint refused as too long. True asks the model again."""
+        return False
+
+    def continues(self, tool_use_id: str) -> bool:
+        """Whether this part goes on with a call that an earlier run started, so that the call runs again."""
+        return False
+
+    async def after_answer(self, reply: Reply) -> None:
+        """Act on an answer with calls, before they run."""
+
+    async def send(self, messages: Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str, Any]]:
+        """The messages of a request as they leave; the log holds them as they came."""
+        return messages
+
+    async def store_result(self, result: ToolResult) -> ToolResult:
+        """Put beside the log what does not belong in it. Called for every result, before hooks see it."""
+        return result
+
+    async def after_call(self, call: Permitted, result: ToolResult) -> ToolResult:
+        """Change the result of a call, or take note of it, before hooks see it."""
+        return result
+
+    async def may_end(self, reply: Reply) -> bool:
+        """Whether the run may end with this answer. False asks the model again."""
+        return True
+
+    def take_answer(self) -> str | None:
+        """The run's final answer as JSON if a call has given it, so that the model is not asked again; None otherwise.
+
+        An answer is taken once.
+        """
+        return None
+
+    def complete_result(self, result: Result) -> Result:
+        """Add this part's fields to the run's result before it is stored."""
+        return result
+
+    async def end(self, ending: RunStopped) -> RunStopped:
+        """Close what this part left open; the session takes events until the `result`. Returns how the run ends."""
+        return ending
+
+    async def vouch(self) -> None:
+        """Append what vouches for the record: the `result` is stored and not shown yet, and the session is still held."""
+
+    async def close(self) -> None:
+        """Let go of everything; the session is another's by now. Called once `begin` was, however the run ended."""
+
+
+# Opens a part in a run: its class, or a `partial` of it with its settings.
+PartOpener = Callable[["Run"], Part]
+
+
+def kind_of(opener: PartOpener) -> object:
+    """The class of the parts that an opener opens."""
+    return opener.func if isinstance(opener, partial) else opener
+
+
+def without_parts(openers: Iterable[PartOpener], *kinds: type[Part]) -> tuple[PartOpener, ...]:
+    """The openers but for those of these classes."""
+    return tuple(opener for opener in openers if kind_of(opener) not in kinds)
+
+
+class Parts:
+    """The parts of one run in their order, and what they offer."""
+
+    def __init__(self, parts: Sequence[Part] = ()) -> None:
+        self._parts = parts
+        self.services = Services({kind: service for part in parts for kind, service in part.services().items()})
+        self._by_seam: dict[str, tuple[Part, ...]] = {}
+
+    def at(self, seam: Callable[..., Any]) -> tuple[Part, ...]:
+        """The parts that override a seam, which is given as `Part.before_step` and so on."""
+        name = seam.__name__
+        if name not in self._by_seam:
+            # The one place that looks at classes: a default that is awaited for every part and event would not be free.
+            self._by_seam[name] = tuple(part for part in self._parts if getattr(type(part), name) is not seam)
+        return self._by_seam[name]

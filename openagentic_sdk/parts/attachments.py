@@ -1,0 +1,143 @@
+"""Pictures, documents and sounds of prompts and results: stored once beside the log, and sent as what they are."""
+
+from __future__ import annotations
+
+import base64
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from ..errors import OptionsError, StorageError
+from ..events import ToolResult, ToolUse
+from ..files import iter_bytes, open_file, read_at_most
+from ..kernel.part import IncomingPrompt, Part
+from ..kernel.prompt import MediaPart, checked_part
+from ..kernel.recorder import off_loop
+from ..kernel.tool_call import ask_gate
+from ..kernel.tool_output import put_blob
+from ..media import HEAD_BYTES, media_type_of, part_type_of
+from ..providers.base import takes
+from ..providers.content import MEDIA_KINDS
+from ..sessions.folds.features.untrusted import UntrustedFold, is_outside, short_source
+from ..threads import run_in_thread
+from ..tools.files.workspace import resolve_path
+
+# More than any vendor takes: a file is not read any further.
+_MAX_FILE_BYTES = 64 << 20
+_MAX_TEXT_BYTES = 256 << 10
+
+
+class Attachments(Part):
+    """What is neither text nor JSON on its way into the log, and out of it to the model."""
+
+    async def fill_prompt(self, prompt: IncomingPrompt) -> None:
+        """Store the parts of a prompt, which is let go of its bytes. A file of text becomes text behind the prompt.
+
+        Raises `OptionsError` for a file that may not or cannot be sent.
+        """
+        cwd, *roots = self.run.view.fold(UntrustedFold).place
+        number = 0
+        while prompt.said.parts:
+            part, number = prompt.said.parts.pop(0), number + 1
+            if part.path is not None:
+                if prompt.origin == "user" and is_outside(part.path, cwd, roots):
+                    prompt.sources.append(short_source(f"file: {part.path}"))
+                read = await self._read_file(part, part.path, number)
+                if isinstance(read, str):
+                    prompt.behind += read
+                    continue
+                part = read
+            named = {"name": part.name} if part.name else {}
+            if part.data is None:
+                kind = {"media_type": part.media_type} if part.media_type else {}
+                prompt.attachments.append({"type": part.type, "url": part.url, **kind, **named})
+                continue
+            stored = {"size": len(part.data), "sha256": await put_blob(self.run, part.data)}
+            prompt.attachments.append({"type": part.type, "media_type": part.media_type, **named, **stored})
+
+    async def _read_file(self, part: MediaPart, path: str, number: int) -> MediaPart | str:
+        """A file that a part names, once the gate allows to read it; a text file as text for the prompt."""
+        run = self.run
+        use = ToolUse(f"attachment:{os.urandom(8).hex()}", "Read", {"file_path": path})
+        approval = await ask_gate(run, run.agent.gate, use, "read", parks=False)
+        if not approval.allowed:
+            raise OptionsError(f"{path} is not sent: {approval.reason}")
+
+        def read() -> bytes | None:
+            with open_file(resolve_path(os.path.expanduser(path), run.agent.cwd).real) as fd:
+                return read_at_most(iter_bytes(fd), _MAX_FILE_BYTES)
+
+        try:
+            data: bytes | None = await run_in_thread(read)
+        except OSError as error:
+            raise OptionsError(f"{path} is not sent: {error.strerror or error}") from None
+        if data is None:
+            raise OptionsError(f"{path} is not sent: it has more than {_MAX_FILE_BYTES:,} bytes")
+        name = part.name or os.path.basename(path)
+        found = media_type_of(data[:HEAD_BYTES])
+        if found is None and part.media_type is None and len(data) <= _MAX_TEXT_BYTES and b"\0" not in data:
+            try:
+                return f"\n\nThe file {path}:\n{data.decode()}"
+            except UnicodeDecodeError:
+                pass
+        kind = part_type_of(found) if found and part.type == "file" else part.type
+        return checked_part(MediaPart(kind, name, part.media_type, data), f"{path}, part {number} of the prompt,")
+
+    async def send(self, messages: Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str, Any]]:
+        """The messages with the bytes, as base64, of the parts that name a blob; a blob that is gone is said in words."""
+        has_parts = any(isinstance(message.get("content"), list) for message in messages)
+        if not has_parts:
+            return messages
+        written = []
+        for message in messages:
+            content = message.get("content")
+            if isinstance(content, list) and any("sha256" in part for part in content):
+                message = {**message, "content": [await self._part_with_data(part) for part in content]}
+            written.append(message)
+        return written
+
+    async def _part_with_data(self, part: Mapping[str, Any]) -> Mapping[str, Any]:
+        if "sha256" not in part:
+            return part
+        shown = {key: part[key] for key in ("type", "media_type", "name") if key in part}
+
+        def read_base64() -> str:
+            return base64.b64encode(self.run.agent.store.read_blob(self.run.session_id, part["sha256"])).decode("ascii")
+
+        try:
+            return {**shown, "data": await off_loop(True, read_base64)}
+        except StorageError:
+            name = part.get("name") or part["sha256"]
+            return {"type": "text", "text": f"[{part['type']} {name} was here and is not stored any more]"}
+
+    async def store_result(self, result: ToolResult) -> ToolResult:
+        """The result with digests in the place of its pictures, documents and sounds, whose bytes go beside the log."""
+        output, attachments = result.output, [await self._beside_the_log(part) for part in result.attachments]
+        if not isinstance(output, str) and isinstance(output, Mapping) and output.get("type") in MEDIA_KINDS:
+            output = self._as_taken(await self._beside_the_log(output))
+        if attachments:
+            given, attachments = attachments, [self._as_taken(part) for part in attachments]
+            notes = [f"[{new['note']}]" for new, old in zip(attachments, given, strict=True) if new is not old]
+            output = "\n".join([output, *notes]) if notes and isinstance(output, str) else output
+        if output is result.output and not attachments:
+            return result
+        return replace(result, output=output, attachments=attachments)
+
+    def _as_taken(self, part: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The part as it can be sent: one that the model's endpoint has no form for is kept, and said in words."""
+        kind, media_type = str(part.get("type")), str(part.get("media_type"))
+        is_sound_of_use = kind != "audio" or media_type in ("audio/wav", "audio/x-wav", "audio/mpeg", "audio/mp3")
+        if kind == "other" or (is_sound_of_use and takes(self.run.agent.provider, kind)):
+            return part
+        note = f"the {kind} ({media_type}) is stored and not shown: this model's endpoint takes none of its kind"
+        return {**part, "type": "other", "note": note}
+
+    async def _beside_the_log(self, part: Mapping[str, Any]) -> Mapping[str, Any]:
+        """What has `data` with the digest of its bytes in their place. What is no base64 stays as it is."""
+        shown = dict(part)
+        try:
+            data = base64.b64decode(shown.pop("data"), validate=True)
+        except (KeyError, TypeError, ValueError):
+            return part
+        return {**shown, "size": len(data), "sha256": await put_blob(self.run, data)}

@@ -1,0 +1,267 @@
+"""Make room when the conversation comes near the model's limit: clear old outputs or summarise the older part, in the view
+only.
+
+What may go, where to cut and what a summary must carry is decided in `sessions.folds`; here the model is asked for the
+summary, hooks are heard, and the event is recorded. A model that fails is no dead end: the fallback summary needs none.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import aclosing
+from functools import partial
+from typing import Any
+
+from ..errors import BudgetError, ContextLengthError, ProviderError, StorageError
+from ..events import ContextCleared, Event, ModelRequest, ModelResponse, ModelRetry, SystemNotice
+from ..kernel.agent import Agent, Run, RunRequest, RunStopped
+from ..kernel.channel import EventChannel
+from ..kernel.context import update_context
+from ..kernel.model_step import AnswerRoom, outgoing
+from ..kernel.opening import open_run, session_state
+from ..kernel.part import Part
+from ..kernel.session_hooks import run_session_start_hooks
+from ..kernel.tool_output import put_blob
+from ..providers.base import Provider, Retrying, StreamEvent, for_session
+from ..providers.wrap import ask, fold
+from ..sessions.folds.clearing import ClearingPlan, plan_clearing
+from ..sessions.folds.compaction import (
+    BYTES_PER_TOKEN,
+    INSTRUCTION_BEHIND,
+    CompactionPlan,
+    ContextLimits,
+    compacted_event,
+    corrected_bytes_per_token,
+    estimate_tokens,
+    finish_summary,
+    is_near_limit,
+    is_over_limit,
+    plan_compaction,
+    summary_request,
+)
+from ..sessions.folds.usage import normalize_usage
+from ..sessions.rebuild import size_of, system_messages
+from ..sessions.request import canonical_json, request_sha256
+from ..threads import call_guest, error_words, run_in_thread
+from .tool_search import DeferredTools
+
+# What a request for a summary may weigh when no limit is known.
+_SUMMARY_REQUEST_BYTES = 200_000
+
+
+class Compaction(Part):
+    """Keeps a session's requests below `limits`. `provider` is asked for summaries, None for the agent's own."""
+
+    def __init__(self, run: Run, limits: ContextLimits, provider: Provider | None = None) -> None:
+        super().__init__(run)
+        self._limits = limits
+        self._provider = provider and for_session(provider, session_state(run.session_id, self.run.view))
+        self._asked_bytes: int | None = None
+
+    def services(self) -> Mapping[type, object]:
+        return {Compaction: self}
+
+    async def make_room(self) -> bool:
+        return await self.compact("overflow")
+
+    async def before_step(self) -> None:
+        """Compact when the next request would come near a limit."""
+        limits = self._limits
+        if limits.max_tokens is None and limits.max_bytes is None:
+            return
+        size = self.run.view.conversation.size_bytes() + self._overhead_bytes()
+        if is_near_limit(size, limits, self._bytes_per_token()) and await self.compact("auto"):
+            size = self.run.view.conversation.size_bytes() + self._overhead_bytes()
+        self._asked_bytes = size
+
+    async def compact(self, trigger: str) -> bool:
+        """Clear old outputs, or when that is not enough replace the older part of the conversation by a summary.
+
+        False when nothing could go or a hook blocked it.
+        """
+        if trigger != "manual":
+            await update_context(self.run)
+        weight, overhead = self._bytes_per_token(), self._overhead_bytes()
+        view, limits = self.run.view, self._limits
+        clearing = partial(plan_clearing, view.conversation, limits, bytes_per_token=weight, overhead_bytes=overhead)
+        planning = partial(
+            plan_compaction,
+            view.events,
+            limits,
+            conversation=view.conversation,
+            bytes_per_token=weight,
+            overhead_bytes=overhead,
+        )
+        # In a thread, as all that reads the whole conversation here: it may be as large as the model's memory.
+        old = await run_in_thread(clearing) if trigger == "auto" else None
+        plan = await run_in_thread(planning) if old is None else None
+        if plan is None and old is None:
+            return False
+        _, decision = await self.run.run_hooks("pre_compact", {"trigger": trigger})
+        self._raise_if_stopped(trigger)
+        if decision is not None and (decision.block or decision.stops):
+            return False
+        if old is not None:
+            await self._clear(old, weight)
+            return True
+        assert plan is not None, "without either there was nothing to do"
+        text = await self._ask_for_summary(plan, trigger)
+        summary = await run_in_thread(lambda: finish_summary(plan, text or ""))
+        method = "fallback" if text is None else "model"
+        await self.run.record(compacted_event(plan, summary, trigger=trigger, method=method, bytes_per_token=weight))
+        await self.run.run_hooks("post_compact", {"trigger": trigger, "summary": summary})
+        self._raise_if_stopped(trigger)
+        await run_session_start_hooks(self.run, "compact")
+        if trigger != "manual":
+            deferred = self.run.parts.services.find(DeferredTools)
+            if deferred is not None:
+                deferred.update()  # what was found in messages that are gone is told with the others now
+        return True
+
+    def _raise_if_stopped(self, trigger: str) -> None:
+        """End a run whose hooks stop it here: the model is about to be asked. What a person asked for is no run."""
+        if self.run.stopped_by_hook is not None and trigger != "manual":
+            raise self.run.stopped_by_hook
+
+    async def _clear(self, plan: ClearingPlan, bytes_per_token: float) -> None:
+        """Put old outputs beside the log, and a note in their place before the model."""
+        results: dict[str, Any] = {}
+        for output in plan.outputs:
+            data = output.text.encode("utf-8", "surrogatepass")
+            sha256 = output.blob or await put_blob(self.run, data)
+            results[output.tool_use_id] = {"sha256": sha256, "bytes": len(data)}
+        before, after = (estimate_tokens(size, bytes_per_token) for size in (plan.bytes_before, plan.bytes_after))
+        await self.run.record(ContextCleared(results, "auto", before, after))
+
+    def _overhead_bytes(self) -> int:
+        """What each request carries besides messages."""
+        context = self.run.view.context
+        return 0 if context is None else len(context.system_prompt) + len(canonical_json(list(context.tools)))
+
+    def _bytes_per_token(self) -> float:
+        """What a token weighed in the last request, whose size was measured when it was sent."""
+        known = self.run.view.last_request_tokens
+        if known is None or self._asked_bytes is None:
+            return BYTES_PER_TOKEN
+        return corrected_bytes_per_token(self._asked_bytes, known)
+
+    async def _ask_for_summary(self, plan: CompactionPlan, trigger: str) -> str | None:
+        """The model's summary, or None when it cannot be had.
+
+        It is asked for behind the conversation itself, which the vendor has in its cache; where that would be too long, or
+        the model answers with a call, about a transcript of what goes.
+        """
+        try:
+            text = None if trigger == "overflow" else await self._ask_behind()
+            if text:
+                return text
+            room = self._limits.budget_bytes(0.7, BYTES_PER_TOKEN) or _SUMMARY_REQUEST_BYTES
+            messages = await run_in_thread(partial(summary_request, plan, room))
+            digest = request_sha256(self.run.model, messages, ())
+            request = ModelRequest(
+                self.run.view.steps, 1, digest, len(messages), messages, "compaction", self.run.model
+            )
+            return await self._ask(request, messages, ())
+        except ProviderError as error:
+            text = f"the model gave no summary, so one was made without it: {error}"
+            await self.run.record(SystemNotice("compaction.fallback", text))
+            return None
+
+    async def _ask_behind(self) -> str | None:
+        """The summary asked for behind the conversation; None when there is no room for that, or no answer to it."""
+        context, conversation = self.run.view.context, self.run.view.conversation
+        if context is None or (context.model, context.provider) != (self.run.model, self.run.agent.provider.name):
+            return None
+        appended = [{"role": "user", "content": INSTRUCTION_BEHIND}]
+        size = conversation.size_bytes() + size_of(appended) + self._overhead_bytes()
+        if is_over_limit(size, self._limits, self._bytes_per_token()):
+            return None
+        messages = [*system_messages(context.system_prompt), *conversation.messages(), *appended]
+        digest = conversation.request_sha256(appended)
+        request = ModelRequest(
+            self.run.view.steps, 1, digest, len(messages), purpose="compaction", model=self.run.model, appended=appended
+        )
+        try:
+            return await self._ask(request, await outgoing(self.run, messages), context.tools)
+        except ContextLengthError:
+            return None
+
+    async def _ask(
+        self, request: ModelRequest, messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]]
+    ) -> str | None:
+        """The text that a request for a summary is answered with; None when it is answered with a call."""
+        agent = self.run.agent
+        await self.run.record(request)
+        began = agent.clock.monotonic()
+        provider = self._provider or agent.provider
+        answer = ask(provider, model=self.run.model, messages=messages, tools=tools, api_key=agent.api_key)
+        room = AnswerRoom(self.run, self.run.model)
+        try:
+            output = await call_guest(lambda: fold(_recorded(self.run, answer, room)), f"provider {provider.name}")
+            room.let_go()
+            _, stopped = room.take_output(output)
+            if stopped is not None:
+                raise RunStopped("budget", stopped)
+        except StorageError:
+            raise
+        except Exception as error:
+            await self.run.record(_response(self.run, None, began, room, error))
+            raise
+        await self.run.record(_response(self.run, output.usage, began, room))
+        return None if output.tool_calls else output.assistant_text
+
+
+async def compact_closed_session(agent: Agent, request: RunRequest) -> bool:
+    """Compact a session that no run uses. Raises what `open_run` raises, and `BudgetError` when a limit leaves nothing."""
+    silent = EventChannel[Event]()
+    silent.close()
+    run = await open_run(agent, request, silent)
+    try:
+        complaint = await run.budget_complaint()
+        if complaint is not None:
+            raise BudgetError(complaint)
+        return await run.parts.services.get(Compaction).compact("manual")
+    except RunStopped as stopped:
+        raise BudgetError(stopped.message) from stopped
+    finally:
+        await run.recorder.close()
+
+
+async def _recorded(
+    run: Run, events: AsyncGenerator[StreamEvent, None], room: AnswerRoom
+) -> AsyncGenerator[StreamEvent, None]:
+    """The events, as long as there is time and room; how requests have to be written from now on is in the log by then."""
+    async with aclosing(events):
+        async for event in events:
+            await asyncio.sleep(0)  # a stream without an end must not hold the event loop
+            stopped = room.take_event(event)
+            if stopped is not None:
+                raise RunStopped("budget", stopped)
+            if run.deadline.remaining_s() == 0:
+                raise RunStopped("timeout", "timeout_s is over")
+            if isinstance(event, Retrying) and event.control is not None:
+                retry = ModelRetry(run.view.steps, event.attempt, event.reason, event.delay_s, control=event.control)
+                await run.record(retry)
+            yield event
+
+
+def _response(
+    run: Run, usage: Mapping[str, Any] | None, began: float, room: AnswerRoom, error: Exception | None = None
+) -> ModelResponse:
+    normal = normalize_usage(usage)
+    cost = run.agent.cost(normal, run.model)
+    if error is None or room.size_bytes:
+        room.charge(normal, cost if error is None else 0.0)
+    return ModelResponse(
+        run.view.steps,
+        1,
+        complete=error is None,
+        usage=normal,
+        cost_usd=cost,
+        total_s=round(run.agent.clock.monotonic() - began, 6),
+        model=run.model,
+        provider=run.agent.provider.name,
+        error_type=None if error is None else error_words(error)[0],
+        error_message=None if error is None else error_words(error)[1],
+    )

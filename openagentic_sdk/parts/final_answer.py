@@ -1,0 +1,123 @@
+"""Hold a run to an answer that fits a schema: ask for it in the form the endpoint has, check it, have it repaired.
+
+Every attempt is in the log: a call of the final tool with its result, or an answer and the message that sends it back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, Literal
+
+from ..errors import OptionsError, StructuredOutputError, ToolInputError
+from ..events import Result, UserMessage
+from ..frozen import frozen
+from ..kernel.agent import Run
+from ..kernel.model_step import Reply
+from ..kernel.part import IncomingPrompt, Part
+from ..providers.base import Provider
+from ..providers.wrap import formatted
+from ..serialization import dumps_json
+from ..tools.base import Tool, ToolContext
+from .structured import FINAL_ANSWER, OutputSchema
+
+OutputForm = Literal["auto", "response_format", "tool", "text"]
+
+
+@frozen
+class FinalAnswer:
+    """What the final answer must be, in which form it is asked for, and how often it may be repaired."""
+
+    schema: OutputSchema
+    form: Literal["response_format", "tool", "text"]
+    repair_turns: int
+
+
+def final_answer_prompt(wanted: FinalAnswer) -> str:
+    """What the system prompt says about the answer."""
+    if wanted.form == "tool":
+        return f"When everything else is done, give your final answer by calling the tool {FINAL_ANSWER}."
+    return wanted.schema.instructions() if wanted.form == "text" else ""
+
+
+def ask_for_final_answer(
+    provider: Provider, schema: OutputSchema, form: OutputForm, repair_turns: int
+) -> tuple[Provider, FinalAnswer]:
+    """The provider to ask, and how: by its response format if it has one, else by a last tool. Raises `OptionsError`."""
+    if form == "tool" or form == "text":
+        return provider, FinalAnswer(schema, form, repair_turns)
+    asked = formatted(provider, schema.response_format())
+    if asked is not None:
+        return asked, FinalAnswer(schema, "response_format", repair_turns)
+    if form == "response_format":
+        raise OptionsError(f"{provider.name} has no response format: use output_form 'tool' or 'text'")
+    return provider, FinalAnswer(schema, "tool", repair_turns)
+
+
+class FinalAnswerTool(Tool):
+    """The tool whose call is the answer."""
+
+    name = FINAL_ANSWER
+    effect = "read"
+    is_answer = True
+    allowed_callers = ("direct",)
+
+    def __init__(self, schema: OutputSchema) -> None:
+        function = schema.tool()["function"]
+        self.description = function["description"]
+        self.input_schema = function["parameters"]
+        self._schema = schema
+
+    async def run(self, input: Mapping[str, Any], ctx: ToolContext) -> Any:
+        value = self._schema.read_value(dict(input))
+        output = ctx.services.find(StructuredOutput)
+        if output is not None:
+            output.accept(value)
+        return "The answer was accepted."
+
+
+class StructuredOutput(Part):
+    """Holds a run to its schema: reads the answer, and sends one that does not fit back to the model."""
+
+    def __init__(self, run: Run, wanted: FinalAnswer) -> None:
+        super().__init__(run)
+        self._wanted = wanted
+        self._value: Any = None
+        self._is_given = False
+        self._repairs = 0
+
+    def services(self) -> Mapping[type, object]:
+        return {StructuredOutput: self}
+
+    async def expand_prompt(self, prompt: IncomingPrompt) -> None:
+        self._value, self._is_given, self._repairs = None, False, 0
+
+    def accept(self, value: Any) -> None:
+        """Take a value that fits the schema as the run's answer."""
+        self._value, self._is_given = value, True
+
+    def take_answer(self) -> str | None:
+        is_given, self._is_given = self._is_given, False
+        return dumps_json(self._value) if is_given else None
+
+    async def may_end(self, reply: Reply) -> bool:
+        """Read the answer out of the model's last text. One that does not fit is sent back.
+
+        Raises `StructuredOutputError` when it was sent back often enough.
+        """
+        if reply.calls:  # it was given by a call, and fits
+            return True
+        try:
+            self._value = self._wanted.schema.read_text(reply.text)
+            return True
+        except ToolInputError as error:
+            if self._repairs >= self._wanted.repair_turns:
+                raise StructuredOutputError(
+                    f"the final answer does not fit output_schema after {self._repairs} repair turns: {error}"
+                ) from None
+            self._repairs += 1
+            await self.run.record(UserMessage(self._wanted.schema.repair_prompt(error), origin="repair"))
+            return False
+
+    def complete_result(self, result: Result) -> Result:
+        return replace(result, structured_output=self._value) if result.stop_reason == "end" else result

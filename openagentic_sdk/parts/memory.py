@@ -1,0 +1,35 @@
+"""What agents keep for later sessions, told to the model once in a run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from ..errors import StorageError
+from ..events import SystemNotice
+from ..kernel.agent import Run
+from ..kernel.part import Part
+from ..threads import run_in_thread
+
+
+class Memories(Part):
+    """The overview of the notes from earlier sessions. `read` blocks, and may raise `StorageError`."""
+
+    def __init__(self, run: Run, read: Callable[[], str]) -> None:
+        super().__init__(run)
+        self._read = read
+        self._facts: Mapping[str, str] | None = None
+
+    async def before_step(self) -> None:
+        if self._facts is not None:
+            return
+        self._facts = {}
+        try:
+            text = await run_in_thread(self._read)
+        except StorageError as error:
+            await self.run.record(SystemNotice("memory", str(error)))
+            return
+        if text:
+            self._facts = {"memories:": text}
+
+    def facts(self) -> Mapping[str, str]:
+        return self._facts or {}

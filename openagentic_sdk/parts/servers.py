@@ -1,0 +1,149 @@
+"""Tools of MCP servers, which may come and go between two steps.
+
+Tools that the model has been told about keep their places, and new ones stand behind them: what a provider has cached of the
+request before stays as it was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from functools import partial
+from operator import is_
+from typing import TYPE_CHECKING, Any, Protocol
+
+from ..events import CommandExpanded, McpServerChanged, UserMessage
+from ..kernel.agent import Run
+from ..kernel.part import IncomingPrompt, Part, PartOpener
+from ..kernel.prompt import read_prompt
+from ..project.prompt import server_block
+from ..sessions.folds.features.untrusted import short_source
+from ..sessions.request import canonical_json
+from ..tools.base import Tool
+from ..tools.registry import ToolRegistry, tool_spec
+
+if TYPE_CHECKING:
+    from ..mcp.resources import Brought
+
+
+class ToolServers(Protocol):
+    """Where tools come from that may come and go between two steps: MCP servers, see `mcp.servers.Servers`."""
+
+    def hold(self) -> None: ...
+
+    async def release(self) -> None: ...
+
+    async def ready(self) -> None: ...
+
+    def tools(self, may_use: Callable[[str], bool]) -> list[Tool]: ...
+
+    def instructions(self) -> list[tuple[str, str]]: ...
+
+    def changes(self, seen: dict[str, int]) -> list[McpServerChanged]: ...
+
+    async def expand_prompt(self, text: str) -> Brought | None: ...
+
+
+class ServerTools(Part):
+    """The servers of a run: started with it, asked between its steps, let go of at its end.
+
+    `offers` picks the names of those tools that the agent may have. `instructions` is what the system prompt holds of the
+    servers' own words; those of a server that comes later are a message.
+    """
+
+    def __init__(
+        self, run: Run, servers: ToolServers, offers: Callable[[Iterable[str]], Iterable[str]] = tuple
+    ) -> None:
+        super().__init__(run)
+        self.instructions: tuple[tuple[str, str], ...] | None = None
+        self._servers, self._offers = servers, offers
+        self._own = tuple(run.agent.tools)
+        self._known_changes: dict[str, int] = {}
+        self._offered: tuple[Tool, ...] = ()
+        self._is_held = False
+
+    def services(self) -> Mapping[type, object]:
+        return {ServerTools: self}
+
+    async def begin(self) -> None:
+        self._servers.hold()
+        self._is_held = True
+        if self.run.view.open_calls():  # one of them may be for a server
+            await self.before_step()
+
+    async def before_step(self) -> None:
+        await self._servers.ready()
+        changes = self._servers.changes(self._known_changes)
+        await self.run.record(*(event for event in changes if event != self._last_recorded(event.name)))
+        await self._announce(tuple(self._servers.instructions()))
+        tools = (*self._own, *self._served())
+        if len(tools) == len(self._offered) and all(map(is_, tools, self._offered)):
+            return
+        self._offered = tools
+        context = self.run.view.context
+        told = [] if context is None else [str(spec["function"]["name"]) for spec in context.tools]
+        specs = {tool.name: tool_spec(tool) for tool in tools}
+        names = dict.fromkeys([*(name for name in told if name in specs), *specs])
+        registry = ToolRegistry(tools, [specs[name] for name in names])
+        agent = self.run.agent
+        if not _are_same(registry, agent.tools):
+            self.run.agent = replace(agent, tools=registry)
+
+    async def expand_prompt(self, prompt: IncomingPrompt) -> None:
+        """Raises `McpError`."""
+        brought = await self._servers.expand_prompt(prompt.text)
+        if brought is None:
+            return
+        prompt.sources += map(short_source, brought.sources)
+        if brought.parts:
+            prompt.said.parts.extend(read_prompt([{"type": "text", "text": ""}, *brought.parts]).parts)
+        prompt.behind += brought.behind
+        if brought.instead is not None:
+            name, _, arguments = prompt.text.removeprefix("/").partition(" ")
+            prompt.text, prompt.behind, prompt.is_expanded = brought.instead, "", True
+            prompt.events.append(CommandExpanded(name, scope="mcp", arguments=arguments))
+
+    async def close(self) -> None:
+        if self._is_held:
+            self._is_held = False
+            await self._servers.release()
+
+    def _served(self) -> Iterable[Tool]:
+        """The servers' tools that this agent may have, by name."""
+        offers = self._offers
+        served = self._servers.tools(lambda name: bool(tuple(offers((f"mcp__{name}__resource",)))))
+        offered = {tool.name: tool for tool in served}
+        # A tool whose name had to be cut is offered only when it would be under its whole name, too.
+        whole = {name: (name, *tool.rule_names({})) for name, tool in offered.items()}
+        wanted = {name for name in offered if len(tuple(offers(whole[name]))) == len(whole[name])}
+        wanted -= {tool.name for tool in self._own}
+        return [tool for name, tool in sorted(offered.items()) if name in wanted]
+
+    def _last_recorded(self, name: str) -> McpServerChanged | None:
+        """The log's last event about a server without its envelope: a state that is recorded need not be recorded again."""
+        events = (e for e in reversed(self.run.view.events) if isinstance(e, McpServerChanged) and e.name == name)
+        last = next(events, None)
+        bare: dict[str, Any] = {"seq": None, "ts": None, "mac": None, "parent_tool_use_id": None, "agent_name": None}
+        return None if last is None else replace(last, **bare)
+
+    async def _announce(self, instructions: tuple[tuple[str, str], ...]) -> None:
+        if self.instructions is None:
+            self.instructions = instructions
+            return
+        texts = [server_block(*named) for named in instructions if named not in self.instructions]
+        for text in texts:
+            if not any(isinstance(event, UserMessage) and event.text == text for event in self.run.view.events):
+                await self.run.record(UserMessage(text, origin="mcp"))
+
+
+def servers_of(openers: Iterable[PartOpener]) -> ToolServers | None:
+    """The servers among the parts of an agent, None when it has none."""
+    plans = (opener for opener in openers if isinstance(opener, partial) and opener.func is ServerTools)
+    return next((plan.keywords["servers"] for plan in plans), None)
+
+
+def _are_same(one: ToolRegistry, other: ToolRegistry) -> bool:
+    """Whether both hold the same tools and tell the model the same about them."""
+    if len(one) != len(other) or not all(map(is_, one, other)):
+        return False
+    return [*map(canonical_json, one.specs())] == [*map(canonical_json, other.specs())]

@@ -1,0 +1,34 @@
+"""Let signers vouch for the record of each run, once its result is stored."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ..errors import OptionsError, StorageError
+from ..events import SystemNotice
+from ..kernel.agent import Run
+from ..kernel.part import Part
+from ..sessions.base import SessionStore
+from ..sessions.core import SessionWriter
+from ..sessions.seal import Signer
+
+
+class RecordSigning(Part):
+    """Appends the checkpoint that vouches for what the run stored. A failure is a notice: the next run signs it too."""
+
+    def __init__(self, run: Run, store: SessionStore, signers: Sequence[Signer]) -> None:
+        super().__init__(run)
+        self._store, self._signers = store, signers
+
+    async def vouch(self) -> None:
+        # Few runs are signed, and what signs takes longer to import than most of them take to end.
+        from ..sessions.record.sign import append_signed_head
+
+        def append(writer: SessionWriter) -> None:
+            append_signed_head(self._store, writer, self._signers)
+
+        try:
+            await self.run.recorder.append_by(append)
+        except (StorageError, OptionsError) as error:
+            text = f"this run's record was not signed: {error}"
+            await self.run.recorder.show(SystemNotice("record.unsigned", text))

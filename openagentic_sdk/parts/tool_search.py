@@ -1,0 +1,130 @@
+"""Tell the model about some tools only once it has searched for them.
+
+When all the definitions would take too much of the model's window, those of servers and of the caller are announced by name,
+and ToolSearch finds them. They can be called all the same: what a model is told is no permission.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from operator import is_
+from typing import Any
+
+from ..events import ToolsLoaded
+from ..kernel.agent import Run
+from ..kernel.model_step import Reply
+from ..kernel.part import Part
+from ..permissions.shell import word_set
+from ..providers.base import can_load_tools
+from ..sessions.folds.features.loaded_tools import LoadedToolsFold
+from ..sessions.request import canonical_json
+from ..text import one_line
+from ..tools.base import Tool
+from ..tools.registry import ToolRegistry, tool_spec
+from ..tools.tool_search import TOOL_SEARCH, ToolSearchTool
+
+# Fewer tools than these are not worth a search.
+_LEAST_DEFERRED = 10
+# Tools that every agent works with: they are told always.
+_ALWAYS_TOLD = word_set("""
+    Read Write Edit Glob Grep Bash BashOutput KillBash WebFetch WebSearch TodoWrite AskUserQuestion Task TaskOutput Code
+    SkillList SkillLoad SkillActivate SkillDeactivate memory final_answer
+""")
+_MAX_LISTED_CHARS = 2000
+
+
+class DeferredTools(Part):
+    """Which tools the model is told about, and which it has to find. `limit_bytes` is what all definitions may weigh."""
+
+    def __init__(self, run: Run, limit_bytes: int) -> None:
+        super().__init__(run)
+        self._limit_bytes = limit_bytes
+        self._seen: tuple[tuple[Tool, ...], Any] | None = None
+        self._hidden: Sequence[str] = ()
+
+    def services(self) -> Mapping[type, object]:
+        return {DeferredTools: self}
+
+    def facts(self) -> Mapping[str, str]:
+        return {"tools:": _overview(self._hidden)} if self._hidden else {}
+
+    async def before_step(self) -> None:
+        self.update()
+
+    def update(self) -> None:
+        """Decide again, when tools, the model or what it sees are others than at the last decision."""
+        run = self.run
+        tools = tuple(tool for tool in run.agent.tools if not isinstance(tool, ToolSearchTool))
+        if (
+            not run.view.fold(LoadedToolsFold).names
+            and sum([tool.name not in _ALWAYS_TOLD for tool in tools]) < _LEAST_DEFERRED
+        ):
+            return
+        state = (run.model, len(run.view.fold(LoadedToolsFold).names), run.view.conversation.shown)
+        if self._seen is not None and self._seen[1] == state and _are_same(self._seen[0], tools):
+            return
+        self._seen = (tools, state)
+        registry = self._registry(tools)
+        if not _are_same(tuple(registry), tuple(run.agent.tools)) or registry.specs() != run.agent.tools.specs():
+            run.agent = replace(run.agent, tools=registry)
+
+    async def after_answer(self, reply: Reply) -> None:
+        """Tell the model from now on about tools that it called without being told: it knows their names from elsewhere."""
+        tools = self.run.agent.tools
+        told = {spec["function"]["name"] for spec in tools.specs()}
+        names = [use.name for use in reply.calls if use.name in tools and use.name not in told]
+        if names:
+            await self.run.record(ToolsLoaded(list(dict.fromkeys(names))))
+
+    def _registry(self, tools: Sequence[Tool]) -> ToolRegistry:
+        """All the tools, of which the model is told those that it was told before, and what else there is room for."""
+        run = self.run
+        context, loaded = run.view.context, run.view.fold(LoadedToolsFold).names
+        known = {} if context is None else {spec["function"]["name"]: spec for spec in context.tools}
+        specs = {tool.name: tool_spec(tool) for tool in tools}
+        may_wait = [name for name in specs if name not in _ALWAYS_TOLD and name not in known]
+        search = ToolSearchTool(lambda: [tool for tool in tools if tool.name not in told])
+        if not self._defers(specs, known, may_wait):
+            self._hidden = ()
+            names = dict.fromkeys([*(name for name in known if name in specs), *specs])
+            return ToolRegistry(tools, [specs[name] for name in names])
+        self._hidden = hidden = [name for name in may_wait if name not in loaded]
+        told = {name: spec for name, spec in specs.items() if name not in hidden}
+        told[TOOL_SEARCH] = tool_spec(search)
+        if can_load_tools(run.agent.provider, run.model):
+            # The tools that results of ToolSearch in view name.
+            outputs = [result.output for use, result in run.view.conversation.outputs() if use.name == TOOL_SEARCH]
+            rows = [tool for output in outputs if isinstance(output, Mapping) for tool in output.get("tools") or ()]
+            found = {str(row["name"]) for row in rows if isinstance(row, Mapping) and "name" in row} & loaded.keys()
+            told = {name: {**spec, "defer_loading": True} if name in found else spec for name, spec in told.items()}
+        names = dict.fromkeys([*(n for n in known if n in told), *(n for n in told if n not in loaded), *loaded])
+        return ToolRegistry([*tools, search], [told[name] for name in names if name in told])
+
+    def _defers(self, specs: Mapping[str, Any], known: Mapping[str, Any], may_wait: Sequence[str]) -> bool:
+        """Whether some definitions are told only when they are found. A session that began so goes on so."""
+        if TOOL_SEARCH in specs or not tuple(self.run.agent.gate.offered_tools([TOOL_SEARCH])):
+            return False
+        if TOOL_SEARCH in known:
+            return True
+        weight = sum(len(canonical_json(spec)) for spec in specs.values())
+        return len(may_wait) >= _LEAST_DEFERRED and weight > self._limit_bytes
+
+
+def _are_same(one: Sequence[Tool], other: Sequence[Tool]) -> bool:
+    return len(one) == len(other) and all(map(is_, one, other))
+
+
+def _overview(names: Iterable[str]) -> str:
+    """What can be found, in words: how many tools of which servers, with as many names as there is room for."""
+    groups: dict[str, list[str]] = {}
+    for name in names:
+        server, _, short = name.removeprefix("mcp__").partition("__") if name.startswith("mcp__") else ("", "", name)
+        groups.setdefault(one_line(server), []).append(one_line(short))
+    room = _MAX_LISTED_CHARS // len(groups)
+    lines = []
+    for server, found in groups.items():
+        listed = ", ".join(found)
+        listed = listed if len(listed) <= room else f"{listed[:room].rpartition(', ')[0]}, ..."
+        lines.append(f"- {f'server {server}' if server else 'more'}: {len(found)} tools ({listed})")
+    return "Tools that ToolSearch finds:\n" + "\n".join(lines[:50])
