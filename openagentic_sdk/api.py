@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Mapping, Sequence
-from contextvars import Context, copy_context
 from dataclasses import field, fields
 from reprlib import Repr
 from typing import Any
@@ -15,7 +14,7 @@ from .events import AssistantMessage, Event, Result, StopReason
 from .frozen import frozen, values_of
 from .kernel.loop import MAX_TEXT_TWICE
 from .kernel.prompt import Prompt
-from .kernel.task import RunTask
+from .kernel.task import RunTask, run_events
 from .options import OpenAgenticOptions
 from .parts.compaction import compact_closed_session
 from .sessions.folds.metrics import RunMetrics, run_metrics
@@ -73,18 +72,12 @@ def query(*, prompt: Prompt, options: OpenAgenticOptions) -> AsyncGenerator[Even
     event; after it, failures are a `result` whose `stop_reason` is `error`, but for a store that does not answer any more:
     `StorageTimeoutError`, and in tests `ScriptMismatchError` for a request that the scripted model did not expect.
     """
-    return _events(prompt, options, copy_context())
 
-
-async def _events(prompt: Prompt, options: OpenAgenticOptions, context: Context) -> AsyncGenerator[Event, None]:
     async def start() -> RunTask:
         agent = build_agent(options)
         return await RunTask.start(agent, run_request(options, agent), prompt)
 
-    async with await RunTask.start_in(context, start) as task:
-        while (event := await task.next_event()) is not None:
-            yield event
-        await task.result()
+    return run_events(start)
 
 
 async def run(*, prompt: Prompt, options: OpenAgenticOptions, raise_on_error: bool = False) -> RunResult:

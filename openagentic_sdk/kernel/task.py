@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterable, Callable, Coroutine
-from contextvars import Context
+from collections.abc import AsyncGenerator, AsyncIterable, Callable, Coroutine
+from contextvars import Context, copy_context
 from typing import Any
 
 from ..errors import QuestionOpenError
@@ -93,3 +93,15 @@ class RunTask:
         await self.run.recorder.close()
         if cancelled is not None:
             raise cancelled
+
+
+def run_events(start: Callable[[], Coroutine[Any, Any, RunTask]]) -> AsyncGenerator[Event, None]:
+    """The events of the run that `start` begins, in the context of this call, whoever takes them."""
+    return _events(start, copy_context())
+
+
+async def _events(start: Callable[[], Coroutine[Any, Any, RunTask]], context: Context) -> AsyncGenerator[Event, None]:
+    async with await RunTask.start_in(context, start) as task:
+        while (event := await task.next_event()) is not None:
+            yield event
+        await task.result()

@@ -11,12 +11,12 @@ from ..events import Event
 from ..kernel.agent import Agent
 from ..kernel.prompt import Prompt
 from ..kernel.recorder import may_block, off_loop
-from ..kernel.task import RunTask
+from ..kernel.task import RunTask, run_events
 from ..options import OpenAgenticOptions
 from ..sessions.lifecycle import fork_session
 
 
-async def query_forked(
+def query_forked(
     *, source_id: str, prompt: Prompt, options: OpenAgenticOptions, at_seq: int | None = None
 ) -> AsyncGenerator[Event, None]:
     """Fork `source_id` behind `at_seq` (None: its end) and run there; yields what `query()` yields.
@@ -25,11 +25,11 @@ async def query_forked(
     of None goes on without a new prompt. Raises `SessionNotFoundError`, and
     `OptionsError` for a position behind the log's end.
     """
-    agent = build_agent(options)
-    async with await start_forked(agent, options, source_id, prompt, at_seq) as task:
-        while (event := await task.next_event()) is not None:
-            yield event
-        await task.result()
+
+    async def start() -> RunTask:
+        return await start_forked(build_agent(options), options, source_id, prompt, at_seq)
+
+    return run_events(start)
 
 
 async def start_forked(

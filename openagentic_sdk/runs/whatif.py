@@ -21,7 +21,7 @@ from ..kernel.agent import Agent, Run, RunStopped
 from ..kernel.part import Part, without_parts
 from ..kernel.prompt import Prompt
 from ..kernel.recorder import may_block, off_loop
-from ..kernel.task import RunTask
+from ..kernel.task import RunTask, run_events
 from ..options import OpenAgenticOptions
 from ..parts.servers import ServerTools, ToolServers, servers_of
 from ..sessions.request import json_sha256
@@ -38,7 +38,7 @@ NEVER_MADE = "is a call that the recorded session never made"
 OnNew = Literal["stop", "ask", "live"]
 
 
-async def what_if(
+def what_if(
     *,
     source_id: str,
     at_seq: int,
@@ -51,10 +51,11 @@ async def what_if(
     `on_new` says what a call does that the source never made: `stop` ends the run before the next model call, `ask` puts it
     to `options.permission_gate`'s person, `live` runs it under the gate. Raises what `query_forked` raises.
     """
-    async with await start_what_if(build_agent(options), options, source_id, at_seq, prompt, on_new) as task:
-        while (event := await task.next_event()) is not None:
-            yield event
-        await task.result()
+
+    async def start() -> RunTask:
+        return await start_what_if(build_agent(options), options, source_id, at_seq, prompt, on_new)
+
+    return run_events(start)
 
 
 async def start_what_if(

@@ -41,13 +41,13 @@ from ..serialization import dumps_json, loads_json
 from .base import (
     Metadata,
     Remains,
-    SessionWriter,
     When,
     check_copied_part,
     check_session_id,
     iter_pages,
     stamp_events,
 )
+from .core import SessionWriter
 from .folds.summary import start_summary
 from .log.line import Durability, check_durability, dumps_stored
 from .stores.database import Position, intact_blob, text_key

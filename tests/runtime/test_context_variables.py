@@ -23,9 +23,11 @@ from openagentic_sdk import (
     MemorySessionStore,
     PermissionGate,
     query,
+    query_forked,
     run_sync,
     submit,
     tool,
+    what_if,
 )
 from openagentic_sdk.events import Event, UserQuestion
 from openagentic_sdk.permissions.interactive import InteractiveApprover
@@ -225,6 +227,7 @@ class ContextVariablesTest(unittest.IsolatedAsyncioTestCase):
         events = await in_context("ada", begin)
         await in_context("bob", lambda: listed(events))  # another task takes the events
         await asyncio.to_thread(close_all)
+        await self.go_on_in_forks(seen)
         await self.ask_models(seen)
         await self.go_on_behind_a_question(seen)
         await self.ask_through_mcp(seen)
@@ -240,9 +243,34 @@ class ContextVariablesTest(unittest.IsolatedAsyncioTestCase):
                 "run_sync of plain code",
                 "terminal",
             ),
+            "tool of a fork",
             *(f"{kind} hook {point}" for point in hooks for kind in ("def", "async")),
         }
         self.assertEqual(seen.tenants, {kind: {"ada"} for kind in expected})
+
+    async def go_on_in_forks(self, seen: Seen) -> None:
+        @tool(effect="read")
+        def plain() -> str:
+            """A tool of a fork."""
+            seen.note("tool of a fork")
+            return "ok"
+
+        store = MemorySessionStore()
+        session_id = (await listed(query(prompt="Tea?", options=options_for(["Tea."], session_store=store))))[
+            -1
+        ].session_id  # type: ignore[attr-defined]
+
+        async def begin() -> list[AsyncIterator[Event]]:
+            turns = [calls(("plain", {})), "Done."]
+            options = [options_for(turns, tools=[plain], session_store=store) for _ in range(2)]
+            return [
+                query_forked(source_id=session_id, prompt="Go.", options=options[0]),
+                what_if(source_id=session_id, at_seq=1, prompt="Go.", options=options[1], on_new="live"),
+            ]
+
+        for events in await in_context("ada", begin):
+            (result,) = [event for event in await listed(events) if event.type == "tool.result"]
+            self.assertEqual(result.output, "ok")  # type: ignore[attr-defined]
 
     async def ask_models(self, seen: Seen) -> None:
         def chunks(*_: Any) -> Iterable[bytes]:
