@@ -293,14 +293,19 @@ class SessionView:
             self.authority.apply(event, made_here=made_here)
         self.events.append(event)
         self.conversation.apply(event)
-        self._fold(event)
+        # `_fold`, written out: this is called for every event.
+        fold = _FOLDS.get(event.type)
+        if fold is not None:
+            fold(self, event)
+        for kind, read in self._readers.get(event.type, ()):
+            read(self._folds[kind], event, self)
 
     def _fold(self, event: Event) -> None:
         fold = _FOLDS.get(event.type)
         if fold is not None:
             fold(self, event)
-        for reader in self._readers.get(event.type, ()):
-            self._folds[reader].apply(event, self)
+        for kind, read in self._readers.get(event.type, ()):
+            read(self._folds[kind], event, self)
 
     def extend(self, events: Iterable[Event]) -> SessionView:
         """Apply all of them; returns self."""
@@ -365,21 +370,21 @@ class SessionView:
 
     # --- folds -------------------------------------------------------------------------------------------------------
 
-    def _turn(self, event: Event) -> None:
-        """What frames a turn, and what the model said last."""
-        match event:
-            case SystemInit():
-                self.last_text = ""
-            case ModelContext():
-                self.context = event
-            case ModelRetry(control=str(control)):
-                self.controls.add(control)
-            case ModelRequest():
-                self.steps = max(self.steps, event.step)
-            case AssistantMessage():
-                self.last_text = event.text
-            case SessionCompacted():
-                self.last_request_tokens = None  # it was the size of what is gone
+    def _context(self, event: ModelContext) -> None:
+        self.context = event
+
+    def _retry(self, event: ModelRetry) -> None:
+        if event.control is not None:
+            self.controls.add(event.control)
+
+    def _request(self, event: ModelRequest) -> None:
+        self.steps = max(self.steps, event.step)
+
+    def _text(self, event: AssistantMessage | SystemInit) -> None:
+        self.last_text = event.text if isinstance(event, AssistantMessage) else ""
+
+    def _compacted(self, event: SessionCompacted) -> None:
+        self.last_request_tokens = None  # it was the size of what is gone
 
     def _forked(self, event: SessionForked) -> None:
         """What the copied events cost was paid by the session that they came from."""
@@ -389,10 +394,15 @@ class SessionView:
         if event.request_id is not None:
             self.prompts.setdefault(event.request_id, event.seq or 0)
 
-    def _response(self, event: ModelResponse) -> None:
-        self.last_request_tokens = (event.usage or {}).get("input_tokens") or None
-        if event.complete or event.usage is not None:
-            self._spend(event.usage, event.cost_usd)
+    def _spent(self, event: ModelResponse | SubagentFinished) -> None:
+        if isinstance(event, ModelResponse):
+            self.last_request_tokens = (event.usage or {}).get("input_tokens") or None
+            if not event.complete and event.usage is None:
+                return
+        self.usage = add_usage(self.usage, event.usage)
+        # A log from elsewhere may say anything, but not that money came back.
+        cost_usd = event.cost_usd
+        self.cost_usd = None if cost_usd is None or self.cost_usd is None else self.cost_usd + max(cost_usd, 0.0)
 
     def _use(self, event: ToolUse) -> None:
         # A call of an earlier time may have had the same id: what was answered then was about another call.
@@ -412,9 +422,6 @@ class SessionView:
         if record is not None:
             record.result = event
 
-    def _subagent(self, event: SubagentFinished) -> None:
-        self._spend(event.usage, event.cost_usd)
-
     def _question(self, event: UserQuestion) -> None:
         self._questions[event.question_id] = event
         if event.tool_use_id is not None:
@@ -428,44 +435,45 @@ class SessionView:
         if event.stop_reason == "end":
             self.results.append(event)
 
-    def _spend(self, usage: Mapping[str, Any] | None, cost_usd: float | None) -> None:
-        self.usage = add_usage(self.usage, usage)
-        # A log from elsewhere may say anything, but not that money came back.
-        self.cost_usd = None if cost_usd is None or self.cost_usd is None else self.cost_usd + max(cost_usd, 0.0)
-
 
 _FOLDS: Mapping[str, Callable[[SessionView, Any], None]] = {
-    SystemInit.type: SessionView._turn,
+    SystemInit.type: SessionView._text,
     UserMessage.type: SessionView._prompt,
-    ModelContext.type: SessionView._turn,
-    ModelRequest.type: SessionView._turn,
-    ModelRetry.type: SessionView._turn,
-    ModelResponse.type: SessionView._response,
-    AssistantMessage.type: SessionView._turn,
+    ModelContext.type: SessionView._context,
+    ModelRequest.type: SessionView._request,
+    ModelRetry.type: SessionView._retry,
+    ModelResponse.type: SessionView._spent,
+    AssistantMessage.type: SessionView._text,
     ToolUse.type: SessionView._use,
     PermissionDecision.type: SessionView._progress,
     ToolStarted.type: SessionView._progress,
     ToolResult.type: SessionView._tool_result,
-    SubagentFinished.type: SessionView._subagent,
+    SubagentFinished.type: SessionView._spent,
     Result.type: SessionView._result,
     SessionForked.type: SessionView._forked,
     UserQuestion.type: SessionView._question,
     UserAnswer.type: SessionView._answer,
-    SessionCompacted.type: SessionView._turn,
+    SessionCompacted.type: SessionView._compacted,
 }
 
 
+# A fold of a view, and its `apply`.
+_Reader = tuple[type[Fold], Callable[[Any, Any, SessionView], None]]
+
+
 @cache
-def _readers(folds: tuple[type[Fold], ...]) -> Mapping[str, Sequence[type[Fold]]]:
-    """The folds that read each type of event, in their order; made once per set of folds.
+def _readers(
+    folds: tuple[type[Fold], ...],
+) -> Mapping[str, Sequence[_Reader]]:
+    """The folds that read each type of event, in their order, with the function that does; made once per set of folds.
 
     Raises `OptionsError` when two of them have one name.
     """
-    readers: dict[str, list[type[Fold]]] = {}
+    readers: dict[str, list[_Reader]] = {}
     names = [fold.name for fold in folds]
     if len({*names}) < len(names):
         raise OptionsError(f"each fold of a view must have a name of its own, not {', '.join(sorted(names))}")
     for fold in folds:
         for event in fold.reads:
-            readers.setdefault(event.type, []).append(fold)
+            readers.setdefault(event.type, []).append((fold, fold.apply))
     return readers

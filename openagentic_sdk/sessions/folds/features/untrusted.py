@@ -47,31 +47,31 @@ class UntrustedFold(Fold):
         self.place: tuple[str, ...] = ()
 
     def apply(self, event: Event, view: SessionView) -> None:
-        match event:
-            case SystemInit():
-                self.place = (event.cwd, *(event.workspace_roots or (event.cwd,)))
-                self._add(event, *event.untrusted)
-            case UserMessage():
-                self._add(event, *event.untrusted)
-            case ToolResult():
-                self._result(event, view)
-            case TextCommandStarted():
-                cwd, *roots = self.place or ("/",)
-                self._add(event, untrusted_command(event.command, cwd, roots))
-            case SubagentFinished():
-                self._add(event, *((f"subagent {event.name}",) if event.untrusted is None else event.untrusted))
-
-    def _result(self, event: ToolResult, view: SessionView) -> None:
-        record = view.calls.get(event.tool_use_id)
-        if record is not None:
-            input = record.use.input if record.started is None or record.started.input is None else record.started.input
-            cwd, *roots = self.place or ("/",)
-            self._add(event, untrusted_source(record.use.name, input, event, cwd, roots))
-
-    def _add(self, event: Event, *sources: str | None) -> None:
-        for source in sources:
+        for source in self._read(event, view):
             if source is not None and len(self.sources) < MAX_SOURCES:
                 self.sources.setdefault(source, event.seq or 0)
+
+    def _read(self, event: Event, view: SessionView) -> Sequence[str | None]:
+        """What of elsewhere the model reads with this event."""
+        cwd, *roots = self.place or ("/",)
+        match event:
+            case ToolResult():
+                record = view.calls.get(event.tool_use_id)
+                if record is None:
+                    return ()
+                started = record.started
+                input = record.use.input if started is None or started.input is None else started.input
+                return (untrusted_source(record.use.name, input, event, cwd, roots),)
+            case UserMessage():
+                return event.untrusted
+            case SystemInit():
+                self.place = (event.cwd, *(event.workspace_roots or (event.cwd,)))
+                return event.untrusted
+            case TextCommandStarted():
+                return (untrusted_command(event.command, cwd, roots),)
+            case SubagentFinished():
+                return (f"subagent {event.name}",) if event.untrusted is None else event.untrusted
+        return ()
 
     def kept(self) -> Mapping[str, Any]:
         return {"sources": dict(self.sources), "place": list(self.place)}
