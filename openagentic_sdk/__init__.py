@@ -71,6 +71,7 @@ if TYPE_CHECKING:
     from .runs.background import BackgroundResult as BackgroundResult
     from .runs.background import BackgroundRun as BackgroundRun
     from .runs.background import answer_question as answer_question
+    from .runs.background import answer_questions as answer_questions
     from .runs.background import submit as submit
     from .runs.forked import query_forked as query_forked
     from .runs.replay import replay_events as replay_events
@@ -148,6 +149,7 @@ _HOMES = {
     "ToolRegistry": "tools.registry",
     "UserQuestion": "events",
     "answer_question": "runs.background",
+    "answer_questions": "runs.background",
     "compact_session": "api",
     "default_tools": "tools.defaults",
     "dumps_event": "serialization",
@@ -219,6 +221,7 @@ __all__ = [
     "UserQuestion",
     "__version__",
     "answer_question",
+    "answer_questions",
     "compact_session",
     "default_tools",
     "dumps_event",

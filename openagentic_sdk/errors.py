@@ -2,6 +2,7 @@
 
     OpenAgentSdkError
     |- OptionsError (ValueError)             a setting that cannot be used
+    |  |- AnswerRefusedError                 words that are no answer to a question: nothing was stored
     |  |- ApiKeyError                        there is no API key where one was to be found
     |  |- FleetStoreError                    a store that is no database has no place for a fleet
     |  |- SuiteError                         an eval's suite cannot be used: which field, and on which line
@@ -85,6 +86,17 @@ class AgentNotFoundError(OpenAgentSdkError, LookupError):
         super().__init__(f"there is no agent {name!r:.100}: the agents are {', '.join(known)}")
         self.name = name
         self.known = known
+
+
+class AnswerRefusedError(OptionsError):
+    """Words that are no answer to the question `question_id`; `choices` are what may be answered."""
+
+    def __init__(self, question_id: str, answer: str, choices: tuple[str, ...]) -> None:
+        wanted = ", ".join(f"{choice:.200}" for choice in choices)
+        super().__init__(f"{answer!r:.200} is no answer to question {question_id!r:.200}: answer {wanted or 'a text'}")
+        self.question_id = question_id
+        self.answer = answer
+        self.choices = choices
 
 
 class ApiKeyError(OptionsError):

@@ -95,9 +95,9 @@ def main() -> None:
             terminal.type("Prices have too many digits. Fix it, please.")
             terminal.until("[y] yes")
             (HERE / "question.svg").write_text(svg(terminal.screen()), encoding="utf-8")
-            terminal.keys("y")
+            terminal.keys("y", "Enter")
             terminal.until("unittest -v\n")
-            terminal.keys("y")
+            terminal.keys("y", "Enter")
             terminal.until("Ended:")
             (HERE / "chat.svg").write_text(svg(terminal.screen()), encoding="utf-8")
         finally:

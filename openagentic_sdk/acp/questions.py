@@ -7,6 +7,7 @@ from typing import Any
 
 from ..events import UserQuestion
 from ..providers.loose import as_mapping
+from ..sessions.answers import read_answer, takes_own_words
 from ..text import on_one_line
 from .buffers import saved_text
 from .calls import Json, content, describe_call, diffs, fenced
@@ -64,15 +65,15 @@ def form_params(question: UserQuestion, call: Call | None) -> Json:
         choices = [{"const": choice, "title": on_one_line(choice, 200)} for choice in question.choices]
         properties = {
             "answer": {"type": "string", "title": "Answer", "oneOf": choices},
-            _OTHER: {"type": "string", "title": "Or in your own words"},
+            **({_OTHER: {"type": "string", "title": "Or in your own words"}} if takes_own_words(question) else {}),
         }
     schema = {"type": "object", "properties": properties, "required": [] if question.choices else [_OTHER]}
     tied = {} if call is None else {"toolCallId": call.id}
     return {"mode": "form", "message": question.prompt, "requestedSchema": schema, **tied}
 
 
-def form_answer(result: Any, words: Mapping[str, str]) -> str:
-    """What a person filled in; when they filled in nothing, the word in `words` for what they did instead."""
+def form_answer(result: Any, question: UserQuestion, words: Mapping[str, str]) -> str:
+    """What a person filled in; when that is no answer to the question, the word in `words` for what they did instead."""
     action = result.get("action") if isinstance(result, Mapping) else None
     action = action if action in ("accept", "decline") else "cancel"
     given = result.get("content") if isinstance(result, Mapping) else None
@@ -80,7 +81,8 @@ def form_answer(result: Any, words: Mapping[str, str]) -> str:
         said = [given.get(name) for name in (_OTHER, "answer")]
         texts = [text.strip() for text in said if isinstance(text, str) and text.strip()]
         if texts:
-            return texts[0]
+            answer = read_answer(question, texts[0])
+            return words.get("cancel", "cancel") if answer is None else answer
     return words.get(action, action)
 
 

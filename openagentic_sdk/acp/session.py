@@ -228,7 +228,7 @@ class EditorSession:
         is_servers = "mcp" in question.details
         if self._editor.has_forms:
             words = {"accept": ""} if is_servers else dict.fromkeys(("accept", "decline", "cancel"), NO_ANSWER)
-            return form_answer(await self._request("elicitation/create", form_params(question, call)), words)
+            return form_answer(await self._request("elicitation/create", form_params(question, call)), question, words)
         if not question.choices:
             return "decline" if is_servers else _CANNOT_ASK
         params = choice_params(question, call)

@@ -13,19 +13,18 @@ from pathlib import Path
 from typing import Any
 
 from ..agents import Agents, NamedAgent
-from ..errors import FleetError, OptionsError, SessionLockedError, SessionNotFoundError
+from ..errors import AnswerRefusedError, FleetError, OptionsError, SessionLockedError, SessionNotFoundError
 from ..events import Event, UserQuestion
 from ..kernel.prompt import read_prompt
 from ..kernel.recorder import off_loop
 from ..options import OpenAgenticOptions
-from ..runs.background import answer_questions, cancel_session
+from ..runs.background import answer_questions, cancel_session, open_questions
 from ..serialization import dumps_json
 from ..sessions.base import SessionStore, check_session_id
 from ..sessions.core import TENANT_KEY, new_session_id
 from ..sessions.folds.trace import read_traceparent
 from ..sessions.follow import Follower
-from ..sessions.resume import load_view
-from ..sessions.seal import sdk_home
+from ..sessions.seal import Seal, sdk_home
 from ..sessions.stores.locate import open_store
 from ..sessions.stores.tables import tables_of
 from ..text import on_one_line
@@ -215,7 +214,8 @@ class Fleet:
     async def answer(self, run_id: int, question_id: str | None, answer: str, *, answered_by: str = "user") -> None:
         """Answer a question that a run is parked on; it goes back into the queue. None is its only question.
 
-        Raises `RunNotFoundError`, and `FleetError` when it does not wait for that.
+        Raises `RunNotFoundError`, `AnswerRefusedError` for words that are no answer to it, and `FleetError` when it does
+        not wait for that.
         """
         run = await self.status(run_id)
         if run.is_over:
@@ -228,6 +228,8 @@ class Fleet:
             await answer_questions(
                 self.store, run.session, answers, answered_by=answered_by, key_file=self._key_file(run)
             )
+        except AnswerRefusedError:
+            raise
         except (OptionsError, SessionLockedError) as error:
             raise FleetError(f"run {run_id} is {run.state}: {error}", run_id=run_id) from error
         await off_loop(True, self.queue.wake, run_id, run.parked_seq)
@@ -235,8 +237,8 @@ class Fleet:
     async def questions(self, run_id: int) -> list[UserQuestion]:
         """What a parked run waits to hear; `answer` takes their ids. Raises `RunNotFoundError`."""
         run = await self.status(run_id)
-        view, _ = await off_loop(True, load_view, self.store, run.session)
-        found: list[UserQuestion] = view.open_questions()
+        seal = Seal(self._key_file(run))
+        found: list[UserQuestion] = await off_loop(True, open_questions, self.store, run.session, seal)
         return found
 
     async def events(self, run_id: int, *, after_seq: int = 0) -> AsyncGenerator[Event, None]:

@@ -67,7 +67,7 @@ async def _fill(field: _Field, intro: str, ask: Ask, details: Mapping[str, Any])
     """One field's name and value, nothing for one that is left out; or the action that ends the form."""
     problem = ""
     for _ in range(_TRIES):
-        said = (await ask(f"{intro}\n{field.text()}{problem}", field.choices(), details)).strip()
+        said = (await ask(f"{intro}\n{field.text()}{problem}", field.choices(), {**details, **field.details()})).strip()
         if said.lower() in ("decline", "cancel"):
             return said.lower()
         if not said and "default" in field.schema:
@@ -104,6 +104,10 @@ class _Field:
             return ("yes", "no", "decline")
         named = tuple(clean_text(title or value, 200) for value, title in self._choices)
         return (*named, "decline") if named else ()
+
+    def details(self) -> dict[str, Any]:
+        """Which answers it takes, see `sessions.answers`."""
+        return {"multi_select": self._is_list, "optional": "default" in self.schema or not self.is_required}
 
     def text(self) -> str:
         """The question for this field."""

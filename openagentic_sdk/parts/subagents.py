@@ -197,10 +197,12 @@ class SubagentRuns(Part, Subagents):
         return SubagentResult(result.final_text, child.session_id, result.stop_reason, result.error_message)
 
     async def _park(self, child: Run, tool_use_id: str) -> None:
-        """Put the question that a subagent waits for into its parent's log too, where the person who answers finds it."""
+        """Put the questions that a subagent waits for into its parent's log too, where the person who answers finds it."""
         run = self.run
         known = {question.question_id for question in run.view.open_questions()}
-        for question in child.parked.values():
+        for question in child.view.open_questions():
+            if question.tool_use_id not in child.parked:
+                continue
             copied = copied_question(question, tool_use_id, child.session_id)
             run.park(copied)
             if question.question_id not in known and question.question_id not in child.view.answers:

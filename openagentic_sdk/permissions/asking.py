@@ -13,10 +13,9 @@ from functools import partial
 from typing import Any
 
 from ..clock import Clock
-from ..errors import InvalidEventError
 from ..events import UserAnswer, UserQuestion
 from ..frozen import frozen
-from ..serialization import loads_json
+from ..sessions.answers import edited_input
 from ..text import visible
 from ..threads import ask_callable, call_guest, error_words, in_daemon_thread, running_loop
 from .decide import judge_rules
@@ -136,13 +135,8 @@ async def _answered(
             details |= await _saved(offers, people.save_rule if answer.lower() == "always save" else None)
         return replace(result, allowed=True, reason="the person said always", details=details)
     if word == "edit" and rest:
-        if facts.subject.tool == "Bash" and not rest.startswith("{"):
-            return _with_input(facts, replace(result, allowed=True), {**facts.subject.input, "command": rest})
-        try:
-            changed = loads_json(rest)
-        except InvalidEventError as error:
-            return replace(result, reason=f"the person's edit cannot be read: {error}")
-        if not isinstance(changed, dict):
+        changed = edited_input({"tool_name": facts.subject.tool, "input": facts.subject.input}, rest)
+        if changed is None:
             return replace(result, reason="the person's edit is no JSON object")
         return _with_input(facts, replace(result, allowed=True), changed)
     if word in ("n", "no"):

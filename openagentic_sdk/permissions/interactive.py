@@ -1,8 +1,8 @@
 """Ask a person at the terminal: show what will happen, read one answer.
 
 `y` and `yes` allow. `always` allows and keeps the offered rules, `always save` keeps them in settings too, `no because ...`
-gives the model a reason, `edit ...` runs something else instead; whatever else is typed, the end of input included, does not
-allow.
+gives the model a reason, `edit ...` runs something else instead. After a line that is no answer the question is asked twice
+more, and then nothing is allowed; an empty line and the end of input are no at once.
 """
 
 from __future__ import annotations
@@ -14,10 +14,14 @@ from collections.abc import Callable
 
 from ..disk import user_name
 from ..events import UserAnswer, UserQuestion
+from ..sessions.answers import answers_of, read_answer
 from ..text import visible, visible_lines
 from ..threads import in_daemon_thread
 from .display import coloured
 
+# So often somebody at a terminal is asked, and what stands for an answer when nothing that was typed is one.
+TRIES = 3
+UNANSWERED = {"permission": "no", "question": ""}
 LONG_LINES, LONG_CHARS = 15, 1_200
 _one_at_a_time = threading.Lock()
 
@@ -35,16 +39,29 @@ class InteractiveApprover:
 
     async def answer(self, question: UserQuestion) -> str:
         """The person's answer, without blanks around it; empty when there was none."""
-        text = question_text(question, colour=sys.stdout.isatty() if self.colour is None else self.colour)
-        answer = await in_daemon_thread(functools.partial(self._read, text), "openagentic-question")
+        answer = await in_daemon_thread(functools.partial(self._read, question), "openagentic-question")
         return answer if isinstance(answer, str) else ""
 
-    def _read(self, text: str) -> str:
+    def _read(self, question: UserQuestion) -> str:
+        text = question_text(question, colour=sys.stdout.isatty() if self.colour is None else self.colour)
         with _one_at_a_time:
-            try:
-                return str(self.input_fn(text)).strip()
-            except EOFError:
-                return ""
+            for _ in range(TRIES):
+                try:
+                    said = str(self.input_fn(text)).strip()
+                except EOFError:
+                    return ""
+                if not said:
+                    return ""
+                answer = read_answer(question, said)
+                if answer is not None:
+                    return answer
+                text = f"{unclear(question, said)}: "
+        return UNANSWERED[question.kind]
+
+
+def unclear(question: UserQuestion, said: str) -> str:
+    """What is shown behind words that are no answer."""
+    return visible(f"{said!r:.80} is no answer: {', '.join(answers_of(question))}")
 
 
 def typed_here(question: UserQuestion, answer: str) -> UserAnswer:

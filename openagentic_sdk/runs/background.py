@@ -25,10 +25,12 @@ from ..kernel.recorder import off_loop
 from ..kernel.settle import end_session
 from ..kernel.task import RunTask
 from ..options import OpenAgenticOptions
+from ..sessions.answers import check_answer
 from ..sessions.base import SessionStore
 from ..sessions.core import new_session_id
 from ..sessions.folds.features.subagents import SubagentsFold
 from ..sessions.folds.metrics import RunMetrics
+from ..sessions.folds.view import SessionView
 from ..sessions.resume import load_view
 from ..sessions.seal import Seal
 from ..threads import running_loop
@@ -41,7 +43,7 @@ class BackgroundResult:
     """How a run stands when it stops. `success` is True when it came to its own end, with a whole answer.
 
     `data` is the structured output when one was asked for, else the final text; `error` says what went wrong. A `waiting`
-    run has the `question` that wants an answer.
+    run has the `questions` that want an answer, and the first of them as `question`.
     """
 
     success: bool
@@ -51,6 +53,7 @@ class BackgroundResult:
     data: Any = None
     error: str | None = None
     question: UserQuestion | None = None
+    questions: Sequence[UserQuestion] = ()
     metrics: RunMetrics = field(default_factory=RunMetrics)
 
 
@@ -87,8 +90,9 @@ async def answer_question(
 ) -> None:
     """Store the answer to a parked run's question, also to that of a subagent, as this installation's: only those count.
 
-    `answered_by` names who gave it, `key_file` is as in the options. Raises `OptionsError` when the session does not wait
-    for it, and `SessionLockedError` while a run holds the session; of two who answer at once, one is refused.
+    `answered_by` names who gave it, `key_file` is as in the options. Raises `AnswerRefusedError` for words that are no
+    answer to it (see `sessions.answers`; nothing is stored), `OptionsError` when the session does not wait for it, and
+    `SessionLockedError` while a run holds the session; of two who answer at once, one is refused.
     """
     await answer_questions(store, session_id, {question_id: answer}, answered_by=answered_by, key_file=key_file)
 
@@ -103,45 +107,58 @@ async def answer_questions(
     approver: Mapping[str, Any] | None = None,
 ) -> None:
     """`answer_question` for several, all or none. `approver` is as in `user.answer`, for who knows it."""
-    given = [UserAnswer(name, answer, answered_by, approver) for name, answer in answers.items()]
-    await off_loop(True, _append_answers, store, session_id, given, Seal(key_file))
+    await off_loop(True, _append_answers, store, session_id, answers, (answered_by, approver), Seal(key_file))
 
 
-def _append_answers(store: SessionStore, session_id: str, answers: Sequence[UserAnswer], seal: Seal) -> None:
+def open_questions(store: SessionStore, session_id: str, seal: Seal) -> list[UserQuestion]:
+    """The questions without an answer, whole: those of the session, and of its subagents that only their own logs hold
+    because a process was killed."""
+    _, own, inner = _find_questions(store, session_id, seal)
+    return [*own.values(), *(question for name, (_, question) in inner.items() if name not in own)]
+
+
+def _find_questions(
+    store: SessionStore, session_id: str, seal: Seal
+) -> tuple[SessionView, dict[str, UserQuestion], dict[str, tuple[str, UserQuestion]]]:
+    """A session's view, its own open questions, and those in the logs of its subagents with the session of each."""
+    view, _ = load_view(store, session_id, (SubagentsFold,), seal=seal)
+    own = {question.question_id: question for question in view.open_questions()}
+    inner: dict[str, tuple[str, UserQuestion]] = {}
+    for child_id in [each.child_session_id for each in view.fold(SubagentsFold).open.values() if view.is_ours(each)]:
+        with suppress(SessionError):
+            inner |= {question.question_id: (child_id, question) for question in open_questions(store, child_id, seal)}
+    return view, own, inner
+
+
+def _append_answers(
+    store: SessionStore,
+    session_id: str,
+    answers: Mapping[str, str],
+    by: tuple[str, Mapping[str, Any] | None],
+    seal: Seal,
+) -> None:
     with store.open_writer(session_id) as writer:
-        view, _ = load_view(store, session_id, (SubagentsFold,), seal=seal)
-        own = {question.question_id: question for question in view.open_questions()}
-        # A subagent whose process was killed asks in its own log only.
-        unknown = [answer for answer in answers if answer.question_id not in own]
-        children = [each.child_session_id for each in view.fold(SubagentsFold).open.values() if view.is_ours(each)]
-        asks = {question_id: child for child in children for question_id in _asked_in(store, child)} if unknown else {}
-        for answer in unknown:
-            if answer.question_id not in asks:
-                ended = view.answers.get(answer.question_id)
+        view, own, inner = _find_questions(store, session_id, seal)
+        waiting = {**{name: question for name, (_, question) in inner.items()}, **own}
+        for name in answers:
+            if name not in waiting:
+                ended = view.answers.get(name)
                 why = "" if ended is None else f" any more (it was answered by {ended.answered_by})"
                 raise OptionsError(
-                    f"session {session_id!r} does not wait for question {answer.question_id!r}{why}: "
-                    f"it waits for {', '.join([*own, *asks]) or 'none'}"
+                    f"session {session_id!r} does not wait for question {name!r}{why}: "
+                    f"it waits for {', '.join(waiting) or 'none'}"
                 )
-            _append_answers(store, asks[answer.question_id], [answer], seal)
-        known = [answer for answer in answers if answer.question_id in own]
-        for answer in known:
-            child_id = own[answer.question_id].details.get("child_session_id")
+        said = {name: check_answer(waiting[name], answer) for name, answer in answers.items()}
+        for name, answer in said.items():
+            child_id = own[name].details.get("child_session_id") if name in own else inner[name][0]
             if isinstance(child_id, str):
                 # The subagent's own log decides; it has the answer already when the process died between the two.
-                with suppress(OptionsError):
-                    _append_answers(store, child_id, [answer], seal)
+                with suppress(OptionsError) if name in own else nullcontext():
+                    _append_answers(store, child_id, {name: answer}, by, seal)
         assert view.authority is not None, "a view with a seal has one"
+        known = [UserAnswer(name, answer, *by) for name, answer in said.items() if name in own]
         if known:
             writer.append(view.authority.sign(known, writer.last_seq))
-
-
-def _asked_in(store: SessionStore, session_id: str) -> Sequence[str]:
-    """The questions that are open in a subagent's session and in those of its own subagents."""
-    try:
-        return store.read_summary(session_id).open_questions
-    except SessionError:
-        return ()
 
 
 async def cancel_session(
@@ -186,7 +203,7 @@ class BackgroundRun:
         self._is_told_to_end = False
         self.heard: set[str] = set()
         self._metrics = RunMetrics()
-        self._question: UserQuestion | None = None
+        self._questions: Sequence[UserQuestion] = ()
         self._context = copy_context()  # of who began it, also when somebody else answers its question
         self._driver = asyncio.create_task(self._drive(prompt))
 
@@ -280,7 +297,7 @@ class BackgroundRun:
         await answer_question(
             store_of(self._agent), self.session_id, question_id, answer, key_file=self._options.key_file
         )
-        self._question, self._is_told_to_end = None, False
+        self._is_told_to_end = False
         self._options = replace(self._options, resume=self.session_id, session_id=None)
         self._driver = asyncio.get_running_loop().create_task(self._drive(None), context=self._context.copy())
 
@@ -339,6 +356,7 @@ class BackgroundRun:
         ends: dict[StopReason, State] = {"waiting": "waiting", "error": "failed"}
         self.state = ends.get(result.stop_reason, "ended")
         success = result.stop_reason == "end" and result.cut_by is None
+        questions = self._questions if self.state == "waiting" else ()
         return BackgroundResult(
             success,
             self.session_id,
@@ -346,7 +364,8 @@ class BackgroundRun:
             result.stop_reason,
             data=result.final_text if result.structured_output is None else result.structured_output,
             error=None if success else result.error_message or result.stop_reason,
-            question=self._question if self.state == "waiting" else None,
+            question=questions[0] if questions else None,
+            questions=questions,
             metrics=self._metrics,
         )
 
@@ -366,8 +385,6 @@ class BackgroundRun:
         try:
             while (event := await task.next_event()) is not None:
                 self._metrics = self._metrics.after(event)
-                if isinstance(event, UserQuestion):
-                    self._question = event
                 if event.seq is not None and event.parent_tool_use_id is None:
                     self._stored = event.seq
                     self._news.set()
@@ -381,6 +398,7 @@ class BackgroundRun:
         finally:
             await task.close()
             self._task = None
+            self._questions = task.run.view.open_questions()
             self._unsaid.extend(task.run.inbox)
 
 

@@ -34,6 +34,7 @@ from ..events import (
 from ..frozen import frozen
 from ..kernel.masking import known_here, shown
 from ..serialization import dumps_json
+from ..sessions.answers import takes_own_words
 from ..sessions.folds.streamed import Piece, Streamed, message_id
 from ..sessions.folds.usage import add_usage, normalize_usage
 from ..sessions.rebuild import result_text
@@ -44,6 +45,8 @@ VERSION = "1.0"
 MAX_ID_CHARS = 200
 # Fields of a client that are ignored here; most clients send the first two empty.
 _LEFT_OUT = ("tools", "context", "state", "forwardedProps")
+# What a client learns of a question besides its text and choices.
+_TOLD = ("tool_name", "preview", "reason", "header", "multi_select")
 _PARTS = {"image": "image", "audio": "audio", "document": "file"}
 _USAGE = {
     "input_tokens": "inputTokens",
@@ -358,19 +361,15 @@ class RunEvents:
 def _interrupt(question: UserQuestion) -> Json:
     """What a person is asked; the schema is that of an answer's payload."""
     answer: Json = {"type": "string"}
-    if question.choices and question.kind == "permission":
-        answer["enum"] = list(question.choices)
-    elif question.choices:
-        answer["examples"] = list(question.choices)
+    if question.choices:
+        answer["examples" if takes_own_words(question) else "enum"] = list(question.choices)
     schema = {"type": "object", "properties": {"answer": answer}, "required": ["answer"]}
     told: Json = {
         "id": question.question_id,
         "reason": "tool_call" if question.kind == "permission" else "input_required",
         "message": question.prompt,
         "responseSchema": schema,
-        "metadata": {
-            key: question.details[key] for key in ("tool_name", "preview", "reason") if key in question.details
-        },
+        "metadata": {key: question.details[key] for key in _TOLD if key in question.details},
     }
     return {**told, "toolCallId": question.tool_use_id} if question.tool_use_id is not None else told
 

@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 
 from ..agents import AGENT_KEY, Agents
 from ..errors import (
+    AnswerRefusedError,
     OptionsError,
     RequestRefusedError,
     SessionExistsError,
@@ -24,13 +25,20 @@ from ..errors import (
     SessionNotFoundError,
     StorageError,
 )
-from ..events import Event
+from ..events import Event, UserQuestion
 from ..frozen import frozen
 from ..kernel.prompt import OnePrompt, Said, read_prompt
 from ..kernel.recorder import off_loop
 from ..options import OpenAgenticOptions
 from ..patterns import regex
-from ..runs.background import BackgroundResult, BackgroundRun, answer_questions, cancel_session, submit
+from ..runs.background import (
+    BackgroundResult,
+    BackgroundRun,
+    answer_questions,
+    cancel_session,
+    open_questions,
+    submit,
+)
 from ..serialization import dumps_json
 from ..sessions.base import SessionStore
 from ..sessions.core import TENANT_KEY, new_session_id
@@ -40,6 +48,7 @@ from ..sessions.follow import Follower, watch_of
 from ..sessions.inbox import InboxMessage
 from ..sessions.lifecycle import fork_session, rewind_session
 from ..sessions.resume import load_view
+from ..sessions.seal import Seal
 from .guard import Principal
 
 T = TypeVar("T")
@@ -154,14 +163,11 @@ class Desk:
             await off_loop(True, self.store.update_metadata, target, kept)
         return earlier or Started(target, request_id, after_seq)
 
-    async def answer(self, who: Principal, session_id: str, question_id: str, answer: str) -> None:
-        """`answer_all` for one question."""
-        await self.answer_all(who, session_id, {question_id: answer})
-
     async def answer_all(self, who: Principal, session_id: str, answers: Mapping[str, str]) -> None:
         """Answer questions (by their ids) that the session is parked on, as `who`; the run goes on here.
 
-        Raises `RequestRefusedError`: 403 for somebody who may not answer, 409 when one of them is not open (any more).
+        Raises `RequestRefusedError`: 403 for somebody who may not answer, 409 when one of them is not open (any more);
+        and `AnswerRefusedError` for words that are no answer. All answers are stored or none.
         """
         self._check_open()
         known = await self._metadata(who, session_id)
@@ -183,6 +189,8 @@ class Desk:
             self._check_room()  # before anything is stored: no run could go on with it
         try:
             await self._when_free(session_id, store_answers)
+        except AnswerRefusedError:
+            raise
         except OptionsError as error:
             raise RequestRefusedError(409, str(error)) from None
         if parked is not None:
@@ -241,9 +249,7 @@ class Desk:
             await run.cancel()
             return True
         try:
-            agent = str(known.get(AGENT_KEY))  # the one that it had last
-            named = self._agents if self._agents is not None and agent in self._agents else None
-            key_file = None if named is None else named.options(agent).key_file
+            key_file = self._key_file(known)
             return await cancel_session(self.store, session_id, cancelled_by=who.name, key_file=key_file)
         except SessionLockedError:
             await self._check_running(session_id)
@@ -291,6 +297,17 @@ class Desk:
             raise SessionNotFoundError(session_id) from None
         _check_tenant(who, session_id, {TENANT_KEY: row.tenant or ""})
         return row
+
+    async def questions(self, who: Principal, session_id: str) -> list[UserQuestion]:
+        """What the session waits to hear; `answer_all` takes their ids."""
+        seal = Seal(self._key_file(await self._metadata(who, session_id)))
+        found: list[UserQuestion] = await off_loop(True, open_questions, self.store, session_id, seal)
+        return found
+
+    def _key_file(self, known: Mapping[str, Any]) -> str | None:
+        """The key of the agent that a session had last, where it is known here."""
+        agent = str(known.get(AGENT_KEY))
+        return self._agents.options(agent).key_file if self._agents is not None and agent in self._agents else None
 
     async def rows(
         self, who: Principal, *, query: str | None = None, limit: int = 50, offset: int = 0

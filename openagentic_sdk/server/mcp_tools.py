@@ -29,6 +29,7 @@ from ..frozen import frozen
 from ..jsonrpc import INVALID_PARAMS
 from ..kernel.recorder import off_loop
 from ..permissions.interactive import question_text
+from ..sessions.answers import takes_own_words
 from ..sessions.folds.notes import describe_input, note_of
 from ..sessions.resume import load_view
 from ..text import on_one_line, without_hidden
@@ -219,7 +220,7 @@ class RunTools:
             if not asked.is_for_models:
                 raise ToolInputError("a person decides about this, and no model that calls a tool", path="question_id")
             after_seq = (await self._desk.row(caller.who, session_id)).events
-            await self._desk.answer(caller.who, session_id, asked.id, arguments["answer"])
+            await self._desk.answer_all(caller.who, session_id, {asked.id: arguments["answer"]})
         return await self._until(caller, session_id, after_seq, until, goes_on=goes_on)
 
     async def _list_sessions(self, arguments: Mapping[str, Any], caller: Caller) -> dict[str, Any]:
@@ -292,7 +293,7 @@ class RunTools:
             if answer is None:
                 return _run_result(session_id, state, asked)
             after_seq = (await self._desk.row(caller.who, session_id)).events
-            await self._desk.answer(caller.who, session_id, asked.id, answer)
+            await self._desk.answer_all(caller.who, session_id, {asked.id: answer})
 
     async def _follow(self, caller: Caller, session_id: str, after_seq: int, until: float) -> _State:
         async with self._desk.follow(caller.who, session_id, after_seq=after_seq, deltas=False) as follower:
@@ -320,7 +321,7 @@ class RunTools:
         answer = _read_answer(response, asked)
         after_seq = (await self._desk.row(caller.who, session_id)).events
         if answer is not None:
-            await self._desk.answer(caller.who, session_id, question_id, answer)
+            await self._desk.answer_all(caller.who, session_id, {question_id: answer})
         return session_id, after_seq, answer is not None
 
     async def _find_question(self, who: Principal, session_id: str, question_id: str) -> Asked:
@@ -396,7 +397,7 @@ def _elicitation(session_id: str, asked: Asked) -> dict[str, Any]:
     """The question as a form: a choice, or a line of text."""
     question, choices = asked.question, asked.choices()
     answer: dict[str, Any] = {"type": "string", "title": "Answer", **({"enum": choices} if choices else {})}
-    is_free = bool(choices) and question.kind != "permission"
+    is_free = bool(choices) and takes_own_words(question)
     words = {"other": {"type": "string", "title": "Or in your own words"}} if is_free else {}
     text = question_text(question).rpartition("\n")[0] if question.kind == "permission" else question.prompt
     schema = {"type": "object", "properties": {"answer": answer, **words}, "required": [] if words else ["answer"]}

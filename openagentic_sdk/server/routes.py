@@ -70,11 +70,16 @@ async def post_run(
 
 
 async def post_answer(office: Office, who: Principal, session_id: str, body: Any, key: str | None) -> tuple[int, Any]:
-    """`{"question_id", "answer"}`: the run goes on."""
-    given = _fields(body, question_id=str, answer=str)
-    if len(given) < 2:
-        raise RequestRefusedError(400, "an answer needs question_id and answer")
-    await office.desk.answer(who, session_id, given["question_id"], given["answer"])
+    """`{"question_id", "answer"}`, or `{"answers": {question_id: answer}}` for several: the run goes on."""
+    given = _fields(body, question_id=str, answer=str, answers=dict)
+    answers = given.pop("answers", None)
+    if answers is None and len(given) == 2:
+        answers, given = {given["question_id"]: given["answer"]}, {}
+    if given or not answers or not all(isinstance(answer, str) for answer in answers.values()):
+        raise RequestRefusedError(
+            400, "an answer needs question_id and answer, or answers: a text for each question_id"
+        )
+    await office.desk.answer_all(who, session_id, answers)
     return 202, {"session_id": session_id}
 
 
@@ -211,7 +216,12 @@ async def search(call: Call, office: Office) -> None:
 
 
 async def show_session(call: Call, office: Office) -> None:
-    await call.reply(200, _row(await office.desk.row(call.principal, call.parts[2])))
+    """The row of the session; its `open_questions` are whole."""
+    row = _row(await office.desk.row(call.principal, call.parts[2]))
+    if row["open_questions"]:
+        questions = await office.desk.questions(call.principal, call.parts[2])
+        row["open_questions"] = [event_to_dict(office.lines.shown(question)) for question in questions]
+    await call.reply(200, row)
 
 
 async def show_events(call: Call, office: Office) -> None:

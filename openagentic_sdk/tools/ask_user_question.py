@@ -10,6 +10,7 @@ from typing import Any
 
 from ..errors import ToolError, ToolInputError
 from ..frozen import frozen
+from ..sessions.answers import pick_choices
 from .base import Tool, ToolContext
 from .schema import array, boolean, object_schema, string
 
@@ -47,6 +48,7 @@ class Question:
     choices: tuple[str, ...] = ()
     multi_select: bool = False
     descriptions: tuple[str, ...] = ()
+    header: str = ""
 
     @property
     def prompt(self) -> str:
@@ -85,7 +87,16 @@ class AskUserQuestionTool(Tool):
         if not given:
             raise ToolInputError("there is no question: give `question`, or several in `questions`", path="question")
         questions = [_question(item) for item in given]
-        answers = [await _ask(question, ctx) for question in questions]
+        answers, stopped = [], None
+        for question in questions:
+            try:
+                answers.append(await _ask(question, ctx))
+            except ToolError:
+                raise
+            except Exception as error:  # noqa: BLE001 - the run parks: the other questions are put too, to be answered together
+                stopped = stopped or error
+        if stopped is not None:
+            raise stopped
         return {"answers": answers} if "questions" in input else answers[0]
 
 
@@ -98,6 +109,7 @@ def _question(item: Mapping[str, Any]) -> Question:
         choices=tuple(choice["label"] for choice in choices),
         multi_select=item.get("multi_select", item.get("multiSelect", False)),
         descriptions=tuple(f"{c['label']}: {c['description']}" for c in choices if c.get("description")),
+        header=item.get("header", ""),
     )
 
 
@@ -107,26 +119,8 @@ async def _ask(question: Question, ctx: ToolContext) -> dict[str, Any]:
             f"nobody can be asked {question.text!r} in this session: decide yourself and say what you assumed, "
             "or stop and put the question in your answer"
         )
-    said = (await ctx.ask_user(question.prompt, question.choices)).strip()
-    picked = _picked(said, question)
+    details = {"free_text": True, "multi_select": question.multi_select, "header": question.header}
+    said = (await ctx.ask_user(question.prompt, question.choices, details)).strip()
+    picked = pick_choices(said, question.choices, several=question.multi_select, numbered=True)
     answer = ", ".join(picked) if picked else said
     return {"question": question.text, "answer": answer, "is_choice": bool(picked)}
-
-
-def _picked(said: str, question: Question) -> list[str]:
-    """The choices that an answer names, by text or by number; empty when it is free text."""
-    whole = _choice(said, question.choices)
-    if whole is not None:
-        return [whole]
-    parts = [_choice(part.strip(), question.choices) for part in said.split(",")] if question.multi_select else []
-    named = [part for part in parts if part is not None]
-    return named if named and len(named) == len(parts) else []
-
-
-def _choice(said: str, choices: tuple[str, ...]) -> str | None:
-    for choice in choices:
-        if said.casefold() == choice.casefold():
-            return choice
-    if said.isascii() and said.isdigit() and 1 <= int(said[:9]) <= len(choices):
-        return choices[int(said[:9]) - 1]
-    return None

@@ -159,30 +159,49 @@ class Boxes(unittest.TestCase):
     def permission(self, **details: object) -> UserQuestion:
         return UserQuestion("q", "Allow Bash?", ("yes", "no", "always"), "permission", details=details)
 
-    def test_single_keys_answer_a_permission_question(self) -> None:
+    def test_keys_answer_a_permission_question_with_enter_and_never_without(self) -> None:
         question = self.permission(tool_name="Bash", input={"command": "ls"})
-        self.assertEqual(self.pressed(question, "y"), ["yes"])
-        self.assertEqual(self.pressed(question, "a"), ["always"])
-        self.assertEqual(self.pressed(question, "s", "x", "[enter]", "[up]"), [])
+        for key, answer in (("y", "yes"), ("n", "no"), ("a", "always"), ("YES", "yes"), (" Always ", "always")):
+            self.assertEqual(self.pressed(question, key), [])
+            self.assertEqual(self.pressed(question, key, "[enter]"), [answer])
         self.assertEqual(self.pressed(question, "[escape]"), ["no"])
-        self.assertEqual(self.pressed(question, "n", "[enter]"), ["no"])
-        self.assertEqual(self.pressed(question, "n", "too early", "[enter]"), ["no because too early"])
-        self.assertEqual(self.pressed(question, "n", "[escape]", "y"), ["yes"])
-        self.assertEqual(self.pressed(question, "e", " -l", "[enter]"), ["edit ls -l"])
+        self.assertEqual(self.pressed(question, "no because too early", "[enter]"), ["no because too early"])
+        self.assertEqual(self.pressed(question, "n", "[escape]", "y", "[enter]"), ["yes"])
+        self.assertEqual(self.pressed(question, "e", "[enter]", " -l", "[enter]"), ["edit ls -l"])
         self.assertIsInstance(box_for(question), PermissionBox)
+
+    def test_words_that_are_no_answer_stay_in_the_box_and_answer_nothing(self) -> None:
+        question = self.permission(tool_name="Bash", input={"command": "ls"})
+        for words in ("why this?", "explain", "sure", "ok", "s", "1", "yes please", "edit"):
+            with self.subTest(words):
+                self.assertEqual(self.pressed(question, *words, "[enter]", "[enter]", "[up]"), [])
+                self.assertEqual(self.pressed(question, *words, "[enter]", "[escape]", "y", "[enter]"), ["yes"])
+        box = box_for(question)
+        for letter in "why?":
+            box.press(Key("text", letter))
+        box.press(Key("enter"))
+        self.assertIn("'why?' is no answer: yes, no, always", box.rows(60, lambda text, style: text)[0])
 
     def test_pasted_text_never_answers_a_permission_question(self) -> None:
         box = box_for(self.permission())
         self.assertIsNone(box.press(Key("paste", "y")))
 
     def test_choices_are_picked_with_arrows_and_numbers_or_an_own_answer(self) -> None:
-        question = UserQuestion("q", "Which?\nred: like a rose", ("red", "blue"))
+        question = UserQuestion("q", "Which?\nred: like a rose", ("red", "blue"), details={"free_text": True})
         self.assertIsInstance(box_for(question), ChoiceBox)
         self.assertIn("like a rose", box_for(question).rows(60, lambda text, style: text)[0])
         self.assertEqual(self.pressed(question, "[down]", "[enter]"), ["blue"])
-        self.assertEqual(self.pressed(question, "1"), ["red"])
+        self.assertEqual(self.pressed(question, "2"), [])
+        self.assertEqual(self.pressed(question, "2", "[enter]"), ["blue"])
+        self.assertEqual(self.pressed(question, "2", " of each", "[enter]"), ["2 of each"])
+        self.assertEqual(self.pressed(question, "Blue", "[enter]"), ["blue"])
         self.assertEqual(self.pressed(question, "green", "[enter]"), ["green"])
         self.assertEqual(self.pressed(question, "[escape]"), [""])
+
+    def test_a_question_of_choices_alone_takes_no_other_words(self) -> None:
+        question = UserQuestion("q", "Which?", ("red", "blue"))
+        self.assertEqual(self.pressed(question, "green", "[enter]", "[enter]"), [])
+        self.assertEqual(self.pressed(question, "green", "[enter]", "[escape]", "RED", "[enter]"), ["red"])
 
     def test_several_answers_are_marked(self) -> None:
         question = UserQuestion("q", f"Which?\n{SEVERAL_ANSWERS}", ("red", "blue", "green"))
@@ -207,8 +226,8 @@ class Asked(unittest.TestCase):
                 chat.asker._press(key)
             return await asking
 
-        self.assertEqual(asyncio.run(answered(Key("text", "ntoo slow"), Key("enter"))), "no because too slow")
-        self.assertEqual(asyncio.run(answered(Key("text", "yn"))), "yes")
+        self.assertEqual(asyncio.run(answered(Key("text", "n too slow"), Key("enter"))), "no too slow")
+        self.assertEqual(asyncio.run(answered(Key("text", "y"), Key("enter"), Key("text", "n"))), "yes")
 
 
 class Leaving(unittest.TestCase):

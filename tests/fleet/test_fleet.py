@@ -14,6 +14,7 @@ from typing import Any
 from openagentic_sdk import run
 from openagentic_sdk.errors import (
     AgentNotFoundError,
+    AnswerRefusedError,
     FleetError,
     FleetStoreError,
     OptionsError,
@@ -192,6 +193,9 @@ class QueueTest(FleetTest):
         self.assertEqual(self.work(), [])
         with self.assertRaises(FleetError):
             self.run_async(self.fleet.answer(run_id, "no such question", "yes"))
+        with self.assertRaisesRegex(AnswerRefusedError, "'approve' is no answer"):
+            self.run_async(self.fleet.answer(run_id, None, "approve"))
+        self.assertEqual(self.status(run_id).state, "waiting")
         self.run_async(self.fleet.answer(run_id, None, "yes"))
         self.work()
         self.ended(run_id)

@@ -59,10 +59,10 @@ class ServeTest(FleetTest):
             await self.work()
             (question,) = (await self.desk.row(ANN, session)).open_questions
             await self.desk.steer(ANN, session, "pay l 0")
-            await self.desk.answer(ANN, session, question, "yes")
+            await self.desk.answer_all(ANN, session, {question: "yes"})
             await self.work()
             with self.assertRaises(RequestRefusedError):
-                await self.desk.answer(ANN, session, question, "yes")
+                await self.desk.answer_all(ANN, session, {question: "yes"})
             return session
 
         session = asyncio.run(ask())

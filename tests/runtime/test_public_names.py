@@ -96,6 +96,7 @@ NAMES = [
     "UserQuestion",
     "__version__",
     "answer_question",
+    "answer_questions",
     "compact_session",
     "default_tools",
     "dumps_event",

@@ -58,7 +58,7 @@ class Runs(DeskCase):
         session_id = await self.start(application)
         row = await until_state(application, session_id, "waiting")
         await until_free(application)  # a parked run holds no place
-        [question_id] = row["open_questions"]
+        [question_id] = [question["question_id"] for question in row["open_questions"]]
         path, body = f"/v1/sessions/{session_id}/answers", {"question_id": question_id, "answer": "lemon"}
         self.assertEqual((await ask(application, "POST", path, {**body, "question_id": "x"})).status, 409)
         # The second turn is played by the run that goes on: each has a model of its own.
@@ -80,7 +80,7 @@ class Runs(DeskCase):
         session_id = await self.start(application)
         row = await until_state(application, session_id, "waiting")
         self.assertFalse(gate.reached.is_set())
-        body = {"question_id": row["open_questions"][0], "answer": "yes"}
+        body = {"question_id": row["open_questions"][0]["question_id"], "answer": "yes"}
         await ask(application, "POST", f"/v1/sessions/{session_id}/answers", body)
         await until_state(application, session_id, "idle")
         self.assertTrue(gate.reached.is_set())
@@ -137,7 +137,7 @@ class Runs(DeskCase):
         path = f"/v1/sessions/{session_id}"
         self.assertTrue((await ask(application, "POST", f"{path}/cancel", {})).json["was_running"])
         self.assertEqual((await until_state(application, session_id, "idle"))["open_questions"], [])
-        body = {"question_id": row["open_questions"][0], "answer": "milk"}
+        body = {"question_id": row["open_questions"][0]["question_id"], "answer": "milk"}
         self.assertEqual((await ask(application, "POST", f"{path}/answers", body)).status, 409)
         [closed] = self.texts(session_id, UserAnswer)
         self.assertEqual((closed.answer, closed.answered_by), ("", "interrupted by user"))

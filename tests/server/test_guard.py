@@ -285,7 +285,7 @@ class Tenants(GuardCase):
         session_id = (await ask(application, "POST", "/v1/sessions", {"prompt": "x"}, headers=NORTH)).json["session_id"]
         await self.until_parked(session_id)
         row = (await ask(application, "GET", f"/v1/sessions/{session_id}", headers=BERT)).json
-        body = {"question_id": row["open_questions"][0], "answer": "yes"}
+        body = {"question_id": row["open_questions"][0]["question_id"], "answer": "yes"}
         path = f"/v1/sessions/{session_id}/answers"
         self.assertEqual((await ask(application, "POST", path, body, headers=BERT)).status, 403)
         self.assertEqual((await ask(application, "POST", path, body, headers=SOUTH)).status, 404)

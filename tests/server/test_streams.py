@@ -214,7 +214,7 @@ class TwoServers(unittest.TestCase):
         """A run that goes on at the second server, in its call of `hold`."""
         session_id = one.ask("POST", "/v1/sessions", {"prompt": "Go."}).json["session_id"]
         row = self.until(one, session_id, "waiting")
-        body = {"question_id": row["open_questions"][0], "answer": "milk"}
+        body = {"question_id": row["open_questions"][0]["question_id"], "answer": "milk"}
         self.assertEqual(two.ask("POST", f"/v1/sessions/{session_id}/answers", body).status, 202)
         self.assertTrue(self.gate.reached.wait(WAIT_S))
         return session_id

@@ -40,7 +40,7 @@ class SupersedingTest(DeskCase):
         session_id = await self.start(application, "Pay.")
         row = await until_state(application, session_id, "waiting")
         await until_free(application)
-        return session_id, row["open_questions"][0]
+        return session_id, row["open_questions"][0]["question_id"]
 
     async def check(self, application: Any, session_id: str, question_id: str) -> None:
         """The prompt is in the log with the end of the question, whose answer is refused."""

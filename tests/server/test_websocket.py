@@ -310,6 +310,10 @@ class Wire(unittest.TestCase):
         question = next(event for event in seen if event["type"] == "user.question")
         client.say({"post": "answers", "id": 1, "body": {"question_id": "wrong", "answer": "x"}})
         self.assertEqual((client.json()["status"], seen[-1]["stop_reason"]), (409, "waiting"))
+        client.say({"post": "answers", "id": 2, "body": {"question_id": question["question_id"], "answer": " "}})
+        refused = client.json()
+        self.assertEqual((refused["status"], refused["id"]), (400, 2))
+        self.assertIn("is no answer to question", refused["body"]["error"]["message"])
         for wrong in ({"post": "nothing"}, {"id": 7}, [], {"post": "runs", "body": {"prompt": 3}}):
             client.say(wrong)
             self.assertIn(client.json()["status"], (400, 404))

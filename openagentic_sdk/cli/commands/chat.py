@@ -91,6 +91,7 @@ class _LineChat:
             return Turn(options, EventPrinter(self._screen), Countdown(self._screen))
 
         self.conversation = Conversation(options, self._screen, self.asker, make_turn)
+        self.asker.park = lambda: self.conversation.turn is not None and self.conversation.turn.park()
         if sys.stdin.isatty():  # arrow keys and history at the prompt, where Python was built with them
             with contextlib.suppress(ImportError):
                 importlib.import_module("readline")

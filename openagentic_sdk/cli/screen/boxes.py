@@ -6,6 +6,8 @@ import json
 from typing import Protocol
 
 from ...events import UserQuestion
+from ...permissions.interactive import unclear
+from ...sessions.answers import read_answer, takes_own_words
 from ...text import on_one_line
 from ...tools.ask_user_question import SEVERAL_ANSWERS
 from .editor import LineEditor
@@ -13,7 +15,7 @@ from .keys import Key
 from .palette import Style
 from .widths import text_width, wrapped
 
-# The key of each answer to a permission question, and what it is called below the question.
+# The letter of each answer to a permission question, and how it is shown.
 _ANSWERS = (
     ("y", "yes", "yes"),
     ("n", "no", "no, because …"),
@@ -31,59 +33,72 @@ class Box(Protocol):
 
 
 class PermissionBox:
-    """y, n, a, s and e: yes, no and why, always, always and saved, something else in its place."""
+    """A line for y, n, a, s or e (yes, no, always, always and saved, something else in its place), a whole answer, or no
+    and a reason; Enter answers. Words that are no answer stay, and allow nothing."""
 
     def __init__(self, question: UserQuestion) -> None:
-        self._answers = [answer for answer in _ANSWERS if answer[1] in question.choices or answer[0] in "yn"]
+        self._question = question
+        shown = [row for row in _ANSWERS if row[1] in question.choices or row[0] in "yn"]
+        self._answers = {key: answer for key, answer, _ in shown}
+        self._labels = [*((key, label) for key, _, label in shown), ("e", "edit")]
         given = question.details.get("input")
         known = given if isinstance(given, dict) else {}
         is_command = question.details.get("tool_name") == "Bash"
         self._command = str(known.get("command", "")) if is_command else json.dumps(known, ensure_ascii=False)
-        self._line: tuple[str, LineEditor] | None = None
+        self._editor = LineEditor()
+        self._edits = False
+        self._unclear = ""
 
     def press(self, key: Key) -> str | None:
-        if self._line is not None:
-            before, editor = self._line
-            if key.name in ("escape", "eof"):
-                self._line = None
-                return None
-            text = editor.press(key)
-            if text is None:
-                return None
-            return before + text.strip() if text.strip() else "no"
         if key.name in ("escape", "eof"):
-            return "no"
-        letter = key.text.lower() if key.name == "text" else ""
-        if letter == "n":
-            self._line = "no because ", LineEditor()
-        elif letter == "e":
-            editor = LineEditor()
-            editor.press(Key("paste", self._command))
-            self._line = "edit ", editor
-        return next((answer for name, answer, _ in self._answers if name == letter and name != "n"), None)
+            if not self._edits and not self._editor.text:
+                return "no"
+            self._edits, self._unclear = False, ""
+            self._editor.clear()
+            return None
+        text = self._editor.press(key)
+        if text is None:
+            self._unclear = ""
+            return None
+        said = text.strip()
+        if not self._edits and said.lower() == "e":
+            self._edits = True
+            self._editor.press(Key("paste", self._command))
+            return None
+        words = f"edit {said}" if self._edits else self._answers.get(said.lower(), said)
+        answer = read_answer(self._question, words)
+        if answer is None:
+            self._unclear = unclear(self._question, said)
+            self._editor.press(Key("paste", text))
+        return answer
 
     def rows(self, width: int, style: Style) -> list[str]:
-        if self._line is not None:
-            before, editor = self._line
-            help_ = "enter says no" if before.startswith("no") else "enter runs this instead"
-            typed = editor.rows(style(before, "prompt"), width, lambda letter: style(letter, "cursor"))
-            return [*typed, style(f"{help_} · escape goes back", "dim")]
+        before = style("edit " if self._edits else "answer: ", "prompt")
+        typed = self._editor.rows(before, width, lambda letter: style(letter, "cursor"))
+        if self._edits:
+            return [*typed, style("enter runs this instead · escape goes back", "dim")]
         rows, used = [""], 0
-        for name, label in [*((name, label) for name, _, label in self._answers), ("e", "edit")]:
+        for name, label in self._labels:
             wide = len(name) + len(label) + 5
             if used + wide > width and used:
                 rows, used = [*rows, ""], 0
             rows[-1] += f"{style(f'[{name}]', 'prompt')} {label}  "
             used += wide
-        return [row.rstrip() for row in rows]
+        rows = [row.rstrip() for row in rows]
+        told = [style(row, "yellow") for row in wrapped(self._unclear, width - 3)] if self._unclear else []
+        return [*told, *rows, *typed]
 
 
 class ChoiceBox:
-    """A list to choose from with arrows or numbers; with several answers, space marks. Anything typed is an own answer."""
+    """A list to choose from with arrows or numbers and Enter; with several answers, space marks. Anything typed is an own
+    answer where the question takes one."""
 
     def __init__(self, question: UserQuestion) -> None:
+        self._question = question
         lines = question.prompt.split("\n")
-        self._several = bool(lines) and lines[-1] == SEVERAL_ANSWERS
+        self._several = question.details.get("multi_select") is True or lines[-1] == SEVERAL_ANSWERS
+        self._number = ""  # that was typed last
+        self._unclear = ""
         self._choices = [
             (choice, next((line[len(choice) + 2 :] for line in lines[1:] if line.startswith(f"{choice}: ")), ""))
             for choice in question.choices
@@ -93,17 +108,19 @@ class ChoiceBox:
         self._editor = LineEditor()
 
     def press(self, key: Key) -> str | None:
+        if self._number and key.name == "text" and not self._editor.text:
+            self._editor.press(Key("text", self._number))  # a number that words follow is no choice
+        self._number, self._unclear = "", ""
         if self._editor.text or not self._choices:
             if key.name == "escape":
                 self._editor.clear()
-            return self._editor.press(key) if key.name != "eof" else ""
+            return self._own_words(self._editor.press(key)) if key.name != "eof" else ""
         number = int(key.text) if key.name == "text" and key.text.isascii() and key.text.isdigit() else 0
         if key.name in ("up", "down", "tab", "shift-tab"):
             self._at = (self._at + (1 if key.name in ("down", "tab") else -1)) % len(self._choices)
         elif 0 < number <= len(self._choices):
             self._at = number - 1
-            if not self._several:
-                return self._pick()
+            self._number = "" if self._several else key.text
             self._mark()
         elif key.name == "text" and key.text == " ":
             self._mark()
@@ -114,6 +131,16 @@ class ChoiceBox:
         else:
             self._editor.press(key)
         return None
+
+    def _own_words(self, text: str | None) -> str | None:
+        """What was typed and ended with Enter, when it is an answer; what is none stays to be mended."""
+        if not text:
+            return text
+        answer = read_answer(self._question, text)
+        if answer is None:
+            self._unclear = unclear(self._question, text)
+            self._editor.press(Key("paste", text))
+        return answer
 
     def _mark(self) -> None:
         if self._several:
@@ -137,9 +164,11 @@ class ChoiceBox:
                 rows += [style(f"     {row}", "dim") for row in wrapped(about, width - 6)]
         if self._editor.text or not self._choices:
             mark = style("answer: ", "prompt")
-            return [*rows, *self._editor.rows(mark, width, lambda letter: style(letter, "cursor"))]
+            told = [style(row, "yellow") for row in wrapped(self._unclear, width - 3)] if self._unclear else []
+            return [*rows, *told, *self._editor.rows(mark, width, lambda letter: style(letter, "cursor"))]
         keys = "space marks · enter answers" if self._several else "enter chooses"
-        help_ = wrapped(f"↑ ↓ · {keys} · or type your own answer", width - 3)
+        own = " · or type your own answer" if takes_own_words(self._question) else ""
+        help_ = wrapped(f"↑ ↓ · {keys}{own}", width - 3)
         return [*rows, *(style(f"  {row}", "dim") for row in help_)]
 
 

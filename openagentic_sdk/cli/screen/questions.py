@@ -5,11 +5,13 @@ from __future__ import annotations
 import argparse
 import asyncio
 import sys
+from collections.abc import Callable
 from typing import Protocol
 
 from ...events import UserAnswer, UserQuestion
 from ...permissions.gate import PermissionGate
-from ...permissions.interactive import LONG_CHARS, question_text, typed_here
+from ...permissions.interactive import LONG_CHARS, TRIES, UNANSWERED, question_text, typed_here, unclear
+from ...sessions.answers import pick_choices, read_answer
 from ...text import on_one_line, visible_lines
 from ..keep_rule import rule_keeper
 from .terminal import Screen, read_line
@@ -21,24 +23,36 @@ def somebody_is_there() -> bool:
 
 
 class Asker:
-    """Puts the agent's questions to the person at the terminal, one at a time, without stopping the run."""
+    """Puts the agent's questions to the person at the terminal, one at a time, without stopping the run.
+
+    `park` is called when the input has ended: it lets the question stay open, and is False where that is not possible.
+    """
 
     def __init__(self, screen: Screen) -> None:
         self._screen = screen
         self._turn = asyncio.Lock()
+        self.park: Callable[[], bool] = lambda: False
 
     async def __call__(self, question: UserQuestion) -> str:
-        """The answer as typed; a number picks a choice. The end of input is an empty answer, which allows nothing."""
+        """The answer; a number picks a choice that stands behind one. An empty answer, which allows nothing, for an empty
+        line, and at the end of input where the question cannot stay open."""
         async with self._turn:
-            with self._screen.nothing_below():
-                self._screen.end_line()
-                text = f"{show_question(question)}\n  answer: "
-                if question.kind == "permission":
-                    text = question_text(question, colour=self._screen.has_colours)
-                answer = (await read_line(text, self._screen) or "").strip()
-        if answer.isdecimal() and 0 < int(answer) <= len(question.choices):
-            return question.choices[int(answer) - 1]
-        return answer
+            text = f"{show_question(question)}\n  answer: "
+            if question.kind == "permission":
+                text = question_text(question, colour=self._screen.has_colours)
+            for _ in range(TRIES):
+                with self._screen.nothing_below():
+                    self._screen.end_line()
+                    line = await read_line(text, self._screen)
+                if line is None and self.park():
+                    await asyncio.Event().wait()  # until the run is told to end
+                if not (line or "").strip():
+                    return ""
+                answer = read_typed(question, line or "")
+                if answer is not None:
+                    return answer
+                text = f"  {unclear(question, line or '')}: "
+        return UNANSWERED[question.kind]
 
     def tell(self, text: str) -> None:
         """Say something that needs no answer."""
@@ -65,6 +79,14 @@ def agrees(question: str) -> bool:
         return input(f"{question} [y/N] ").strip().lower() in ("y", "yes")
     except EOFError:
         return False
+
+
+def read_typed(question: UserQuestion, words: str) -> str | None:
+    """`read_answer` for somebody who reads the choices with numbers in front of them."""
+    several = question.details.get("multi_select") is True
+    numbered = question.kind != "permission"
+    picked = pick_choices(words.strip(), question.choices, several=several, numbered=numbered)
+    return ", ".join(picked) or read_answer(question, words)
 
 
 def show_question(question: UserQuestion) -> str:

@@ -108,6 +108,13 @@ class Turn:
         self._task.run.inbox.append(text)
         return True
 
+    def park(self) -> bool:
+        """End the run so that the question that it asks stays open. False when none goes on."""
+        if self._task is None or self._result is not None:
+            return False
+        self._task.suspend()
+        return True
+
     def unread(self) -> list[str]:
         """What was said to the run and did not reach it before it ended."""
         return [] if self._task is None else list(self._task.run.inbox)

@@ -1,0 +1,101 @@
+"""The one rule of what is an answer to a question, for every door at which somebody may answer.
+
+A permission is answered with yes, no (with or without a reason), edit and what to run instead, or with another of its
+choices. Any other question with choices takes one of them, several where `details["multi_select"]` is set, and other words
+only where `details["free_text"]` is. A question without choices takes any text. Case and blanks around do not count.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ..errors import AnswerRefusedError, InvalidEventError
+from ..events import UserQuestion
+from ..serialization import loads_json
+
+_ALSO = {"y": ("yes", "accept"), "yes": ("yes", "accept"), "n": ("no", "decline"), "no": ("no", "decline")}
+
+
+def read_answer(question: UserQuestion, words: str) -> str | None:
+    """The answer that these words give, a choice as it is written in the question; None for words that are no answer."""
+    said = words.strip()
+    word, _, rest = said.partition(" ")
+    word, rest = word.casefold().rstrip(",.:"), rest.strip()
+    several = question.details.get("multi_select") is True
+    picked = pick_choices(said, question.choices, several=several)
+    if picked:
+        return ", ".join(picked)
+    if question.kind == "permission":
+        if word in ("y", "yes") and not rest:
+            return "yes"
+        if word == "edit":
+            return said if edited_input(question.details, rest) is not None else None
+        return f"no {rest}".strip() if word in ("n", "no") else None
+    if takes_own_words(question):
+        return said or ("" if question.details.get("optional") is True else None)
+    if not said and question.details.get("optional") is True:
+        return ""
+    also = _ALSO.get(word, ()) if word in ("n", "no") or not rest else ()
+    return next((choice for choice in question.choices if choice in also), None)
+
+
+def check_answer(question: UserQuestion, words: str) -> str:
+    """`read_answer`. Raises `AnswerRefusedError`, which names the choices, for words that are no answer."""
+    answer = read_answer(question, words)
+    if answer is None:
+        raise AnswerRefusedError(question.question_id, words, answers_of(question))
+    return answer
+
+
+def answers_of(question: UserQuestion) -> tuple[str, ...]:
+    """What may be answered, for a person who answered something else."""
+    if question.kind == "permission":
+        return *question.choices, "no because ...", "edit ..."
+    return *map(str, question.choices), *(["a text"] if takes_own_words(question) else [])
+
+
+def takes_own_words(question: UserQuestion) -> bool:
+    """Whether any text answers it."""
+    return question.kind != "permission" and (not question.choices or question.details.get("free_text") is True)
+
+
+def pick_choices(said: str, choices: Sequence[str], *, several: bool = False, numbered: bool = False) -> list[str]:
+    """The choices that a text names, with `several` those between its commas; none when a part of it names no choice.
+
+    With `numbered`, the numbers from 1 on name them too.
+    """
+    known = {str(number): choice for number, choice in enumerate(choices, 1)} if numbered else {}
+    known |= {_folded(choice): choice for choice in reversed(choices)}
+    known |= {choice: choice for choice in choices}
+    parts = [part.strip() for part in said.split(",") if part.strip()]
+    picked: dict[str, None] = {}
+    while parts:
+        # A choice may itself hold a comma: the longest one that fits is meant.
+        for end in range(len(parts), 0, -1):
+            text = ", ".join(parts[:end])
+            if text in known or _folded(text) in known:
+                break
+        else:
+            return []
+        picked[known.get(text) or known[_folded(text)]] = None
+        parts = parts[end:]
+        if parts and not several:
+            return []
+    return list(picked)
+
+
+def _folded(text: str) -> str:
+    return ", ".join(part.strip() for part in text.split(",") if part.strip()).casefold()
+
+
+def edited_input(details: Mapping[str, Any], rest: str) -> dict[str, Any] | None:
+    """The input that `edit` puts in the place of the one asked about; None when it cannot be read."""
+    given = details.get("input")
+    if details.get("tool_name") == "Bash" and rest and not rest.startswith("{"):
+        return {**(given if isinstance(given, Mapping) else {}), "command": rest}
+    try:
+        changed = loads_json(rest)
+    except InvalidEventError:
+        return None
+    return changed if isinstance(changed, dict) else None
