@@ -183,9 +183,10 @@ def _checked(name: str, given: NamedAgent | OpenAgenticOptions) -> NamedAgent:
         raise OptionsError(f"agent {name!r} must be OpenAgenticOptions(...) or NamedAgent(...), not {given!r:.200}")
     options = agent.made()
     check_options(options)
-    if options.resume is not None or options.continue_last or options.session_id or options.request_id:
+    places = (options.resume, options.session, options.session_id, options.request_id)
+    if any(place is not None for place in places) or options.continue_last:
         raise OptionsError(
-            f"agent {name!r} names a session: resume, continue_last, session_id and request_id are a run's"
+            f"agent {name!r} names a session: resume, continue_last, session, session_id and request_id are a run's"
         )
     if "bypass" in map(read_mode, agent.client_modes):
         raise OptionsError(f"client_modes of agent {name!r} hold bypass, which no client may choose: leave it out")

@@ -53,7 +53,7 @@ from .project.settings import CommandHook, Settings
 from .project.trust import TRUST_VARIABLE, TrustAnswer, TrustStore, trust_from_variable
 from .providers.base import HostedProvider, Provider
 from .sessions.base import SessionStore
-from .sessions.core import TENANT_KEY
+from .sessions.core import TENANT_KEY, session_of_request
 from .sessions.folds.compaction import BYTES_PER_TOKEN, ContextLimits
 from .sessions.folds.features.all import ALL_FOLDS
 from .sessions.folds.prices import PriceTable, built_in_prices, cost, own_prices, with_prices
@@ -219,6 +219,7 @@ def run_request(options: OpenAgenticOptions, agent: Agent) -> RunRequest:
         resume = newest_session(store_of(agent), agent.cwd)
     return RunRequest(
         resume=resume,
+        session=named_session(options) if resume is None else None,
         session_id=options.session_id,
         metadata=options.session_metadata,
         request_id=options.request_id,
@@ -230,6 +231,13 @@ def run_request(options: OpenAgenticOptions, agent: Agent) -> RunRequest:
         max_tokens=options.max_tokens,
         max_cost_usd=options.max_cost_usd,
     )
+
+
+def named_session(options: OpenAgenticOptions) -> str | None:
+    """The id of the session that these options get or make: that of `session`, else the request's own."""
+    if options.session is not None or options.request_id is None or options.session_id is not None:
+        return options.session
+    return session_of_request(options.request_id)
 
 
 async def end_conversation(options: OpenAgenticOptions, session_id: str, reason: str = "other") -> list[Event]:

@@ -93,7 +93,9 @@ class AgentClient:
             return
         options = replace(self._options, part="next" if self._turns else "first")
         if self.session_id is not None:
-            options = replace(options, resume=self.session_id, session_id=None, continue_last=False)
+            options = replace(options, resume=self.session_id, session=None, session_id=None, continue_last=False)
+        if self._turns:
+            options = replace(options, request_id=None)  # it names the first prompt
         agent = build_agent(options, servers=self._servers)
         try:
             start = partial(RunTask.start, agent, run_request(options, agent), self._prompts.popleft())

@@ -23,6 +23,7 @@
     |  |  |- LeaseLostError                  another run took the session over while this one hung
     |  |- StorageError                       the disk or the server refused
     |  |  |- StorageTimeoutError             it did not answer at all
+    |  |- RequestConflictError               a request id came with another prompt, or in another session, before
     |  |- FilesChangedError                  files are not as the session left them: none was put back
     |  |- LogCorruptError                    a record is damaged in a way that no crash explains
     |- ProviderError                         the model's side failed
@@ -235,6 +236,18 @@ class ConcurrencyError(SessionError):
         )
         self.expected_seq = expected_seq
         self.actual_seq = actual_seq
+
+
+class RequestConflictError(SessionError):
+    """A request id came with another prompt, or in another session, before; nothing was run and nothing was changed."""
+
+    def __init__(self, request_id: str, session_id: str, difference: str) -> None:
+        super().__init__(
+            f"request id {request_id!r:.220} came {difference} before, in session {session_id!r}: send the same again for "
+            "its answer, or take a new id",
+            session_id=session_id,
+        )
+        self.request_id = request_id
 
 
 class FilesChangedError(SessionError):

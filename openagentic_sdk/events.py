@@ -108,7 +108,8 @@ class Result(Event):
     `stop_reason` is `end`, `max_steps`, `timeout`, `budget`, `interrupted`, `error`, `waiting` or `blocked:<hook point>`.
     `usage` and `cost_usd` are what the session has spent so far, subagents included; `cost_usd` is None when a price is
     unknown. `cached_share` is how much of all prompts came from the vendor's cache, 0 to 1, None when unknown. `steps`
-    counts the model calls of this run. `saved` is False when events of this run could not be stored.
+    counts the model calls of this run. `saved` is False when events of this run could not be stored. `request_id` is that of
+    the prompt that the run worked on.
 
     `final_text` is empty when a hook refused the answer (`blocked:stop`, `blocked:after_model_call`). `cut_by` says that it
     is a part only: `length`, `content_filter`, or the endpoint's own word for why the model was not done.
@@ -128,6 +129,7 @@ class Result(Event):
     saved: bool = True
     cached_share: float | None = None
     cut_by: str | None = None
+    request_id: str | None = None
 
 
 # --- what people say -------------------------------------------------------------------------------------------------
@@ -140,8 +142,9 @@ class UserMessage(Event):
     else the model has to know by now).
 
     `about` names what such a message is about (`skill:12`, `memory:/p/CLAUDE.md`): of several in view the last one counts.
-    `request_id` makes a retried prompt harmless. `attachments` are the pictures, documents and sounds that came with the
-    text: `{"type", "media_type", "name"?, "size", "sha256"}` of a blob beside the log, or `{"type", "url", ...}`.
+    `request_id` makes a retried prompt harmless, and `prompt_sha256`, the digest of what the caller gave, tells whether it
+    is the same prompt. `attachments` are the pictures, documents and sounds that came with the text:
+    `{"type", "media_type", "name"?, "size", "sha256"}` of a blob beside the log, or `{"type", "url", ...}`.
     `untrusted` says what of elsewhere stands in it, see `sessions.folds.untrusted`.
     """
 
@@ -152,6 +155,7 @@ class UserMessage(Event):
     attachments: Sequence[Mapping[str, Any]] = field(default_factory=list)
     about: str | None = None
     untrusted: Sequence[str] = field(default_factory=list)
+    prompt_sha256: str | None = None
 
 
 @frozen
@@ -697,10 +701,13 @@ class SessionForked(Event):
 
 @frozen
 class SessionRewound(Event):
-    """In the model's view, everything after `to_seq` is taken back. The log keeps all of it."""
+    """In the model's view, everything after `to_seq` is taken back. The log keeps all of it. `request_id` makes a retried
+    rewind harmless.
+    """
 
     type: ClassVar[str] = "session.rewound"
     to_seq: int
+    request_id: str | None = None
 
 
 @frozen

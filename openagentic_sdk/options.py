@@ -50,6 +50,7 @@ from .providers.retry import RetryPolicy
 from .serialization import dumps_json
 from .sessions.base import SessionStore
 from .sessions.folds.trace import read_traceparent
+from .sessions.log.folder import is_session_id
 from .sessions.seal import Signer
 from .tools.base import Tool
 from .tools.registry import ToolRegistry
@@ -140,11 +141,13 @@ class OpenAgenticOptions:
         resume              id of the session to continue
         continue_last       continue the newest session of this cwd
         resume_max_events, resume_max_bytes    how much of an old session the model sees again; None is no limit
+        session             the id of the session to continue, which is made if it is not there: letters, digits, . _ and -
         session_id          the id of a new session (default: a random one)
         session_metadata    more keys for meta.json
         part                "first" and "next" are runs of one conversation, whose session_start and session_end hooks do not
                             run for each of them; `end_conversation` ends it. "whole" is both
-        request_id          names this prompt: sent again after a crash, it does not run twice
+        request_id          names this prompt, once in the whole store: sent again, also after a crash, it goes on or gives
+                            its answer; without `session` or another id it has a session of its own
         traceparent         the caller's place in a trace (W3C Trace Context, section 3.2): the run's spans stand below it
         on_storage_error    "stop" ends the run when an event cannot be stored, "continue" goes on unsaved and says so
         redact              masks secrets in what is stored: True (the default) for the values of secret-looking environment
@@ -217,6 +220,7 @@ class OpenAgenticOptions:
     continue_last: bool = False
     resume_max_events: int | None = None
     resume_max_bytes: int | None = None
+    session: str | None = None
     session_id: str | None = None
     session_metadata: Mapping[str, Any] = field(default_factory=dict)
     part: Literal["whole", "first", "next"] = "whole"
@@ -261,6 +265,10 @@ def check_options(options: OpenAgenticOptions) -> None:
     if not isinstance(options, OpenAgenticOptions):
         raise OptionsError(f"options must be OpenAgenticOptions(...), not {shown(options)}")
     check_settings(options, _CHECKS)
+    if options.session and (options.resume or options.session_id or options.continue_last):
+        raise OptionsError(
+            f"session={options.session!r} names the session: leave out resume, session_id and continue_last"
+        )
     for name, definition in options.agents.items():
         if not isinstance(name, str) or not isinstance(definition, AgentDefinition):
             raise OptionsError(
@@ -373,6 +381,9 @@ _CHECKS: Mapping[str, Check] = {
     "continue_last": BOOL,
     "resume_max_events": or_none(COUNT),
     "resume_max_bytes": or_none(COUNT),
+    "session": or_none(
+        lambda value: None if is_session_id(value) else "1 to 128 letters, digits, . _ and -, a letter or digit first"
+    ),
     "session_id": or_none(NAME),
     "session_metadata": _json,
     "part": one_of("whole", "first", "next"),

@@ -18,6 +18,7 @@ from ..errors import (
     SessionNotFoundError,
     StorageError,
 )
+from ..kernel.prompt import Said, read_prompt
 from ..kernel.recorder import off_loop
 from ..kernel.settle import end_session
 from ..options import OpenAgenticOptions
@@ -99,7 +100,7 @@ async def _go_on(fleet: Fleet, lease: Lease, standing: Standing, draining: async
         return affordable
     async with workspace_of(fleet, lease, affordable, draining) as options:
         lease.check()
-        background = submit(None if standing.is_said else run.prompt, options, guard=lease.check)
+        background = submit(None if standing.is_said else _named_prompt(run), options, guard=lease.check)
         await _attend(background, lease, draining, grace_s)
         lease.check()
         return await _ending(store, lease, background)
@@ -108,10 +109,15 @@ async def _go_on(fleet: Fleet, lease: Lease, standing: Standing, draining: async
 def run_options(fleet: Fleet, run: FleetRun, standing: Standing) -> OpenAgenticOptions:
     """The options of a run: the registry's, what its client wished, and where it goes on."""
     place: dict[str, Any] = {"resume": run.session} if standing.is_there else {"session_id": run.session}
-    ours: dict[str, Any] = {"session_store": fleet.store, "request_id": run.request_id, "on_storage_error": "stop"}
+    ours: dict[str, Any] = {"session_store": fleet.store, "on_storage_error": "stop"}
     ours["traceparent"] = run.traceparent
     metadata = {TENANT_KEY: run.tenant} if run.tenant else {}
     return fleet.agents.options(run.agent, run.wishes, **ours, **place, session_metadata=metadata)
+
+
+def _named_prompt(run: FleetRun) -> Said | None:
+    """The prompt under its request id, which the queue keeps unique among those of its tenant."""
+    return None if run.prompt is None else replace(read_prompt(run.prompt), request_id=run.request_id)
 
 
 async def _attend(background: BackgroundRun, lease: Lease, draining: asyncio.Event, grace_s: float) -> None:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import time
+from functools import partial
+from itertools import takewhile
 
 from ..errors import FleetError, LogCorruptError, SessionNotFoundError
-from ..events import Result, SystemInit, ToolResult, UserAnswer, UserMessage
+from ..events import Event, Result, SystemInit, ToolResult, UserAnswer, UserMessage
 from ..frozen import frozen
 from ..sessions.base import SessionStore
 from ..sessions.core import TENANT_KEY
@@ -16,7 +18,8 @@ from .record import FleetRun, Outcome, Used
 
 @frozen
 class Standing:
-    """Whether its session is there, whether its prompt is in the log, and what came of it; None when it is to go on.
+    """Whether its session is there, whether its prompt is the newest in the log, and what came of it; None when it is to go
+    on.
 
     Its own events stand behind `after_seq`; `cost_usd` is what the session has cost by now, None when that is not known.
     """
@@ -38,26 +41,26 @@ def look(store: SessionStore, run: FleetRun) -> Standing:
     if (known.get(TENANT_KEY) or "") != run.tenant:
         raise FleetError(f"run {run.id}: there is no session {run.session!r} for this tenant", run_id=run.id)
     view, _ = load_view(store, run.session)
-    said_at = view.prompts.get(run.request_id)
-    if said_at is None:
+    request = view.requests.get(run.request_id)
+    if request is None:
         return Standing(True, after_seq=store.last_seq(run.session), cost_usd=view.cost_usd)
-    since = [
-        event for event in store.iter_events(run.session, after_seq=said_at) if isinstance(event, Result | UserMessage)
-    ]
-    results = [event for event in since if isinstance(event, Result)]
-    next_said = next(
-        (event.seq or 0 for event in since if isinstance(event, UserMessage) and event.origin == "user"), 0
-    )
-    own = [result for result in results if (result.seq or 0) < next_said]
-    if own and own[-1].stop_reason == "waiting":
+    said_at, is_newest = request.seq, run.request_id in view.requests.asked
+    behind = [*takewhile(partial(_is_behind, run.request_id), store.iter_events(run.session, after_seq=said_at))]
+    results = [event for event in behind if isinstance(event, Result)]
+    if not is_newest and results and results[-1].stop_reason == "waiting":
         superseded = Outcome("cancelled", "interrupted", "its question was not answered: another prompt came instead")
-        return Standing(True, True, superseded, said_at - 1, view.cost_usd)
+        return Standing(True, is_newest, superseded, said_at - 1, view.cost_usd)
     final = next((result for result in results if result.stop_reason not in ("waiting", "interrupted")), None)
     if final is not None:
-        return Standing(True, True, outcome_of(final), said_at - 1, view.cost_usd)
+        return Standing(True, is_newest, outcome_of(final), said_at - 1, view.cost_usd)
     last = results[-1] if results else None
     outcome = None if last is None else _pause(store, run, last)
-    return Standing(True, True, outcome, said_at - 1, view.cost_usd)
+    return Standing(True, is_newest, outcome, said_at - 1, view.cost_usd)
+
+
+def _is_behind(request_id: str, event: Event) -> bool:
+    """Whether the event still belongs to this request, and not to a later prompt."""
+    return not isinstance(event, UserMessage) or event.origin != "user" or event.request_id == request_id
 
 
 def used_behind(store: SessionStore, session: str, after_seq: int) -> Used | None:

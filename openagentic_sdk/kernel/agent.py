@@ -86,10 +86,12 @@ class RunRequest:
     `brings` are events that come with the prompt of a subagent (a skill that is active there). `part` says how the run
     belongs to a conversation of several: only the whole of it begins and ends with hooks. `untrusted` is what of elsewhere a
     subagent's parent has read. `guard` is called before and behind each append of the run and of its subagents, and raises
-    when it may do nothing more. `traceparent` is the caller's place in a trace, for the log.
+    when it may do nothing more. `traceparent` is the caller's place in a trace, for the log. `session` is made if it is not
+    there, `session_id` must not be there.
     """
 
     resume: str | None = None
+    session: str | None = None
     session_id: str | None = None
     metadata: Mapping[str, Any] = field(default_factory=dict)
     request_id: str | None = None

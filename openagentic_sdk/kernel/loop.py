@@ -21,7 +21,7 @@ from .agent import Run, RunStopped
 from .closing import closing_events
 from .model_step import Reply, ask_model
 from .part import IncomingPrompt, Part
-from .prompt import Prompts, Said, read_prompt
+from .prompt import Prompts, Said, prompt_sha256, read_prompt
 from .session_hooks import run_session_start_hooks
 from .settle import settle_open_calls, supersede, untouched_questions
 from .tool_step import run_calls
@@ -50,7 +50,14 @@ async def run_session(run: Run, prompt: Said | Prompts | None) -> Result:
     """
     run.left = collect_left()
     try:
-        return await _run_to_end(run, prompt)
+        answered = run.view.requests.answer_to(run.request.request_id)
+        if answered is None or not isinstance(prompt, Said):
+            return await _run_to_end(run, prompt)
+        # Nothing is stored: what is open, and what another request waits for, stays as it is.
+        await run.recorder.show(_init(run))
+        await run.recorder.close()
+        await run.recorder.channel.send(answered)
+        return answered
     finally:
         _, late = await settled(_close_parts(run))
         if late is not None:
@@ -125,22 +132,22 @@ async def _converse(run: Run, prompt: Said | Prompts | None) -> None:
         await run_session_start_hooks(run, "startup" if run.request.resume is None else "resume")
     for part in run.parts.at(Part.begin):
         await part.begin()
-    request_id = run.request.request_id
-    await settle_open_calls(run, prompt_follows=prompt is not None and request_id not in run.view.prompts)
+    is_due = run.view.requests.is_due(run.request.request_id)
+    await settle_open_calls(run, prompt_follows=prompt is not None and is_due)
     if prompt is None:
         if _waits_for_the_model(run):
             await run_turn(run)
         return
     if isinstance(prompt, Said):
-        if await accept_prompt(run, prompt, request_id):
+        if await accept_prompt(run, prompt, run.request.request_id):
             await run_turn(run)
         return
-    prompts = _prompts(prompt)
+    prompts = _prompts(prompt, run.request.request_id)
     try:
         while (said := await call_guest(lambda: anext(prompts, None), "the source of prompts")) is not None:
-            if await accept_prompt(run, said, request_id):
+            run.request = replace(run.request, request_id=said.request_id)
+            if await accept_prompt(run, said, said.request_id):
                 await run_turn(run)
-            request_id = None  # it names the first prompt
     finally:
         closing, _ = await settled(_close_prompts(prompts))
         closing.exception()
@@ -154,10 +161,7 @@ async def _close_prompts(prompts: AsyncGenerator[Said, None]) -> None:
 def _waits_for_the_model(run: Run) -> bool:
     """Whether there is something to go on with: not when the last run came to its own end, and nothing was said since."""
     messages = run.view.conversation.messages()
-    if not messages:
-        return False
-    ended = not run.view.results or run.view.results[-1].stop_reason == "end"
-    return not (ended and messages[-1]["role"] == "assistant")
+    return bool(messages) and messages[-1]["role"] != "assistant"
 
 
 def _init(run: Run) -> SystemInit:
@@ -180,23 +184,28 @@ def _init(run: Run) -> SystemInit:
     )
 
 
-async def _prompts(prompt: Prompts) -> AsyncGenerator[Said, None]:
-    """The prompts of a source, checked. Raises `OptionsError`."""
+async def _prompts(prompt: Prompts, request_id: str | None) -> AsyncGenerator[Said, None]:
+    """The prompts of a source, checked; the request id names the first. Raises `OptionsError`."""
     async for item in prompt:
-        yield read_prompt(item)
+        said = read_prompt(item)
+        yield replace(said, request_id=said.request_id or request_id)
+        request_id = None
 
 
 async def accept_prompt(run: Run, said: Said, request_id: str | None) -> bool:
     """Record a prompt, as hooks and commands made it, in one batch with the end of every open question and its call.
 
-    False when this request id was answered before.
+    False when this request id was answered before. Raises `RequestConflictError` when it came with another prompt before.
     """
-    if request_id is not None and request_id in run.view.prompts:
-        answered = run.view.result_of(request_id)
+    digest = None if request_id is None else prompt_sha256(said)
+    if request_id is not None and digest is not None:
+        run.view.requests.check(request_id, digest, run.session_id)
+    if not run.view.requests.is_due(request_id):
+        answered = run.view.requests.answer_to(request_id)
         if answered is not None:
             run.view.last_text = answered.final_text
         return answered is None
-    prompt = IncomingPrompt(said, said.text, request_id, events=list(run.request.brings))
+    prompt = IncomingPrompt(said, said.text, request_id, sha256=digest, events=list(run.request.brings))
     if not run.depth:  # a subagent's prompt is a model's text: only people's prompts are expanded
         for part in run.parts.at(Part.expand_prompt):
             await part.expand_prompt(prompt)
@@ -223,6 +232,7 @@ async def store_prompt(run: Run, prompt: IncomingPrompt) -> None:
         origin=prompt.origin,
         attachments=[*prompt.said.attachments, *prompt.attachments],
         untrusted=prompt.sources,
+        prompt_sha256=prompt.sha256,
     )
     ends = await supersede(run) if prompt.origin == "user" else ()
     await run.record(*ends, message, *prompt.events)
@@ -236,7 +246,7 @@ async def run_turn(run: Run) -> None:
             await run.record(run.notes.pop(0))
         while run.inbox:
             said = read_prompt(run.inbox.popleft())
-            if said.request_id is None or said.request_id not in run.view.prompts:
+            if said.request_id is None or said.request_id not in run.view.requests:
                 await store_prompt(run, IncomingPrompt(said, said.text, said.request_id, origin="steering"))
         await _check_limits(run)
         for part in run.parts.at(Part.before_step):
@@ -414,6 +424,7 @@ def _result(run: Run, ending: RunStopped) -> Result:
         saved=run.recorder.saved,
         cached_share=cached_share(view.usage),
         cut_by=cut,
+        request_id=run.request.request_id or next(iter(view.requests.asked), None),
     )
     for part in run.parts.at(Part.complete_result):
         result = part.complete_result(result)

@@ -10,11 +10,11 @@ from dataclasses import replace
 from functools import partial
 from hashlib import sha256
 
-from ..errors import SessionError, StorageError
+from ..errors import RequestConflictError, SessionError, SessionExistsError, StorageError
 from ..events import Event
 from ..providers.base import SessionState, for_session
 from ..sessions.authority import Authority
-from ..sessions.core import SessionWriter
+from ..sessions.core import SessionWriter, session_of_request
 from ..sessions.folds.view import SessionView
 from ..sessions.resume import load_view
 from .agent import Agent, Run, RunRequest, Stopping
@@ -35,8 +35,8 @@ async def open_run(
 ) -> Run:
     """Become the one run of a session.
 
-    Raises `SessionNotFoundError`, `SessionLockedError` or `LogCorruptError`, and then nothing was changed. A subagent
-    shares its parent's budget and deadline.
+    Raises `SessionNotFoundError`, `SessionLockedError`, `RequestConflictError` or `LogCorruptError`, and then nothing was
+    changed. A subagent shares its parent's budget and deadline.
     """
     deadline = parent.deadline if parent else Deadline.after(agent.clock, request.timeout_s)
     came: list[SessionWriter] = []
@@ -101,8 +101,8 @@ def session_state(session_id: str, view: SessionView) -> SessionState:
 def _open_session(
     agent: Agent, request: RunRequest, came: list[SessionWriter]
 ) -> tuple[str, SessionWriter, SessionView]:
-    store = agent.store
-    if request.resume is None:
+    store, session_id, is_new = agent.store, request.resume, False
+    if session_id is None:
         metadata = {
             "cwd": agent.cwd,
             "provider_name": agent.provider.name,
@@ -110,18 +110,32 @@ def _open_session(
             **({"agent_name": agent.name} if agent.name else {}),
             **(request.metadata if agent.redact is None else mask_value(request.metadata, agent.redact)),
         }
-        session_id = store.create_session(metadata=metadata, session_id=request.session_id)
-        view = SessionView(agent.folds, provider=agent.provider.name, authority=Authority(session_id, agent.seal))
-        came.append(store.open_writer(session_id))
-        return session_id, came[0], view
-    writer = store.open_writer(request.resume)
+        try:
+            session_id = store.create_session(metadata=metadata, session_id=request.session or request.session_id)
+            is_new = True
+        except SessionExistsError:
+            if request.session is None:
+                raise
+            session_id = request.session
+    if request.request_id is not None:
+        owner = store.claim_request(session_id, request.request_id)
+        if owner != session_id:
+            if is_new:
+                store.delete_session(session_id, expected_seq=0)
+            if request.session != session_of_request(request.request_id):
+                raise RequestConflictError(request.request_id, owner, "in another session")
+            session_id, is_new = owner, False
+    writer = store.open_writer(session_id)
     came.append(writer)
+    if is_new and not writer.last_seq:  # nobody was faster
+        view = SessionView(agent.folds, provider=agent.provider.name, authority=Authority(session_id, agent.seal))
+        return session_id, writer, view
     try:
-        view, kept = load_view(store, request.resume, agent.folds, provider=agent.provider.name, seal=agent.seal)
+        view, kept = load_view(store, session_id, agent.folds, provider=agent.provider.name, seal=agent.seal)
         if kept is not None:
             writer.keep_view(kept)
-        agent.gate.restore(request.resume, filter(view.is_ours, view.events))
+        agent.gate.restore(session_id, filter(view.is_ours, view.events))
     except BaseException:
         writer.close()
         raise
-    return request.resume, writer, view
+    return session_id, writer, view

@@ -32,12 +32,13 @@ class IncomingPrompt:
 
     The model reads `text` and, right behind it, `behind`, which hooks do not see; `events` are stored after the message.
     `sources` names what came from elsewhere (see `UserMessage.untrusted`). `is_expanded` is true once a part has put another
-    text in the place of what a person typed.
+    text in the place of what a person typed. `sha256` is the digest of what the caller gave, where it has a request id.
     """
 
     said: Said
     text: str
     request_id: str | None = None
+    sha256: str | None = None
     origin: str = "user"
     behind: str = ""
     is_expanded: bool = False

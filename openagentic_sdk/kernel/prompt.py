@@ -10,6 +10,7 @@ is never fetched here.
 from __future__ import annotations
 
 import binascii
+import hashlib
 from collections.abc import AsyncIterable, Mapping, Sequence
 from dataclasses import field, replace
 from typing import Any
@@ -17,6 +18,7 @@ from typing import Any
 from ..errors import OptionsError
 from ..frozen import frozen
 from ..media import HEAD_BYTES, media_type_of, part_type_of, why_refused
+from ..sessions.request import json_sha256
 
 Parts = Sequence[Mapping[str, Any]]
 _MEDIA = ("image", "file", "audio")
@@ -42,8 +44,8 @@ class MediaPart:
 class Said:
     """A prompt as it was given. `parts` are let go of as they are stored; `attachments` are stored already.
 
-    `request_id` names a message to a run that goes on: one that is in the log is not taken again. `may_answer` is False for
-    a sender who may answer no question, and so may end none by saying something else.
+    `request_id` names the prompt or message within its session: one that is in the log is not taken again. `may_answer` is
+    False for a sender who may answer no question, and so may end none by saying something else.
     """
 
     text: str
@@ -79,6 +81,12 @@ def read_prompt(prompt: Any, *, paths: bool = True) -> Said:
         else:
             parts.append(_read_part(given, f"part {number} of the prompt", paths))
     return Said("\n\n".join(texts), parts)
+
+
+def prompt_sha256(said: Said) -> str:
+    """The digest of a prompt's content, which tells whether a request that is sent again is the same."""
+    parts = [{**vars(part), "data": part.data and hashlib.sha256(part.data).hexdigest()} for part in said.parts]
+    return json_sha256([said.text, parts, list(said.attachments)])
 
 
 def _read_part(given: Any, where: str, paths: bool) -> MediaPart:

@@ -222,7 +222,8 @@ def end_session(
         asked_ids = [record.use.tool_use_id for record in calls if view.has_asked(record.use.tool_use_id)]
         texts = SAID_INSTEAD if answered_by == SUPERSEDED else LOST
         ends += closing_events(calls, view.open_questions(), answered_by, texts, asked_ids=asked_ids)
-        result = Result(view.last_text, session_id, "interrupted", view.usage, view.cost_usd)
+        request_id = next(iter(view.requests.asked), None)
+        result = Result(view.last_text, session_id, "interrupted", view.usage, view.cost_usd, request_id=request_id)
         for batch in (ends, [result]):
             assert view.authority is not None, "a view with a seal has one"
             inside = [

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterable, Callable, Coroutine
 from contextvars import Context, copy_context
+from dataclasses import replace
 from typing import Any
 
 from ..errors import QuestionOpenError
@@ -14,7 +15,7 @@ from .agent import Agent, Run, RunRequest
 from .channel import EventChannel
 from .loop import run_session
 from .opening import open_run
-from .prompt import Prompt, Prompts, Said, read_prompt
+from .prompt import Prompt, Prompts, Said, prompt_sha256, read_prompt
 from .recorder import off_loop
 
 
@@ -31,18 +32,19 @@ class RunTask:
     async def start(cls, agent: Agent, request: RunRequest, prompt: Prompt) -> RunTask:
         """Open the session and begin.
 
-        Raises what `open_run` and `read_prompt` raise, and `QuestionOpenError` for a prompt that may not end the questions
-        that are open; then nothing has happened.
+        Raises what `open_run` and `read_prompt` raise, `RequestConflictError` for a request id that came with another
+        prompt, and `QuestionOpenError` for a prompt that may not end the questions that are open; then nothing has happened.
         """
         running_loop("a run")
         given = prompt if prompt is None or isinstance(prompt, AsyncIterable) else read_prompt(prompt)
         channel = EventChannel[Event]()
+        if given is None:
+            request = replace(request, request_id=None)  # there is no prompt that it could name
         run = await open_run(agent, request, channel)
         try:
-            if isinstance(given, Said) and not given.may_answer and request.request_id not in run.view.prompts:
-                open_ids = await off_loop(True, agent.store.open_question_ids, run.session_id)
-                if open_ids:
-                    raise QuestionOpenError(run.session_id, open_ids)
+            if isinstance(given, Said):
+                run.request = replace(request, request_id=given.request_id or request.request_id)
+                await _check_prompt(run, given, run.request.request_id)
         except BaseException:
             await run.recorder.close()
             raise
@@ -93,6 +95,17 @@ class RunTask:
         await self.run.recorder.close()
         if cancelled is not None:
             raise cancelled
+
+
+async def _check_prompt(run: Run, said: Said, request_id: str | None) -> None:
+    """Refuse a prompt under the request id of another, and one that may not end the questions that are open."""
+    requests = run.view.requests
+    if request_id is not None:
+        requests.check(request_id, prompt_sha256(said), run.session_id)
+    if not said.may_answer and requests.is_due(request_id):
+        open_ids = await off_loop(True, run.agent.store.open_question_ids, run.session_id)
+        if open_ids:
+            raise QuestionOpenError(run.session_id, open_ids)
 
 
 def run_events(start: Callable[[], Coroutine[Any, Any, RunTask]]) -> AsyncGenerator[Event, None]:

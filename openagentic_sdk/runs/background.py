@@ -15,7 +15,7 @@ from functools import partial
 from typing import Any, Literal
 from weakref import WeakKeyDictionary
 
-from ..assemble import build_agent, run_request, store_of
+from ..assemble import build_agent, named_session, run_request, store_of
 from ..errors import OptionsError, SessionError, SessionNotFoundError
 from ..events import Event, Result, StopReason, UserAnswer, UserMessage, UserQuestion
 from ..frozen import frozen
@@ -73,8 +73,8 @@ def submit(
     goes on after its question was answered. Raises `EventLoopError` where asyncio does not run.
     """
     running_loop("submit()")
-    session_id = options.resume or options.session_id or new_session_id()
-    if options.resume is None:
+    session_id = options.resume or named_session(options) or options.session_id or new_session_id()
+    if options.resume is None and named_session(options) is None:
         options = replace(options, session_id=session_id)
     return BackgroundRun(prompt, options, session_id, slots, guard)
 
@@ -177,7 +177,7 @@ async def cancel_session(
 class BackgroundRun:
     """One submitted run. `state` is `queued`, `running`, `waiting`, `ended`, `failed` or `cancelled`.
 
-    `heard` are the request ids of the prompts and messages that are stored.
+    `sent` are the request ids of the messages that it was given, `heard` those of the prompts and messages that are stored.
     """
 
     def __init__(
@@ -191,6 +191,7 @@ class BackgroundRun:
         self.session_id = session_id
         self.state: State = "queued"
         self._options = options
+        self._request_id = (prompt.request_id if isinstance(prompt, Said) else None) or options.request_id
         self._slots = slots
         self._guard = guard
         self._agent: Agent | None = None
@@ -201,6 +202,7 @@ class BackgroundRun:
         self._taken: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         self._unsaid: list[Said] = []
         self._is_told_to_end = False
+        self.sent: set[str] = set()
         self.heard: set[str] = set()
         self._metrics = RunMetrics()
         self._questions: Sequence[UserQuestion] = ()
@@ -216,7 +218,7 @@ class BackgroundRun:
     @property
     def request_id(self) -> str | None:
         """The name of its prompt."""
-        return self._options.request_id
+        return self._request_id
 
     @property
     def last_seq(self) -> int:
@@ -269,6 +271,8 @@ class BackgroundRun:
         if self._task is None:
             raise OptionsError(f"this run is {self.state}: it takes no message")
         self._task.run.inbox.append(said)
+        if said.request_id is not None:
+            self.sent.add(said.request_id)
 
     async def events(self, *, after_seq: int = 0) -> AsyncGenerator[Event, None]:
         """The stored events as they come, until the run ends or waits; no deltas, no events of subagents."""
@@ -298,7 +302,7 @@ class BackgroundRun:
             store_of(self._agent), self.session_id, question_id, answer, key_file=self._options.key_file
         )
         self._is_told_to_end = False
-        self._options = replace(self._options, resume=self.session_id, session_id=None)
+        self._options = self._going_on()
         self._driver = asyncio.get_running_loop().create_task(self._drive(None), context=self._context.copy())
 
     async def cancel(self) -> None:
@@ -344,9 +348,7 @@ class BackgroundRun:
                 while (said := self._next_said(result)) is not None:
                     # What came when the last step was over is the next prompt.
                     self._unsaid.remove(said)
-                    self._options = replace(
-                        self._options, resume=self.session_id, session_id=None, request_id=said.request_id
-                    )
+                    self._options = self._going_on()
                     result = await self._run(said)
         except BaseException:
             self.state = "failed"
@@ -375,11 +377,16 @@ class BackgroundRun:
             return None
         return next((said for said in self._unsaid if said.may_answer or result.stop_reason != "waiting"), None)
 
+    def _going_on(self) -> OpenAgenticOptions:
+        """The options of the next run in the same session; the request id named the first one."""
+        return replace(self._options, resume=self.session_id, session=None, session_id=None, request_id=None)
+
     async def _run(self, prompt: Prompt) -> Result:
         async with _STARTING.setdefault(asyncio.get_running_loop(), asyncio.Lock()):
             agent = self._agent = build_agent(self._options)
             request = replace(run_request(self._options, agent), parks=not agent.gate.can_ask, guard=self._guard)
             task = self._task = await RunTask.start(agent, request, prompt)
+        self.session_id = task.run.session_id
         task.run.inbox.extend(self._unsaid)
         self._unsaid = []
         try:

@@ -40,5 +40,5 @@ async def start_forked(
     fork = partial(fork_session, at_seq=at_seq, session_id=options.session_id, seal=agent.seal)
     fork = partial(fork, metadata=options.session_metadata)
     fork_id = await off_loop(may_block(store), fork, store, source_id)
-    request = run_request(replace(options, resume=fork_id, session_id=None), agent)
+    request = run_request(replace(options, resume=fork_id, session=None, session_id=None), agent)
     return await RunTask.start(agent, request, prompt)

@@ -25,9 +25,9 @@ from ..errors import (
     SessionNotFoundError,
     StorageError,
 )
-from ..events import Event, UserQuestion
+from ..events import Event, Result, UserQuestion
 from ..frozen import frozen
-from ..kernel.prompt import OnePrompt, Said, read_prompt
+from ..kernel.prompt import OnePrompt, Said, prompt_sha256, read_prompt
 from ..kernel.recorder import off_loop
 from ..options import OpenAgenticOptions
 from ..patterns import regex
@@ -130,19 +130,17 @@ class Desk:
         `OptionsError`.
         """
         self._check_open()
-        said = None if prompt is None else replace(read_said(prompt), may_answer=who.may_answer)
         may_be_known = key is not None or request_id is not None
-        if not request_id:
-            request_id = os.urandom(16).hex()
-            if key is not None:  # the key, and the digest of what is asked
-                asked = dumps_json([agent, prompt, wishes]).encode()
-                request_id = f"{_checked_key(key)}~{hashlib.sha256(asked).hexdigest()[:16]}"
+        request_id = request_id or request_id_of(key, agent, prompt, wishes) or os.urandom(16).hex()
+        said = None
+        if prompt is not None:
+            said = replace(read_said(prompt), request_id=request_id, may_answer=who.may_answer)
         if session_id is None:
             target, is_there = await self.place(who, name, key)
         else:
             target, is_there = session_id, True
         known = await self._metadata(who, target) if is_there else {}
-        earlier = await self._earlier(target, request_id, key, is_there=is_there) if may_be_known else None
+        earlier = await self._earlier(target, request_id, key, said, is_there=is_there) if may_be_known else None
         if earlier is not None and not earlier.is_new:
             return earlier
         if prompt is None and not wishes:
@@ -154,7 +152,13 @@ class Desk:
         if not who.may_answer:
             self.agents.check_no_looser(agent, wishes)
         options = self.agents.options(
-            agent, wishes, session_store=self.store, request_id=request_id, session_metadata=made, **mine
+            agent,
+            wishes,
+            session_store=self.store,
+            # A prompt brings its name along, which is unique in its session.
+            request_id=request_id if said is None else None,
+            session_metadata=made,
+            **mine,
         )
         after_seq = (await self.row(who, target)).events if is_there else 0
         submit = partial(self._submit, target, said, options, is_stored=earlier is not None)
@@ -216,23 +220,27 @@ class Desk:
                     raise
             await asyncio.sleep(0.02)
 
-    async def steer(self, who: Principal, session_id: str, prompt: OnePrompt) -> None:
+    async def steer(self, who: Principal, session_id: str, prompt: OnePrompt, *, key: str | None = None) -> None:
         """Say something to a run that goes on, here or in another process; the model gets it at the next step.
 
         When the run has just ended, or parks, it is the next prompt; from somebody who may not answer it waits until the
-        questions are answered. Raises `RequestRefusedError` 409 when none goes on, and where it goes on in another process
-        and the store has no way there.
+        questions are answered. With a `key`, what was taken is not taken twice. Raises `RequestRefusedError` 409 when none
+        goes on, and where it goes on in another process and the store has no way there.
         """
         self._check_open()
         await self._metadata(who, session_id)
-        said = replace(read_said(prompt), may_answer=who.may_answer)
+        request_id = request_id_of(key, "messages", session_id, prompt)
+        said = replace(read_said(prompt), request_id=request_id, may_answer=who.may_answer)
+        if await is_taken(self.store, session_id, self._runs.get(session_id), request_id, key):
+            return
         await self._check_running(session_id)
         if not self.store.has_inbox:
             try:
                 return self._runs[session_id].send(said)
             except OptionsError as error:
                 raise RequestRefusedError(409, str(error), retry_after_s=1) from None
-        message = {"do": "steer", "prompt": prompt, "by": who.name, "may_answer": who.may_answer}
+        known = {"by": who.name, "may_answer": who.may_answer, "request_id": request_id}
+        message = {"do": "steer", "prompt": prompt, **known}
         await off_loop(True, self.store.put_message, session_id, message)
         self._news.set()
         if session_id not in self._runs:
@@ -273,12 +281,23 @@ class Desk:
             return fork_id
 
     async def rewind(
-        self, who: Principal, session_id: str, *, to_seq: int | None = None, turns: int | None = None
+        self,
+        who: Principal,
+        session_id: str,
+        *,
+        to_seq: int | None = None,
+        turns: int | None = None,
+        key: str | None = None,
     ) -> Event:
-        """Take what came after an event, or the newest prompts, out of the model's view; returns the event that says so."""
+        """Take what came after an event, or the newest prompts, out of the model's view; returns the event that says so.
+
+        Sent again with its key, the same one.
+        """
         self._check_open()
         await self._metadata(who, session_id)
-        rewind = partial(rewind_session, self.store, session_id, to_seq=to_seq, turns=turns)
+        request_id = request_id_of(key, "rewind", to_seq, turns)
+        await is_taken(self.store, session_id, None, request_id, key)
+        rewind = partial(rewind_session, self.store, session_id, to_seq=to_seq, turns=turns, request_id=request_id)
         event: Event = await self._when_free(session_id, partial(off_loop, True, rewind))
         return event
 
@@ -409,7 +428,9 @@ class Desk:
                 return session_id, True
         raise SessionNotFoundError(ids[-1])
 
-    async def _earlier(self, session_id: str, request_id: str, key: str | None, *, is_there: bool) -> Started | None:
+    async def _earlier(
+        self, session_id: str, request_id: str, key: str | None, said: Said | None, *, is_there: bool
+    ) -> Started | None:
         """The run of this request when it was taken before (`is_new` if it must go on now); None when it was not."""
         run = self._runs.get(session_id)
         if run is not None and run.request_id == request_id and (seq := await run.taken()):
@@ -417,10 +438,14 @@ class Desk:
         if not is_there:
             return None
         view, _ = await off_loop(True, load_view, self.store, session_id)
-        if request_id in view.prompts:
-            is_over = view.result_of(request_id) is not None
-            return Started(session_id, request_id, view.prompts[request_id] - 1, is_new=not is_over)
-        if key is not None and any(other.startswith(f"{key}~") for other in view.prompts):
+        if request_id in view.requests:
+            if said is not None:
+                view.requests.check(request_id, prompt_sha256(said), session_id)
+            is_over = view.requests.answer_to(request_id) is not None
+            failed = next((event.seq or 0 for event in reversed(view.events) if isinstance(event, Result)), 0)
+            after_seq = view.requests[request_id].seq - 1
+            return Started(session_id, request_id, after_seq if is_over else max(after_seq, failed), is_new=not is_over)
+        if key is not None and any(other.startswith(f"{key}~") for other in view.requests):
             raise _other_body(key)
         return None
 
@@ -484,7 +509,7 @@ class Desk:
             # Take out what a run has heard, or all when it was cancelled; what it has not heard at its own end is said next.
             with suppress(StorageError, SessionNotFoundError):
                 waiting = await off_loop(True, self.store.read_messages, [session_id])
-                names = {message.number: f"inbox {message.number}" for message in waiting}
+                names = {message.number: _name_of(message) for message in waiting}
                 heard = [m.number for m in waiting if names[m.number] in run.heard or m.message.get("do") == "cancel"]
                 over = list(names) if cancelled else heard
                 self._handed.difference_update(names.values())
@@ -530,7 +555,7 @@ class Desk:
     async def _handle(self, waiting: Sequence[InboxMessage]) -> None:
         done = []
         for message in waiting:
-            run, name = self._runs.get(message.session_id), f"inbox {message.number}"
+            run, name = self._runs.get(message.session_id), _name_of(message)
             if run is None:
                 continue
             if message.message.get("do") == "cancel":
@@ -556,7 +581,7 @@ class Desk:
         if said is not None and not self.is_draining and not await off_loop(True, self._is_held, session_id):
             known = (await off_loop(True, self.store.read_metadata, session_id))["metadata"]
             agent = known.get(AGENT_KEY) or self.agents.default
-            mine: dict[str, Any] = {"session_store": self.store, "resume": session_id, "request_id": said.request_id}
+            mine: dict[str, Any] = {"session_store": self.store, "resume": session_id}
             with suppress(SessionLockedError, RequestRefusedError):
                 await self._submit(session_id, said, self.agents.options(agent, known.get(WISHES_KEY), **mine))
 
@@ -578,7 +603,7 @@ def _said(message: InboxMessage) -> Said | None:
     except OptionsError:
         return None
     may_answer = message.message.get("may_answer") is not False
-    return replace(said, request_id=f"inbox {message.number}", may_answer=may_answer)
+    return replace(said, request_id=_name_of(message), may_answer=may_answer)
 
 
 async def _not_taken(run: BackgroundRun) -> RequestRefusedError:
@@ -589,6 +614,34 @@ async def _not_taken(run: BackgroundRun) -> RequestRefusedError:
         return RequestRefusedError(409, "the run was cancelled before its prompt was stored: send the prompt again")
     status = 422 if result.stop_reason.startswith("blocked:") else 503
     return RequestRefusedError(status, f"the prompt was not stored ({result.stop_reason}): {result.error}")
+
+
+async def is_taken(
+    store: SessionStore, session_id: str, run: BackgroundRun | None, request_id: str | None, key: str | None
+) -> bool:
+    """Whether what came with this key is stored, or waits to be. Raises `RequestRefusedError` 422 for another body."""
+    if key is None:
+        return False
+    view, _ = await off_loop(True, load_view, store, session_id)
+    taken = set(view.requests) | (set() if run is None else run.sent)
+    if store.has_inbox:
+        taken.update(map(_name_of, await off_loop(True, store.read_messages, [session_id])))
+    if request_id not in taken and any(other.startswith(f"{key}~") for other in taken):
+        raise _other_body(key)
+    return request_id in taken
+
+
+def _name_of(message: InboxMessage) -> str:
+    """The request id of a message: that of its sender, else its number."""
+    name = message.message.get("request_id")
+    return name if isinstance(name, str) else f"inbox {message.number}"
+
+
+def request_id_of(key: str | None, *asked: Any) -> str | None:
+    """The key, and the digest of what is asked with it; None without a key."""
+    if key is None:
+        return None
+    return f"{_checked_key(key)}~{hashlib.sha256(dumps_json(asked).encode()).hexdigest()[:16]}"
 
 
 def _checked_key(key: str | None) -> str:

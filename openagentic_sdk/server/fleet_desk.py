@@ -15,7 +15,7 @@ from ..kernel.prompt import OnePrompt, Said
 from ..kernel.recorder import off_loop
 from ..options import OpenAgenticOptions
 from ..sessions.core import TENANT_KEY
-from .desk import WISHES_KEY, Desk, read_said
+from .desk import WISHES_KEY, Desk, is_taken, read_said, request_id_of
 from .guard import Principal
 
 
@@ -26,20 +26,25 @@ class FleetDesk(Desk):
         super().__init__(fleet.agents, fleet.store)
         self._fleet = fleet
 
-    async def steer(self, who: Principal, session_id: str, prompt: OnePrompt) -> None:
+    async def steer(self, who: Principal, session_id: str, prompt: OnePrompt, *, key: str | None = None) -> None:
         """Say something to a session whose run goes on: it is the next prompt behind that run, or instead of its answer.
 
         Raises `RequestRefusedError` 409 when none goes on, and `QuestionOpenError` for who may not answer.
         """
         self._check_open()
         known = await self._metadata(who, session_id)
-        said = replace(read_said(prompt), may_answer=who.may_answer)
+        request_id = request_id_of(key, "messages", session_id, prompt)
+        said = replace(read_said(prompt), request_id=request_id, may_answer=who.may_answer)
+        if await is_taken(self.store, session_id, None, request_id, key):
+            return
         await self._check_may_say(said, session_id)
         if not await self._fleet.runs(states=OPEN, session=session_id, limit=1):
             raise RequestRefusedError(409, "no run goes on in this session: send a prompt")
         agent = known.get(AGENT_KEY) or self.agents.default
         wishes, tenant = known.get(WISHES_KEY), known.get(TENANT_KEY, "")
-        await self._fleet.enqueue(agent, _as_prompt(said), session=session_id, tenant=tenant, wishes=wishes)
+        await self._fleet.enqueue(
+            agent, _as_prompt(said), session=session_id, request_id=request_id, tenant=tenant, wishes=wishes
+        )
 
     async def cancel(self, who: Principal, session_id: str) -> bool:
         """End all runs of a session for good, wherever they are; False when there is none."""
@@ -69,7 +74,7 @@ class FleetDesk(Desk):
             known[AGENT_KEY],
             None if said is None else _as_prompt(said),
             session=session_id,
-            request_id=options.request_id,
+            request_id=options.request_id if said is None else said.request_id,
             tenant=kept.get(TENANT_KEY, ""),
             wishes=(kept if said is None else known).get(WISHES_KEY),
         )

@@ -16,6 +16,7 @@ from ..errors import (
     InvalidEventError,
     OptionsError,
     QuestionOpenError,
+    RequestConflictError,
     RequestRefusedError,
     SessionExistsError,
     SessionLockedError,
@@ -88,7 +89,7 @@ async def post_message(office: Office, who: Principal, session_id: str, body: An
     given = _fields(body, prompt=_TEXT_OR_PARTS)
     if "prompt" not in given:
         raise RequestRefusedError(400, "a message needs a prompt")
-    await office.desk.steer(who, session_id, given["prompt"])
+    await office.desk.steer(who, session_id, given["prompt"], key=key)
     return 202, {"session_id": session_id}
 
 
@@ -107,7 +108,7 @@ async def post_fork(office: Office, who: Principal, session_id: str, body: Any, 
 async def post_rewind(office: Office, who: Principal, session_id: str, body: Any, key: str | None) -> tuple[int, Any]:
     """`{"to_seq"}` or `{"turns"}`: what stands behind is taken back in the model's view."""
     given = _fields(body, to_seq=int, turns=int)
-    return 200, event_to_dict(await office.desk.rewind(who, session_id, **given))
+    return 200, event_to_dict(await office.desk.rewind(who, session_id, **given, key=key))
 
 
 POSTS: dict[str, Callable[..., Awaitable[tuple[int, Any]]]] = {
@@ -158,6 +159,7 @@ _REFUSED: tuple[tuple[type[Exception], int, str, str], ...] = (
     (QuestionOpenError, 403, "", ""),
     (SessionExistsError, 409, "the same request is being answered just now: ask again", "1"),
     (ConcurrencyError, 409, "", ""),
+    (RequestConflictError, 422, "", ""),
     (OptionsError, 400, "", ""),
     (InvalidEventError, 400, "", ""),
     (StorageError, 503, "the session store does not answer: ask again", "2"),

@@ -13,8 +13,8 @@ from functools import cached_property
 from types import TracebackType
 from typing import Any, ClassVar
 
-from ..errors import ConcurrencyError, SessionError
-from ..events import Event
+from ..errors import ConcurrencyError, SessionError, SessionNotFoundError
+from ..events import Event, UserMessage
 from .checkpoint import open_view, seal_view
 from .folds.view import KeptView
 from .log.line import dumps_stored
@@ -176,10 +176,29 @@ class StoreCore(ABC):
         """What `keep_checkpoint` was given last; None when there is nothing any more."""
         return None
 
+    def claim_request(self, session_id: str, request_id: str) -> str:
+        """Bind a request id to this session, unless another session has it; returns the session that has it now.
+
+        A deleted session has none. Derived, a search of all logs, which two processes may do at once: a store with an index
+        answers by one look and lets one of them win. Raises `SessionNotFoundError`.
+        """
+        self.read_metadata(session_id)
+        for name in self.list_sessions():
+            with suppress(SessionNotFoundError):
+                ids = (event.request_id for event in self.iter_events(name) if isinstance(event, UserMessage))
+                if name != session_id and request_id in ids:
+                    return name
+        return session_id
+
 
 def new_session_id() -> str:
     """An id that no session has."""
     return os.urandom(16).hex()
+
+
+def session_of_request(request_id: str) -> str:
+    """The id of the session that a request id makes where its caller names none: the same in every process and store."""
+    return f"request-{json_sha256(request_id)[:32]}"
 
 
 def _digest_of_event(store: StoreCore, session_id: str, seq: int) -> str | None:

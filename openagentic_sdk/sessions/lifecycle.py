@@ -43,6 +43,7 @@ from .folds.summary import SessionSummary, plain_line
 from .folds.usage import Usage
 from .folds.view import SessionView
 from .rebuild import Message, rebuild_messages, standing_events
+from .resume import load_view
 from .seal import Seal
 from .undo import Conflicts, restore_files
 
@@ -222,16 +223,23 @@ def rewind_session(
     conflicts: Conflicts = "refuse",
     roots: Sequence[str] = (),
     seal: Seal | None = None,
+    request_id: str | None = None,
 ) -> Event:
     """Take back, in the model's view, everything after `to_seq`, or the newest `turns` prompts and what followed them.
 
-    The log keeps all of it. With `files`, what calls did to files since then is taken back too, as `restore_files` does it
+    The log keeps all of it. A `request_id` names the rewind in the log: sent again, it changes nothing and returns the same
+    event. With `files`, what calls did to files since then is taken back too, as `restore_files` does it
     and under its conditions. Raises `OptionsError` for a position behind the log's end, and what `restore_files` raises.
     """
+    last_seq = None if request_id is None else store.last_seq(session_id)
+    if request_id is not None:
+        request = load_view(store, session_id)[0].requests.get(request_id)
+        if request is not None:
+            return store.read_events(session_id, after_seq=request.seq - 1, limit=1)[0]
     to_seq = rewind_point(store, session_id, to_seq=to_seq, turns=turns)
+    tail = [SessionRewound(to_seq, request_id=request_id)]
     if not files:
-        return store.append_event(session_id, SessionRewound(to_seq))
-    tail = [SessionRewound(to_seq)]
+        return store.append_events(session_id, tail, expected_seq=last_seq)[0]
     restored = restore_files(store, session_id, to_seq=to_seq, conflicts=conflicts, roots=roots, seal=seal, tail=tail)
     return next(iter(store.iter_events(session_id, after_seq=restored.seq or 0, limit=1)))
 

@@ -67,6 +67,7 @@ class MemorySessionStore(SessionStore):
         self._guard = threading.RLock()
         self._writes = 0
         self._messages: list[tuple[int, _Session, str, str]] = []
+        self._claims: dict[str, tuple[str, _Session]] = {}
 
     def create_session(self, *, metadata: Mapping[str, Any] | None = None, session_id: str | None = None) -> str:
         return self.import_session(session_id or new_session_id(), (), metadata=metadata)
@@ -113,12 +114,20 @@ class MemorySessionStore(SessionStore):
     def session_exists(self, session_id: str) -> bool:
         return session_id in self._sessions
 
+    def claim_request(self, session_id: str, request_id: str) -> str:
+        with self._guard:
+            name, session = self._claims.get(request_id, (session_id, None))
+            if session is None or self._sessions.get(name) is not session:
+                self._claims[request_id] = name, _ = session_id, self._session(session_id)
+            return name
+
     def delete_session(self, session_id: str, *, expected_seq: int | None = None) -> None:
         self.refuse_kept(session_id)
         with self._guard, self.open_writer(session_id) as writer:
             check_expected_seq(session_id, expected_seq, writer.last_seq)
             session = self._sessions.pop(session_id)
             self._messages = [kept for kept in self._messages if kept[1] is not session]
+            self._claims = {name: claim for name, claim in self._claims.items() if claim[1] is not session}
 
     def rewrite_events(self, session_id: str, change: Change) -> None:
         with self._guard, self.open_writer(session_id):

@@ -108,7 +108,7 @@ _REMOVE_MESSAGES = """
 """
 
 
-class PostgresSessionStore(RemoteStore[PostgresServer], TableStore):
+class PostgresSessionStore(TableStore, RemoteStore[PostgresServer]):
     """Sessions in the database that `url` names (`postgresql://user@host/database`), in tables named `openagentic_*`.
 
     The tables are made when the store is first used, or by `openagentic-sdk store migrate` where the role may not do that.

@@ -10,6 +10,7 @@ writer and at the `seq` that it expects. A server may keep everything in memory 
     {openagentic}:2:blobs:<id>      hash: sha256 to bytes
     {openagentic}:2:by:<what>       sorted set: ids by when they were last written to
     {openagentic}:2:holder:<name>   the lease of a process; it ends by itself
+    {openagentic}:2:request:<sha>   hash: the id and key of the session that has the request id of this digest
     {openagentic}:2:followers:<id>  set: channels of the processes that follow the session; it ends by itself
     {openagentic}:head:<id>         text: keeps processes of format 1, which had the same names without `2`, from the id
 
@@ -59,6 +60,7 @@ from .stores.redis_scripts import (
     APPEND,
     CHANGE,
     CLAIM,
+    CLAIM_REQUEST,
     CREATE,
     DELETE,
     FORMAT,
@@ -226,6 +228,14 @@ class RedisSessionStore(RewritingRedis):
             ]
             keys += self._indexes(start)
             self._call(session_id, partial(run, DELETE, keys, [session_id, "", "", "", 0]))
+
+    def claim_request(self, session_id: str, request_id: str) -> str:
+        self._position(session_id)
+        key, head = self._key("request", text_key(request_id)), self._key("head", session_id)
+        owner = self._call(session_id, partial(run, CLAIM_REQUEST, [key, head], [session_id, self._key("head", "")]))
+        if owner is None:
+            raise SessionNotFoundError(session_id, self._server.where)
+        return str(owner.decode())
 
     def put_blob(self, session_id: str, data: bytes) -> str:
         digest = hashlib.sha256(data).hexdigest()

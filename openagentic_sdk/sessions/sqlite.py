@@ -66,7 +66,7 @@ _TOUCH = (
 )
 
 
-class SqliteSessionStore(RewritingSqlite, TableStore):
+class SqliteSessionStore(TableStore, RewritingSqlite):
     """Sessions in the SQLite file at `path`, which is made with its folder when the store is first used.
 
     The path `:memory:` is a database that ends with the store.

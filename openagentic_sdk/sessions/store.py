@@ -5,6 +5,7 @@
                              summary.json     the session's row in a list; a cache, may be deleted
                              checkpoint.json  what a resume needs of what was summarised; a cache, may be deleted
                              blobs/<sha256>   values too big for a line, on disk before the line that names them
+    <root_dir>/requests/<sha256>              which session has the request id of this digest; a cache, may be deleted
 
 A session appears complete or not at all: its folder is built under another name and renamed. Ids cannot leave the folder.
 """
@@ -51,6 +52,7 @@ from .log.folder import (
     folder_lock,
     is_session_folder,
     is_session_id,
+    read_cache,
     storage_errors,
     sweep_unfinished,
 )
@@ -60,13 +62,14 @@ from .log.rewriting import RewritingFiles
 from .log.scan import START, LogReader, Position, cut_block, find_end, find_seq
 from .log.summary_beside import SummaryBeside
 from .log.summary_file import SummaryFile
-from .request import DIGEST
+from .request import DIGEST, json_sha256
 from .seal import Seal
 from .stores.log_state import Head, copied_head
 
 __all__ = ["FileSessionStore", "SessionStore"]
 
 FOLDED_TOGETHER = 256
+REQUESTS_NAME = "requests"
 
 
 class FileSessionStore(RewritingFiles):
@@ -270,6 +273,27 @@ class FileSessionStore(RewritingFiles):
 
     def session_exists(self, session_id: str) -> bool:
         return is_session_id(session_id) and is_session_folder(self._folder(session_id))
+
+    def claim_request(self, session_id: str, request_id: str) -> str:
+        """Like `SessionStore.claim_request`. A look at one file; the first claim of a request id also writes it."""
+        path = self.root_dir / REQUESTS_NAME / json_sha256(request_id)
+        self.session_dir(session_id)
+        if owner := self._request_owner(path):
+            return owner
+        self._refuse_when_read_only(session_id)
+        with storage_errors(session_id, "cannot take a request id"):
+            if not path.parent.is_dir():
+                make_folder(self._disk, path.parent, sync=self.durability != "flush")
+            with self._guard, folder_lock(path.parent):
+                owner = self._request_owner(path)
+                if not owner:
+                    write_durably(self._disk, path, session_id.encode("ascii"), sync=self.durability != "flush")
+                return owner or session_id
+
+    def _request_owner(self, path: Path) -> str | None:
+        """The session that a file of a request id names; None for a session that was deleted."""
+        name = (read_cache(path) or b"").decode("ascii", "replace")
+        return name if self.session_exists(name) else None
 
     def delete_session(self, session_id: str, *, expected_seq: int | None = None) -> None:
         self._refuse_when_read_only(session_id)

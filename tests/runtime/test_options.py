@@ -147,6 +147,7 @@ BAD = {
 BAD["fallback"] += ["", [""], [Fallback("")], [Fallback("m", provider="openai")], [Fallback("m", api_key=b"x")]]
 BAD["allowed_tools"] += [[""], ["Bash(a && b)"], ["Bash()"]]
 BAD["disallowed_tools"] += [[""], ["Bash()"]]
+BAD["session"] = [3, "", "a/b", "..", ".hidden", "a b", "CON", "\u00e4", "a\0b", "y" * 129]
 BAD["session_id"] += ["", "a\nb", "y" * 201]
 BAD["output_schema"] = [3, "text", [str], b"x", {"const": NAN}, Unshowable()]
 

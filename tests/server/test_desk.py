@@ -8,13 +8,14 @@ import tempfile
 import time
 import unittest
 
-from openagentic_sdk.events import PermissionDecision, UserAnswer, UserMessage
+from openagentic_sdk.events import PermissionDecision, Result, SessionRewound, UserAnswer, UserMessage
 from openagentic_sdk.hooks.engine import HookEngine
 from openagentic_sdk.hooks.models import HookMatcher
 from openagentic_sdk.server.asgi import app
 from openagentic_sdk.server.guard import Principal
 from openagentic_sdk.sessions.memory import MemorySessionStore
 from openagentic_sdk.sessions.sqlite import SqliteSessionStore
+from openagentic_sdk.sessions.store import FileSessionStore
 from tests.runtime.support import assert_closed
 
 from .support import ASK, TOKEN, Gate, agents, ask, options, until_free, until_state
@@ -238,6 +239,63 @@ class Retries(DeskCase):
                     later, "POST", runs, {"prompt": "A."}, raw_headers=[(b"idempotency-key", key_text.encode())]
                 )
                 self.assertEqual(answer.status, 400, key_text)
+
+    async def test_a_rewind_and_a_message_are_taken_once_by_their_key(self):
+        with tempfile.TemporaryDirectory() as folder:
+            stores = (MemorySessionStore(), SqliteSessionStore(f"{folder}/s.db"), FileSessionStore(f"{folder}/files"))
+            for store in stores:
+                with self.subTest(type(store).__name__):
+                    self.addCleanup(store.close)
+                    gate = Gate()
+                    hold = {"tool_calls": [{"name": "hold", "arguments": {}}]}
+                    application = self.app(store, agents(tea=options([hold, "1", "2", "3", "4"], gate.tool())))
+                    session_id = await self.start(application, "One.")
+                    path, key = f"/v1/sessions/{session_id}", {"Idempotency-Key": "m-1"}
+                    await asyncio.to_thread(gate.reached.wait, 20)
+                    both = await asyncio.gather(
+                        *(
+                            ask(application, "POST", f"{path}/messages", {"prompt": "Two."}, headers=key)
+                            for _ in range(2)
+                        )
+                    )
+                    other = await ask(application, "POST", f"{path}/messages", {"prompt": "Three."}, headers=key)
+                    self.assertEqual([*(answer.status for answer in both), other.status], [202, 202, 422])
+                    gate.open.set()
+                    await until_state(application, session_id, "idle")
+                    late = await ask(application, "POST", f"{path}/messages", {"prompt": "Two."}, headers=key)
+                    self.assertEqual(late.status, 202, "what was taken is not refused because its run is over")
+                    await ask(application, "POST", f"{path}/runs", {"prompt": "Three."})
+                    await until_state(application, session_id, "idle")
+                    self.assertEqual([event.text for event in self.texts(session_id)], ["One.", "Two.", "Three."])
+
+                    turn, key = {"turns": 1}, {"Idempotency-Key": "back-1"}
+                    first = await ask(application, "POST", f"{path}/rewind", turn, headers=key)
+                    again = await ask(self.app(store), "POST", f"{path}/rewind", turn, headers=key)
+                    other = await ask(application, "POST", f"{path}/rewind", {"to_seq": 0}, headers=key)
+                    self.assertEqual((first.status, again.status, other.status), (200, 200, 422))
+                    self.assertEqual(first.json, again.json)
+                    self.assertEqual(len(self.texts(session_id, SessionRewound)), 1)
+
+    async def test_a_request_that_failed_is_run_again_and_never_shows_an_older_end(self):
+        store, gone = MemorySessionStore(), {"error": {"message": "gone"}}
+        application = self.app(store, agents(tea=options([gone, "Paris.", "Rome."])))
+        ids = {}
+        for name, prompt in (("k1", "Italy?"), ("k2", "France?"), ("k1", "Italy?")):
+            where = f"/v1/sessions/{ids['session']}/runs" if ids else "/v1/sessions"
+            if (name, "runs") in ids:
+                where = ids[name, "runs"]
+            answer = await ask(application, "POST", where, {"prompt": prompt}, headers={"Idempotency-Key": name})
+            ids.setdefault("session", answer.json["session_id"])
+            ids.setdefault((name, "runs"), where)
+            last = answer.json
+            await until_state(application, ids["session"], "failed" if prompt == "Italy?" and len(ids) == 2 else "idle")
+        self.assertEqual((last["is_new"], last["session_id"]), (True, ids["session"]))
+        ends = [
+            event
+            for event in store.read_events(ids["session"], after_seq=last["after_seq"])
+            if isinstance(event, Result)
+        ]
+        self.assertEqual([event.final_text for event in ends], ["Rome."])
 
     async def test_a_prompt_whose_run_died_is_taken_up_again_and_not_said_twice(self):
         store = MemorySessionStore()

@@ -10,7 +10,6 @@ a resume reads from the last compaction on.
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field
 from functools import cache
@@ -28,6 +27,7 @@ from ...events import (
     Result,
     SessionCompacted,
     SessionForked,
+    SessionRewound,
     SubagentFinished,
     SystemInit,
     SystemNotice,
@@ -42,6 +42,7 @@ from ...frozen import frozen, mutable
 from ...serialization import event_from_dict, event_to_dict
 from ..authority import Authority
 from ..rebuild import Conversation, standing_events
+from .requests import Requests
 from .usage import Usage, add_usage
 
 F = TypeVar("F", bound="Fold")
@@ -98,7 +99,7 @@ class CallRecord:
     attempts: int = 0
 
 
-KEPT_VERSION = 5
+KEPT_VERSION = 6
 _FREED_AT_ONCE = 200
 
 
@@ -106,9 +107,9 @@ _FREED_AT_ONCE = 200
 class KeptView:
     """What of a session's view must stay behind a compaction: events that are in view or in force, and sums over the rest.
 
-    `blocks` are the messages in view, each as the `seq` of its events, `horizon` is the compaction's `seq`. `prompts` is as
-    in `SessionView`, `authority` is what `Authority.kept` returned. `folds` maps each fold's name to its version and to what
-    its `kept` returned.
+    `blocks` are the messages in view, each as the `seq` of its events, `horizon` is the compaction's `seq`. `requests` is
+    what `Requests.kept` returned, `authority` what `Authority.kept` returned. `folds` maps each fold's name to its version
+    and to what its `kept` returned.
     """
 
     events: tuple[Event, ...]
@@ -118,7 +119,7 @@ class KeptView:
     usage: Usage | None
     cost_usd: float | None
     last_text: str
-    prompts: Mapping[str, int]
+    requests: Mapping[str, Any]
     authority: Mapping[str, Any] = field(default_factory=dict)
     folds: Mapping[str, tuple[int, Mapping[str, Any]]] = field(default_factory=dict)
 
@@ -148,8 +149,8 @@ class SessionView:
     `events` are those since the last compaction of which the older ones were let go, and of these what is still in force.
 
     `usage` and `cost_usd` sum this session's model calls and those of its finished subagents; `cost_usd` is None as soon as
-    one call had no price. `last_text` is the last answer's text of the newest run. `steps` counts model requests. `prompts`
-    maps a request id to the `seq` of its prompt, `answers` the id of each answered question to its answer.
+    one call had no price. `last_text` is the last answer's text of the newest run. `steps` counts model requests. `requests`
+    are the prompts with a request id, `answers` maps the id of each answered question to its answer.
     `last_request_tokens` is what the newest request weighed, None when the endpoint did not say. `controls` is how requests
     are written since endpoints refused some. The state of features is in their folds: `fold`.
     """
@@ -170,8 +171,7 @@ class SessionView:
         self.steps = 0
         self.usage: Usage | None = None
         self.cost_usd: float | None = 0.0
-        self.prompts: dict[str, int] = {}
-        self.results: list[Result] = []  # of the runs that came to their end
+        self.requests = Requests()
         self.last_text = ""
         self.last_request_tokens: int | None = None
         self._questions: dict[str, UserQuestion] = {}
@@ -198,7 +198,8 @@ class SessionView:
         blocks = ([by_seq[seq] for seq in block] for block in kept.blocks)
         view.conversation = Conversation.restored(blocks, horizon=kept.horizon, provider=provider, context=view.context)
         view.steps, view.usage, view.cost_usd = kept.steps, kept.usage, kept.cost_usd
-        view.last_text, view.prompts, view.last_request_tokens = kept.last_text, dict(kept.prompts), None
+        view.last_text, view.requests = kept.last_text, Requests.restored(kept.requests, kept.events)
+        view.last_request_tokens = None
         for fold in view._folds.values():
             fold.restore(kept.folds[fold.name][1])
         return view
@@ -232,7 +233,7 @@ class SessionView:
             usage=self.usage,
             cost_usd=self.cost_usd,
             last_text=self.last_text,
-            prompts=self.prompts,
+            requests=self.requests.kept(),
             authority={} if self.authority is None else self.authority.kept(stay),
             folds={fold.name: (fold.version, fold.kept()) for fold in self._folds.values()},
         )
@@ -256,7 +257,7 @@ class SessionView:
 
     def _in_force(self, cut: Cut) -> Iterator[int]:
         """The `seq` of what counts for the kernel though the model does not see it."""
-        answers = {answer.seq for answer in map(self.result_of, self.prompts) if answer is not None}
+        answers = {request.answer.seq for request in self.requests.values() if request.answer is not None}
         notices: set[tuple[str, str]] = set()
         for event in self.events:
             seq, counts = event.seq or 0, False
@@ -320,11 +321,6 @@ class SessionView:
     def open_inner_calls(self) -> list[CallRecord]:
         """The calls without a result that were made inside of others, by the code that those run."""
         return [record for record in self.calls.values() if record.use.is_inside and record.result is None]
-
-    def result_of(self, request_id: str) -> Result | None:
-        """How the run of this prompt ended, or None while it has not."""
-        place = bisect_right(self.results, self.prompts[request_id], key=lambda result: result.seq or 0)
-        return self.results[place] if place < len(self.results) else None
 
     def answer_to(self, question: UserQuestion, taken: Container[str] = ()) -> UserAnswer | None:
         """The first recorded answer to the same question about the very same arguments of the same call.
@@ -390,9 +386,8 @@ class SessionView:
         """What the copied events cost was paid by the session that they came from."""
         self.usage, self.cost_usd = None, 0.0
 
-    def _prompt(self, event: UserMessage) -> None:
-        if event.request_id is not None:
-            self.prompts.setdefault(event.request_id, event.seq or 0)
+    def _asked(self, event: UserMessage | SessionRewound | Result) -> None:
+        self.requests.apply(event)
 
     def _spent(self, event: ModelResponse | SubagentFinished) -> None:
         if isinstance(event, ModelResponse):
@@ -431,14 +426,10 @@ class SessionView:
         if self.is_ours(event):
             self.answers[event.question_id] = event
 
-    def _result(self, event: Result) -> None:
-        if event.stop_reason == "end":
-            self.results.append(event)
-
 
 _FOLDS: Mapping[str, Callable[[SessionView, Any], None]] = {
     SystemInit.type: SessionView._text,
-    UserMessage.type: SessionView._prompt,
+    UserMessage.type: SessionView._asked,
     ModelContext.type: SessionView._context,
     ModelRequest.type: SessionView._request,
     ModelRetry.type: SessionView._retry,
@@ -449,7 +440,8 @@ _FOLDS: Mapping[str, Callable[[SessionView, Any], None]] = {
     ToolStarted.type: SessionView._progress,
     ToolResult.type: SessionView._tool_result,
     SubagentFinished.type: SessionView._spent,
-    Result.type: SessionView._result,
+    Result.type: SessionView._asked,
+    SessionRewound.type: SessionView._asked,
     SessionForked.type: SessionView._forked,
     UserQuestion.type: SessionView._question,
     UserAnswer.type: SessionView._answer,

@@ -8,6 +8,7 @@ from typing import Any
 
 from ...errors import StorageError
 from .fleet_schema import FLEET_TABLES, RUN_COLUMNS
+from .tables import REQUESTS
 
 # One entry per version of the schema: what turns a database of the version before into this one. `cwd`, `parent` and
 # `tenant` are digests: what they stand for may be any text of any length, which no index takes. An id is compared byte by
@@ -95,6 +96,7 @@ MIGRATIONS: Sequence[Sequence[str]] = (
         f"{RUN_COLUMNS}) WITH (fillfactor = 70)",
         *FLEET_TABLES,
     ),
+    (REQUESTS.format(sessions="openagentic_sessions"), "CREATE INDEX ON openagentic_requests (session)"),
 )
 # The index that search asks; made where the extension is to be had.
 SEARCH: Sequence[str] = (

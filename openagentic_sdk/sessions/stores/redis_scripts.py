@@ -141,6 +141,15 @@ CLAIM = f"""
     redis.call('HINCRBY', KEYS[1], 'epoch', 1)
     return 1
 """
+# KEYS: request, head.  ARGV: id, start of the names of heads.  The hash tag of the prefix keeps all keys on one server.
+CLAIM_REQUEST = """
+    local id, key = unpack(redis.call('HMGET', KEYS[1], 'id', 'key'))
+    if id and redis.call('HGET', ARGV[2] .. id, 'key') == key then return id end
+    local mine = redis.call('HGET', KEYS[2], 'key')
+    if not mine then return false end
+    redis.call('HSET', KEYS[1], 'id', ARGV[1], 'key', mine)
+    return ARGV[1]
+"""
 # KEYS: head, log, blobs, followers, head of format 1, indexes.  ARGV: id, key, epoch, holder, last seq
 DELETE = f"""
     local key, epoch, holder, format = unpack(redis.call('HMGET', KEYS[1], 'key', 'epoch', 'holder', 'format'))

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from ...errors import StorageError
 from .fleet_schema import FLEET_TABLES, RUN_COLUMNS
+from .tables import REQUESTS
 
 if TYPE_CHECKING:
     import sqlite3
@@ -93,6 +94,13 @@ MIGRATIONS: Sequence[Sequence[str]] = (
     ),
     # The runs of a fleet, in the tables that Postgres has.
     (f"CREATE TABLE openagentic_runs (id INTEGER PRIMARY KEY AUTOINCREMENT, {RUN_COLUMNS})", *FLEET_TABLES),
+    (
+        REQUESTS.format(sessions="sessions"),
+        "CREATE INDEX openagentic_requests_session ON openagentic_requests (session)",
+        """CREATE TRIGGER sessions_requests AFTER DELETE ON sessions BEGIN
+            DELETE FROM openagentic_requests WHERE session = old.key;
+        END""",
+    ),
 )
 # The full text index of before stood in the database itself; now it has a file beside it.
 _OLD_INDEX = ("found_text", "found_upto", "found_words", "words_upto")

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Sequence
+from functools import partial
 from typing import Any, ClassVar, TypeVar
 
-from ...errors import FleetStoreError
+from ...errors import FleetStoreError, SessionNotFoundError
+from ..request import json_sha256
 
 T = TypeVar("T")
 Rows = list[tuple[Any, ...]]
@@ -80,12 +82,40 @@ def drive(steps: Steps[T], execute: Execute) -> T:
         return result
 
 
+# Which session a request id is bound to; a session takes its rows along.
+REQUESTS = """
+    CREATE TABLE openagentic_requests (
+        id text PRIMARY KEY, session integer NOT NULL REFERENCES {sessions} (key) ON DELETE CASCADE
+    )
+"""
+_CLAIM = """
+    INSERT INTO openagentic_requests (id, session) SELECT %s, key FROM {sessions} WHERE id = %s
+    ON CONFLICT (id) DO NOTHING
+    RETURNING 1
+"""
+_CLAIMED = (
+    "SELECT owner.id FROM openagentic_requests AS claim JOIN {sessions} AS owner ON key = session WHERE claim.id = %s"
+)
+
+
 class TableStore(ABC):
     """A store that lets other rooms use its database."""
 
     @abstractmethod
     def tables(self) -> Tables:
         """The database."""
+
+    def claim_request(self, session_id: str, request_id: str) -> str:
+        """As in `SessionStore`: a row that only one of many can insert."""
+        tables, name = self.tables(), json_sha256(request_id)
+        claimed = partial(tables.read, _CLAIMED.format(sessions=tables.sessions), (name,))
+        if not (rows := claimed()):
+            command = _CLAIM.format(sessions=tables.sessions)
+            tables.change(lambda execute: execute(command, (name, session_id)), durable=True)
+            rows = claimed()
+        if not rows:
+            raise SessionNotFoundError(session_id)
+        return str(rows[0][0])
 
 
 def tables_of(store: object) -> Tables:

@@ -1,0 +1,81 @@
+"""Which prompts of a log have request ids, and which of them were answered, as a fold."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from ...errors import RequestConflictError
+from ...events import Event, Result, SessionRewound, UserMessage
+from ...frozen import frozen
+
+
+@frozen
+class Request:
+    """A prompt or rewind with a request id: its newest `seq`, the digest of a prompt's content (None in older logs), and the
+    end of the run that answered it, None while none has.
+    """
+
+    seq: int
+    prompt_sha256: str | None = None
+    answer: Result | None = None
+
+
+class Requests(dict[str, Request]):
+    """The requests of a log by their ids.
+
+    `asked` are the ids of the newest prompt (None without one) and of the messages that were sent while it was worked on.
+    """
+
+    asked: tuple[str | None, ...] = ()
+
+    @classmethod
+    def restored(cls, kept: Mapping[str, Any], events: Iterable[Event]) -> Requests:
+        """What `kept` was taken of; the answers are among `events`."""
+        results = {event.seq: event for event in events if isinstance(event, Result)}
+        found = {name: Request(seq, digest, results.get(at)) for name, (seq, digest, at) in kept["by_id"].items()}
+        requests = cls(found)
+        requests.asked = tuple(kept["asked"])
+        return requests
+
+    def kept(self) -> Mapping[str, Any]:
+        """The value as JSON, each answer as its `seq`."""
+        by_id: dict[str, Sequence[Any]] = {
+            name: (request.seq, request.prompt_sha256, request.answer and request.answer.seq)
+            for name, request in self.items()
+        }
+        return {"by_id": by_id, "asked": self.asked}
+
+    def apply(self, event: UserMessage | SessionRewound | Result) -> None:
+        """Take one more event into account."""
+        if isinstance(event, Result):
+            # Older logs do not name the request: then it is that of the newest prompt.
+            if event.stop_reason == "end" and event.request_id in (None, *self.asked):
+                for name in filter(None, self.asked):
+                    self[name] = replace(self[name], answer=self[name].answer or event)
+            return
+        if isinstance(event, SessionRewound):
+            self.asked = ()  # what was taken back is asked no more
+        elif event.origin == "user":
+            self.asked = (event.request_id,)
+        elif event.request_id is not None:
+            self.asked = (*self.asked, event.request_id)
+        if event.request_id is not None:
+            digest = event.prompt_sha256 if isinstance(event, UserMessage) else None
+            self[event.request_id] = Request(event.seq or 0, digest, self.answer_to(event.request_id))
+
+    def answer_to(self, request_id: str | None) -> Result | None:
+        """The end of the run that answered this prompt, or None while none has."""
+        request = None if request_id is None else self.get(request_id)
+        return None if request is None else request.answer
+
+    def is_due(self, request_id: str | None) -> bool:
+        """Whether a prompt under this id is to be stored: it has no answer, and is not the newest one already."""
+        return request_id is None or (request_id not in self.asked and self.answer_to(request_id) is None)
+
+    def check(self, request_id: str, prompt_sha256: str, session_id: str) -> None:
+        """Raise `RequestConflictError` for a request id that came with other content. An older log cannot tell."""
+        request = self.get(request_id)
+        if request is not None and request.prompt_sha256 not in (None, prompt_sha256):
+            raise RequestConflictError(request_id, session_id, "with another prompt")

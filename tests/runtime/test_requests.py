@@ -1,0 +1,295 @@
+"""A request id names a prompt once in a store: sent again it goes on or gives its own answer, and never another's."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+from dataclasses import replace
+from pathlib import Path
+
+from openagentic_sdk import AgentClient, run, submit
+from openagentic_sdk.errors import OpenAgentSdkError, OptionsError, RequestConflictError
+from openagentic_sdk.events import Result, SessionCompacted, UserMessage
+from openagentic_sdk.serialization import dumps_event, loads_event
+from openagentic_sdk.sessions.folds.view import SessionView
+from openagentic_sdk.sessions.lifecycle import rewind_session
+from openagentic_sdk.sessions.memory import MemorySessionStore
+from openagentic_sdk.sessions.resume import load_view
+from openagentic_sdk.sessions.sqlite import SqliteSessionStore
+from openagentic_sdk.sessions.store import FileSessionStore
+from openagentic_sdk.testing.scripted import ScriptedProvider
+from tests.guards.source import ROOT
+from tests.stores.minimal import MinimalStore
+
+from .support import events_of, options_for, result_of
+
+LARGE = os.environ.get("OPENAGENTIC_TEST_LARGE") == "1"
+GONE = {"error": {"message": "gone"}}
+GETTING_OR_MAKING = """
+import sys
+from openagentic_sdk import FileSessionStore, OpenAgenticOptions, run_sync
+from openagentic_sdk.errors import SessionLockedError
+from openagentic_sdk.testing import ScriptedProvider
+
+store = FileSessionStore(sys.argv[1])
+print("ready", flush=True)
+sys.stdin.readline()
+while True:
+    model = ScriptedProvider(["x"])
+    try:
+        options = OpenAgenticOptions(provider=model, model="m", session_store=store, session="mine")
+        print(run_sync(prompt="Hi.", options=options).session_id)
+        break
+    except SessionLockedError:
+        pass
+"""
+
+
+def stores(folder):
+    yield MemorySessionStore()
+    yield FileSessionStore(f"{folder}/files")
+    yield SqliteSessionStore(f"{folder}/sessions.db")
+    yield MinimalStore()
+
+
+class AnswerTest(unittest.IsolatedAsyncioTestCase):
+    """Within one session: whose answer is whose."""
+
+    def setUp(self):
+        self.store = MemorySessionStore()
+
+    async def ask(self, request_id, prompt, *turns, **more):
+        provider = ScriptedProvider(list(turns))
+        options = options_for(provider, request_id=request_id, session="s", session_store=self.store, **more)
+        result = await run(prompt=prompt, options=options)
+        return result.final_text, result.stop_reason, len(provider.requests)
+
+    def prompts(self, name="s"):
+        return [event.text for event in self.store.read_events(name) if isinstance(event, UserMessage)]
+
+    async def test_a_request_that_failed_is_run_again_and_never_gets_the_answer_to_a_later_one(self):
+        self.assertEqual((await self.ask("r1", "Capital of Italy?", GONE))[1], "error")
+        self.assertEqual(await self.ask("r2", "Capital of France?", "Paris."), ("Paris.", "end", 1))
+        self.assertEqual(await self.ask("r1", "Capital of Italy?", "Rome."), ("Rome.", "end", 1))
+        self.assertEqual(self.prompts(), ["Capital of Italy?", "Capital of France?", "Capital of Italy?"])
+        for _ in range(2):
+            self.assertEqual(await self.ask("r1", "Capital of Italy?"), ("Rome.", "end", 0))
+            self.assertEqual(await self.ask("r2", "Capital of France?"), ("Paris.", "end", 0))
+
+    async def test_an_answered_request_that_is_asked_again_changes_nothing_and_swallows_no_pending_one(self):
+        await self.ask("r1", "Capital of Italy?", "Rome.")
+        await self.ask("r2", "Capital of France?", GONE)
+        before, row = self.store.read_events("s"), self.store.read_summary("s")
+        self.assertEqual(await self.ask("r1", "Capital of Italy?"), ("Rome.", "end", 0))
+        self.assertEqual((self.store.read_events("s"), self.store.read_summary("s")), (before, row))
+        self.assertEqual(await self.ask("r2", "Capital of France?", "Paris."), ("Paris.", "end", 1))
+        self.assertEqual(
+            self.prompts(), ["Capital of Italy?", "Capital of France?"], "one that is pending is not added twice"
+        )
+
+    async def test_an_answered_request_leaves_a_question_of_a_later_one_open(self):
+        from openagentic_sdk.permissions.gate import PermissionGate
+        from openagentic_sdk.tools.function import tool
+
+        @tool
+        def pay(to: str) -> str:
+            """Pay."""
+            return f"paid {to}"
+
+        options = options_for(["Hello."], session_store=self.store, tools=[pay], permission_gate=PermissionGate())
+        await submit("Hi.", replace(options, session="s", request_id="r1")).wait()
+        call = {"tool_calls": [{"name": "pay", "arguments": {"to": "Ada"}}]}
+        parks = replace(options, provider=ScriptedProvider([call, "Done."]), resume="s", request_id="r2")
+        parked = await submit("Pay Ada.", parks).wait()
+        self.assertEqual(parked.state, "waiting")
+        again = replace(options, provider=ScriptedProvider([]), resume="s", request_id="r1")
+        self.assertEqual((await submit("Hi.", again).wait()).data, "Hello.")
+        self.assertEqual(self.store.read_summary("s").state, "waiting")
+        self.assertEqual(self.store.read_summary("s").open_questions, (parked.question.question_id,))
+
+    async def test_a_result_names_its_request_through_json_and_a_run_that_goes_on_keeps_the_name(self):
+        await self.ask("r1", "Capital of Italy?", GONE)
+        options = options_for(["Rome."], resume="s", session_store=self.store)
+        await run(prompt=None, options=options)
+        results = [event for event in self.store.read_events("s") if isinstance(event, Result)]
+        self.assertEqual([loads_event(dumps_event(event)).request_id for event in results], ["r1", "r1"])
+        self.assertEqual(await self.ask("r1", "Capital of Italy?"), ("Rome.", "end", 0))
+
+    async def test_the_same_id_with_another_prompt_is_refused_and_changes_nothing(self):
+        await self.ask("r1", [{"type": "text", "text": "Pay."}], "Paid.")
+        before = self.store.read_events("s")
+        for prompt in ("Pay twice.", [{"type": "text", "text": "Pay."}, {"type": "image", "url": "http://x/y.png"}]):
+            with self.assertRaisesRegex(RequestConflictError, "r1.*another prompt") as caught:
+                await self.ask("r1", prompt, "Paid twice.")
+            self.assertIsInstance(caught.exception, OpenAgentSdkError)
+            self.assertEqual((caught.exception.request_id, caught.exception.session_id), ("r1", "s"))
+        self.assertEqual(self.store.read_events("s"), before)
+        self.assertEqual(
+            (await self.ask("r1", "Pay."))[0], "Paid.", "the same content in another form is the same prompt"
+        )
+
+    async def test_of_several_prompts_the_id_names_the_first(self):
+        async def prompts():
+            yield "One?"
+            yield "Two?"
+
+        options = options_for(["1", "2"], request_id="r1", session="s", session_store=self.store)
+        result = result_of(await events_of(prompts(), options))
+        self.assertEqual((result.final_text, result.request_id), ("2", None))
+        async with AgentClient(
+            options_for(["3", "4"], request_id="r2", session="s", session_store=self.store)
+        ) as client:
+            for text in ("Three?", "Four?"):
+                await client.send(text)
+                self.assertEqual(
+                    result_of([event async for event in client.receive()]).final_text, {"T": "3"}.get(text[0], "4")
+                )
+
+    async def test_a_request_that_was_taken_back_before_its_answer_is_said_again(self):
+        await self.ask("r1", "Capital of Italy?", GONE)
+        rewind_session(self.store, "s", turns=1)
+        self.assertEqual((await self.ask("r1", "Capital of Italy?", "Rome."))[0], "Rome.")
+
+    async def test_answers_are_found_behind_a_compaction_too(self):
+        await self.ask("r1", "Capital of Italy?", "Rome.")
+        await self.ask("r2", "Capital of France?", GONE)
+        self.store.append_event("s", SessionCompacted(self.store.last_seq("s"), "Capitals."))
+        self.assertEqual((await self.ask("r1", "Capital of Italy?"))[0], "Rome.")
+        with self.assertRaises(RequestConflictError):
+            await self.ask("r1", "Capital of Spain?")
+        self.assertEqual(load_view(self.store, "s")[0].requests.asked, ("r2",))
+
+    def test_in_an_older_log_an_answer_is_never_that_of_a_later_prompt(self):
+        old = [
+            UserMessage("Capital of Italy?", request_id="r1", seq=1),
+            Result("", "s", "error", seq=2),
+            UserMessage("Capital of France?", request_id="r2", seq=3),
+            Result("Paris.", "s", "end", seq=4),
+        ]
+        view = SessionView().extend(old)
+        self.assertEqual((view.requests.answer_to("r1"), view.requests.answer_to("r2")), (None, old[3]))
+
+
+class StoreTest(unittest.IsolatedAsyncioTestCase):
+    """Across sessions, stores and processes."""
+
+    async def test_an_id_is_unique_in_every_store_whatever_session_is_named(self):
+        with tempfile.TemporaryDirectory() as folder:
+            for store in stores(folder):
+                with self.subTest(type(store).__name__):
+                    self.addCleanup(store.close)
+
+                    async def ask(request_id, turns, store=store, **where):
+                        options = options_for(turns, request_id=request_id, session_store=store, **where)
+                        return await run(prompt="Summarise.", options=options)
+
+                    first = await ask("r1", ["Once."])
+                    self.assertEqual((await ask("r1", [])).session_id, first.session_id)
+                    named = await ask("r2", ["Named."], session="mine")
+                    self.assertEqual(named.session_id, "mine")
+                    self.assertEqual(
+                        ((await ask("r2", [])).final_text, (await ask("r2", [])).session_id), ("Named.", "mine")
+                    )
+                    store.create_session(session_id="other")
+                    for where in (
+                        {"session": "new"},
+                        {"session": "other"},
+                        {"resume": "other"},
+                        {"session_id": "fresh"},
+                    ):
+                        with self.assertRaisesRegex(RequestConflictError, "another session"):
+                            await ask("r2", [], **where)
+                    self.assertEqual(sorted(store.list_sessions()), sorted([first.session_id, "mine", "other"]))
+                    with self.assertRaises(RequestConflictError):
+                        options = options_for([], request_id="r1", session_store=store)
+                        await submit("Something else.", options).wait()
+
+    async def test_a_session_is_gotten_or_made_by_its_name(self):
+        with tempfile.TemporaryDirectory() as folder:
+            for store in stores(folder):
+                self.addCleanup(store.close)
+                for count in (1, 2):
+                    result = await run(prompt="Hi.", options=options_for(["Hi."], session="mine", session_store=store))
+                    self.assertEqual((result.session_id, store.list_sessions()), ("mine", ["mine"]))
+                    self.assertEqual(store.read_summary("mine").turns, count)
+
+    async def test_hostile_names_and_two_places_at_once_are_refused(self):
+        for name in ("../up", "a/b", "", ".", "a\0b", "NUL", "a b", "y" * 129, "\ud800"):
+            with self.subTest(name), self.assertRaises(OptionsError):
+                await run(prompt="Hi.", options=options_for([], session=name))
+        for other in ({"resume": "x"}, {"session_id": "x"}, {"continue_last": True}):
+            with self.assertRaisesRegex(OptionsError, "session"):
+                await run(prompt="Hi.", options=options_for([], session="mine", **other))
+
+
+class ProcessesTest(unittest.TestCase):
+    def test_two_processes_that_get_or_make_a_session_end_in_one(self):
+        for _ in range(3):
+            with tempfile.TemporaryDirectory() as folder:
+                command = [sys.executable, "-c", GETTING_OR_MAKING, folder]
+                pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True, "cwd": ROOT}
+                both = [subprocess.Popen(command, **pipes) for _ in range(2)]
+                self.assertEqual([each.stdout.readline() for each in both], ["ready\n"] * 2)
+                for each in both:
+                    each.stdin.write("\n")
+                    each.stdin.flush()
+                self.assertEqual([each.communicate()[0] for each in both], ["mine\n"] * 2)
+                store = FileSessionStore(folder)
+                self.assertEqual((store.list_sessions(), store.read_summary("mine").turns), (["mine"], 2))
+
+
+class ExampleTest(unittest.TestCase):
+    """The example of docs/embedding.md, as it stands there."""
+
+    def test_however_often_it_is_killed_each_document_has_one_session_and_one_answer(self):
+        page = (ROOT / "docs" / "embedding.md").read_text("utf-8")
+        [code] = [block.split("```")[0] for block in page.split("```python\n") if "DOCUMENTS = " in block]
+        count = 500 if LARGE else 40
+        code = code.replace("range(3)", f"range({count})")
+        random_s = random.Random(29)
+        with tempfile.TemporaryDirectory() as folder:
+            script = Path(folder, "example.py")
+            script.write_text(code, "utf-8")
+            environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+            kills, seen = 0, 0
+            while True:
+                process = subprocess.Popen(
+                    [sys.executable, str(script)], cwd=folder, env=environment, stdout=subprocess.PIPE, text=True
+                )
+                # Killed at any place behind the first new session, until all but the last kills are done.
+                wanted = None if kills >= (60 if LARGE else 8) else seen + random_s.randrange(1, 1 + max(2, count // 8))
+                sessions = Path(folder, "runs", "sessions")
+                while wanted is not None and process.poll() is None and len(list_sessions(sessions)) < wanted:
+                    time.sleep(0.001)
+                if wanted is not None and process.poll() is None:
+                    process.send_signal(signal.SIGKILL)
+                    kills += 1
+                out, _ = process.communicate()
+                seen = len(list_sessions(sessions))
+                if process.returncode == 0:
+                    break
+            self.assertGreater(kills, 2)
+            self.assertEqual(len(json.loads(out.splitlines()[-1])), count)
+            store = FileSessionStore(Path(folder, "runs"))
+            self.assertEqual(len(store.list_sessions()), count)
+            for name in store.list_sessions():
+                events = store.read_events(name)
+                prompts = [event for event in events if isinstance(event, UserMessage) and event.origin == "user"]
+                answers = [event for event in events if isinstance(event, Result) and event.stop_reason == "end"]
+                self.assertEqual((len(prompts), len(answers)), (1, 1))
+                self.assertEqual(answers[0].request_id, prompts[0].request_id)
+
+
+def list_sessions(folder):
+    return [name for name in os.listdir(folder) if not name.startswith(".")] if folder.is_dir() else []
+
+
+if __name__ == "__main__":
+    unittest.main()
