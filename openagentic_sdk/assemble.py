@@ -18,12 +18,13 @@ from .events import CODE_CALLER, Event, SystemNotice
 from .hooks.claude_input import ALSO
 from .hooks.engine import HookEngine
 from .kernel.agent import Agent, RunRequest
-from .kernel.day_limits import DayLimits, read_day_limits
 from .kernel.part import PartOpener
 from .kernel.session_hooks import end_session
 from .options import AgentDefinition, OpenAgenticOptions, check_options
 from .parts.attachments import Attachments
+from .parts.budgets import Budgets
 from .parts.compaction import Compaction
+from .parts.day_limits import DayLimits, read_day_limits
 from .parts.final_answer import (
     FinalAnswer,
     FinalAnswerTool,
@@ -31,8 +32,10 @@ from .parts.final_answer import (
     ask_for_final_answer,
     final_answer_prompt,
 )
+from .parts.masking import Masking, mask_value
 from .parts.memory import Memories
 from .parts.project import GENERAL_AGENT, ProjectGuidance, ProjectPart
+from .parts.publishing import Publishing
 from .parts.servers import ServerTools, ToolServers
 from .parts.signing import RecordSigning
 from .parts.structured import read_output_schema
@@ -221,7 +224,9 @@ def run_request(options: OpenAgenticOptions, agent: Agent) -> RunRequest:
         resume=resume,
         session=named_session(options) if resume is None else None,
         session_id=options.session_id,
-        metadata=options.session_metadata,
+        metadata=options.session_metadata
+        if agent.redact is None
+        else mask_value(options.session_metadata, agent.redact),
         request_id=options.request_id,
         traceparent=options.traceparent,
         part=options.part,
@@ -314,7 +319,6 @@ class _Assembly:
                 'model is not set: name one that the provider serves (--model, options.model, "model" in settings.json)'
             )
         provider, wanted, tools = self.final_answer(options)
-        limits = _day_limits(options)
         base = DEFAULT_BASE if options.system_prompt is None else options.system_prompt
         about_answer = final_answer_prompt(wanted) if wanted else ""
         guidance = ProjectGuidance(
@@ -342,8 +346,6 @@ class _Assembly:
             blob_bytes=options.blob_bytes,
             max_answer_bytes=options.max_answer_bytes,
             on_storage_error=options.on_storage_error,
-            day_rooms=None if limits is None else partial(limits.rooms, self._store),
-            publish=self.publish(),
             redact=self._redact,
             session_dir=self.session_dir,
             seal=Seal(options.key_file),
@@ -364,11 +366,15 @@ class _Assembly:
         defer_bytes = _defer_bytes(options)
         # A summary is no final answer: it is asked for without the answer's form.
         summary_provider = guarded_provider(options, self._clock) if wanted else None
-        parts: list[PartOpener] = []
+        parts: list[PartOpener] = [partial(Publishing, tell=self.publish())]
+        if self._redact is not None:
+            parts.append(partial(Masking, redact=self._redact))
         # Servers first: their tools are there for all others, and `/mcp__...` is no skill's name.
         if self._servers is not None:
             parts.append(partial(ServerTools, servers=self._servers, offers=offers))
         parts.append(partial(ProjectPart, guidance=guidance))
+        day_limits = _day_limits(options)
+        parts.append(partial(Budgets, rooms=None if day_limits is None else partial(day_limits.rooms, self._store)))
         if defer_bytes is not None:
             parts.append(partial(DeferredTools, limit_bytes=defer_bytes))
         if self._memory is not None and MEMORY in tools:

@@ -41,7 +41,7 @@ from ..events import (
     UserMessage,
 )
 from ..frozen import mutable
-from ..kernel.masking import known_here, shown
+from ..parts.masking import known_here, shown
 from ..patterns import regex
 from ..sessions.folds.notes import note_of, progress_words
 from ..sessions.folds.streamed import Piece, Streamed

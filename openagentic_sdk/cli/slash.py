@@ -12,7 +12,7 @@ from ..assemble import build_agent
 from ..disk import write_for_one
 from ..errors import OpenAgentSdkError, OptionsError
 from ..events import UserQuestion
-from ..kernel.masking import known_here
+from ..parts.masking import known_here
 from ..permissions.layers import read_mode
 from ..sessions.folds.export import to_markdown
 from ..sessions.lifecycle import fork_session, rewind_point, rewind_session

@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from ..kernel.masking import known_here, mask_value
 from ..options import OpenAgenticOptions
+from ..parts.masking import known_here, mask_value
 from ..parts.structured import FINAL_ANSWER
 from ..permissions.gate import PermissionGate
 from ..text import without_hidden

@@ -10,12 +10,12 @@ from ..assemble import build_agent, run_request
 from ..errors import OptionsError
 from ..events import Event, ModelResponse, Result, StopReason, SystemInit, UserMessage
 from ..kernel.agent import Agent, Run, RunStopped
-from ..kernel.limits import Budget
 from ..kernel.part import Part
 from ..kernel.prompt import Prompt
 from ..kernel.recorder import may_block, off_loop
 from ..kernel.task import RunTask
 from ..options import OpenAgenticOptions
+from ..parts.budgets import Budget
 from ..runs.agent_replay import replay_agent
 from ..runs.replay import replay_events
 from ..runs.whatif import NEVER_MADE, start_what_if

@@ -14,9 +14,9 @@ from functools import partial
 
 from ..errors import SuiteError
 from ..events import EvalCase, EvalStarted, Event, SessionMeta
-from ..kernel.limits import Budget
-from ..kernel.masking import known_here, mask_event
 from ..kernel.recorder import may_block, off_loop
+from ..parts.budgets import Budget
+from ..parts.masking import known_here, mask_event
 from ..sessions.base import SessionStore
 from ..sessions.core import SessionWriter
 from ..threads import error_words, running_loop

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import OptionsError
-from ..kernel.limits import Budget
+from ..parts.budgets import Budget
 from ..sessions.base import SessionStore
 from ..sessions.memory import MemorySessionStore
 from ..sessions.stores.locate import open_store

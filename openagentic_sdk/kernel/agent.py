@@ -35,10 +35,9 @@ from ..sessions.system_prompt import SystemPrompt
 from ..threads import GUEST_MOMENT_S, Guest, call_guest
 from ..tools.registry import ToolRegistry
 from ..tools.shell.background import command_folder
-from .limits import STORE_MOMENT_S, Budget, Deadline, Room
-from .masking import mask_event
+from .limits import STORE_MOMENT_S, Deadline
 from .part import Part, PartOpener, Parts
-from .recorder import Recorder, off_loop
+from .recorder import Recorder
 
 
 @frozen(kw_only=True)
@@ -47,8 +46,7 @@ class Agent:
 
     `cost` prices the usage of one call, None when the price is not known. `parts` open the features of a run, in the order
     in which the loop calls them; `folds` are what they fold from the log beside the kernel's view. `seal` marks what this
-    installation wrote. `publish` is told what each session stored or shows. `day_rooms` returns what the limits of the day
-    leave a session.
+    installation wrote.
     """
 
     provider: Provider
@@ -70,8 +68,6 @@ class Agent:
     blob_bytes: int = 256 * 1024
     on_storage_error: Literal["stop", "continue"] = "stop"
     parts: Sequence[PartOpener] = ()
-    day_rooms: Callable[[str, float], tuple[Room, ...]] | None = None
-    publish: Callable[[str, Sequence[Event]], None] | None = None
     redact: Callable[[str], str] | None = None
     session_dir: Callable[[str], str | None] = lambda session_id: None
     seal: Seal = field(default_factory=Seal)
@@ -140,9 +136,8 @@ class Run:
     session_id: str
     recorder: Recorder
     view: SessionView
-    budget: Budget
     deadline: Deadline
-    depth: int = 0
+    parent: Run | None = None
     request: RunRequest = field(default_factory=RunRequest)
     began_at: float = 0.0
     steps: int = 0
@@ -169,6 +164,11 @@ class Run:
     waited_for: Guest[Any] | None = None
     parts: Parts = field(default_factory=Parts)
 
+    @property
+    def depth(self) -> int:
+        """How many runs this one is inside of: 0 for the run that a caller started."""
+        return 0 if self.parent is None else self.parent.depth + 1
+
     def hurry(self) -> None:
         """The run is told to end while it is ending: what it still waits for gets a moment only."""
         self.is_ending = True
@@ -189,13 +189,6 @@ class Run:
     def patience(self) -> float | None:
         """Seconds that the store's answer is waited for; None is without a limit."""
         return STORE_MOMENT_S if self.is_ending else self.deadline.patience()
-
-    async def budget_complaint(self) -> str | None:
-        """Why no further call of a model may be made, with what limits of the day leave by now; None when one may."""
-        rooms = self.agent.day_rooms
-        if rooms is not None:
-            self.budget.rooms = await off_loop(True, rooms, self.session_id, self.agent.clock.now())
-        return self.budget.complaint()
 
     def record(self, *events: Event) -> Coroutine[Any, Any, list[Event]]:
         """Store the events as one batch, then show them to the caller."""
@@ -309,8 +302,7 @@ class Run:
 
         Meanwhile the notification hooks run; they change nothing.
         """
-        if self.agent.redact is not None:  # an earlier one stands in the log as it was stored
-            question = mask_event(question, self.agent.redact)
+        question = self.recorder.masked(question)  # an earlier one is in the log as it was stored
         known = self.view.answer_to(question, self.answers_taken)
         if known is not None:
             self.answers_taken.add(known.question_id)

@@ -15,7 +15,6 @@ from typing import Any
 from ..events import ModelContext, UserMessage
 from ..sessions.system_prompt import PromptPart, SystemPrompt
 from .agent import Run
-from .masking import mask_event
 from .part import Part
 
 _REPLACES = "This takes the place of what stood here before:\n"
@@ -32,8 +31,7 @@ async def update_context(run: Run) -> ModelContext:
         prompt = prompt if prompt.begins_like(fresh) else fresh
         parts = [vars(part) for part in prompt.parts]
         context = ModelContext(run.model, agent.provider.name, prompt.text, facts[2], parts)
-        if agent.redact is not None:  # what is sent is what is stored
-            context = mask_event(context, agent.redact)
+        context = run.recorder.masked(context)  # what is sent is what is stored
         cause = _cause(known, context)
         if known is None or cause:
             await run.record(ModelContext(**{**vars(context), "cause": cause}))
@@ -64,8 +62,7 @@ async def _tell_news(run: Run, context: ModelContext, fresh: SystemPrompt) -> No
     seen = {**_prompt_of(context).facts(), **run.view.conversation.told}
     for about, text in now.items():
         known = seen.get(about)
-        if run.agent.redact is not None:
-            text = run.agent.redact(text)
+        text = run.parts.masked(text)
         # What a skill said with the arguments of an earlier turn stands where that turn is; what it noted, the model knows.
         if known is None or (known.removeprefix(_REPLACES) != text and not about.startswith(("skill:", "memories:"))):
             said = text if known is None else _REPLACES + text

@@ -248,7 +248,7 @@ async def run_turn(run: Run) -> None:
             said = read_prompt(run.inbox.popleft())
             if said.request_id is None or said.request_id not in run.view.requests:
                 await store_prompt(run, IncomingPrompt(said, said.text, said.request_id, origin="steering"))
-        await _check_limits(run)
+        _check_limits(run)
         for part in run.parts.at(Part.before_step):
             await part.before_step()
         try:
@@ -286,7 +286,7 @@ async def _make_room(run: Run) -> bool:
     return False
 
 
-async def _check_limits(run: Run) -> None:
+def _check_limits(run: Run) -> None:
     if run.steps >= run.agent.max_steps:
         raise RunStopped("max_steps", f"max_steps is {run.agent.max_steps}: raise it, or resume the session")
     if run.stopped_by_hook is not None:
@@ -295,9 +295,6 @@ async def _check_limits(run: Run) -> None:
         raise RunStopped("interrupted", "the run was suspended: resume the session to go on")
     if run.deadline.remaining_s() == 0:
         raise RunStopped("timeout", "timeout_s is over")
-    complaint = await run.budget_complaint()
-    if complaint is not None:
-        raise RunStopped("budget", complaint)
 
 
 async def _may_stop(run: Run, answer: str) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import field
 from typing import Any
@@ -26,7 +26,6 @@ from ..providers import base as wire
 from ..providers.calls import without_unfinished_calls
 from ..providers.wrap import Pieces, ask, streams, whole
 from ..serialization import dumps_json
-from ..sessions.folds.compaction import BYTES_PER_TOKEN, estimate_tokens
 from ..sessions.folds.usage import normalize_usage
 from ..sessions.rebuild import MANY_BLOCKS, fit_rewritten, system_messages
 from ..sessions.request import request_sha256
@@ -34,8 +33,6 @@ from ..threads import Guest, call_guest, error_words, run_in_thread, settled
 from .agent import Run, RunStopped
 from .channel import EventChannel
 from .context import update_context
-from .limits import Room
-from .masking import mask_messages
 from .part import Part
 from .tool_output import plain_value
 
@@ -97,8 +94,7 @@ async def _record_request(run: Run) -> _Request:
             raise RunStopped("blocked:before_model_call", decision.block_reason or "")
     is_own = sent is messages
     if not is_own:
-        if agent.redact is not None:
-            sent = mask_messages(sent, agent.redact)
+        sent = [{**message, "content": run.parts.masked(message.get("content"))} for message in sent]
         sent = fit_rewritten(sent, messages, context.model)
     request = ModelRequest(
         run.view.steps + 1,
@@ -113,55 +109,27 @@ async def _record_request(run: Run) -> _Request:
 
 
 class AnswerRoom:
-    """How much of an answer there is room for: up to `max_answer_bytes`, and to what the budget has left.
+    """Tracks how much longer an answer may get before `max_answer_bytes` or a part's limit cuts it off."""
 
-    An endpoint tells what an answer cost only at its end, so tokens are estimated from its bytes while it comes.
-    """
-
-    def __init__(self, run: Run, model: str) -> None:
+    def __init__(self, run: Run) -> None:
         self._run = run
-        self.size_bytes = 0
-        budget, limit = run.budget, run.agent.max_answer_bytes
-        self._own = (limit, f"the model's answer is longer than max_answer_bytes, {limit} bytes")
-        # How many bytes all answers that are coming may have together, now; and which limit that is.
-        self._shared: list[tuple[Callable[[], float], str]] = []
-        usd = budget.max_cost_usd if budget.cost_usd is not None else None
-        has_dollars = usd is not None or any(room.usd_left is not None for room in budget.rooms)
-        # The price of a million tokens: one alone may be too little for a price to tell.
-        price = run.agent.cost({"input_tokens": 0, "output_tokens": 1_000_000}, model) if has_dollars else None
-
-        def add_tokens(left: Callable[[], float], limit: str) -> None:
-            self._shared.append((lambda: left() * BYTES_PER_TOKEN, f"with the answer that was coming {limit}"))
-
-        def add_dollars(left: Callable[[], float], limit: str) -> None:
-            if price:
-                add_tokens(lambda: left() / price * 1_000_000, limit)
-
-        def add_room(room: Room) -> None:
-            if room.tokens_left is not None:
-                add_tokens(lambda: room.tokens_left or 0, f"nothing is left of max_tokens in {room.name}")
-            if room.usd_left is not None:
-                add_dollars(lambda: room.usd_left or 0.0, f"nothing is left of max_cost_usd in {room.name}")
-
-        if (most := budget.max_tokens) is not None:
-            add_tokens(lambda: most - budget.tokens, f"about {most} tokens are spent, which is max_tokens")
-        for room in budget.rooms:
-            add_room(room)
-        if usd is not None:
-            add_dollars(lambda: usd - (budget.cost_usd or 0.0), f"about {usd} USD are spent, which is max_cost_usd")
+        self._size_bytes = 0
 
     def take(self, piece: str) -> tuple[str, str | None]:
-        """What of a piece there is room for, and why the answer ends here, None when it may go on."""
+        """As much of a piece as there is room for, and why the answer ends here, None when it may go on."""
         size = len(piece) if piece.isascii() else len(piece.encode("utf-8", "surrogatepass"))
-        left, why = self._own[0] - self.size_bytes, self._own[1]
-        coming = self._run.budget.coming_bytes
-        for bytes_left, shared_why in self._shared:
-            left, why = min((left, why), (int(max(0.0, bytes_left())) - coming, shared_why))
-        self.size_bytes += size
-        self._run.budget.coming_bytes += size
-        if size <= left:
+        limit = self._run.agent.max_answer_bytes
+        room, stopped = limit - self._size_bytes, None
+        if size > room:
+            stopped = f"the model's answer is longer than max_answer_bytes, {limit} bytes"
+        for part in self._run.parts.at(Part.receive):
+            left, why = part.receive(size)
+            if why is not None and left < room:
+                room, stopped = left, why
+        self._size_bytes += size
+        if stopped is None:
             return piece, None
-        return piece.encode("utf-8", "surrogatepass")[: max(0, left)].decode("utf-8", "ignore"), why
+        return piece.encode("utf-8", "surrogatepass")[: max(0, room)].decode("utf-8", "ignore"), stopped
 
     def take_event(self, event: wire.StreamEvent) -> str | None:
         """Why the answer ends with this event, None when there is room for it."""
@@ -173,26 +141,18 @@ class AnswerRoom:
         return None
 
     def take_output(self, output: wire.ModelOutput) -> tuple[str, str | None]:
-        """What of a whole answer's text there is room for, and why it is too long, None when it is not."""
+        """As much of a whole answer's text as there is room for, and why it is too long, None when it is not.
+
+        It takes the place of the pieces that came before.
+        """
+        self._size_bytes = 0
+        for part in self._run.parts.at(Part.drop_answer):
+            part.drop_answer()
         text, stopped = self.take(output.assistant_text or "")
         stopped = self.take(output.reasoning or "")[1] or stopped
         for call in output.tool_calls:
             stopped = self.take_event(wire.ToolCallReady(call)) or stopped
         return text, stopped
-
-    def charge(self, usage: Mapping[str, Any] | None, cost_usd: float | None) -> None:
-        """Take into account what the answer took, now that it has ended: an estimate where the endpoint does not say it."""
-        budget = self._run.budget
-        estimated = 0
-        if budget.max_tokens is not None:
-            estimated = estimate_tokens(self._run.view.conversation.size_bytes() + self.size_bytes)
-        budget.charge(usage, cost_usd, estimated)
-        self.let_go()
-
-    def let_go(self) -> None:
-        """The answer is not coming any more."""
-        self._run.budget.coming_bytes -= self.size_bytes
-        self.size_bytes = 0
 
 
 def _vendor_caller(call: wire.ToolCall) -> Mapping[str, Any] | None:
@@ -224,7 +184,7 @@ class _Answer:
         self._name = f"provider {run.agent.provider.name}"
         self._came = Pieces()
         self._cut_usage: Mapping[str, Any] | None = None
-        self._room = AnswerRoom(run, request.model)
+        self._room = AnswerRoom(run)
 
     async def receive(self) -> wire.ModelOutput:
         """The whole answer; its pieces are shown as they come. Raises `IncompleteResponseError` for one that was cut."""
@@ -313,7 +273,6 @@ class _Answer:
 
     def _fitting(self, output: wire.ModelOutput) -> wire.ModelOutput:
         """The whole answer, when it is no longer than it may be; else what fits is kept as an incomplete message."""
-        self._room.let_go()
         text, stopped = self._room.take_output(output)
         if stopped is not None:
             self._came.text = [text]
@@ -385,7 +344,6 @@ class _Answer:
             cost = run.agent.cost(normal, model, output.service_tier)
         if cost is None and model != self._model:  # a gateway may answer under another name than it was asked under
             cost = run.agent.cost(normal, self._model, output.service_tier)
-        self._room.charge(normal, cost)
         return ModelResponse(
             step=self._request.step,
             attempt=self._attempt,
@@ -415,8 +373,6 @@ class _Answer:
             kind = error.reason
         spent = normalize_usage(self._cut_usage)
         cost = self._run.agent.cost(spent, self._model)
-        if spent is not None or self._room.size_bytes:
-            self._room.charge(spent, 0.0 if spent is None else cost)
         response = ModelResponse(
             step=self._request.step,
             attempt=self._attempt,

@@ -19,8 +19,7 @@ from ..sessions.folds.view import SessionView
 from ..sessions.resume import load_view
 from .agent import Agent, Run, RunRequest, Stopping
 from .channel import EventChannel
-from .limits import STORE_MOMENT_S, Budget, Deadline
-from .masking import mask_event, mask_value
+from .limits import STORE_MOMENT_S, Deadline
 from .part import Parts
 from .recorder import Recorder, ask_store, may_block
 
@@ -36,7 +35,7 @@ async def open_run(
     """Become the one run of a session.
 
     Raises `SessionNotFoundError`, `SessionLockedError`, `RequestConflictError` or `LogCorruptError`, and then nothing was
-    changed. A subagent shares its parent's budget and deadline.
+    changed. A subagent shares its parent's deadline.
     """
     deadline = parent.deadline if parent else Deadline.after(agent.clock, request.timeout_s)
     came: list[SessionWriter] = []
@@ -69,27 +68,23 @@ async def open_run(
         on_storage_error=agent.on_storage_error,
         parent_tool_use_id=parent_tool_use_id,
         agent_name=agent.name,
-        mask=None if agent.redact is None else partial(mask_event, redact=agent.redact),
-        publish=None if agent.publish is None else partial(agent.publish, session_id),
         guard=stopping.guard,
     )
     agent = replace(agent, provider=for_session(agent.provider, session_state(session_id, view)))
-    budget = Budget(request.max_tokens, request.max_cost_usd, view.tokens, view.cost_usd)
     run = Run(
         agent=agent,
         session_id=session_id,
         recorder=recorder,
         view=view,
-        budget=parent.budget if parent else budget,
         deadline=deadline,
         request=request,
-        depth=parent.depth + 1 if parent else 0,
+        parent=parent,
         began_at=agent.clock.monotonic(),
         session_dir=agent.session_dir(session_id),
         stopping=stopping,
     )
     recorder.patience = run.patience
-    run.parts = Parts([open_part(run) for open_part in agent.parts])
+    run.parts = recorder.parts = Parts([open_part(run) for open_part in agent.parts])
     return run
 
 
@@ -108,7 +103,7 @@ def _open_session(
             "provider_name": agent.provider.name,
             "model": agent.model,
             **({"agent_name": agent.name} if agent.name else {}),
-            **(request.metadata if agent.redact is None else mask_value(request.metadata, agent.redact)),
+            **request.metadata,
         }
         try:
             session_id = store.create_session(metadata=metadata, session_id=request.session or request.session_id)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import field
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..events import Event, Result, ToolResult, UserQuestion
 from ..frozen import mutable
@@ -24,6 +24,10 @@ if TYPE_CHECKING:
     from .model_step import Reply
     from .prompt import Said
     from .tool_call import Permitted
+
+
+E = TypeVar("E", bound=Event)
+T = TypeVar("T")
 
 
 @mutable
@@ -118,6 +122,17 @@ class Part:
         """Count bytes of an answer as they come: how many of them may be kept, and why the answer ends here, if it does."""
         return size_bytes, None
 
+    def drop_answer(self) -> None:
+        """Forget the bytes that `receive` has counted: the answer comes again, as a whole."""
+
+    def mask(self, event: E) -> E:
+        """The event without what may not be stored. Called for every event, before it is stored or shown."""
+        return event
+
+    def mask_value(self, value: T) -> T:
+        """A JSON value without what may not be stored: it goes to the model as the log will hold it."""
+        return value
+
     def stored(self, events: Sequence[Event]) -> None:
         """Take note of events of this run that were just stored, or shown without being stored."""
 
@@ -191,6 +206,12 @@ class Parts:
         self._parts = parts
         self.services = Services({kind: service for part in parts for kind, service in part.services().items()})
         self._by_seam: dict[str, tuple[Part, ...]] = {}
+
+    def masked(self, value: T) -> T:
+        """A JSON value as it may be stored."""
+        for part in self.at(Part.mask_value):
+            value = part.mask_value(value)
+        return value
 
     def at(self, seam: Callable[..., Any]) -> tuple[Part, ...]:
         """The parts that override a seam, which is given as `Part.before_step` and so on."""

@@ -10,7 +10,7 @@ import asyncio
 import math
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from ..errors import OpenAgentSdkError, StorageError, StorageTimeoutError
 from ..events import Event, SessionCompacted, SystemNotice
@@ -20,7 +20,9 @@ from ..sessions.folds.view import SessionView
 from ..threads import error_words, note_left, run_in_thread, settled, start_thread
 from .channel import EventChannel
 from .limits import STORE_MOMENT_S
+from .part import Part, Parts
 
+E = TypeVar("E", bound=Event)
 _PACKAGE = __name__.partition(".")[0]
 # How often a store that takes long is asked whether the run still has the time.
 _LOOK_AGAIN_S = 0.5
@@ -45,13 +47,12 @@ class Recorder:
         on_storage_error: Literal["stop", "continue"] = "stop",
         parent_tool_use_id: str | None = None,
         agent_name: str | None = None,
-        mask: Callable[[Event], Event] | None = None,
-        publish: Callable[[Sequence[Event]], None] | None = None,
         guard: Callable[[], None] | None = None,
     ) -> None:
         self.channel = channel
         self.saved = True
         self.patience: Patience = lambda: None
+        self.parts = Parts()
         self.hung: StorageTimeoutError | None = None
         self._writer = writer
         self._view = view
@@ -59,8 +60,6 @@ class Recorder:
         self._on_storage_error = on_storage_error
         self._parent_tool_use_id = parent_tool_use_id
         self._agent_name = agent_name
-        self._mask = mask
-        self._publish = publish
         self._guard = guard
         self._said_unsaved = self._said_unsigned = False
         self._is_closed = False
@@ -87,8 +86,8 @@ class Recorder:
             stored, cancelled = await self._write(batch)
             for event in stored:
                 self._view.apply(event, made_here=True)
-            if self._publish is not None:
-                self._publish(stored)
+            for part in self.parts.at(Part.stored):
+                part.stored(stored)
             if self._guard is not None:
                 self._guard()  # the process may have been stopped in between, for longer than it may
             if authority is not None and authority.problem is not None and not self._said_unsigned:
@@ -112,11 +111,17 @@ class Recorder:
         freeing.result()
         return later or late or cancelled
 
+    def masked(self, event: E) -> E:
+        """The event as it may be stored and shown."""
+        for part in self.parts.at(Part.mask):
+            event = part.mask(event)
+        return event
+
     async def show(self, event: Event) -> None:
         """Show an event that is never stored."""
         stamped = self._stamped([event])
-        if self._publish is not None:
-            self._publish(stamped)
+        for part in self.parts.at(Part.stored):
+            part.stored(stamped)
         await self.channel.send(*stamped)
 
     async def append_by(self, append: Callable[[SessionWriter], object]) -> None:
@@ -141,8 +146,8 @@ class Recorder:
             raise cancelled
 
     def _stamped(self, events: Sequence[Event]) -> Sequence[Event]:
-        if self._mask is not None:
-            events = [*map(self._mask, events)]
+        for part in self.parts.at(Part.mask):
+            events = [*map(part.mask, events)]
         if self._parent_tool_use_id is None and self._agent_name is None:
             return events
         parent, name = self._parent_tool_use_id, self._agent_name

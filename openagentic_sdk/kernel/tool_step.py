@@ -22,7 +22,6 @@ from ..tools.base import REPEATABLE, Tool, ToolOutput, may_call
 from ..tools.registry import ToolRegistry
 from .agent import Run, RunStopped, Stopping
 from .closing import INTERRUPTED, cancelled_result, closing_events, unknown_result
-from .masking import mask_event
 from .part import Part
 from .tool_call import Permitted, error_result, prepare
 from .tool_context import tool_context
@@ -309,7 +308,7 @@ async def execute(run: Run, call: Permitted) -> ToolResult:
 
 def masked(run: Run, result: ToolResult) -> ToolResult:
     """The result without secrets, before any of it goes to a blob."""
-    return result if run.agent.redact is None else mask_event(result, run.agent.redact)
+    return run.recorder.masked(result)
 
 
 async def after_hooks(run: Run, call: Permitted, result: ToolResult) -> tuple[Sequence[HookEvent], ToolResult]:

@@ -44,6 +44,7 @@ from ..sessions.folds.usage import normalize_usage
 from ..sessions.rebuild import size_of, system_messages
 from ..sessions.request import canonical_json, request_sha256
 from ..threads import call_guest, error_words, run_in_thread
+from .budgets import Budgets
 from .tool_search import DeferredTools
 
 # What a request for a summary may weigh when no limit is known.
@@ -196,19 +197,18 @@ class Compaction(Part):
         began = agent.clock.monotonic()
         provider = self._provider or agent.provider
         answer = ask(provider, model=self.run.model, messages=messages, tools=tools, api_key=agent.api_key)
-        room = AnswerRoom(self.run, self.run.model)
+        room = AnswerRoom(self.run)
         try:
             output = await call_guest(lambda: fold(_recorded(self.run, answer, room)), f"provider {provider.name}")
-            room.let_go()
             _, stopped = room.take_output(output)
             if stopped is not None:
                 raise RunStopped("budget", stopped)
         except StorageError:
             raise
         except Exception as error:
-            await self.run.record(_response(self.run, None, began, room, error))
+            await self.run.record(_response(self.run, None, began, error))
             raise
-        await self.run.record(_response(self.run, output.usage, began, room))
+        await self.run.record(_response(self.run, output.usage, began))
         return None if output.tool_calls else output.assistant_text
 
 
@@ -218,7 +218,8 @@ async def compact_closed_session(agent: Agent, request: RunRequest) -> bool:
     silent.close()
     run = await open_run(agent, request, silent)
     try:
-        complaint = await run.budget_complaint()
+        budgets = run.parts.services.find(Budgets)
+        complaint = None if budgets is None else await budgets.complaint()
         if complaint is not None:
             raise BudgetError(complaint)
         return await run.parts.services.get(Compaction).compact("manual")
@@ -246,13 +247,9 @@ async def _recorded(
             yield event
 
 
-def _response(
-    run: Run, usage: Mapping[str, Any] | None, began: float, room: AnswerRoom, error: Exception | None = None
-) -> ModelResponse:
+def _response(run: Run, usage: Mapping[str, Any] | None, began: float, error: Exception | None = None) -> ModelResponse:
     normal = normalize_usage(usage)
     cost = run.agent.cost(normal, run.model)
-    if error is None or room.size_bytes:
-        room.charge(normal, cost if error is None else 0.0)
     return ModelResponse(
         run.view.steps,
         1,

@@ -28,6 +28,7 @@ from ..threads import settled
 from ..tools.background_tasks import RunTasks, describe_result
 from ..tools.base import SubagentResult, shared
 from ..tools.task import Subagents
+from .budgets import Budgets
 from .project import ProjectPart
 
 
@@ -64,7 +65,7 @@ class SubagentRuns(Part, Subagents):
                 continue
             end = partial(end_abandoned, also_parked=True, answered_by=SUPERSEDED)
             finished: SubagentFinished = await off_loop(True, end, run.agent.store, started, run.agent.seal)
-            run.budget.charge(finished.usage, finished.cost_usd)
+            self._charge(finished.usage, finished.cost_usd)
             ends.append(finished)
             if started.tool_use_id not in open_calls:
                 done = SubagentResult("", started.child_session_id, "interrupted", SAID_INSTEAD.cut_short)
@@ -115,7 +116,7 @@ class SubagentRuns(Part, Subagents):
                 await run.record(self._report(started, done))
             return
         finished: SubagentFinished = await off_loop(True, end_abandoned, store, started, run.agent.seal)
-        run.budget.charge(finished.usage, finished.cost_usd)
+        self._charge(finished.usage, finished.cost_usd)
         await run.record(finished)
 
     def _report(self, started: SubagentStarted, done: SubagentResult) -> UserMessage:
@@ -127,6 +128,12 @@ class SubagentRuns(Part, Subagents):
             shared(self.run.resources, RunTasks).put(task_id, started.name, done)
         said = dumps_json({"task_id": task_id, **describe_result(started.name, done)})
         return UserMessage(f"A subagent that worked in the background has ended: {said}", origin="task")
+
+    def _charge(self, usage: Mapping[str, Any] | None, cost_usd: float | None) -> None:
+        """Charge what a subagent spent in an earlier process."""
+        budgets = self.run.parts.services.find(Budgets)
+        if budgets is not None:
+            budgets.charge(usage, cost_usd)
 
     async def _open(self, tool_use_id: str, name: str, resume: str | None, events: Sequence[Event]) -> Run:
         run = self.run
@@ -176,7 +183,7 @@ class SubagentRuns(Part, Subagents):
             if resume is None:
                 await run.record(SubagentStarted(tool_use_id, name, child.session_id, prompt))
             else:
-                run.budget.charge(child.view.usage, child.view.cost_usd)
+                self._charge(child.view.usage, child.view.cost_usd)
             result = await run_session(child, Said(prompt) if resume is None else None)
         except asyncio.CancelledError:
             ended, _ = await settled(end_cancelled())

@@ -21,6 +21,7 @@ from ..kernel.agent import Agent, Run, RunRequest, RunStopped
 from ..kernel.part import Part
 from ..kernel.prompt import Said
 from ..kernel.task import RunTask
+from ..parts.publishing import Publishing
 from ..permissions.gate import PermissionGate
 from ..sessions.folds.features.all import ALL_FOLDS
 from ..sessions.follow import publish
@@ -149,9 +150,8 @@ class Replay:
             project_dir=run.init.cwd,
             cost=lambda usage, model, tier=None: None,
             max_steps=len(run.steps) + 1,
-            parts=(partial(ReplayPart, replay=self),),
+            parts=(partial(Publishing, tell=partial(publish, self._store)), partial(ReplayPart, replay=self)),
             folds=ALL_FOLDS,
-            publish=partial(publish, self._store),
         )
 
     def system_prompt(self) -> SystemPrompt:

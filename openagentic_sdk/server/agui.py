@@ -32,7 +32,7 @@ from ..events import (
     UserQuestion,
 )
 from ..frozen import frozen
-from ..kernel.masking import known_here, shown
+from ..parts.masking import known_here, shown
 from ..serialization import dumps_json
 from ..sessions.answers import takes_own_words
 from ..sessions.folds.streamed import Piece, Streamed, message_id

@@ -15,7 +15,7 @@ from typing import Any
 
 from ..errors import InvalidEventError, OpenAgentSdkError, RequestRefusedError, SessionNotFoundError
 from ..events import Event, Result
-from ..kernel.masking import known_here, shown
+from ..parts.masking import known_here, shown
 from ..serialization import dumps_event, dumps_json, loads_json
 from ..sessions.follow import Follower
 from .call import COMMENT_S, SEND_S, Call

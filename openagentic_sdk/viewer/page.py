@@ -18,8 +18,8 @@ from urllib.parse import quote
 
 from ..errors import SessionError
 from ..events import Event, SystemInit
-from ..kernel.masking import shown
 from ..media import HEAD_BYTES, media_type_of
+from ..parts.masking import shown
 from ..patterns import regex
 from ..serialization import event_to_dict
 from ..sessions.folds.summary import SessionSummary

@@ -310,17 +310,17 @@ SABOTAGES = (
     Sabotage(
         "a prompt leaves open what waits for a person",
         "kernel/loop.py",
-        "*await supersede(run), ",
-        "",
+        '    ends = await supersede(run) if prompt.origin == "user" else ()\n',
+        "    ends = ()\n",
         (
             "tests.runs.test_superseding.SupersedingTest.test_several_calls_and_what_had_not_begun_beside_them_end_together",
         ),
     ),
     Sabotage(
         "a prompt leaves a subagent's question open in its own log",
-        "kernel/settle.py",
-        "        finished: SubagentFinished = await off_loop(True, close)\n",
-        "        finished = SubagentFinished(started.tool_use_id, started.name, started.child_session_id, 'interrupted')\n",
+        "parts/subagents.py",
+        "            finished: SubagentFinished = await off_loop(True, end, run.agent.store, started, run.agent.seal)\n",
+        "            finished = SubagentFinished(started.tool_use_id, started.name, started.child_session_id, 'end')\n",
         ("tests.runs.test_superseding.SupersedingTest.test_what_waits_in_subagents_ends_in_every_log",),
     ),
     Sabotage(

@@ -15,7 +15,7 @@ from typing import Any
 from openagentic_sdk import OpenAgenticOptions, PermissionGate, events, run
 from openagentic_sdk.cli.main import main
 from openagentic_sdk.events import Event, PermissionDecision, ToolUse, UserAnswer
-from openagentic_sdk.kernel.masking import EXACT, mask_event, shown
+from openagentic_sdk.parts.masking import EXACT, mask_event, shown
 from openagentic_sdk.permissions.redact import Redactor, secrets_of
 from openagentic_sdk.sessions.store import FileSessionStore
 from openagentic_sdk.testing import ScriptedProvider

@@ -12,8 +12,8 @@ from typing import Any
 from ...assemble import open_memory
 from ...errors import OpenAgentSdkError, OptionsError, ToolError
 from ...events import Event, ToolUse, UserMessage
-from ...kernel.masking import known_here, mask_value
 from ...options import OpenAgenticOptions
+from ...parts.masking import known_here, mask_value
 from ...sessions.base import SessionStore
 from ...sessions.core import TENANT_KEY
 from ...text import on_one_line, printable

@@ -12,7 +12,7 @@ from typing import Any
 
 from ...errors import InvalidEventError, SessionError
 from ...events import PermissionDecision, SessionForked
-from ...kernel.masking import known_here, mask_value
+from ...parts.masking import known_here, mask_value
 from ...permissions.hindsight.calls import Backtest, Change, RecordedCall, backtest, recorded_calls
 from ...permissions.hindsight.suggest import suggest
 from ...permissions.layers import SettingsRules, rules_of_settings

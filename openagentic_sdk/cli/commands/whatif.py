@@ -11,8 +11,8 @@ from pathlib import Path
 
 from ...errors import OptionsError
 from ...events import Result
-from ...kernel.masking import shown
 from ...options import OpenAgenticOptions
+from ...parts.masking import shown
 from ...runs.whatif import what_if
 from ...sessions.base import SessionStore
 from ...sessions.folds.compare import compare_sessions

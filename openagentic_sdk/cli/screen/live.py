@@ -35,7 +35,7 @@ from ...events import (
     UserQuestion,
 )
 from ...frozen import mutable
-from ...kernel.masking import shown
+from ...parts.masking import shown
 from ...sessions.folds.notes import MAX_ERROR_CHARS, describe_input, progress_words
 from ...sessions.folds.usage import add_cost, normalize_usage
 from ...sessions.rebuild import describe_attachment

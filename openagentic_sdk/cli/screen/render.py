@@ -27,7 +27,7 @@ from ...events import (
     UserMessage,
     UserQuestion,
 )
-from ...kernel.masking import known_here, shown
+from ...parts.masking import known_here, shown
 from ...sessions.folds.notes import MAX_ERROR_CHARS, describe_input, note_of
 from ...sessions.folds.usage import cached_share, normalize_usage
 from ...sessions.rebuild import describe_attachment

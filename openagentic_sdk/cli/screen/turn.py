@@ -12,10 +12,10 @@ from typing import Any, Protocol
 
 from ...assemble import build_agent, run_request
 from ...events import Event, ModelRetry, Result, SystemInit
-from ...kernel.masking import shown
 from ...kernel.prompt import Prompt
 from ...kernel.task import RunTask
 from ...options import OpenAgenticOptions
+from ...parts.masking import shown
 from ...serialization import dumps_event
 from ...sessions.base import SessionStore
 from ...text import printable

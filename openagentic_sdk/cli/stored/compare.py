@@ -12,7 +12,7 @@ from dataclasses import asdict
 
 from ...errors import OptionsError
 from ...events import Event, ModelContext, ModelRequest, UserMessage
-from ...kernel.masking import known_here, mask_value, shown
+from ...parts.masking import known_here, mask_value, shown
 from ...sessions.base import SessionStore
 from ...sessions.folds.compare import SessionDiff, Thresholds, compare_sessions
 from ...sessions.folds.explain import StepExplanation, explain_step

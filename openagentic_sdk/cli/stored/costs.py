@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
-from ...kernel.masking import known_here, mask_value
+from ...parts.masking import known_here, mask_value
 from ...sessions.base import SessionStore
 from ...sessions.folds.costs import BY, CostReport, Costs, Spending, cost_report, spending
 from ...sessions.folds.explain import find_misses

@@ -12,7 +12,7 @@ from dataclasses import asdict
 from ...errors import SessionError, ToolError
 from ...events import FilesRestored
 from ...files import digest_file, read_snapshot
-from ...kernel.masking import known_here, mask_value
+from ...parts.masking import known_here, mask_value
 from ...sessions.base import SessionStore
 from ...sessions.lifecycle import rewind_point, rewind_session
 from ...sessions.undo import ChangedFile, RestorePlan, file_changes, plan_restore, restore_files

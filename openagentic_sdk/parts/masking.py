@@ -7,18 +7,21 @@ and a parked call runs from it. Who shows or exports an input masks it then (`sh
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import fields, replace
 from functools import cache, lru_cache
 from operator import attrgetter
 from typing import Any, TypeVar
 
-from ..events import Event, PermissionDecision, ToolResult, ToolStarted, ToolUse, UserAnswer
+from ..events import Event, ModelContext, PermissionDecision, ToolResult, ToolStarted, ToolUse, UserAnswer
+from ..kernel.agent import Run
+from ..kernel.part import Part
 from ..permissions.redact import Redactor, secrets_of
 from ..permissions.shell import word_set
 from ..text import Redact
 
 E = TypeVar("E", bound=Event)
+T = TypeVar("T")
 
 # Fields that are compared, looked up or acted upon, never read as prose; for every kind of event that has them.
 EXACT = word_set("""
@@ -30,6 +33,21 @@ EXACT = word_set("""
 """)
 # The tools of `system.init` are names, those of `model.context` are descriptions.
 _EXACT_OF = {"system.init": frozenset({"tools"})}
+
+
+class Masking(Part):
+    """Masks secrets in what a run stores, shows and sends; `redact` does so in one text."""
+
+    def __init__(self, run: Run, redact: Redact) -> None:
+        super().__init__(run)
+        self._redact = redact
+
+    def mask(self, event: E) -> E:
+        return mask_event(event, self._redact)
+
+    def mask_value(self, value: T) -> T:
+        masked: T = mask_value(value, self._redact)
+        return masked
 
 
 def mask_event(event: E, redact: Redact) -> E:
@@ -47,6 +65,8 @@ def mask_event(event: E, redact: Redact) -> E:
     changes: dict[str, Any] = {}
     for index in places:
         name, value = names[index], values[index]
+        if kind is ModelContext and name == "tools" and _are_clean(value, redact):
+            continue
         masked = redact(value) if value.__class__ is str else mask_value(value, redact)
         if masked is not value and masked != value:
             # What a vendor signed fits no longer once a letter of it has changed: it does not go back at all.
@@ -65,6 +85,26 @@ def mask_event(event: E, redact: Redact) -> E:
     return replace(event, **changes)
 
 
+def _are_clean(tools: Any, redact: Redact) -> bool:
+    """Whether a look at all the texts of tools' definitions at once finds nothing to mask: there are hundreds of them."""
+    if not isinstance(redact, Redactor):
+        return False  # somebody's own may look at where a text ends
+    together = "\n".join(_texts(tools))
+    return redact(together) == together
+
+
+def _texts(value: Any) -> Iterator[str]:
+    waiting = [value]
+    while waiting:
+        value = waiting.pop()
+        if isinstance(value, str):
+            yield value
+        elif isinstance(value, Mapping):
+            waiting += value.values()
+        elif isinstance(value, list | tuple):
+            waiting += value
+
+
 @lru_cache(maxsize=1024)
 def _may_hold_text(kinds: tuple[type, ...]) -> tuple[int, ...]:
     """The places of the values, given by their classes, in which there could be a text."""
@@ -77,11 +117,6 @@ def _masked_fields(kind: Any) -> tuple[tuple[str, ...], Callable[[Any], tuple[An
     exact = EXACT | _EXACT_OF.get(kind.type, frozenset())
     names = tuple(field.name for field in fields(kind) if field.name not in exact)
     return names, attrgetter(*names)
-
-
-def mask_messages(messages: Sequence[Mapping[str, Any]], redact: Redact) -> list[Mapping[str, Any]]:
-    """Messages whose contents are masked; the arguments of calls stay."""
-    return [{**message, "content": mask_value(message.get("content"), redact)} for message in messages]
 
 
 def mask_value(value: Any, redact: Redact) -> Any:

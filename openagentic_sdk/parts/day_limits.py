@@ -26,7 +26,7 @@ from ..sessions.base import SessionStore
 from ..sessions.folds.costs import DaySpending, spending_of_day
 from ..sessions.folds.spent import SECONDS_PER_DAY
 from ..sessions.folds.summary import SessionSummary
-from .limits import Room
+from .budgets import Room
 
 _CHECKS = {"max_cost_usd": number(0), "max_tokens": number(0, whole=True)}
 _PAGE_ROWS = 200
