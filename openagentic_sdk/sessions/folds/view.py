@@ -143,6 +143,10 @@ class KeptView:
         return cls(**known)
 
 
+# For one type of event: the kernel's function, None for a type that it does not read, and `apply` of the folds that do.
+_Calls = tuple["Callable[[SessionView, Any], None] | None", "tuple[Callable[[Any, SessionView], None], ...]"]
+
+
 class SessionView:
     """The state of a session, as a fold over its events.
 
@@ -178,6 +182,7 @@ class SessionView:
         self._asked_by: dict[str, list[str]] = {}  # the questions of each call
         self.answers: dict[str, UserAnswer] = {}
         self._folds: dict[type[Fold], Fold] = {fold: fold() for fold in folds}
+        self._dispatch: dict[str, _Calls] = {}
         self._readers = _readers(tuple(folds))
 
     @classmethod
@@ -247,7 +252,7 @@ class SessionView:
         fresh = SessionView.restored(kept, tuple(folds), provider=provider, authority=self.authority)
         for kind, fold in folds.items():
             vars(fold).update(vars(fresh._folds[kind]))
-        self.__dict__.update(vars(fresh), _folds=folds)
+        self.__dict__.update(vars(fresh), _folds=folds, _dispatch={})
         # In slices, since all that is freed at once holds up every thread for as long.
         old["conversation"].clear()
         while old["calls"]:
@@ -295,18 +300,24 @@ class SessionView:
         self.events.append(event)
         self.conversation.apply(event)
         # `_fold`, written out: this is called for every event.
-        fold = _FOLDS.get(event.type)
+        fold, reads = self._dispatch.get(event.type) or self._bind(event.type)
         if fold is not None:
             fold(self, event)
-        for kind, read in self._readers.get(event.type, ()):
-            read(self._folds[kind], event, self)
+        for read in reads:
+            read(event, self)
 
     def _fold(self, event: Event) -> None:
-        fold = _FOLDS.get(event.type)
+        fold, reads = self._dispatch.get(event.type) or self._bind(event.type)
         if fold is not None:
             fold(self, event)
-        for kind, read in self._readers.get(event.type, ()):
-            read(self._folds[kind], event, self)
+        for read in reads:
+            read(event, self)
+
+    def _bind(self, kind: str) -> _Calls:
+        """What is called for events of this type: the kernel's function, and `apply` of each fold that reads them."""
+        reads = tuple(self._folds[fold].apply for fold in self._readers.get(kind, ()))
+        self._dispatch[kind] = calls = _FOLDS.get(kind), reads
+        return calls
 
     def extend(self, events: Iterable[Event]) -> SessionView:
         """Apply all of them; returns self."""
@@ -374,7 +385,8 @@ class SessionView:
             self.controls.add(event.control)
 
     def _request(self, event: ModelRequest) -> None:
-        self.steps = max(self.steps, event.step)
+        if event.step > self.steps:
+            self.steps = event.step
 
     def _text(self, event: AssistantMessage | SystemInit) -> None:
         self.last_text = event.text if isinstance(event, AssistantMessage) else ""
@@ -449,23 +461,19 @@ _FOLDS: Mapping[str, Callable[[SessionView, Any], None]] = {
 }
 
 
-# A fold of a view, and its `apply`.
-_Reader = tuple[type[Fold], Callable[[Any, Any, SessionView], None]]
-
-
 @cache
 def _readers(
     folds: tuple[type[Fold], ...],
-) -> Mapping[str, Sequence[_Reader]]:
-    """The folds that read each type of event, in their order, with the function that does; made once per set of folds.
+) -> Mapping[str, Sequence[type[Fold]]]:
+    """The folds that read each type of event, in their order; made once per set of folds.
 
     Raises `OptionsError` when two of them have one name.
     """
-    readers: dict[str, list[_Reader]] = {}
+    readers: dict[str, list[type[Fold]]] = {}
     names = [fold.name for fold in folds]
     if len({*names}) < len(names):
         raise OptionsError(f"each fold of a view must have a name of its own, not {', '.join(sorted(names))}")
     for fold in folds:
         for event in fold.reads:
-            readers.setdefault(event.type, []).append((fold, fold.apply))
+            readers.setdefault(event.type, []).append(fold)
     return readers

@@ -47,31 +47,27 @@ class UntrustedFold(Fold):
         self.place: tuple[str, ...] = ()
 
     def apply(self, event: Event, view: SessionView) -> None:
-        for source in self._read(event, view):
-            if source is not None and len(self.sources) < MAX_SOURCES:
-                self.sources.setdefault(source, event.seq or 0)
-
-    def _read(self, event: Event, view: SessionView) -> Sequence[str | None]:
-        """What of elsewhere the model reads with this event."""
-        cwd, *roots = self.place or ("/",)
+        sources: Sequence[str | None] = ()
         match event:
             case ToolResult():
                 record = view.calls.get(event.tool_use_id)
-                if record is None:
-                    return ()
-                started = record.started
-                input = record.use.input if started is None or started.input is None else started.input
-                return (untrusted_source(record.use.name, input, event, cwd, roots),)
+                if record is not None:
+                    started, (cwd, *roots) = record.started, self.place or ("/",)
+                    input = record.use.input if started is None or started.input is None else started.input
+                    sources = (untrusted_source(record.use.name, input, event, cwd, roots),)
             case UserMessage():
-                return event.untrusted
+                sources = event.untrusted
             case SystemInit():
                 self.place = (event.cwd, *(event.workspace_roots or (event.cwd,)))
-                return event.untrusted
+                sources = event.untrusted
             case TextCommandStarted():
-                return (untrusted_command(event.command, cwd, roots),)
+                cwd, *roots = self.place or ("/",)
+                sources = (untrusted_command(event.command, cwd, roots),)
             case SubagentFinished():
-                return (f"subagent {event.name}",) if event.untrusted is None else event.untrusted
-        return ()
+                sources = (f"subagent {event.name}",) if event.untrusted is None else event.untrusted
+        for source in sources:
+            if source is not None and len(self.sources) < MAX_SOURCES:
+                self.sources.setdefault(source, event.seq or 0)
 
     def kept(self) -> Mapping[str, Any]:
         return {"sources": dict(self.sources), "place": list(self.place)}
