@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, cast
 from .clock import Clock, SystemClock
 from .errors import OptionsError, SessionNotFoundError, StorageError, ToolInputError
 from .events import CODE_CALLER, Event, SystemNotice
-from .hooks.claude_input import ALSO
 from .hooks.engine import HookEngine
 from .kernel.agent import Agent, RunRequest
 from .kernel.part import PartOpener
@@ -23,6 +22,7 @@ from .kernel.session_hooks import end_session
 from .options import AgentDefinition, OpenAgenticOptions, check_options
 from .parts.attachments import Attachments
 from .parts.budgets import Budgets
+from .parts.claude_names import ALSO, ClaudeNames
 from .parts.compaction import Compaction
 from .parts.day_limits import DayLimits, read_day_limits
 from .parts.final_answer import (
@@ -37,6 +37,7 @@ from .parts.memory import Memories
 from .parts.project import GENERAL_AGENT, ProjectGuidance, ProjectPart
 from .parts.publishing import Publishing
 from .parts.servers import ServerTools, ToolServers
+from .parts.shell_folder import ShellFolder
 from .parts.signing import RecordSigning
 from .parts.structured import read_output_schema
 from .parts.subagents import SubagentRuns
@@ -194,10 +195,10 @@ def project_findings(project: Project) -> tuple[Diagnostic, ...]:
 def _with_command_hooks(
     engine: HookEngine, described: Sequence[CommandHook], project: Project, mode: str = "default"
 ) -> tuple[HookEngine, tuple[str, ...]]:
-    """See `hooks.command`. The door to that room."""
+    """See `parts.command_hooks`. The door to that room."""
     if not described:
         return engine, ()
-    from .hooks.command import with_command_hooks
+    from .parts.command_hooks import with_command_hooks
 
     return with_command_hooks(
         engine,
@@ -375,6 +376,7 @@ class _Assembly:
         parts.append(partial(ProjectPart, guidance=guidance))
         day_limits = _day_limits(options)
         parts.append(partial(Budgets, rooms=None if day_limits is None else partial(day_limits.rooms, self._store)))
+        parts += [ClaudeNames, ShellFolder]
         if defer_bytes is not None:
             parts.append(partial(DeferredTools, limit_bytes=defer_bytes))
         if self._memory is not None and MEMORY in tools:

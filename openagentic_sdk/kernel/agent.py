@@ -34,7 +34,6 @@ from ..sessions.seal import Seal
 from ..sessions.system_prompt import SystemPrompt
 from ..threads import GUEST_MOMENT_S, Guest, call_guest
 from ..tools.registry import ToolRegistry
-from ..tools.shell.background import command_folder
 from .limits import STORE_MOMENT_S, Deadline
 from .part import Part, PartOpener, Parts
 from .recorder import Recorder
@@ -255,16 +254,13 @@ class Run:
         return self.request.parks or self.agent.gate.can_ask
 
     def gate_context(
-        self, tool_use_id: str, effect: str | None = None, *, is_command: bool = False, **more: Any
+        self, tool_use_id: str, effect: str | None = None, tool: str | None = None, **more: Any
     ) -> CallContext:
-        """What the permission gate is told about a call besides its name and input; `more` is what a hook wished, and what
-        rules call the tool.
-
-        A command is judged in the folder that the one before it has left the shell in.
+        """What the permission gate is told about a call besides its input; `more` is what a hook wished, and what rules call
+        the tool. `tool` is None for a path that a running call asks for.
         """
-        folder = command_folder(self.resources, self.agent.cwd) if is_command else self.agent.cwd
         context = CallContext(
-            cwd=folder,
+            cwd=self.agent.cwd,
             session_cwd=self.agent.cwd,
             project_dir=self.agent.project_dir,
             workspace_roots=(*self.agent.workspace_roots, *self.outputs),
@@ -273,11 +269,11 @@ class Run:
             tool_use_id=tool_use_id,
             effect=effect,
             ask=self.ask if self.can_ask or self.view.has_answer(tool_use_id) else None,
-            told=self.whereabouts(tool_use_id=tool_use_id, cwd=folder, effect=effect),
+            told=self.whereabouts(tool_use_id=tool_use_id, effect=effect),
             **more,
         )
         for part in self.parts.at(Part.tell_gate):
-            context = part.tell_gate(context)
+            context = part.tell_gate(context, tool)
         return context
 
     def policy_record(self, gate: PermissionGate) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from dataclasses import field
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from ..events import Event, Result, ToolResult, UserQuestion
+from ..events import Event, Result, ToolResult, ToolUse, UserQuestion
 from ..frozen import mutable
 from ..tools.base import Services
 
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from ..permissions.facts import CallContext
     from ..permissions.gate import PermissionGate
     from ..sessions.system_prompt import SystemPrompt
+    from ..tools.registry import ToolRegistry
     from .agent import Run, RunStopped
     from .model_step import Reply
     from .prompt import Said
@@ -110,8 +111,8 @@ class Part:
         """The gate for the next call, which may only be stricter."""
         return gate
 
-    def tell_gate(self, context: CallContext) -> CallContext:
-        """Complete what the gate is told about a call."""
+    def tell_gate(self, context: CallContext, tool: str | None) -> CallContext:
+        """Complete what the gate is told about a call of `tool`, which is None for a path that a running call asks for."""
         return context
 
     def tell_hooks(self) -> Mapping[str, Any]:
@@ -139,6 +140,10 @@ class Part:
     async def make_room(self) -> bool:
         """Shorten a conversation that the endpoint refused as too long. True asks the model again."""
         return False
+
+    def read_call(self, use: ToolUse, tools: ToolRegistry) -> ToolUse:
+        """A call as the tools that are offered take it, for a model that was taught other names."""
+        return use
 
     def continues(self, tool_use_id: str) -> bool:
         """Whether this part goes on with a call that an earlier run started, so that the call runs again."""

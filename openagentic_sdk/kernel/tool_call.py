@@ -14,16 +14,15 @@ from typing import Any
 from ..errors import ToolError, ToolInputError
 from ..events import Effect, PermissionDecision, ToolResult, ToolStarted, ToolUse, UserMessage
 from ..frozen import frozen
-from ..hooks.claude_input import ALSO, TRANSLATED, with_our_names
 from ..hooks.models import HookDecision
 from ..permissions.gate import ApprovalResult, PermissionGate
 from ..sessions.request import json_sha256
 from ..text import shortened
 from ..threads import error_trace, error_words
 from ..tools.base import CALLER_WORDS, Tool, may_call
-from ..tools.registry import ToolRegistry
 from ..tools.schema import validate
 from .agent import Run, RunStopped
+from .part import Part
 
 _NO_WISH = HookDecision()
 
@@ -81,27 +80,13 @@ async def prepare(run: Run, use: ToolUse) -> Permitted | ToolResult:
         return error_result(use.tool_use_id, error)
 
 
-def in_our_names(use: ToolUse, tools: ToolRegistry) -> ToolUse:
-    """A call as our tools take it, for a model that was taught Claude Code's: `Skill`, `SlashCommand`, `subagent_type`."""
-    name, input, offered = use.name, dict(use.input), tools.names()
-    if name not in offered and ALSO.get(name) in offered:
-        name = ALSO[name]
-        if use.name == "SlashCommand" or (use.name == "Skill" and "skill" not in input):
-            words = str(input.pop("command", "")).strip().removeprefix("/").split(None, 1)
-            input |= dict(zip(("name", "arguments"), words, strict=False))
-    known = tools.get(name).input_schema.get("properties") or {} if name in offered else {}
-    if name not in TRANSLATED or name not in offered or not input.keys() - known.keys():
-        return use if name == use.name else replace(use, name=name, input=input)
-    changed = with_our_names(name, {}, input)
-    return use if name == use.name and changed == use.input else replace(use, name=name, input=changed)
-
-
 async def propose(run: Run, use: ToolUse) -> Proposed:
     """The call as the hooks before it left it; what they did is in the log by now.
 
     Raises `ToolError` for an unknown tool and for input that does not fit it.
     """
-    use = in_our_names(use, run.agent.tools)
+    for part in run.parts.at(Part.read_call):
+        use = part.read_call(use, run.agent.tools)
     tool = run.agent.tools.get(use.name)
     if use.raw_arguments is not None:
         raise ToolInputError(
@@ -181,7 +166,7 @@ async def ask_gate(
 
     Without `parks`, a run that could only wait for an answer gets a no: nothing would go on with a later one.
     """
-    context = run.gate_context(use.tool_use_id, effect)
+    context = run.gate_context(use.tool_use_id, effect, use.name)
     if run.request.parks and not parks:
         context = replace(context, ask=None)
     approval = await gate.approve(use.name, use.input, context)
@@ -202,7 +187,7 @@ async def _permit(run: Run, call: Proposed) -> Permitted | ToolResult:
     context = run.gate_context(
         use.tool_use_id,
         tool.effect,
-        is_command=use.name == "Bash",
+        use.name,
         permission_request=partial(_ask_hooks, run, use),
         rule_names=tool.rule_names,
         **wish,

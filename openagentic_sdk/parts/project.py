@@ -117,7 +117,7 @@ class ProjectPart(Part, SkillRuns):
         gate = self.narrow(gate)
         return gate.narrowed(deny=denied, source="skill of the parent") if denied else gate
 
-    def tell_gate(self, context: CallContext) -> CallContext:
+    def tell_gate(self, context: CallContext, tool: str | None) -> CallContext:
         policy = self.policy()
         active = self._skills[2] if self._skills else ()
         reading = self._guidance.reading_rules(active) if active else ()

@@ -73,7 +73,7 @@ async def _permit(run: Run, draft: Draft, use: ToolUse) -> Permitted:
         digest = json_sha256(dict(call.input))
         approval = ApprovalResult(False, reason, run.agent.gate.mode, "hook", hook=call.hook, input_sha256=digest)
     else:
-        context = run.gate_context(use.tool_use_id, "unsafe", is_command=True)
+        context = run.gate_context(use.tool_use_id, "unsafe", _SHELL)
         context = replace(context, grants=(*context.grants, *draft.grants))  # the rules that the text itself brings
         approval = run.gate.judge_by_rule(_SHELL, call.input, context)
     decision = decision_event(run, use, approval, run.gate, call.input)

@@ -21,7 +21,9 @@ from ..kernel.agent import Agent, Run, RunRequest, RunStopped
 from ..kernel.part import Part
 from ..kernel.prompt import Said
 from ..kernel.task import RunTask
+from ..parts.claude_names import ClaudeNames
 from ..parts.publishing import Publishing
+from ..parts.shell_folder import ShellFolder
 from ..permissions.gate import PermissionGate
 from ..sessions.folds.features.all import ALL_FOLDS
 from ..sessions.follow import publish
@@ -150,7 +152,12 @@ class Replay:
             project_dir=run.init.cwd,
             cost=lambda usage, model, tier=None: None,
             max_steps=len(run.steps) + 1,
-            parts=(partial(Publishing, tell=partial(publish, self._store)), partial(ReplayPart, replay=self)),
+            parts=(
+                partial(Publishing, tell=partial(publish, self._store)),
+                partial(ReplayPart, replay=self),
+                ClaudeNames,
+                ShellFolder,
+            ),
             folds=ALL_FOLDS,
         )
 

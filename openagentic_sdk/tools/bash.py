@@ -22,7 +22,7 @@ from ..files import file_state
 from ..text import CUT_MARGIN
 from .base import BlockingTool, ToolContext, ToolOutput
 from .schema import boolean, number, object_schema, string
-from .shell.background import RunShells, run_shells
+from .shell.background import CommandFolder, RunShells, command_folder, run_shells
 from .shell.environment import command_environment, find_program
 from .shell.git_config import hooks_note, without_programs
 from .shell.output import keep_output, keep_text, output_paths
@@ -142,7 +142,8 @@ class BashTool(BlockingTool):
         if input.get("run_in_background", False):
             return self._start_in_background(command, shells, ctx)
         timeout_s = float(input.get("timeout_s", self._timeout_s))
-        cwd = _working_dir(shells, ctx)
+        folder = command_folder(ctx)
+        cwd = _working_dir(folder, ctx)
         with self._sandbox.confine(cwd, roots, ctx.session_dir) as confinement:
             spec = self._spec(command, cwd, ctx, confinement)
             report = run_command(spec, timeout_s=timeout_s, is_cancelled=ctx.cancelled.is_set)
@@ -152,9 +153,9 @@ class BashTool(BlockingTool):
             notes.append("this was a dry run: what is listed under `effects` was not written")
         about_hooks = None if self._trusts_git else hooks_note(command, cwd, roots)
         notes += [about_hooks] if about_hooks else []
-        notes += _move(shells, report.cwd, roots, ctx)
+        notes += _move(folder, report.cwd, roots, ctx)
         result = self._result(report, spec, notes, ctx)
-        place = os.path.realpath(shells.cwd or spec.cwd)
+        place = os.path.realpath(folder.kept() or spec.cwd)
         result["cwd"] = os.path.relpath(place, roots[0]) if is_within(place, roots[0]) else place
         if confinement.plan is not None:
             result["sandbox"] = confinement.level
@@ -170,7 +171,7 @@ class BashTool(BlockingTool):
             raise ToolInputError(
                 "a shell in the background has no end at which its effects could be listed", path="command"
             )
-        cwd = _working_dir(shells, ctx)
+        cwd = _working_dir(command_folder(ctx), ctx)
         with ExitStack() as stack:
             confinement = stack.enter_context(self._sandbox.confine(cwd, _roots(ctx), ctx.session_dir))
             spec = self._spec(command, cwd, ctx, confinement, is_background=True)
@@ -283,29 +284,29 @@ def _roots(ctx: ToolContext) -> list[str]:
     return [os.path.realpath(root) for root in ctx.workspace_roots or (ctx.cwd,)]
 
 
-def _working_dir(shells: RunShells, ctx: ToolContext) -> str:
+def _working_dir(folder: CommandFolder, ctx: ToolContext) -> str:
     """Where the next command starts: where the last one left off, or the session's folder when that is gone."""
-    if shells.cwd is not None and os.path.isdir(shells.cwd) and os.path.realpath(shells.cwd) == shells.cwd:
-        return shells.cwd  # and no link has taken its place
-    shells.cwd = None
+    kept = folder.kept()
+    if kept is not None:
+        return kept
     start = os.path.abspath(ctx.cwd)
     if not os.path.isdir(start):
         raise ToolError(f"the working directory {start} does not exist: create it, or start the session elsewhere")
     return start
 
 
-def _move(shells: RunShells, cwd: str | None, roots: list[str], ctx: ToolContext) -> list[str]:
+def _move(folder: CommandFolder, cwd: str | None, roots: list[str], ctx: ToolContext) -> list[str]:
     """Remember where the command ended; a note when that is outside the workspace and so is not kept."""
     if cwd is None or not os.path.isdir(cwd):
         return []
     real = os.path.realpath(cwd)  # a command can say what it likes, a path with links and dots in it for example
     if any(is_within(real, root) for root in roots):
-        shells.cwd = real
+        folder.leave_in(real)
         return []
     if real == os.path.realpath(ctx.cwd):
         return []
     return [
-        f"the command ended in {cwd}, outside the workspace: the next one starts in {_working_dir(shells, ctx)} again"
+        f"the command ended in {cwd}, outside the workspace: the next one starts in {_working_dir(folder, ctx)} again"
     ]
 
 

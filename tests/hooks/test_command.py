@@ -11,9 +11,9 @@ import unittest
 from pathlib import Path
 from typing import Any
 
-from openagentic_sdk.hooks.command import ShellHook, answer_of, matched_names, with_command_hooks
 from openagentic_sdk.hooks.engine import HookEngine
 from openagentic_sdk.hooks.models import HookDecision, HookMatcher
+from openagentic_sdk.parts.command_hooks import ShellHook, answer_of, matched_names, with_command_hooks
 from openagentic_sdk.project.settings import CommandHook
 from tests.looptime import skip_time
 

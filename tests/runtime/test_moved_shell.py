@@ -2,8 +2,14 @@
 
 import tempfile
 import unittest
+from dataclasses import replace
 from pathlib import Path
 
+from openagentic_sdk.assemble import build_agent
+from openagentic_sdk.kernel.agent import RunRequest
+from openagentic_sdk.kernel.part import without_parts
+from openagentic_sdk.kernel.task import RunTask, run_events
+from openagentic_sdk.parts.shell_folder import ShellFolder
 from openagentic_sdk.permissions.gate import PermissionGate
 from openagentic_sdk.tools.bash import BashTool
 
@@ -22,6 +28,15 @@ class MovedShellTest(unittest.IsolatedAsyncioTestCase):
         (self.root / "src" / "key").write_text("x\n")
         (self.root / "src" / "run.sh").write_text("touch ran\n")
         (self.root / "src" / "up").symlink_to(self.outside)
+
+    async def test_commands_stay_where_they_are_judged_when_nothing_tells_the_gate_where_they_are(self):
+        turns = [{"tool_calls": [{"name": "Bash", "arguments": {"command": c}}]} for c in ("cd src", "pwd")]
+        options = options_for([*turns, {"text": "done"}], tools=[BashTool()], cwd=str(self.root))
+        agent = build_agent(options)
+        agent = replace(agent, parts=without_parts(agent.parts, ShellFolder))
+        events = [event async for event in run_events(lambda: RunTask.start(agent, RunRequest(), "go"))]
+        written = [event.output["stdout"] for event in events if event.type == "tool.result"]
+        self.assertEqual(written, ["", f"{self.root}\n"])
 
     async def outcomes(self, *commands, **policy):
         """Whether each command, one after the other, was allowed."""

@@ -116,11 +116,32 @@ class BackgroundShell:
         self._on_end()
 
 
-class RunShells:
-    """The shared state of one run's Bash calls. `cwd` is where the last command left off, None before the first."""
+class CommandFolder:
+    """Where the commands of one run start: a command follows the `cd` of the one before it.
+
+    Who offers it to tools tells the permission gate too, so that each command is judged where it runs.
+    """
 
     def __init__(self) -> None:
-        self.cwd: str | None = None
+        self._left_in: str | None = None
+
+    def leave_in(self, folder: str) -> None:
+        """Take note of the resolved folder in which a command has ended."""
+        self._left_in = folder
+
+    def kept(self) -> str | None:
+        """The folder in which the last command has ended, None for the session's folder and for one that is gone."""
+        kept = self._left_in
+        if kept is None or not os.path.isdir(kept) or os.path.realpath(kept) != kept:  # no link has taken its place
+            self._left_in = None
+        return self._left_in
+
+
+class RunShells:
+    """The shared state of one run's Bash calls; `folder` is for a tool that runs alone."""
+
+    def __init__(self) -> None:
+        self.folder = CommandFolder()
         self.notices: set[str] = set()
         self.hold = HelperHold()
         self._shells: dict[str, BackgroundShell] = {}
@@ -170,11 +191,12 @@ def run_shells(ctx: ToolContext) -> RunShells:
     return shared(ctx.run_resources, RunShells)
 
 
-def command_folder(resources: Mapping[Any, Any], cwd: str) -> str:
-    """Where the next command of a run starts: where the last one left off, else in the session's folder `cwd`."""
-    shells: RunShells | None = resources.get(RunShells)
-    kept = None if shells is None else shells.cwd
-    return kept if kept is not None and os.path.isdir(kept) and os.path.realpath(kept) == kept else cwd
+def command_folder(ctx: ToolContext) -> CommandFolder:
+    """The folder of the run that `ctx` belongs to. Where a gate that is not told about it judges calls, nothing is kept."""
+    found = ctx.services.find(CommandFolder)
+    if found is not None:
+        return found
+    return run_shells(ctx).folder if ctx.permits_path is None else CommandFolder()
 
 
 _SHELL_ID = string("What Bash returned as `shell_id`.")

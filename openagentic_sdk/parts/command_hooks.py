@@ -19,15 +19,15 @@ from typing import IO, Any
 
 from ..errors import InvalidEventError, ToolInputError
 from ..frozen import frozen
+from ..hooks.engine import HookEngine
+from ..hooks.models import HookDecision, HookMatcher, Permission
 from ..project.settings import CommandHook
 from ..project.trust import TRUST_VARIABLE
 from ..serialization import dumps_json, loads_json
 from ..skills.files import bytecode_folder
 from ..skills.render import fill_variables
 from ..tools.shell.environment import find_program
-from .claude_input import ALSO, tool_name_of, with_our_names, with_their_names
-from .engine import HookEngine
-from .models import HookDecision, HookMatcher, Permission
+from .claude_names import ALSO, tool_name_of, with_our_names, with_their_names
 
 # Claude Code's events, and our points. What ends a subagent is decided where any agent wants to stop.
 EVENTS = {

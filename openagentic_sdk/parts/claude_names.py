@@ -1,16 +1,21 @@
-"""Tool calls as hooks that were written for Claude Code expect them: other names beside ours, for the same values.
+"""Tool calls in Claude Code's names and in ours: other names for the same tools and values.
 
-Such a hook reads `tool_input.old_string` where our Edit tool has `old`, so it is given both. What it changes comes back
-under either name; when it changed both, to different values, the call cannot be told and is blocked.
+A hook that was written for Claude Code reads `tool_input.old_string` where our Edit tool has `old`, so it is given both.
+What it changes comes back under either name; when it changed both, to different values, the call is blocked. A model that
+was taught those names may use them in its calls.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, TypeGuard
 
 from ..errors import ToolInputError
+from ..events import ToolUse
+from ..kernel.part import Part
 from ..providers.loose import as_mappings
+from ..tools.registry import ToolRegistry
 
 # Our names of inputs, and theirs, by tool.
 _NAMES: Mapping[str, Mapping[str, str]] = {
@@ -21,7 +26,6 @@ _NAMES: Mapping[str, Mapping[str, str]] = {
     "SkillActivate": {"name": "skill", "arguments": "args"},
     "SkillLoad": {"name": "skill"},
 }
-TRANSLATED = frozenset(_NAMES)
 # Tools that they know under another name.
 _TOOLS = {"SkillActivate": "Skill"}
 # What else a matcher is for that names a tool, a kind of notification or a compaction of theirs.
@@ -94,3 +98,25 @@ def with_our_names(tool: str, input: Mapping[str, Any], changed: Mapping[str, An
 
 def _is_list_of_maps(value: Any) -> TypeGuard[list[dict[str, Any]]]:
     return isinstance(value, list) and all(isinstance(each, dict) for each in value)
+
+
+def in_our_names(use: ToolUse, tools: ToolRegistry) -> ToolUse:
+    """A call as our tools take it, for a model that was taught Claude Code's: `Skill`, `SlashCommand`, `subagent_type`."""
+    name, input, offered = use.name, dict(use.input), tools.names()
+    if name not in offered and ALSO.get(name) in offered:
+        name = ALSO[name]
+        if use.name == "SlashCommand" or (use.name == "Skill" and "skill" not in input):
+            words = str(input.pop("command", "")).strip().removeprefix("/").split(None, 1)
+            input |= dict(zip(("name", "arguments"), words, strict=False))
+    known = tools.get(name).input_schema.get("properties") or {} if name in offered else {}
+    if name not in _NAMES or name not in offered or not input.keys() - known.keys():
+        return use if name == use.name else replace(use, name=name, input=input)
+    changed = with_our_names(name, {}, input)
+    return use if name == use.name and changed == use.input else replace(use, name=name, input=changed)
+
+
+class ClaudeNames(Part):
+    """Calls of a model that was taught Claude Code's names of tools and inputs, in the names of the agent's tools."""
+
+    def read_call(self, use: ToolUse, tools: ToolRegistry) -> ToolUse:
+        return in_our_names(use, tools)
