@@ -114,7 +114,7 @@ class SupersedingTest(DeskCase):
             self.assertIn(b"not today", answer.body)
             await until_free(application)
         row = await until_state(application, session_id, "waiting")
-        self.assertEqual(row["open_questions"], [question_id])
+        self.assertEqual([each["question_id"] for each in row["open_questions"]], [question_id])
         answer = {"question_id": question_id, "answer": "yes"}
         self.assertEqual((await ask(application, "POST", f"/v1/sessions/{session_id}/answers", answer)).status, 202)
         await until_state(application, session_id, "idle")
