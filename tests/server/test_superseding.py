@@ -157,7 +157,7 @@ class SupersedingTest(DeskCase):
                 continue
             row = await until_state(application, session_id, "waiting")
             await until_free(application)
-            [question_id] = row["open_questions"]
+            [question_id] = [each["question_id"] for each in row["open_questions"]]
             body = {"question_id": question_id, "answer": "yes"}
             self.assertEqual((await ask(application, "POST", f"/v1/sessions/{session_id}/answers", body)).status, 202)
 
