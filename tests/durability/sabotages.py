@@ -332,10 +332,17 @@ SABOTAGES = (
     ),
     Sabotage(
         "a prompt that was answered is run again",
-        "kernel/loop.py",
-        "        return answered is None\n",
-        "        return True\n",
+        "sessions/folds/requests.py",
+        "        return None if request is None else request.answer\n",
+        "        return None\n",
         (RUNTIME + "test_crash.RequestIdTest",),
+    ),
+    Sabotage(
+        "an answer is taken for that of a request that failed before",
+        "sessions/folds/requests.py",
+        "for name in filter(None, self.asked):",
+        "for name in [*self]:",
+        (RUNTIME + "test_requests.AnswerTest",),
     ),
     Sabotage(
         "a call without a result gets none",
