@@ -599,7 +599,8 @@ class McpServerChanged(Event):
 
     `transport` is `stdio`, `http`, `sse` or `tools` (of this process), `protocol_version` what both sides speak, `server`
     what the server says of itself. `tools` are those that are offered, `{"name", "tool", "sha256"}`: the name that the
-    model calls, the server's own, and the digest of its definition; `left_out` are the others, `{"tool", "code", "reason"}`.
+    model calls, the server's own, and the digest of its definition, with `unchecked`, where the schema asks for what is not
+    checked here; `left_out` are the others, `{"tool", "code", "reason"}`.
     """
 
     type: ClassVar[str] = "mcp.server"

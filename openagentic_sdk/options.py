@@ -47,6 +47,7 @@ from .providers.base import CompletingProvider, Provider, StreamingProvider
 from .providers.fallback import Fallback
 from .providers.keys import ApiKey
 from .providers.retry import RetryPolicy
+from .schemas import require_checkable
 from .serialization import dumps_json
 from .sessions.base import SessionStore
 from .sessions.folds.trace import read_traceparent
@@ -280,6 +281,7 @@ def check_options(options: OpenAgenticOptions) -> None:
             check_settings(fallback, _FALLBACK_CHECKS, f"fallback[{at}].")
     for tool in options.tools or ():
         check_settings(tool, _TOOL_CHECKS, f"tools: {shown(tool)}.")
+        require_checkable(tool.input_schema, f"tools: {tool.name}.input_schema")
     if options.hooks is not None:
         check_settings(options.hooks, _HOOK_CHECKS, "hooks.")
         for point in POINTS:

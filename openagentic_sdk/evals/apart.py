@@ -26,10 +26,10 @@ from types import ModuleType
 from typing import Any
 
 from ..errors import ToolInputError
+from ..schemas import validate
 from ..serialization import event_from_dict
 from ..threads import error_words, run_in_thread, start_thread
 from ..tools.find.worker import find_interpreter
-from ..tools.schema import validate
 
 MAX_ANSWER_BYTES = 1 << 20
 MAX_WORDS_CHARS = 2_000

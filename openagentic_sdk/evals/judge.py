@@ -16,8 +16,8 @@ from ..options import OpenAgenticOptions
 from ..parts.masking import known_here, mask_value
 from ..parts.structured import FINAL_ANSWER
 from ..permissions.gate import PermissionGate
+from ..schemas import validate
 from ..text import without_hidden
-from ..tools.schema import validate
 from .played import Played
 from .scorers import MAX_WORDS_CHARS, Judge, Score
 

@@ -51,7 +51,7 @@ class Regex:
 
 @frozen(kw_only=True)
 class JsonSchema:
-    """The final answer is JSON, alone or in a ```json block, that fits the schema (of what `tools.schema` checks)."""
+    """The final answer is JSON, alone or in a ```json block, that fits the schema."""
 
     type = "json_schema"
     schema: Mapping[str, Any]

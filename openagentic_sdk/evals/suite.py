@@ -23,10 +23,10 @@ from ..options import OpenAgenticOptions, check_options
 from ..patterns import regex
 from ..permissions.gate import PermissionGate
 from ..permissions.policy import PermissionMode
+from ..schemas import compiled, validate
 from ..testing.scripted import ScriptedProvider
 from ..threads import error_words
 from ..tools.function import json_schema
-from ..tools.schema import unknown_keyword, validate
 from .apart import load_file
 from .scorers import CALL_LISTS, SCORERS, Call, Calls, Function, JsonSchema, Judge, Regex, Scorer, as_call
 
@@ -487,9 +487,8 @@ def _check_scores(scores: Sequence[Any], where: str) -> None:
             case Regex():
                 _check_pattern(scorer.pattern, f"{here}.pattern")
             case JsonSchema():
-                keyword = unknown_keyword(scorer.schema)
-                words = f"{keyword!r} is no keyword that is checked here, so nothing would fail by it"
-                _require(keyword is None, f"{here}.schema", words)
+                problems = compiled(scorer.schema).problems
+                _require(not problems, f"{here}.schema", "; ".join(problems))
             case Calls():
                 for key in CALL_LISTS:
                     _check_calls(getattr(scorer, key) or (), f"{here}.{key}")

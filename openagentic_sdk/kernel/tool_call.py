@@ -16,11 +16,11 @@ from ..events import Effect, PermissionDecision, ToolResult, ToolStarted, ToolUs
 from ..frozen import frozen
 from ..hooks.models import HookDecision
 from ..permissions.gate import ApprovalResult, PermissionGate
+from ..schemas import compiled
 from ..sessions.request import json_sha256
 from ..text import shortened
 from ..threads import error_trace, error_words
 from ..tools.base import CALLER_WORDS, Tool, may_call
-from ..tools.schema import validate
 from .agent import Run, RunStopped
 from .part import Part
 
@@ -71,7 +71,7 @@ async def prepare(run: Run, use: ToolUse) -> Permitted | ToolResult:
         if call.wish.block:
             reason = call.wish.block_reason or "a hook blocked this call"
             blocked = ApprovalResult(
-                False, reason, run.agent.gate.mode, hook=call.hook, input_sha256=json_sha256(dict(use.input))
+                False, reason, run.agent.gate.mode, hook=call.hook, input_sha256=json_sha256(dict(call.input))
             )
             await run.record(decision_event(run, use, blocked))
             return _denied(use, "HookBlocked", reason)
@@ -96,11 +96,11 @@ async def propose(run: Run, use: ToolUse) -> Proposed:
     caller = str((use.caller or {}).get("type") or "direct")
     if not may_call(tool, CALLER_WORDS.get(caller, caller)):
         raise ToolError(f"{use.name} may not be called by {caller} (its allowed_callers say so)")
-    validate(use.input, tool.input_schema, use.name)
+    input = compiled(tool.input_schema).check(use.input, use.name)
     if not run.agent.hooks.are_any:
-        return Proposed(use, tool, use.input)
+        return Proposed(use, tool, input)
     hooked, events, decision = await run.agent.hooks.run_pre_tool_use(
-        tool_name=use.name, tool_input=use.input, context=run.hook_context(tool_use_id=use.tool_use_id)
+        tool_name=use.name, tool_input=input, context=run.hook_context(tool_use_id=use.tool_use_id)
     )
     await run.record(*events)
     if decision is None:
@@ -109,9 +109,9 @@ async def propose(run: Run, use: ToolUse) -> Proposed:
         run.stopped_by_hook = RunStopped("blocked:pre_tool_use", decision.block_reason or "")
     if decision.block:
         hook = next((event.name for event in events if event.action == "block"), None)
-        return Proposed(use, tool, use.input, decision, hook)
-    if hooked is not use.input:
-        validate(hooked, tool.input_schema, f"{use.name}, as a hook changed it")
+        return Proposed(use, tool, input, decision, hook)
+    if hooked is not input:
+        hooked = compiled(tool.input_schema).check(hooked, f"{use.name}, as a hook changed it")
     if decision.additional_context:
         run.notes.append(UserMessage(decision.additional_context, origin="hook"))
     wishes = (event.name for event in events if event.details.get("permission") == decision.permission)
@@ -195,8 +195,9 @@ async def _permit(run: Run, call: Proposed) -> Permitted | ToolResult:
     gate = run.gate
     approval = await gate.approve(use.name, input, context)
     if approval.updated_input is not None:
-        input = approval.updated_input
-        validate(input, tool.input_schema, f"{use.name}, as it was edited")
+        input = compiled(tool.input_schema).check(approval.updated_input, f"{use.name}, as it was edited")
+        if input is not approval.updated_input:  # a default was filled in, and the digest is of what runs
+            approval = replace(approval, input_sha256=json_sha256(dict(input)))
     decision = decision_event(run, use, approval, gate, call.input)
     if approval.allowed:
         return Permitted(use, tool, input, decision)

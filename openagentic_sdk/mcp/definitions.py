@@ -17,7 +17,7 @@ from typing import Any
 
 from ..frozen import frozen
 from ..providers.loose import as_list
-from ..serialization import pointer_names
+from ..schemas import compiled
 from ..sessions.request import canonical_json, json_sha256
 from ..text import without_hidden
 from .server_config import McpServer
@@ -149,13 +149,13 @@ def read_schema(schema: Any) -> dict[str, Any]:
     """An input schema as endpoints take it: an object with properties. Raises ValueError with what cannot be repaired.
 
     Repaired are a missing root type, keywords whose value is of the wrong kind (they say nothing), lists without `items`,
-    and texts with hidden letters. A `pattern` becomes a note: a stranger's expression may take for ever to run.
+    and texts with hidden letters. A `pattern` becomes a note: endpoints refuse many, and the server checks it anyway.
     """
     if schema is None:
         schema = {}
     if not isinstance(schema, Mapping):
         raise ValueError(f"its input schema is no object but a {type(schema).__name__}")
-    root = _SchemaReader(schema).read(schema)
+    root = _SchemaReader().read(schema)
     if root.get("type", "object") not in ("object", ["object"]):
         raise ValueError(f"its input schema describes {root['type']!r:.60}, and arguments are an object")
     root = {"type": "object", "properties": {}, **root} | {"type": "object"}
@@ -166,6 +166,8 @@ def read_schema(schema: Any) -> dict[str, Any]:
         raise ValueError("its input schema holds what JSON cannot say") from None
     if size > MAX_SCHEMA_BYTES:
         raise ValueError(f"its input schema has {size:,} bytes and {MAX_SCHEMA_BYTES:,} are taken")
+    for reference in compiled(root).unresolved:
+        raise ValueError(f"its input schema refers to {reference!r:.100}, and no schema stands there")
     return root
 
 
@@ -176,8 +178,7 @@ class _SchemaReader:
     stands; `_KEYWORDS` says which those are.
     """
 
-    def __init__(self, root: Mapping[str, Any]) -> None:
-        self._root = root
+    def __init__(self) -> None:
         self._depth = 0
 
     def read(self, schema: Mapping[str, Any]) -> dict[str, Any]:
@@ -216,11 +217,6 @@ class _SchemaReader:
         """One within the schema: what is elsewhere is never fetched (JSON Schema 2020-12, section 8.2)."""
         if not isinstance(value, str) or not value.startswith("#"):
             raise ValueError(f"its input schema refers to {value!r:.100}, which is elsewhere and never fetched")
-        target: Any = self._root
-        for name in pointer_names(value[1:]):
-            target = target.get(name) if isinstance(target, Mapping) else None
-        if not isinstance(target, Mapping):
-            raise ValueError(f"its input schema refers to {value!r:.100}, and no schema stands there")
         return value
 
     def type(self, value: Any) -> Any:

@@ -12,7 +12,9 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 from urllib.parse import urlsplit
 
+from ..errors import ToolInputError
 from ..providers.loose import as_list, as_mapping, as_text
+from ..schemas import validate
 from ..text import without_hidden
 from .definitions import clean_text
 
@@ -75,7 +77,9 @@ async def _fill(field: _Field, intro: str, ask: Ask, details: Mapping[str, Any])
         if not said and not field.is_required:
             return {}
         try:
-            return {field.name: field.read(said)}
+            return {field.name: validate(field.read(said), field.schema, "the answer")}
+        except ToolInputError as error:
+            problem = f"\n({without_hidden(said)[:100]!r} does not fit: {field.bounds() or error})"
         except ValueError as error:
             problem = f"\n({without_hidden(said)[:100]!r} does not fit: {error})"
     return "cancel"
@@ -122,6 +126,18 @@ class _Field:
         said = ", ".join(hint for hint in hints if hint)
         return f"{title}{': ' + about if about else ''} ({said})"
 
+    def bounds(self) -> str:
+        """What the limits leave to choose from; empty where there are none."""
+        for of, least, most, words in (
+            ("Items", 0, "any number", "choose {} to {}"),
+            ("imum", None, None, "it must be from {} to {}"),
+            ("Length", 0, "any number of", "it must have {} to {} letters"),
+        ):
+            low, high = self.schema.get(f"min{of}", least), self.schema.get(f"max{of}", most)
+            if low != least or high != most:
+                return clean_text(words.format(low, high), 200)
+        return ""
+
     @property
     def _is_list(self) -> bool:
         return self.schema.get("type") == "array"
@@ -141,9 +157,6 @@ class _Field:
 
     def _read_several(self, said: str) -> list[str]:
         picked = [self._pick(part.strip()) for part in said.split(",") if part.strip()]
-        if not self._is_within(len(picked), "minItems", "maxItems"):
-            low, high = self.schema.get("minItems"), self.schema.get("maxItems")
-            raise ValueError(f"choose {low or 0} to {high or 'any number'}")
         return picked
 
     def _read_number(self, said: str) -> int | float:
@@ -155,24 +168,13 @@ class _Field:
         # Digits are read as they stand: a float does not hold every whole number above 2 ** 53.
         whole = int(said) if re.fullmatch(r"[+-]?[0-9]+", said) else int(read)
         number = whole if read.is_integer() else read
-        if not self._is_within(number, "minimum", "maximum"):
-            raise ValueError(f"it must be from {self.schema.get('minimum')} to {self.schema.get('maximum')}")
         return number
 
     def _read_text(self, said: str) -> str:
-        if not self._is_within(len(said), "minLength", "maxLength"):
-            low, high = self.schema.get("minLength"), self.schema.get("maxLength")
-            raise ValueError(f"it must have {low or 0} to {high or 'any number of'} letters")
         pattern = _FORMATS.get(as_text(self.schema.get("format")))
         if pattern is not None and re.fullmatch(pattern, said) is None:
             raise ValueError(f"it is no {self.schema['format']}")
         return said
-
-    def _is_within(self, value: float, least: str, most: str) -> bool:
-        """Whether a number is within what the schema says under these keywords; a limit that is not a number is ignored."""
-        low, high = self.schema.get(least), self.schema.get(most)
-        is_below = isinstance(low, int | float) and value < low
-        return not is_below and not (isinstance(high, int | float) and value > high)
 
     def _pick(self, said: str) -> str:
         for number, (value, title) in enumerate(self._choices, 1):

@@ -270,7 +270,7 @@ class Seat:
     def _say(self, state: str, error: BaseException | None = None) -> None:
         session = self._session
         tools = [
-            {"name": tool.name, "tool": tool.definition.name, "sha256": tool.definition.sha256}
+            {"name": tool.name, "tool": tool.definition.name, "sha256": tool.definition.sha256, **tool.unchecked()}
             if isinstance(tool, RemoteTool)
             else {"name": tool.name, "tool": tool.inner.name}
             for tool in self.tools

@@ -31,6 +31,7 @@ from ..events import Effect
 from ..frozen import frozen
 from ..permissions.redact import Redactor, secrets_of
 from ..providers.wire.http import check_headers, read_url
+from ..schemas import require_checkable
 from ..tools.base import Tool
 
 CONNECT_TIMEOUT_S = 30.0
@@ -101,6 +102,8 @@ class McpServer:
                 f"a server needs one of command, url and tools, and has {' and '.join(reached) or 'none'}"
             )
         check_settings(self, _CHECKS)
+        for tool in self.tools:
+            require_checkable(tool.input_schema, f"tools: {tool.name}.input_schema")
         if self.url is not None:
             read_url(self.url)
 

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 from ..events import Effect, ToolProgress, ToolUse, UserQuestion
 from ..providers.loose import as_mapping
+from ..schemas import compiled
 from ..tools.base import Tool, ToolContext
 from .content import read_result
 from .definitions import ToolDefinition, shown_name
@@ -44,6 +45,11 @@ class RemoteTool(Tool):
         self.description, self.input_schema = definition.description, definition.input_schema
         self.effect = seat.settings.effects.get(definition.name, "unsafe")
         self._seat = seat
+
+    def unchecked(self) -> dict[str, list[str]]:
+        """What the schema asks for and nothing here checks; the server does, or nobody."""
+        problems = compiled(self.input_schema).problems
+        return {"unchecked": problems} if problems else {}
 
     def rule_names(self, input: Mapping[str, Any]) -> tuple[str, ...]:
         return _full_name(self._seat.name, self.definition.name, self.name)

@@ -16,9 +16,10 @@ from ..frozen import frozen
 from ..patterns import regex
 from ..providers.base import ToolSpec
 from ..providers.loose import as_list, as_mapping
+from ..schemas import compiled, require_checkable
 from ..serialization import DECODER
 from ..tools.function import json_schema
-from ..tools.schema import validate
+from ..tools.schema import object_schema
 
 FINAL_ANSWER = "final_answer"
 
@@ -73,7 +74,7 @@ class OutputSchema:
             value = {_WRAPPED: value}
         try:
             value = without_added_nulls(value, self.schema, self.schema)
-            validate(value, self.schema, "the answer")
+            value = compiled(self.schema).check(value, "the answer")
         except RecursionError:
             raise ToolInputError("the answer is nested too deeply") from None
         return value[_WRAPPED] if self.is_wrapped else value
@@ -91,12 +92,13 @@ def read_output_schema(spec: Any) -> OutputSchema:
         json.dumps(schema, allow_nan=False)
     except (TypeError, ValueError, RecursionError) as error:
         raise OptionsError(f"output_schema is no JSON schema: {error}") from error
+    require_checkable(schema, "output_schema")
     if schema.get("type") == "object":
         return OutputSchema(schema, name=_usable(name))
     definitions = {key: schema.pop(key) for key in ("$defs", "definitions") if key in schema}
-    properties = {_WRAPPED: schema}
-    wrapper = {"type": "object", "properties": properties, "required": [_WRAPPED], "additionalProperties": False}
-    return OutputSchema({**wrapper, **definitions}, is_wrapped=True, name=_usable(name))
+    wrapper = object_schema({_WRAPPED: schema}, required=[_WRAPPED], additionalProperties=False, **definitions)
+    require_checkable(wrapper, "output_schema")
+    return OutputSchema(wrapper, is_wrapped=True, name=_usable(name))
 
 
 def strict_schema(schema: Mapping[str, Any]) -> dict[str, Any] | None:

@@ -29,11 +29,11 @@ from ..frozen import frozen
 from ..jsonrpc import INVALID_PARAMS
 from ..kernel.recorder import off_loop
 from ..permissions.interactive import question_text
+from ..schemas import validate
 from ..sessions.answers import takes_own_words
 from ..sessions.folds.notes import describe_input, note_of
 from ..sessions.resume import load_view
 from ..text import on_one_line, without_hidden
-from ..tools.schema import validate
 from .desk import Desk
 from .guard import Principal
 
@@ -188,7 +188,7 @@ class RunTools:
         if schema is None:
             raise RpcError(INVALID_PARAMS, f"there is no tool {name!r:.100}")
         try:
-            validate(arguments, schema)
+            arguments = validate(arguments, schema)
             if name in ("run_agent", "answer_question"):
                 return await self._go_on(name, arguments, caller)
             if name == "list_sessions":

@@ -18,8 +18,8 @@ from typing import Any, ClassVar, Protocol, TypeVar
 from ..errors import MissingServiceError
 from ..events import Effect, Event, StopReason, ToolResult, ToolUse
 from ..frozen import frozen
+from ..schemas import compiled
 from ..threads import run_in_thread
-from .schema import validate
 
 T = TypeVar("T")
 
@@ -188,7 +188,7 @@ class Tool(ABC):
 
         Raises `ToolInputError` for input that does not fit; `run` is given input that does.
         """
-        validate(input, self.input_schema)
+        input = compiled(self.input_schema).check(input)
 
         async def output() -> Any:
             result = await self.run(input, ctx)
@@ -225,6 +225,6 @@ class BlockingTool(Tool):
         return await run_in_thread(lambda: self.execute(input, ctx), ctx.cancelled)
 
     def run_sync(self, input: Mapping[str, Any], ctx: ToolContext) -> Any:
-        validate(input, self.input_schema)
+        input = compiled(self.input_schema).check(input)
         result = self.execute(input, ctx)
         return result.output if isinstance(result, ToolOutput) else result

@@ -80,13 +80,14 @@ class Texts(unittest.TestCase):
         report = evaluate(suite, parallel=1)
         self.assertEqual([run.passed for run in report.runs], [True, True, False, False, False])
 
-    def test_a_schema_with_a_pattern_that_never_ends_is_bounded_too(self) -> None:
-        scorer = JsonSchema(schema={"type": "string", "pattern": "(a+)+$"}, timeout_s=0.05)
-        self.assertEqual(scored(scorer, '"' + "a" * 60 + '!"')["error_type"], "TimeoutError")
+    def test_a_schema_with_a_pattern_that_explodes_elsewhere_is_judged_here(self) -> None:
+        scorer = JsonSchema(schema={"type": "string", "pattern": "(a+)+$"})
+        self.assertEqual(scored(scorer, '"' + "a" * 60 + '!"')["passed"], False)
+        self.assertEqual(scored(scorer, '"' + "a" * 60 + '"')["passed"], True)
 
     def test_a_keyword_that_nothing_checks_is_refused(self) -> None:
-        with self.assertRaisesRegex(SuiteError, r"scores\[0\].schema: 'multipleOf' is no keyword"):
-            scored(JsonSchema(schema={"properties": {"n": {"items": {"multipleOf": 2}}}}), "{}")
+        with self.assertRaisesRegex(SuiteError, r"scores\[0\].schema: 'mutlipleOf' is no keyword"):
+            scored(JsonSchema(schema={"properties": {"n": {"items": {"mutlipleOf": 2}}}}), "{}")
 
 
 class CallsOfTools(unittest.TestCase):

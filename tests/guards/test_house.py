@@ -56,7 +56,7 @@ LAYERS = (
     ("jsonrpc",),
     ("serialization",),
     ("events",),
-    ("checks",),
+    ("checks", "schemas"),
     ("clock", "disk", "frozen", "globs", "media", "text", "threads", "untracked"),
     ("errors", "patterns", "version"),
 )

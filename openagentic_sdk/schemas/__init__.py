@@ -1,0 +1,7 @@
+"""JSON schemas as data: read once, then values are checked against them in a bounded number of steps."""
+
+from __future__ import annotations
+
+from .reading import Schema, compiled, require_checkable, validate
+
+__all__ = ["Schema", "compiled", "require_checkable", "validate"]

@@ -1,0 +1,557 @@
+"""Check values against the parts of a schema: what the keywords of JSON Schema 2020-12 assert, in bounded time.
+
+A check returns None or the `Fault` that it found. Everything counts steps, so that no schema and no value makes a check that
+does not end: `TooMuchWork` ends it, wherever it is.
+"""
+
+from __future__ import annotations
+
+import operator
+import reprlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, TypeAlias
+
+from ..text import shortened
+from .expressions import Expression, expression
+
+MAX_STEPS = 1_000_000
+MAX_DEPTH = 100
+_MAX_LISTED = 20  # values or names in an error
+_NOTHING: Any = object()
+OBJECT, ARRAY, STRING, INTEGER, FLOAT, BOOLEAN, NULL, OTHER = KINDS = range(8)
+_KIND: Mapping[type, int] = {
+    dict: OBJECT, list: ARRAY, str: STRING, int: INTEGER, float: FLOAT, bool: BOOLEAN, type(None): NULL,
+}  # fmt: skip
+NUMBER = (INTEGER, FLOAT)
+TYPES: Mapping[str, tuple[int, ...]] = {
+    "object": (OBJECT,), "array": (ARRAY,), "string": (STRING,), "integer": NUMBER, "number": NUMBER, "boolean": (BOOLEAN,),
+    "null": (NULL,),
+}  # fmt: skip
+
+Path: TypeAlias = tuple[Any, Any] | None  # (the path above, a name or an index)
+Seen: TypeAlias = set[Any] | None  # names or indexes that count as evaluated; None where nothing asks for them
+# A value, its path and the run.
+Check: TypeAlias = "Callable[[Any, Path, Run, Seen], Fault | None]"
+
+
+class TooMuchWork(Exception):
+    """The check is over: it took too many steps, or went too deep."""
+
+
+class Run:
+    """One check of one value: what it may still spend, and what it found out on its way."""
+
+    __slots__ = ("depth", "fills", "is_filling", "left", "patterns", "scope")
+
+    def __init__(self, is_filling: bool = False) -> None:
+        self.left = MAX_STEPS
+        self.depth = 0
+        self.is_filling = is_filling
+        self.fills: list[tuple[Path, str, Any]] = []
+        self.patterns: dict[str, Expression] = {}
+        self.scope: list[str] = []
+
+    def spend(self, steps: int) -> None:
+        self.left -= steps
+        if self.left < 0:
+            raise TooMuchWork(f"takes more than {MAX_STEPS:,} steps to check")
+
+    def descend(self) -> None:
+        self.depth += 1
+        if self.depth > MAX_DEPTH:
+            raise TooMuchWork(f"is nested deeper than {MAX_DEPTH} levels, or its schema refers to itself")
+
+    def has_match(self, pattern: str, text: str) -> bool:
+        found = self.patterns.get(pattern)
+        if found is None:
+            found = self.patterns[pattern] = expression(pattern)
+            self.spend(found.size + len(pattern))
+        return found.is_in(text, self.spend)
+
+
+class Fault:
+    """What does not fit: at which path, what was expected there, and what stands there instead.
+
+    `weight` tells the alternative that was meant, which fits deeper than those that a constant rules out.
+    """
+
+    __slots__ = ("_words", "path", "value", "weight")
+
+    def __init__(self, path: Path, words: str | Callable[[], str], value: Any = _NOTHING, weight: int = 1) -> None:
+        self.path, self._words, self.value, self.weight = path, words, value, weight
+        while path is not None:
+            path, self.weight = path[0], self.weight + 2
+
+    def words(self) -> str:
+        words = self._words if isinstance(self._words, str) else self._words()
+        return words if self.value is _NOTHING else f"{words}, not {show(self.value)}"
+
+
+def kind_of(value: Any) -> int:
+    """The kind of a value, which need not be of exactly the type that the JSON decoder makes."""
+    kind = _KIND.get(value.__class__)
+    if kind is not None:
+        return kind
+    if isinstance(value, Mapping):
+        return OBJECT
+    if isinstance(value, list | tuple):
+        return ARRAY
+    return next((_KIND[kind] for kind in (str, int, float) if isinstance(value, kind)), OTHER)
+
+
+class Node:
+    """One schema within a schema. `children` are the schemas under each keyword, `checks` what a value of a kind must pass.
+
+    `target` is where `$ref` leads; `targets` are the anchors of the name in `$dynamicRef`, by resource, with "" for the
+    one to begin with.
+    """
+
+    __slots__ = ("_keys", "_limits", "base", "checks", "children", "is_never", "schema", "target", "targets")
+
+    def __init__(self, schema: Mapping[str, Any] | bool, base: str) -> None:
+        self.schema: Mapping[str, Any] = schema if isinstance(schema, Mapping) else {}
+        self.is_never = schema is False
+        self.base = base
+        self.children: dict[str, Any] = {}
+        self.target: Node | None = None
+        self.targets: dict[str, Node] = {}
+        self.checks: list[tuple[Check, ...]] = [(Node._never,) if schema is False else ()] * len(KINDS)
+
+    def check(self, value: Any, path: Path, run: Run, seen: Seen) -> Fault | None:
+        run.left -= 1
+        if run.left < 0:
+            run.spend(0)
+        kind = _KIND.get(value.__class__)
+        checks = self.checks[kind_of(value) if kind is None else kind]
+        if not checks:
+            return None
+        run.descend()
+        for check in checks:
+            fault = check(value, path, run, seen)
+            if fault is not None:
+                run.depth -= 1
+                return fault
+        run.depth -= 1
+        return None
+
+    def finish(self, is_scoped: bool) -> None:
+        """Make the checks, when all children and targets are there. `is_scoped` when there is any `$dynamicRef`."""
+        schema = self.schema
+        if not schema:
+            return
+        self._keys = [{key_of(value, Run()) for value in schema["enum"]}] if "enum" in schema else []
+        self._keys += [{key_of(schema["const"], Run())}] if "const" in schema else []
+        self._limits = self._read_limits()
+        made = [(kinds, check.__get__(self)) for words, kinds, check in _CHECKS if not words.isdisjoint(schema)]
+        for kind in KINDS:
+            rest = self.children.get("unevaluatedProperties" if kind == OBJECT else "unevaluatedItems")
+            checks: list[Check] = [check for kinds, check in made if kind in kinds]
+            checks += [self._within] if kind in self._limits else []
+            if kind in (OBJECT, ARRAY) and rest is not None:
+                checks = [_with_rest(rest, checks)]
+            self.checks[kind] = tuple(checks)
+        self._bind_types()
+        if is_scoped:
+            self.checks = [(_scoped(self.base, checks),) if checks else () for checks in self.checks]
+
+    def _bind_types(self) -> None:
+        types = self.schema.get("type")
+        if types is not None:
+            names = [types] if isinstance(types, str) else types
+            allowed = {kind for name in names for kind in TYPES[name]}
+            self.checks = [
+                checks if kind in allowed else (self._wrong_type,) for kind, checks in enumerate(self.checks)
+            ]
+            if "integer" in names and "number" not in names:
+                self.checks[FLOAT] = (self._whole, *self.checks[FLOAT])
+        if self.schema.get("nullable") is True:
+            self.checks[NULL] = ()
+
+    def _read_limits(self) -> dict[int, list[tuple[Callable[[Any, Any], bool], Any, str]]]:
+        """The limits of each kind: the comparison that tells what is outside, with what, and in words."""
+        found: dict[int, list[tuple[Callable[[Any, Any], bool], Any, str]]] = {}
+        for keyword in _LIMITS.keys() & self.schema.keys():
+            is_outside, words, unit, kinds = _LIMITS[keyword]
+            limit, exclusive = self.schema[keyword], f"exclusive{keyword.title()}"
+            if self.schema.get(exclusive) is True:  # draft 4
+                is_outside, words, _, _ = _LIMITS[exclusive]
+            for kind in kinds if not isinstance(limit, bool) else ():
+                found.setdefault(kind, []).append((is_outside, limit, f"must be {words} {show(limit)}{unit}"))
+        return found
+
+    # --- any kind of value -------------------------------------------------------------------------------------------
+
+    @staticmethod
+    def _never(value: Any, path: Path, run: Run, seen: Seen) -> Fault | None:
+        return Fault(path, "is not allowed here")
+
+    def _wrong_type(self, value: Any, path: Path, run: Run, seen: Seen) -> Fault | None:
+        return Fault(path, lambda: f"must be {wanted({'type': self.schema['type']})}", value)
+
+    def _whole(self, value: Any, path: Path, run: Run, seen: Seen) -> Fault | None:
+        return None if value.is_integer() else self._wrong_type(value, path, run, seen)
+
+    def _listed_value(self, value: Any, path: Path, run: Run, seen: Seen) -> Fault | None:
+        key = key_of(value, run)
+        if all(key in keys for keys in self._keys):
+            return None
+        return Fault(path, lambda: f"must be {wanted(self.schema)}", value, 0)
+
+    def _referred(self, value: Any, path: Path, run: Run, seen: Seen) -> Fault | None:
+        return None if self.target is None else self.target.check(value, path, run, seen)
+
+    def _referred_dynamically(self, value: Any, path: Path, run: Run, seen: Seen) -> Fault | None:
+        """The anchor of this name in the outermost resource that was entered (2020-12, core 8.2.3.2)."""
+        target = next((self.targets[base] for base in run.scope if base in self.targets), self.targets.get(""))
+        return None if target is None else target.check(value, path, run, seen)
+
+    def _all_of(self, value: Any, path: Path, run: Run, seen: Seen) -> Fault | None:
+        parts: list[Node] = self.children["allOf"]
+        return next(filter(None, (part.check(value, path, run, seen) for part in parts)), None)
+
+    def _any_of(self, value: Any, path: Path, run: Run, seen: Seen) -> Fault | None:
+        return self._some_of("anyOf", value, path, run, seen)
+
+    def _one_of(self, value: Any, path: Path, run: Run, seen: Seen) -> Fault | None:
+        return self._some_of("oneOf", value, path, run, seen)
+
+    def _some_of(self, keyword: str, value: Any, path: Path, run: Run, seen: Seen) -> Fault | None:
+        if run.is_filling:
+            # A default must not make a second form fit: it counts when none fits without.
+            run.is_filling = False
+            fault = self._some_of(keyword, value, path, run, seen)
+            run.is_filling = True
+            if fault is None:
+                return None
+        faults: list[Fault] = []
+        fits = 0
+        for part in self.children[keyword]:
+            mine: Seen = None if seen is None else set()
+            mark = len(run.fills)
+            fault = part.check(value, path, run, mine)
+            if fault is not None:
+                faults.append(fault)
+                del run.fills[mark:]
+                continue
+            fits += 1
+            if keyword == "oneOf" and fits > 1:
+                return Fault(
+                    path, f"fits more than one of the {len(self.children[keyword])} forms, and must fit just one"
+                )
+            if seen is not None and mine:
+                seen |= mine
+            elif seen is None and keyword == "anyOf":
+                return None
+        best = None if fits else max(faults, key=lambda fault: fault.weight)
+        here = Fault(path, lambda: f"must be {self._all_wanted(keyword)}", value, 0)
+        return best if best is None or best.weight > here.weight + 1 else here
+
+    def _all_wanted(self, keyword: str) -> str:
+        words: list[str] = []
+        for part in self.children[keyword][:_MAX_LISTED]:
+            hops = 0
+            while part.target is not None and hops < MAX_DEPTH:
+                part, hops = part.target, hops + 1
+            words.append(wanted(part.schema))
+        return shortened(" or ".join(filter(None, words)), 300) or "another value"
+
+    def _fits(self, value: Any, path: Path, run: Run, seen: Seen) -> bool:
+        """Whether a value fits as it is, where that is a question and no demand."""
+        was_filling, run.is_filling = run.is_filling, False
+        mine: Seen = None if seen is None else set()
+        fits = self.check(value, path, run, mine) is None
+        run.is_filling = was_filling
+        if fits and seen is not None and mine:
+            seen |= mine
+        return fits
+
+    def _not(self, value: Any, path: Path, run: Run, seen: Seen) -> Fault | None:
+        part: Node = self.children["not"]
+        fits = part._fits(value, path, run, None)
+        return Fault(path, f"must not be {wanted(part.schema) or 'what its schema forbids'}") if fits else None
+
+    def _condition(self, value: Any, path: Path, run: Run, seen: Seen) -> Fault | None:
+        when: Node = self.children["if"]
+        part: Node | None = self.children.get("then" if when._fits(value, path, run, seen) else "else")
+        return None if part is None else part.check(value, path, run, seen)
+
+    def _within(self, value: Any, path: Path, run: Run, seen: Seen) -> Fault | None:
+        kind = kind_of(value)
+        size = value if kind in NUMBER else len(value)
+        for is_outside, limit, words in self._limits[kind]:
+            if is_outside(size, limit):
+                return Fault(path, words, size)
+        return None
+
+    # --- objects -----------------------------------------------------------------------------------------------------
+
+    def _members(self, value: Any, path: Path, run: Run, seen: Seen) -> Fault | None:
+        """`properties`, `patternProperties`, `additionalProperties` and `required`."""
+        required = self.schema.get("required", ())
+        properties: dict[str, Node] = self.children.get("properties", {})
+        run.left -= len(required) + len(value)
+        for name in required:
+            if name not in value and not self._fill(properties.get(name), path, name, run):
+                return Fault((path, name), "is missing")
+        patterns, extra = self.children.get("patternProperties"), self.children.get("additionalProperties")
+        for name, item in value.items():
+            part = properties.get(name)
+            parts = [] if part is None else [part]
+            if patterns and isinstance(name, str):
+                parts += [other for pattern, other in patterns.items() if run.has_match(pattern, name)]
+            if not parts and extra is not None:
+                if extra.is_never:
+                    return Fault((path, name), lambda: f"is not known; the names are {listed(properties)}")
+                parts = [extra]
+            for part in parts:
+                fault = part.check(item, (path, name), run, None)
+                if fault is not None:
+                    return fault
+            if parts and seen is not None:
+                seen.add(name)
+        return None
+
+    def _fill(self, part: Node | None, path: Path, name: str, run: Run) -> bool:
+        """Put the default, if there is one that fits, where a required property is missing."""
+        if not run.is_filling or part is None or "default" not in part.schema:
+            return False
+        default = copied(part.schema["default"], run)
+        fits = part.check(default, (path, name), run, None) is None
+        if fits:
+            run.fills.append((path, name, default))
+        return fits
+
+    def _names(self, value: Any, path: Path, run: Run, seen: Seen) -> Fault | None:
+        for name in value:
+            fault = self.children["propertyNames"].check(name, None, run, None)
+            if fault is not None:
+                return Fault((path, name), f"has a name that {fault.words()}")
+        return None
+
+    def _dependents(self, value: Any, path: Path, run: Run, seen: Seen) -> Fault | None:
+        """`dependentRequired`, `dependentSchemas`, and `dependencies`, which was both until 2019."""
+        for keyword in ("dependentRequired", "dependentSchemas", "dependencies"):
+            parts: dict[str, Node] = self.children.get(keyword, {})
+            for name, names in self.schema.get(keyword, {}).items():
+                run.spend(1)
+                if name in value and name in parts:
+                    fault = parts[name].check(value, path, run, seen)
+                    if fault is not None:
+                        return fault
+                elif name in value:
+                    run.spend(len(names))
+                    missing = next((other for other in names if other not in value), None)
+                    if missing is not None:
+                        return Fault((path, missing), f"is missing: {show(name)} needs it")
+        return None
+
+    # --- lists -------------------------------------------------------------------------------------------------------
+
+    def _items(self, value: Any, path: Path, run: Run, seen: Seen) -> Fault | None:
+        """`prefixItems` and `items`; before 2020-12 those were a list of `items` and `additionalItems`."""
+        rest = self.children.get("items")
+        first = self.children.get("prefixItems", ())
+        if isinstance(rest, list):
+            first, rest = rest, self.children.get("additionalItems")
+        for index, item in enumerate(value):
+            part: Node | None = first[index] if index < len(first) else rest
+            if part is None:
+                break
+            fault = part.check(item, (path, index), run, None)
+            if fault is not None:
+                return fault
+            if seen is not None:
+                seen.add(index)
+        return None
+
+    def _contains(self, value: Any, path: Path, run: Run, seen: Seen) -> Fault | None:
+        part: Node = self.children["contains"]
+        least, most = self.schema.get("minContains", 1), self.schema.get("maxContains")
+        found = [index for index, item in enumerate(value) if part._fits(item, (path, index), run, None)]
+        if seen is not None:
+            seen.update(found)
+        if len(found) >= least and (most is None or len(found) <= most):
+            return None
+        bounds = f"at least {show(least)}" + ("" if most is None else f" and at most {show(most)}")
+        return Fault(path, f"must hold {bounds} of {wanted(part.schema) or 'what contains asks for'}", len(found))
+
+    def _unique(self, value: Any, path: Path, run: Run, seen: Seen) -> Fault | None:
+        known: set[Any] = set()
+        for index, item in enumerate(value if self.schema["uniqueItems"] else ()):
+            known.add(key_of(item, run))
+            if len(known) <= index:
+                return Fault((path, index), "stands in the list twice")
+        return None
+
+    # --- texts and numbers -------------------------------------------------------------------------------------------
+
+    def _pattern(self, value: Any, path: Path, run: Run, seen: Seen) -> Fault | None:
+        pattern = self.schema["pattern"]
+        return None if run.has_match(pattern, value) else Fault(path, f"must match {shortened(pattern, 200)}", value)
+
+    def _multiple(self, value: Any, path: Path, run: Run, seen: Seen) -> Fault | None:
+        of = self.schema["multipleOf"]
+        run.spend(int(value).bit_length() // 64 if value - value == 0 else 0)
+        fits = value - value == 0 and _is_multiple(value, of)
+        return None if fits else Fault(path, f"must be a multiple of {show(of)}", value)
+
+
+def _with_rest(rest: Node, checks: Sequence[Check]) -> Check:
+    """The checks, and `rest` for each property or item that none of them looked at."""
+
+    def check(value: Any, path: Path, run: Run, seen: Seen) -> Fault | None:
+        mine: set[Any] = set()
+        for one in checks:
+            fault = one(value, path, run, mine)
+            if fault is not None:
+                return fault
+        pairs: Iterable[tuple[Any, Any]] = value.items() if isinstance(value, Mapping) else enumerate(value)
+        for name, item in pairs:
+            fault = None if name in mine else rest.check(item, (path, name), run, None)
+            if fault is not None:
+                return fault
+            if seen is not None:
+                seen.add(name)
+        return None
+
+    return check
+
+
+def _scoped(base: str, checks: Sequence[Check]) -> Check:
+    """The checks, with the resource that they stand in as the innermost of those that were entered (2020-12, core 7.1)."""
+
+    def check(value: Any, path: Path, run: Run, seen: Seen) -> Fault | None:
+        run.scope.append(base)
+        fault = next(filter(None, (one(value, path, run, seen) for one in checks)), None)
+        run.scope.pop()
+        return fault
+
+    return check
+
+
+def _is_multiple(value: float, of: float) -> bool:
+    """Whether a finite number is a multiple as both are written: 0.0075 is one of 0.0001."""
+    (digits, tens), (of_digits, of_tens) = _decimal(value), _decimal(of)
+    low = min(tens, of_tens)
+    rest: int = digits * 10 ** (tens - low) % (of_digits * 10 ** (of_tens - low))
+    return rest == 0
+
+
+def _decimal(number: float) -> tuple[int, int]:
+    """A number as digits and a power of ten."""
+    if isinstance(number, int):
+        return int(number), 0
+    digits, _, tens = float.__repr__(number).partition("e")
+    whole, _, part = digits.partition(".")
+    return int(whole + part), int(tens or 0) - len(part)
+
+
+def key_of(value: Any, run: Run) -> Any:
+    """What is equal exactly for equal values of JSON: 1 and 1.0 are, true and 1 are not (2020-12, core 4.2.2).
+
+    Numbers become bytes, whose hashes nobody can make collide.
+    """
+    if value.__class__ is str:
+        return value
+    run.spend(1)
+    kind = kind_of(value)
+    if kind == INTEGER or (kind == FLOAT and value.is_integer()):
+        return b"%x" % int(value)
+    if kind == FLOAT:
+        return float.__repr__(value).encode()
+    if kind == OTHER:
+        return ("?", id(value))
+    if kind not in (OBJECT, ARRAY):
+        return value
+    run.descend()
+    if kind == ARRAY:
+        key: Any = ("[", *[key_of(item, run) for item in value])
+    else:
+        key = ("{", frozenset([(name, key_of(item, run)) for name, item in value.items()]))
+    run.depth -= 1
+    return key
+
+
+def copied(value: Any, run: Run) -> Any:
+    """A copy of a value of JSON that shares no list and no object with it."""
+    run.spend(1)
+    kind = kind_of(value)
+    if kind == OBJECT:
+        return {name: copied(item, run) for name, item in value.items()}
+    return [copied(item, run) for item in value] if kind == ARRAY else value
+
+
+class _Repr(reprlib.Repr):
+    def __init__(self) -> None:
+        super().__init__()
+        self.maxstring = self.maxlong = self.maxother = 60
+        self.maxlevel = 3
+
+    def repr_int(self, number: int, level: int) -> str:
+        return repr(number) if number.bit_length() < 200 else f"a number of some {number.bit_length() * 3 // 10} digits"
+
+    def repr_instance(self, thing: Any, level: int) -> str:
+        return repr(thing) if isinstance(thing, float) else f"<{type(thing).__name__}>"
+
+
+_REPR = _Repr()
+
+
+def show(value: Any) -> str:
+    """The beginning of a value as Python writes it, of whatever size the value is."""
+    return shortened(_REPR.repr(value), 80)
+
+
+def wanted(schema: Mapping[str, Any]) -> str:
+    """What a schema takes, in words; empty when it names no type and no values."""
+    if "const" in schema:
+        return show(schema["const"])
+    if "enum" in schema:
+        return f"one of {listed(schema['enum'], show)}"
+    names = {"object": "an object", "array": "a list", "integer": "a whole number", "null": "null"}
+    types = schema.get("type") or ()
+    return " or ".join(names.get(name, f"a {name}") for name in ([types] if isinstance(types, str) else types))
+
+
+def listed(values: Any, write: Callable[[Any], str] = str) -> str:
+    """The first of many values or names."""
+    first = [write(value) for value, _ in zip(values, range(_MAX_LISTED), strict=False)]
+    more = f" and {len(values) - _MAX_LISTED:,} more" if len(values) > _MAX_LISTED else ""
+    return shortened(", ".join(first), 600) + more if first else "(none)"
+
+
+# What is checked, in this order: the keywords, the kinds of values that they are about, and the check.
+_CHECKS: Sequence[tuple[frozenset[str], tuple[int, ...], Any]] = [
+    (frozenset(words.split()), tuple(kinds), check)
+    for words, kinds, check in (
+        ("const enum", KINDS, Node._listed_value),
+        ("$ref", KINDS, Node._referred),
+        ("$dynamicRef", KINDS, Node._referred_dynamically),
+        ("allOf", KINDS, Node._all_of),
+        ("anyOf", KINDS, Node._any_of),
+        ("oneOf", KINDS, Node._one_of),
+        ("not", KINDS, Node._not),
+        ("if", KINDS, Node._condition),
+        ("properties patternProperties additionalProperties required", (OBJECT,), Node._members),
+        ("propertyNames", (OBJECT,), Node._names),
+        ("dependentRequired dependentSchemas dependencies", (OBJECT,), Node._dependents),
+        ("prefixItems items additionalItems", (ARRAY,), Node._items),
+        ("contains", (ARRAY,), Node._contains),
+        ("uniqueItems", (ARRAY,), Node._unique),
+        ("pattern", (STRING,), Node._pattern),
+        ("multipleOf", NUMBER, Node._multiple),
+    )
+]
+# What is outside of a limit, the limit in words, and the kinds of values that it is about.
+_LIMITS: Mapping[str, tuple[Callable[[Any, Any], bool], str, str, tuple[int, ...]]] = {
+    "minItems": (operator.lt, "at least", " items", (ARRAY,)),
+    "maxItems": (operator.gt, "at most", " items", (ARRAY,)),
+    "minProperties": (operator.lt, "at least", " properties", (OBJECT,)),
+    "maxProperties": (operator.gt, "at most", " properties", (OBJECT,)),
+    "minLength": (operator.lt, "at least", " characters", (STRING,)),
+    "maxLength": (operator.gt, "at most", " characters", (STRING,)),
+    "minimum": (operator.lt, "at least", "", NUMBER),
+    "maximum": (operator.gt, "at most", "", NUMBER),
+    "exclusiveMinimum": (operator.le, "above", "", NUMBER),
+    "exclusiveMaximum": (operator.ge, "below", "", NUMBER),
+}

@@ -1,0 +1,345 @@
+"""Find the patterns of JSON Schema (ECMA-262, `u` flag) in a text, in time that no pattern makes explode.
+
+A pattern becomes an automaton, and all of its states walk through the text side by side (Thompson 1968): nothing is tried
+twice. Back references, look-behind and a lookahead that is not right behind a leading `^` have no such automaton and are
+refused with a ValueError.
+"""
+
+from __future__ import annotations
+
+import functools
+import unicodedata
+from collections.abc import Callable, Iterable
+from itertools import chain
+from typing import Any, TypeAlias
+
+MAX_STATES = 20_000
+_MAX_GROUPS = 40  # inside of one another
+_MAX_REMEMBERED = 4_000  # transitions of one pattern
+_DIGITS = frozenset("0123456789")
+_WORD = _DIGITS | frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ_")
+_LINE_ENDS = frozenset("\n\r\u2028\u2029")
+_CONTROLS = {"t": "\t", "n": "\n", "v": "\v", "f": "\f", "r": "\r", "0": "\0"}
+_CATEGORIES = {
+    "Letter": "L", "Uppercase_Letter": "Lu", "Lowercase_Letter": "Ll", "Mark": "M", "Number": "N", "Decimal_Number": "Nd",
+    "digit": "Nd", "Punctuation": "P", "punct": "P", "Symbol": "S", "Separator": "Z", "Other": "C",
+}  # fmt: skip
+
+Fits: TypeAlias = Callable[[str], bool]
+# ("char", fits), ("at", place), ("all", parts), ("any", parts), ("times", part, least, most or None)
+Part: TypeAlias = tuple[Any, ...]
+
+
+@functools.lru_cache(maxsize=64)
+def expression(pattern: str) -> Expression:
+    """The pattern, ready to search with. Raises ValueError for one that is outside of the subset."""
+    return Expression(pattern)
+
+
+class Expression:
+    """A pattern that was read. `size` bounds its states, which are made when the first text is searched."""
+
+    def __init__(self, pattern: str) -> None:
+        reader = _Reader(pattern)
+        self._ahead: list[tuple[bool, _Automaton]] = []
+        while reader.begins(("(?=", "(?!"), after_start=not self._ahead):
+            is_wanted = reader.take(3).endswith("=")
+            self._ahead.append((is_wanted, _Automaton(("all", [("at", "^"), reader.choice()]))))
+            reader.expect(")")
+        part = reader.choice()
+        if reader.rest():
+            raise ValueError("it closes a group that it does not open")
+        if self._ahead and part[0] == "any":
+            raise ValueError("its lookahead belongs to one of several alternatives")
+        self._main = _Automaton(("all", [("at", "^"), part]) if self._ahead else part)
+        self.size = self._main.size + sum(automaton.size for _, automaton in self._ahead)
+        if self.size > MAX_STATES:
+            raise ValueError(f"it stands for more than {MAX_STATES:,} states")
+
+    def is_in(self, text: str, spend: Callable[[int], None]) -> bool:
+        """Whether it is found anywhere in the text; `spend` is told how many steps that takes, before they are taken."""
+        return all(automaton.is_in(text, spend) == wanted for wanted, automaton in self._ahead) and self._main.is_in(
+            text, spend
+        )
+
+
+class _Reader:
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._at = 0
+        self._groups = 0
+
+    def rest(self) -> str:
+        return self._text[self._at :]
+
+    def take(self, count: int = 1) -> str:
+        taken = self._text[self._at : self._at + count]
+        if len(taken) < count:
+            raise ValueError("it ends too early")
+        self._at += count
+        return taken
+
+    def expect(self, text: str) -> None:
+        if self.take(len(text)) != text:
+            raise ValueError(f"{text!r} is missing")
+
+    def begins(self, words: tuple[str, ...], after_start: bool = False) -> bool:
+        """Whether one of these comes next; with `after_start`, behind a `^`, which is then taken."""
+        is_next = self._text.startswith(tuple("^" + word for word in words) if after_start else words, self._at)
+        self._at += is_next and after_start
+        return is_next
+
+    def until(self, end: str) -> str:
+        found = self._text.find(end, self._at)
+        taken = self.take(max(found - self._at, 0) if found >= 0 else len(self._text))
+        self.expect(end)
+        return taken
+
+    def choice(self) -> Part:
+        self._groups += 1
+        if self._groups > _MAX_GROUPS:
+            raise ValueError(f"its groups are nested deeper than {_MAX_GROUPS} levels")
+        options: list[Part] = []
+        while True:
+            parts: list[Part] = []
+            while self._at < len(self._text) and self._text[self._at] not in "|)":
+                parts.append(self._repeated(self._atom()))
+            options.append(("all", parts))
+            if not self.begins(("|",)):
+                break
+            self.take()
+        self._groups -= 1
+        return options[0] if len(options) == 1 else ("any", options)
+
+    def _repeated(self, part: Part) -> Part:
+        sign = self._text[self._at : self._at + 1]
+        least, most = {"*": (0, None), "+": (1, None), "?": (0, 1)}.get(sign, (-1, None))
+        if least < 0:
+            end = self._text.find("}", self._at) if sign == "{" else -1
+            low, comma, high = self._text[self._at + 1 : end].partition(",") if end > 0 else ("", "", "")
+            if not (_is_count(low) and (_is_count(high) or not high)):
+                return part  # no quantifier: the bracket is a letter
+            least, most = int(low), int(high) if high else None if comma else int(low)
+            self._at = end
+        self.take()
+        if self.begins(("?",)):
+            self.take()  # lazy: what is found differs, and not whether it is
+        if most is not None and most < least:
+            raise ValueError("a repetition has more at least than at most")
+        if self.begins(("*", "+", "?")):
+            raise ValueError("a repetition is repeated")
+        return ("times", part, least, most)
+
+    def _atom(self) -> Part:
+        char = self.take()
+        if char in "^$":
+            return ("at", char)
+        if char == ".":
+            return ("char", lambda other: other not in _LINE_ENDS)
+        if char == "[":
+            return ("char", self._class())
+        if char == "\\":
+            if (place := self.rest()[:1]) in ("b", "B", "A", "Z", "z"):  # \A and \Z are Python's
+                self.take()
+                return ("at", {"A": "^", "Z": "$", "z": "$"}.get(place, place))
+            letter = self._escape()
+            return ("char", letter if callable(letter) else letter.__eq__)
+        if char == "(":
+            if self.begins(("?",)):
+                self._group_kind()
+            inner = self.choice()
+            self.expect(")")
+            return inner
+        if char in "*+?":
+            raise ValueError("a repetition repeats nothing")
+        return ("char", char.__eq__)
+
+    def _group_kind(self) -> None:
+        if self.begins(("?:",)):
+            self.take(2)
+        elif self.begins(("?<", "?P<")) and not self.begins(("?<=", "?<!")):
+            self.until(">")
+        else:
+            raise ValueError("a lookaround, or a flag, that cannot be followed in bounded time")
+
+    def _class(self) -> Fits:
+        is_negated = self.begins(("^",)) and bool(self.take())
+        singles: set[str] = set()
+        ranges: list[tuple[str, str]] = []
+        kinds: list[Fits] = []
+        while not self.begins(("]",)):
+            low = self._class_member()
+            if self.begins(("-",)) and not self.begins(("-]",)):
+                self.take()
+                high = self._class_member()
+                if callable(low) or callable(high) or low > high:
+                    raise ValueError("a range in a class does not go from a letter to a later one")
+                ranges.append((low, high))
+            elif callable(low):
+                kinds.append(low)
+            else:
+                singles.add(low)
+        self.take()
+
+        def fits(char: str) -> bool:
+            inside = char in singles or any(a <= char <= b for a, b in ranges) or any(kind(char) for kind in kinds)
+            return inside is not is_negated
+
+        return fits
+
+    def _class_member(self) -> Fits | str:
+        char = self.take()
+        if char != "\\":
+            return char
+        if self.begins(("b",)):
+            self.take()
+            return "\b"
+        return self._escape()
+
+    def _escape(self) -> Fits | str:
+        char = self.take()
+        if char.lower() in _KINDS:
+            kind = _KINDS[char.lower()]
+            return kind if char.islower() else lambda other: not kind(other)
+        if char in "pP":
+            self.expect("{")
+            of_category = _of_category(self.until("}"))
+            return of_category if char == "p" else lambda other: not of_category(other)
+        if char in _CONTROLS:
+            return _CONTROLS[char]
+        if char == "c":
+            return chr(ord(self.take()) % 32)
+        if char == "x":
+            return self._code(self.take(2))
+        if char == "u":
+            return self._unit()
+        if char.isalnum():
+            raise ValueError(f"\\{char} cannot be followed in bounded time, or means nothing")
+        return char
+
+    def _unit(self) -> str:
+        if self.begins(("{",)):
+            self.take()
+            return self._code(self.until("}"))
+        first = self._code(self.take(4))
+        if "\ud800" <= first <= "\udbff" and self.begins(("\\u",)):
+            self.take(2)
+            return (first + self._code(self.take(4))).encode("utf-16", "surrogatepass").decode("utf-16")
+        return first
+
+    def _code(self, digits: str) -> str:
+        if not digits or not digits.isascii() or not digits.isalnum() or len(digits) > 6:
+            raise ValueError(f"{digits!r:.20} is no character's number")
+        return chr(int(digits, 16))
+
+
+def _is_count(text: str) -> bool:
+    return text.isascii() and text.isdigit() and len(text) < 6
+
+
+def _is_space(char: str) -> bool:
+    return char in "\t\n\v\f\r\ufeff\u2028\u2029" or unicodedata.category(char) == "Zs"
+
+
+_KINDS: dict[str, Fits] = {"d": _DIGITS.__contains__, "w": _WORD.__contains__, "s": _is_space}
+
+
+def _of_category(name: str) -> Fits:
+    name = name.removeprefix("General_Category=").removeprefix("gc=")
+    wanted = _CATEGORIES.get(name, name)
+    if name == "Alphabetic":
+        return str.isalpha
+    if len(wanted) > 2 or wanted[:1] not in tuple("LMNPSZC") or not wanted.isascii():
+        raise ValueError(f"\\p{{{name:.40}}} is no general category of Unicode")
+    return lambda char: unicodedata.category(char).startswith(wanted)
+
+
+def _size(part: Part) -> int:
+    """How many states a part becomes, at most, stopped soon after it is too many."""
+    if part[0] == "times":
+        times: int = max(part[2] if part[3] is None else part[3], 1)
+        return min(MAX_STATES + 1, (_size(part[1]) + 1) * times + 1)
+    if part[0] in ("all", "any"):
+        return min(MAX_STATES + 1, 1 + sum(1 + _size(inner) for inner in part[1]))
+    return 1
+
+
+class _Automaton:
+    """States are numbers. Each has what lets a character, or a place in the text, pass, and where it leads to."""
+
+    def __init__(self, part: Part) -> None:
+        self.size = _size(part)
+        self._part: Part = part
+        self._states: list[tuple[Fits | None, str, Iterable[int]]] = []
+        self._start = -1
+        self._remembered: dict[Any, tuple[frozenset[int] | None, int]] = {}
+
+    def is_in(self, text: str, spend: Callable[[int], None]) -> bool:
+        if self._start < 0:
+            self._states = [(None, "end", ())]
+            self._start = self._add(self._part, 0)
+        states: frozenset[int] = frozenset()
+        before = ""
+        for char in chain(text, ("",)):
+            key = (states, before, char)
+            step = self._remembered.get(key)
+            if step is None:
+                step = self._step(states, before, char)
+                if len(self._remembered) >= _MAX_REMEMBERED:
+                    self._remembered.clear()
+                self._remembered[key] = step
+            spend(step[1])
+            if step[0] is None:
+                return True
+            states = step[0]
+            before = "w" if char in _WORD else "-"
+        return False
+
+    def _step(self, states: frozenset[int], before: str, char: str) -> tuple[frozenset[int] | None, int]:
+        """The states behind a character, None when the whole pattern has been found, and what that costs."""
+        is_border = (before == "w") is not (char in _WORD)
+        places = {"": True, "^": before == "", "$": char == "", "b": is_border, "B": not is_border}
+        waiting, known = [self._start, *states], set(states) | {self._start}
+        after: set[int] = set()
+        while waiting:
+            fits, place, targets = self._states[waiting.pop()]
+            if place == "end":
+                return None, 1 + len(known) // 2
+            if fits is not None:
+                if char and fits(char):
+                    after.update(targets)
+            elif places[place]:
+                new = [target for target in targets if target not in known]
+                known.update(new)
+                waiting += new
+        return frozenset(after), 1 + len(known) // 2
+
+    def _add(self, part: Part, then: int) -> int:
+        """Add the states of a part that leads on to the state `then`; the number of its first one."""
+        if part[0] == "all":
+            for inner in reversed(part[1]):
+                then = self._add(inner, then)
+            return then
+        if part[0] == "any":
+            return self._new(None, "", [self._add(inner, then) for inner in part[1]])
+        if part[0] == "char":
+            return self._new(part[1], "", (then,))
+        if part[0] == "at":
+            return self._new(None, part[1], (then,))
+        _, inner, least, most = part
+        if most is None:
+            again: list[int] = [then]
+            loop = self._new(None, "", again)
+            again.append(self._add(inner, loop))
+            then = loop
+        else:
+            end = then
+            for _ in range(most - least):
+                then = self._new(None, "", (self._add(inner, then), end))
+        for _ in range(least):
+            then = self._add(inner, then)
+        return then
+
+    def _new(self, fits: Fits | None, place: str, targets: Iterable[int]) -> int:
+        self._states.append((fits, place, targets))
+        return len(self._states) - 1
