@@ -9,7 +9,8 @@ from functools import partial
 from ..assemble import build_agent, run_request
 from ..errors import OptionsError
 from ..events import Event, ModelResponse, Result, StopReason, SystemInit, UserMessage
-from ..kernel.agent import Agent, Run, RunStopped
+from ..kernel.agent import Agent, Run
+from ..kernel.lifetime import RunStopped
 from ..kernel.part import Part
 from ..kernel.prompt import Prompt
 from ..kernel.recorder import may_block, off_loop

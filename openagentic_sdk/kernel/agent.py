@@ -7,36 +7,31 @@ import os
 from collections import deque
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import field
-from functools import partial
-from typing import Any, Literal, cast
+from functools import cached_property, partial
+from typing import Any, Literal
 
 from ..clock import Clock
-from ..errors import ScriptMismatchError
 from ..events import (
     Event,
-    HookEvent,
-    ModelContext,
-    StopReason,
     UserAnswer,
     UserMessage,
     UserQuestion,
 )
 from ..frozen import changed, frozen, mutable
 from ..hooks.engine import HookEngine
-from ..hooks.models import HookDecision
 from ..permissions.facts import CallContext
 from ..permissions.gate import PermissionGate
 from ..providers.base import Provider
 from ..sessions.core import StoreCore
-from ..sessions.folds.transcript import TranscriptFile
 from ..sessions.folds.view import Fold, SessionView
 from ..sessions.seal import Seal
-from ..sessions.system_prompt import SystemPrompt
-from ..threads import GUEST_MOMENT_S, Guest, call_guest
+from ..threads import call_guest
 from ..tools.registry import ToolRegistry
-from .limits import STORE_MOMENT_S, Deadline
+from .context import RequestContext
+from .lifetime import Lifetime, RunStopped
 from .part import Part, PartOpener, Parts
 from .recorder import Recorder
+from .session_hooks import RunHooks
 
 
 @frozen(kw_only=True)
@@ -104,25 +99,10 @@ class RunRequest:
 
 
 @mutable
-class Stopping:
-    """How a run and its subagents were told to end, if they were.
-
-    An `interrupt` is a person's, and closes the question that they are asked; a `suspend` leaves it open, as a
-    cancellation does. `soon` ends the run before its next step. `mismatch` is what a test's scripted model did not expect.
-    `guard` is that of the request.
-    """
-
-    asked: Literal["interrupt", "suspend"] | None = None
-    soon: bool = False
-    mismatch: ScriptMismatchError | None = None
-    guard: Callable[[], None] | None = None
-
-
-@mutable
 class Run:
     """One run of an agent on one session.
 
-    `session_dir` is the session's own folder, None when its store has no files. `resources` is what tools share between
+    `resources` is what tools share between
     the calls of this run (background shells and the like); what has a `close` is closed at its end. `inbox` holds messages
     that a person sent while the run was going on, `notes` messages of hooks and rules for the model. `parked` holds the
     questions that stay open when the run ends, by the call that asks them. `children` counts the runs and calls at work
@@ -135,32 +115,21 @@ class Run:
     session_id: str
     recorder: Recorder
     view: SessionView
-    deadline: Deadline
+    lifetime: Lifetime
     parent: Run | None = None
     request: RunRequest = field(default_factory=RunRequest)
-    began_at: float = 0.0
     steps: int = 0
     resources: dict[Any, Any] = field(default_factory=dict)
     inbox: deque[Any] = field(default_factory=deque)
     notes: list[UserMessage] = field(default_factory=list)
-    session_dir: str | None = None
-    transcript_file: TranscriptFile | None = None
-    stop_hook_active: bool = False
-    stopped_by_hook: RunStopped | None = None
     answers_taken: set[str] = field(default_factory=set)
-    stopping: Stopping = field(default_factory=Stopping)
-    is_ending: bool = False
     parked: dict[str | None, UserQuestion] = field(default_factory=dict)
     children: int = 0
-    left: list[str] = field(default_factory=list)
-    asked: tuple[tuple[str, SystemPrompt, Sequence[Any], ModelContext | None], ModelContext] | None = None
-    told: tuple[tuple[object, ...], int] | None = None
     read_filter: tuple[PermissionGate, Callable[[str], bool]] | None = None
     kept_files: set[str] = field(default_factory=set)
     policy_told: str = ""
     inside_of: str | None = None
     helpers: list[Run] = field(default_factory=list)
-    waited_for: Guest[Any] | None = None
     parts: Parts = field(default_factory=Parts)
 
     @property
@@ -168,43 +137,26 @@ class Run:
         """How many runs this one is inside of: 0 for the run that a caller started."""
         return 0 if self.parent is None else self.parent.depth + 1
 
-    def hurry(self) -> None:
-        """The run is told to end while it is ending: what it still waits for gets a moment only."""
-        self.is_ending = True
-        if self.waited_for is not None:
-            self.waited_for.hurry()
+    @cached_property
+    def hooks(self) -> RunHooks:
+        """The hooks of this run."""
+        return RunHooks(self)
 
-    async def wait_at_end(
-        self, guest: Guest[Any], moment_s: float | None = None, busy: Callable[[], bool] | None = None
-    ) -> None:
-        """Wait for one of the last things that a run does: for a moment at most, for what is left of its time, and for the
-        shortest moment when the run was told to end.
-        """
-        left_s = 0.0 if self.is_ending else self.deadline.remaining_s()
-        limits = [moment_s, None if left_s is None else left_s + GUEST_MOMENT_S]
-        self.waited_for = guest
-        await guest.wait_a_moment(min((limit for limit in limits if limit is not None), default=None), busy)
+    @cached_property
+    def context(self) -> RequestContext:
+        """What each of this run's requests carries besides the conversation."""
+        return RequestContext(self)
 
-    def patience(self) -> float | None:
-        """Seconds that the store's answer is waited for; None is without a limit."""
-        return STORE_MOMENT_S if self.is_ending else self.deadline.patience()
+    @property
+    def session_dir(self) -> str | None:
+        """The session's own folder, None when its store has no files."""
+        return self.agent.session_dir(self.session_id)
 
     def record(self, *events: Event) -> Coroutine[Any, Any, list[Event]]:
         """Store the events as one batch, then show them to the caller."""
         if self.inside_of is not None:
             events = tuple(changed(event, parent_tool_use_id=self.inside_of) for event in events)
         return self.recorder.append(*events)
-
-    def hook_context(self, **more: Any) -> dict[str, Any]:
-        """What hooks are told about where they run, and what they may ask; only `more` when there are no hooks."""
-        if not self.agent.hooks.are_any:
-            return more
-        return {
-            **self.whereabouts(**more),
-            "transcript": self.transcript,
-            "has_run": lambda name: any(isinstance(e, HookEvent) and e.name == name for e in self.view.events),
-            **{name: value for part in self.parts.at(Part.tell_hooks) for name, value in part.tell_hooks().items()},
-        }
 
     def whereabouts(self, **more: Any) -> dict[str, Any]:
         """What hooks, and who decides about calls, are told about where a call runs, as JSON values."""
@@ -218,15 +170,6 @@ class Run:
             "permission_mode": agent.gate.mode,
             **more,
         }
-
-    def transcript(self) -> str:
-        """The path of the session so far in the shape of Claude Code's transcripts, written anew as far as it grew."""
-        if self.session_dir is None:
-            return ""
-        self.transcript_file = self.transcript_file or TranscriptFile(
-            os.path.join(self.session_dir, "transcript.jsonl")
-        )
-        return self.transcript_file.write(self.view.events, self.session_id, self.agent.cwd)
 
     @property
     def model(self) -> str:
@@ -312,7 +255,7 @@ class Run:
             if asked is None:
                 await self.record(question)
             payload = {"message": question.prompt, "kind": question.kind}
-            notified = asyncio.create_task(self.run_hooks("notification", payload, tool_use_id=question.tool_use_id))
+            notified = asyncio.create_task(self.hooks.run("notification", payload, tool_use_id=question.tool_use_id))
             try:
                 if self.request.parks:
                     await notified
@@ -329,31 +272,10 @@ class Run:
             return answer
         except asyncio.CancelledError:
             # Whoever stops a run does not answer its question; a person who interrupts it and a limit do.
-            if self.stopping.asked != "interrupt" and self.deadline.remaining_s() != 0:
+            if self.lifetime.stopping.asked != "interrupt" and self.lifetime.deadline.remaining_s() != 0:
                 self.park(question)
             raise
 
     def park(self, question: UserQuestion) -> None:
         """Let a question, and the call that asks it, stay open when this run ends."""
         self.parked[question.tool_use_id] = question
-
-    async def run_hooks(
-        self, point: str, payload: Mapping[str, Any], **context: Any
-    ) -> tuple[list[HookEvent], HookDecision | None]:
-        """Run the hooks of a point that is about no input or output, and record them. One that stops the run ends it before
-        its next step."""
-        _, events, decision = await self.agent.hooks.run(point, payload, self.hook_context(**context))
-        await self.record(*events)
-        if decision is not None and decision.stops:
-            reason = cast(StopReason, f"blocked:{point}")
-            self.stopped_by_hook = self.stopped_by_hook or RunStopped(reason, decision.block_reason or "")
-        return events, decision
-
-
-class RunStopped(Exception):
-    """The run ends here, in order: `reason` is its `stop_reason`, the text says why."""
-
-    def __init__(self, reason: StopReason, message: str = "") -> None:
-        super().__init__(message or reason)
-        self.reason: StopReason = reason
-        self.message = message

@@ -10,37 +10,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from operator import is_
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..events import ModelContext, UserMessage
 from ..sessions.system_prompt import PromptPart, SystemPrompt
-from .agent import Run
 from .part import Part
+
+if TYPE_CHECKING:
+    from .agent import Run
 
 _REPLACES = "This takes the place of what stood here before:\n"
 _GONE = "This is not there any more, and what it said is not in force: "
-
-
-async def update_context(run: Run) -> ModelContext:
-    """The context of the next request, in the log as far as it is another than before."""
-    agent, known = run.agent, run.view.context
-    fresh = _system_prompt(run)
-    facts = (run.model, fresh, agent.tools.specs(), known)
-    if run.asked is None or not all(map(is_, run.asked[0], facts)):
-        prompt = _prompt_of(known)
-        prompt = prompt if prompt.begins_like(fresh) else fresh
-        parts = [vars(part) for part in prompt.parts]
-        context = ModelContext(run.model, agent.provider.name, prompt.text, facts[2], parts)
-        context = run.recorder.masked(context)  # what is sent is what is stored
-        cause = _cause(known, context)
-        if known is None or cause:
-            await run.record(ModelContext(**{**vars(context), "cause": cause}))
-            known = run.view.context
-        assert known is not None, "it was recorded just now"
-        run.asked = ((*facts[:3], known), known)
-    if run.parts.at(Part.facts):
-        await _tell_news(run, run.asked[1], fresh)
-    return run.asked[1]
 
 
 _NO_PROMPT = SystemPrompt("", ())
@@ -51,28 +31,61 @@ def _system_prompt(run: Run) -> SystemPrompt:
     return next((prompt for prompt in prompts if prompt is not None), _NO_PROMPT)
 
 
-async def _tell_news(run: Run, context: ModelContext, fresh: SystemPrompt) -> None:
-    """Append what the model has to know and does not see, or sees in an older form."""
-    found = [part.facts() for part in run.parts.at(Part.facts)]
-    state = (context, fresh, *found)
-    shown = run.view.conversation.shown
-    if run.told is not None and run.told[1] == shown and all(map(is_, run.told[0], state)):
-        return
-    now = {**fresh.facts(), **{about: text for facts in found for about, text in facts.items()}}
-    seen = {**_prompt_of(context).facts(), **run.view.conversation.told}
-    for about, text in now.items():
-        known = seen.get(about)
-        text = run.parts.masked(text)
-        # What a skill said with the arguments of an earlier turn stands where that turn is; what it noted, the model knows.
-        if known is None or (known.removeprefix(_REPLACES) != text and not about.startswith(("skill:", "memories:"))):
-            said = text if known is None else _REPLACES + text
-            await run.record(UserMessage(said, origin="context", about=about))
-    for about in sorted(seen.keys() - now.keys()):
-        if not seen[about].startswith(_GONE):
-            kind, _, name = about.partition(":")
-            name = name.rpartition("@")[0] if kind == "skill" else name
-            await run.record(UserMessage(f"{_GONE}{kind} {name}".rstrip(), origin="context", about=about))
-    run.told = state, run.view.conversation.shown
+class RequestContext:
+    """What the requests of one run carry besides the conversation: model, system prompt, tools, and facts about them."""
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+        self._asked: tuple[tuple[str, SystemPrompt, Sequence[Any], ModelContext | None], ModelContext] | None = None
+        self._announced: tuple[tuple[object, ...], int] | None = None
+
+    async def update(self) -> ModelContext:
+        """The context of the next request, recorded where it differs from the last one's."""
+        run = self._run
+        agent, known = run.agent, run.view.context
+        fresh = _system_prompt(run)
+        facts = (run.model, fresh, agent.tools.specs(), known)
+        if self._asked is None or not all(map(is_, self._asked[0], facts)):
+            prompt = _prompt_of(known)
+            prompt = prompt if prompt.begins_like(fresh) else fresh
+            parts = [vars(part) for part in prompt.parts]
+            context = ModelContext(run.model, agent.provider.name, prompt.text, facts[2], parts)
+            context = run.recorder.masked(context)  # what is sent is what is stored
+            cause = _cause(known, context)
+            if known is None or cause:
+                await run.record(ModelContext(**{**vars(context), "cause": cause}))
+                known = run.view.context
+            assert known is not None, "it was recorded just now"
+            self._asked = ((*facts[:3], known), known)
+        if run.parts.at(Part.facts):
+            await self._announce(self._asked[1], fresh)
+        return self._asked[1]
+
+    async def _announce(self, context: ModelContext, fresh: SystemPrompt) -> None:
+        """Append what the model has to know and does not see, or sees in an older form."""
+        run = self._run
+        found = [part.facts() for part in run.parts.at(Part.facts)]
+        state = (context, fresh, *found)
+        shown = run.view.conversation.shown
+        if self._announced is not None and self._announced[1] == shown and all(map(is_, self._announced[0], state)):
+            return
+        now = {**fresh.facts(), **{about: text for facts in found for about, text in facts.items()}}
+        seen = {**_prompt_of(context).facts(), **run.view.conversation.told}
+        for about, text in now.items():
+            known = seen.get(about)
+            text = run.parts.masked(text)
+            # A skill's text with the arguments of an earlier turn stays where that turn is; the model knows its own notes.
+            if known is None or (
+                known.removeprefix(_REPLACES) != text and not about.startswith(("skill:", "memories:"))
+            ):
+                said = text if known is None else _REPLACES + text
+                await run.record(UserMessage(said, origin="context", about=about))
+        for about in sorted(seen.keys() - now.keys()):
+            if not seen[about].startswith(_GONE):
+                kind, _, name = about.partition(":")
+                name = name.rpartition("@")[0] if kind == "skill" else name
+                await run.record(UserMessage(f"{_GONE}{kind} {name}".rstrip(), origin="context", about=about))
+        self._announced = state, run.view.conversation.shown
 
 
 def _prompt_of(context: ModelContext | None) -> SystemPrompt:

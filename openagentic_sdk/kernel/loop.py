@@ -17,12 +17,12 @@ from ..sessions.folds.view import CallRecord
 from ..threads import Guest, call_guest, collect_left, error_words, run_in_thread, settled
 from ..tools.base import REPEATABLE
 from ..version import __version__
-from .agent import Run, RunStopped
+from .agent import Run
 from .closing import closing_events
+from .lifetime import RunStopped
 from .model_step import Reply, ask_model
 from .part import IncomingPrompt, Part
 from .prompt import Prompts, Said, prompt_sha256, read_prompt
-from .session_hooks import run_session_start_hooks
 from .settle import settle_open_calls, supersede, untouched_questions
 from .tool_step import run_calls
 
@@ -48,7 +48,7 @@ async def run_session(run: Run, prompt: Said | Prompts | None) -> Result:
     after the session is closed, `StorageTimeoutError` for a store that does not answer: it can promise no result; and what a
     scripted model did not expect.
     """
-    run.left = collect_left()
+    run.lifetime.left = collect_left()
     try:
         answered = run.view.requests.answer_to(run.request.request_id)
         if answered is None or not isinstance(prompt, Said):
@@ -74,20 +74,20 @@ async def _run_to_end(run: Run, prompt: Said | Prompts | None) -> Result:
     try:
         ending = await _converse_in_time(run, prompt)
     except asyncio.CancelledError as error:
-        cancelled, run.is_ending = error, True
+        cancelled, run.lifetime.is_ending = error, True
         ending = RunStopped("interrupted")
         if run.parked:
             ids = ", ".join(question.question_id for question in run.parked.values())
             ending = RunStopped("waiting", f"stopped while waiting for an answer to question {ids}")
     result = await _close(run, ending)
     if isinstance(ending.__cause__, ScriptMismatchError):
-        run.stopping.mismatch = ending.__cause__
-    if cancelled is not None and (run.depth > 0 or run.stopping.asked is None):
+        run.lifetime.stopping.mismatch = ending.__cause__
+    if cancelled is not None and (run.depth > 0 or run.lifetime.stopping.asked is None):
         raise cancelled
     if run.recorder.hung is not None:
         raise run.recorder.hung
-    if run.stopping.mismatch is not None and run.depth == 0:
-        raise run.stopping.mismatch
+    if run.lifetime.stopping.mismatch is not None and run.depth == 0:
+        raise run.lifetime.stopping.mismatch
     return result
 
 
@@ -100,14 +100,14 @@ async def end_unbegun(run: Run) -> None:
 async def _converse_in_time(run: Run, prompt: Said | Prompts | None) -> RunStopped:
     """The conversation, ended by its own end, a limit, a hook or an error; says which."""
     try:
-        async with asyncio.timeout(run.deadline.remaining_s()) as timer:
+        async with asyncio.timeout(run.lifetime.deadline.remaining_s()) as timer:
             await _converse(run, prompt)
     except RunStopped as stopped:
         return stopped
     except TimeoutError as error:
         if not timer.expired():
             return _failure(error)
-        run.is_ending = True
+        run.lifetime.is_ending = True
         return RunStopped("timeout", "timeout_s is over")
     except Exception as error:  # noqa: BLE001 - a provider, hook or prompt source may raise anything; the result says so
         return _failure(error)
@@ -129,7 +129,7 @@ async def _converse(run: Run, prompt: Said | Prompts | None) -> None:
     opening = [event for part in run.parts.at(Part.opening_events) for event in part.opening_events()]
     await run.record(_init(run), *notices, *opening)
     if run.request.part != "next":
-        await run_session_start_hooks(run, "startup" if run.request.resume is None else "resume")
+        await run.hooks.run_session_start("startup" if run.request.resume is None else "resume")
     for part in run.parts.at(Part.begin):
         await part.begin()
     is_due = run.view.requests.is_due(run.request.request_id)
@@ -210,7 +210,7 @@ async def accept_prompt(run: Run, said: Said, request_id: str | None) -> bool:
         for part in run.parts.at(Part.expand_prompt):
             await part.expand_prompt(prompt)
     text, events, decision = await run.agent.hooks.run_user_prompt_submit(
-        prompt=prompt.text, context=run.hook_context()
+        prompt=prompt.text, context=run.hooks.context()
     )
     await run.record(*events)
     if decision is not None and (decision.block or decision.stops):
@@ -240,7 +240,7 @@ async def store_prompt(run: Run, prompt: IncomingPrompt) -> None:
 
 async def run_turn(run: Run) -> None:
     """From a prompt to the answer that asks for nothing more."""
-    run.stop_hook_active = False
+    run.hooks.is_stop_active = False
     while True:
         while run.notes:
             await run.record(run.notes.pop(0))
@@ -289,11 +289,11 @@ async def _make_room(run: Run) -> bool:
 def _check_limits(run: Run) -> None:
     if run.steps >= run.agent.max_steps:
         raise RunStopped("max_steps", f"max_steps is {run.agent.max_steps}: raise it, or resume the session")
-    if run.stopped_by_hook is not None:
-        raise run.stopped_by_hook
-    if run.stopping.soon:
+    if run.hooks.stopped_by is not None:
+        raise run.hooks.stopped_by
+    if run.lifetime.stopping.soon:
         raise RunStopped("interrupted", "the run was suspended: resume the session to go on")
-    if run.deadline.remaining_s() == 0:
+    if run.lifetime.deadline.remaining_s() == 0:
         raise RunStopped("timeout", "timeout_s is over")
 
 
@@ -302,12 +302,12 @@ async def _may_stop(run: Run, answer: str) -> bool:
 
     Raises `RunStopped` when one ends the run. A refused answer is not the run's.
     """
-    if run.stopped_by_hook is not None:
-        raise run.stopped_by_hook
+    if run.hooks.stopped_by is not None:
+        raise run.hooks.stopped_by
     events, decision = await run.agent.hooks.run_stop(
-        stop_hook_active=run.stop_hook_active,
+        stop_hook_active=run.hooks.is_stop_active,
         last_assistant_message=answer,
-        context=run.hook_context(final_text=answer),
+        context=run.hooks.context(final_text=answer),
     )
     await run.record(*events)
     if decision is None or not (decision.block or decision.stops):
@@ -315,7 +315,7 @@ async def _may_stop(run: Run, answer: str) -> bool:
     run.view.last_text = ""
     if decision.stops:
         raise RunStopped("blocked:stop", decision.block_reason or "")
-    run.stop_hook_active = True
+    run.hooks.is_stop_active = True
     await run.record(UserMessage(decision.block_reason or "Go on: you are not done.", origin="hook"))
     return False
 
@@ -328,7 +328,7 @@ async def _close(run: Run, ending: RunStopped) -> Result:
 
     A caller may stop listening at the result and resume at once, so the lock must be free by then.
     """
-    closing, cancelled = await settled(_record_ending(run, ending), run.hurry)
+    closing, cancelled = await settled(_record_ending(run, ending), run.lifetime.hurry)
     result: Result = closing.result()
     if cancelled is not None:
         raise cancelled
@@ -366,7 +366,7 @@ async def _last_events(run: Run, ending: RunStopped) -> RunStopped:
         if isinstance(resource, Closable):
             name = key if isinstance(key, str) else type(resource).__name__
             closing = Guest(partial(run_in_thread, resource.close, name=f"openagentic-close {name}"), f"closing {name}")
-            await run.wait_at_end(closing, RESOURCE_MOMENT_S, lambda: run.children > 0)
+            await run.lifetime.wait_for(closing, RESOURCE_MOMENT_S, lambda: run.children > 0)
             if closing.error is not None:
                 problem = f"{name} could not be closed: {': '.join(error_words(closing.error))}"
                 await run.record(SystemNotice("resource.close", problem))
@@ -383,13 +383,14 @@ async def _last_events(run: Run, ending: RunStopped) -> RunStopped:
     questions = [question for question in run.view.open_questions() if question not in kept]
     await run.record(*closing_events(calls, questions, ending.reason))
     if run.request.part == "whole":
-        context = run.hook_context(stop_reason=ending.reason)
+        context = run.hooks.context(stop_reason=ending.reason)
         hooks = Guest(lambda: run.agent.hooks.run_session_end(context=context), "the hooks of session_end")
-        await run.wait_at_end(hooks)
+        await run.lifetime.wait_for(hooks)
         if not hooks.is_left and hooks.error is None:
             await run.record(*hooks.value()[0])
     left = [
-        SystemNotice("left_behind", f"{name} did not end when it was told to, and may still run") for name in run.left
+        SystemNotice("left_behind", f"{name} did not end when it was told to, and may still run")
+        for name in run.lifetime.left
     ]
     await run.record(*left)
     return ending
@@ -415,7 +416,7 @@ def _result(run: Run, ending: RunStopped) -> Result:
         usage=view.usage,
         cost_usd=None if view.usage is None else view.cost_usd,
         steps=run.steps,
-        duration_s=round(run.agent.clock.monotonic() - run.began_at, 6),
+        duration_s=round(run.agent.clock.monotonic() - run.lifetime.began_at, 6),
         error_type=error_words(error)[0] if error is not None else None,
         error_message=message,
         saved=run.recorder.saved,

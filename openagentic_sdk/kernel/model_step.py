@@ -30,9 +30,9 @@ from ..sessions.folds.usage import normalize_usage
 from ..sessions.rebuild import MANY_BLOCKS, fit_rewritten, system_messages
 from ..sessions.request import request_sha256
 from ..threads import Guest, call_guest, error_words, run_in_thread, settled
-from .agent import Run, RunStopped
+from .agent import Run
 from .channel import EventChannel
-from .context import update_context
+from .lifetime import RunStopped
 from .part import Part
 from .tool_output import plain_value
 
@@ -60,7 +60,7 @@ async def ask_model(run: Run) -> Reply:
         raise
     calls = await answer.record(output)
     if run.agent.hooks.are_any:
-        _, events, decision = await run.agent.hooks.run_after_model_call(output=output, context=run.hook_context())
+        _, events, decision = await run.agent.hooks.run_after_model_call(output=output, context=run.hooks.context())
         await run.record(*events)
         if decision is not None and (decision.block or decision.stops):
             run.view.last_text = ""
@@ -82,13 +82,13 @@ class _Request:
 
 async def _record_request(run: Run) -> _Request:
     agent, conversation = run.agent, run.view.conversation
-    context = await update_context(run)
+    context = await run.context.update()
     if conversation.unsettled > MANY_BLOCKS:
         await run_in_thread(conversation.messages)
     messages: Sequence[Mapping[str, Any]] = conversation.messages(system_messages(context.system_prompt))
     sent = messages
     if agent.hooks.are_any:
-        sent, events, decision = await agent.hooks.run_before_model_call(messages=messages, context=run.hook_context())
+        sent, events, decision = await agent.hooks.run_before_model_call(messages=messages, context=run.hooks.context())
         await run.record(*events)
         if decision is not None and (decision.block or decision.stops):
             raise RunStopped("blocked:before_model_call", decision.block_reason or "")
@@ -217,7 +217,7 @@ class _Answer:
         reading = Guest(read_all, self._name)
         try:
             while (event := await pieces.receive()) is not None:
-                if self._run.deadline.remaining_s() == 0:
+                if self._run.lifetime.deadline.remaining_s() == 0:
                     raise RunStopped("timeout", "timeout_s is over")
                 await self._take(event)
             await reading.ended()

@@ -17,9 +17,9 @@ from ..sessions.authority import Authority
 from ..sessions.core import SessionWriter, session_of_request
 from ..sessions.folds.view import SessionView
 from ..sessions.resume import load_view
-from .agent import Agent, Run, RunRequest, Stopping
+from .agent import Agent, Run, RunRequest
 from .channel import EventChannel
-from .limits import STORE_MOMENT_S, Deadline
+from .lifetime import STORE_MOMENT_S, Deadline, Lifetime, Stopping
 from .part import Parts
 from .recorder import Recorder, ask_store, may_block
 
@@ -37,7 +37,7 @@ async def open_run(
     Raises `SessionNotFoundError`, `SessionLockedError`, `RequestConflictError` or `LogCorruptError`, and then nothing was
     changed. A subagent shares its parent's deadline.
     """
-    deadline = parent.deadline if parent else Deadline.after(agent.clock, request.timeout_s)
+    deadline = parent.lifetime.deadline if parent else Deadline.after(agent.clock, request.timeout_s)
     came: list[SessionWriter] = []
 
     def close_late() -> None:
@@ -59,7 +59,7 @@ async def open_run(
         with suppress(StorageError, SessionError):  # an empty session may stay; the caller must see the cancellation
             await ask_store(take_back, lambda: STORE_MOMENT_S)
         raise cancelled
-    stopping = parent.stopping if parent else Stopping(guard=request.guard)
+    stopping = parent.lifetime.stopping if parent else Stopping(guard=request.guard)
     recorder = Recorder(
         writer,
         view,
@@ -76,14 +76,11 @@ async def open_run(
         session_id=session_id,
         recorder=recorder,
         view=view,
-        deadline=deadline,
         request=request,
         parent=parent,
-        began_at=agent.clock.monotonic(),
-        session_dir=agent.session_dir(session_id),
-        stopping=stopping,
+        lifetime=Lifetime(agent.clock.monotonic(), deadline, stopping),
     )
-    recorder.patience = run.patience
+    recorder.patience = run.lifetime.patience
     run.parts = recorder.parts = Parts([open_part(run) for open_part in agent.parts])
     return run
 

@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from ..permissions.gate import PermissionGate
     from ..sessions.system_prompt import SystemPrompt
     from ..tools.registry import ToolRegistry
-    from .agent import Run, RunStopped
+    from .agent import Run
+    from .lifetime import RunStopped
     from .model_step import Reply
     from .prompt import Said
     from .tool_call import Permitted

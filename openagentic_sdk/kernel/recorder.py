@@ -19,7 +19,7 @@ from ..sessions.core import SessionWriter, StoreCore
 from ..sessions.folds.view import SessionView
 from ..threads import error_words, note_left, run_in_thread, settled, start_thread
 from .channel import EventChannel
-from .limits import STORE_MOMENT_S
+from .lifetime import STORE_MOMENT_S
 from .part import Part, Parts
 
 E = TypeVar("E", bound=Event)

@@ -1,21 +1,64 @@
-"""The hooks at the beginning and at the end of a session, which may be several runs long."""
+"""The hooks of one run: what they are told, and what becomes of those that stop it."""
 
 from __future__ import annotations
 
-from ..events import Event, UserMessage
-from .agent import Agent, Run, RunStopped
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, cast
+
+from ..events import Event, HookEvent, StopReason, UserMessage
+from ..hooks.models import HookDecision
+from .lifetime import RunStopped
+from .part import Part
+
+if TYPE_CHECKING:
+    from .agent import Agent, Run
 
 
-async def run_session_start_hooks(run: Run, source: str) -> None:
-    """Run them; what they add stands before the next prompt. Raises `RunStopped` when one wants no run at all."""
-    events, decision = await run.agent.hooks.run_session_start(source=source, context=run.hook_context())
-    await run.record(*events)
-    if decision is None:
-        return
-    if decision.block or decision.stops:
-        raise RunStopped("blocked:session_start", decision.block_reason or "")
-    if decision.additional_context:
-        run.notes.append(UserMessage(decision.additional_context, origin="hook"))
+class RunHooks:
+    """The agent's hooks, as one run calls them.
+
+    `stopped_by` ends the run before its next step; `is_stop_active` is true once a stop hook has sent the model back to work
+    in this turn.
+    """
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+        self.stopped_by: RunStopped | None = None
+        self.is_stop_active = False
+
+    def context(self, **more: Any) -> dict[str, Any]:
+        """What hooks are told about where they run, and what they may ask; only `more` when there are no hooks."""
+        run = self._run
+        if not run.agent.hooks.are_any:
+            return more
+        return {
+            **run.whereabouts(**more),
+            "has_run": lambda name: any(isinstance(e, HookEvent) and e.name == name for e in run.view.events),
+            **{name: value for part in run.parts.at(Part.tell_hooks) for name, value in part.tell_hooks().items()},
+        }
+
+    async def run(
+        self, point: str, payload: Mapping[str, Any], **context: Any
+    ) -> tuple[list[HookEvent], HookDecision | None]:
+        """Run the hooks of a point that has no input or output to change, and record them."""
+        _, events, decision = await self._run.agent.hooks.run(point, payload, self.context(**context))
+        await self._run.record(*events)
+        if decision is not None and decision.stops:
+            reason = cast(StopReason, f"blocked:{point}")
+            self.stopped_by = self.stopped_by or RunStopped(reason, decision.block_reason or "")
+        return events, decision
+
+    async def run_session_start(self, source: str) -> None:
+        """Run those of session_start; what they add stands before the next prompt. Raises `RunStopped` when one blocks."""
+        run = self._run
+        events, decision = await run.agent.hooks.run_session_start(source=source, context=self.context())
+        await run.record(*events)
+        if decision is None:
+            return
+        if decision.block or decision.stops:
+            raise RunStopped("blocked:session_start", decision.block_reason or "")
+        if decision.additional_context:
+            run.notes.append(UserMessage(decision.additional_context, origin="hook"))
 
 
 async def end_session(agent: Agent, session_id: str, reason: str) -> list[Event]:

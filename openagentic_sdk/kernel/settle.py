@@ -33,7 +33,7 @@ from ..sessions.resume import load_view
 from ..sessions.seal import Seal
 from ..threads import call_guest
 from ..tools.base import REPEATABLE, Tool, ToolOutput
-from .agent import Run, RunStopped
+from .agent import Run
 from .closing import (
     IN_DOUBT,
     INTERRUPTED,
@@ -44,6 +44,7 @@ from .closing import (
     closing_events,
     unknown_result,
 )
+from .lifetime import RunStopped
 from .part import Part
 from .tool_context import tool_context
 from .tool_output import plain_value, shrink_output, store_result

@@ -73,12 +73,12 @@ class RunTask:
 
     def interrupt(self) -> None:
         """End the run as its person wants: an open question is closed. Its last events still come."""
-        self.run.stopping.asked = "interrupt"
+        self.run.lifetime.stopping.asked = "interrupt"
         self._task.cancel()
 
     def suspend(self) -> None:
         """End the run so that it can go on: an open question stays open. Its last events still come."""
-        self.run.stopping.asked = self.run.stopping.asked or "suspend"
+        self.run.lifetime.stopping.asked = self.run.lifetime.stopping.asked or "suspend"
         self._task.cancel()
 
     async def result(self) -> Result:

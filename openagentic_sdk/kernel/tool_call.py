@@ -21,7 +21,8 @@ from ..sessions.request import json_sha256
 from ..text import shortened
 from ..threads import error_trace, error_words
 from ..tools.base import CALLER_WORDS, Tool, may_call
-from .agent import Run, RunStopped
+from .agent import Run
+from .lifetime import RunStopped
 from .part import Part
 
 _NO_WISH = HookDecision()
@@ -100,13 +101,13 @@ async def propose(run: Run, use: ToolUse) -> Proposed:
     if not run.agent.hooks.are_any:
         return Proposed(use, tool, input)
     hooked, events, decision = await run.agent.hooks.run_pre_tool_use(
-        tool_name=use.name, tool_input=input, context=run.hook_context(tool_use_id=use.tool_use_id)
+        tool_name=use.name, tool_input=input, context=run.hooks.context(tool_use_id=use.tool_use_id)
     )
     await run.record(*events)
     if decision is None:
         return Proposed(use, tool, hooked)
     if decision.stops:
-        run.stopped_by_hook = RunStopped("blocked:pre_tool_use", decision.block_reason or "")
+        run.hooks.stopped_by = RunStopped("blocked:pre_tool_use", decision.block_reason or "")
     if decision.block:
         hook = next((event.name for event in events if event.action == "block"), None)
         return Proposed(use, tool, input, decision, hook)
@@ -208,7 +209,7 @@ async def _permit(run: Run, call: Proposed) -> Permitted | ToolResult:
 async def _ask_hooks(run: Run, use: ToolUse, name: str, input: Mapping[str, Any]) -> ApprovalResult | None:
     """What hooks say in the place of the person who would be asked; None when they leave it to the person."""
     payload = {"tool_name": name, "tool_input": input}
-    events, decision = await run.run_hooks("permission_request", payload, tool_use_id=use.tool_use_id)
+    events, decision = await run.hooks.run("permission_request", payload, tool_use_id=use.tool_use_id)
     forbids = decision is not None and (decision.block or decision.stops)
     if decision is None or (decision.permission not in ("allow", "deny") and not forbids):
         return None

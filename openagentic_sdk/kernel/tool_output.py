@@ -68,7 +68,7 @@ async def store_result(run: Run, result: ToolResult) -> ToolResult:
 
 async def put_blob(run: Run, data: bytes) -> str:
     """Store bytes beside the log, and let a cancellation wait until they are there."""
-    sha256, cancelled = await ask_store(partial(run.agent.store.put_blob, run.session_id, data), run.patience)
+    sha256, cancelled = await ask_store(partial(run.agent.store.put_blob, run.session_id, data), run.lifetime.patience)
     if cancelled is not None:
         raise cancelled
     return str(sha256)

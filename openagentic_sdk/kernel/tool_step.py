@@ -20,8 +20,9 @@ from ..frozen import changed
 from ..threads import Guest, collect_left, settled
 from ..tools.base import REPEATABLE, Tool, ToolOutput, may_call
 from ..tools.registry import ToolRegistry
-from .agent import Run, RunStopped, Stopping
+from .agent import Run
 from .closing import INTERRUPTED, cancelled_result, closing_events, unknown_result
+from .lifetime import RunStopped, Stopping
 from .part import Part
 from .tool_call import Permitted, error_result, prepare
 from .tool_context import tool_context
@@ -67,7 +68,7 @@ class Job:
     async def end(self) -> None:
         """Tell the call to end and give it a moment, and its subagents what they need."""
         await self.guest.end(lambda: self._run.children > 0)
-        self._run.left.extend(self._left)
+        self._run.lifetime.left.extend(self._left)
 
     def result(self, *, cut: bool = False) -> ToolResult:
         """The result for the model; raises what ends the run. `cut` says that the run ended the call."""
@@ -180,7 +181,7 @@ async def _cut_short(run: Run, work: Sequence[Job | ToolResult]) -> None:
         missing = [result for result in results if result and run.view.calls[result.tool_use_id].result is None]
         await run.record(*[await shrink_output(run, masked(run, result)) for result in missing])
 
-    run.is_ending = True
+    run.lifetime.is_ending = True
     ending, _ = await settled(end_all())
     ending.exception()  # a store that refuses has already stopped the run, and the reason travels with the first error
 
@@ -219,7 +220,7 @@ class InnerCalls:
             run,
             agent=replace(run.agent, tools=ToolRegistry(tools)),
             request=replace(run.request, parks=False),
-            stopping=Stopping("interrupt"),
+            lifetime=replace(run.lifetime, stopping=Stopping("interrupt")),
             parked={},
             inside_of=self._outer.tool_use_id,
             helpers=[],
@@ -248,7 +249,7 @@ class InnerCalls:
         Raises what ends the run.
         """
         inner, run = self._inner, self._run
-        if run.stopped_by_hook is not None:
+        if run.hooks.stopped_by is not None:
             return error_result("", ToolError("a hook has ended this run: no more calls are made"))
         outer_id = self._outer.tool_use_id
         self._made += 1
@@ -269,7 +270,7 @@ class InnerCalls:
             raise
         finally:
             run.children -= 1
-            run.stopped_by_hook = run.stopped_by_hook or inner.stopped_by_hook
+            run.hooks.stopped_by = run.hooks.stopped_by or inner.hooks.stopped_by
 
     @asynccontextmanager
     async def _turn(self, *, beside_others: bool) -> AsyncIterator[None]:
@@ -317,7 +318,7 @@ async def after_hooks(run: Run, call: Permitted, result: ToolResult) -> tuple[Se
         tool_name=call.use.name,
         tool_input=call.input,
         tool_output=result.output,
-        context=run.hook_context(tool_use_id=call.use.tool_use_id, error_message=result.error_message),
+        context=run.hooks.context(tool_use_id=call.use.tool_use_id, error_message=result.error_message),
     )
     if decision is not None and decision.block:
         text = decision.block_reason or "a hook withheld this result"
@@ -335,7 +336,7 @@ async def after_hooks(run: Run, call: Permitted, result: ToolResult) -> tuple[Se
             "error": error,
             "is_interrupt": result.outcome == "cancelled",
         }
-        context = run.hook_context(tool_use_id=call.use.tool_use_id)
+        context = run.hooks.context(tool_use_id=call.use.tool_use_id)
         _, events, decision = await run.agent.hooks.run("post_tool_use_failure", failure, context)
         hook_events = [*hook_events, *events]
         decisions.append(decision)
@@ -343,5 +344,5 @@ async def after_hooks(run: Run, call: Permitted, result: ToolResult) -> tuple[Se
         if decision is not None and decision.additional_context:
             run.notes.append(UserMessage(decision.additional_context, origin="hook"))
         if decision is not None and decision.stops:
-            run.stopped_by_hook = RunStopped("blocked:post_tool_use", decision.block_reason or "")
+            run.hooks.stopped_by = RunStopped("blocked:post_tool_use", decision.block_reason or "")
     return hook_events, result

@@ -11,7 +11,8 @@ from typing import Any
 
 from ..events import Event, ModelResponse
 from ..frozen import mutable
-from ..kernel.agent import Run, RunStopped
+from ..kernel.agent import Run
+from ..kernel.lifetime import RunStopped
 from ..kernel.part import Part
 from ..kernel.recorder import off_loop
 from ..sessions.folds.compaction import BYTES_PER_TOKEN, estimate_tokens

@@ -15,13 +15,12 @@ from typing import Any
 
 from ..errors import BudgetError, ContextLengthError, ProviderError, StorageError
 from ..events import ContextCleared, Event, ModelRequest, ModelResponse, ModelRetry, SystemNotice
-from ..kernel.agent import Agent, Run, RunRequest, RunStopped
+from ..kernel.agent import Agent, Run, RunRequest
 from ..kernel.channel import EventChannel
-from ..kernel.context import update_context
+from ..kernel.lifetime import RunStopped
 from ..kernel.model_step import AnswerRoom, outgoing
 from ..kernel.opening import open_run, session_state
 from ..kernel.part import Part
-from ..kernel.session_hooks import run_session_start_hooks
 from ..kernel.tool_output import put_blob
 from ..providers.base import Provider, Retrying, StreamEvent, for_session
 from ..providers.wrap import ask, fold
@@ -82,7 +81,7 @@ class Compaction(Part):
         False when nothing could go or a hook blocked it.
         """
         if trigger != "manual":
-            await update_context(self.run)
+            await self.run.context.update()
         weight, overhead = self._bytes_per_token(), self._overhead_bytes()
         view, limits = self.run.view, self._limits
         clearing = partial(plan_clearing, view.conversation, limits, bytes_per_token=weight, overhead_bytes=overhead)
@@ -99,7 +98,7 @@ class Compaction(Part):
         plan = await run_in_thread(planning) if old is None else None
         if plan is None and old is None:
             return False
-        _, decision = await self.run.run_hooks("pre_compact", {"trigger": trigger})
+        _, decision = await self.run.hooks.run("pre_compact", {"trigger": trigger})
         self._raise_if_stopped(trigger)
         if decision is not None and (decision.block or decision.stops):
             return False
@@ -111,9 +110,9 @@ class Compaction(Part):
         summary = await run_in_thread(lambda: finish_summary(plan, text or ""))
         method = "fallback" if text is None else "model"
         await self.run.record(compacted_event(plan, summary, trigger=trigger, method=method, bytes_per_token=weight))
-        await self.run.run_hooks("post_compact", {"trigger": trigger, "summary": summary})
+        await self.run.hooks.run("post_compact", {"trigger": trigger, "summary": summary})
         self._raise_if_stopped(trigger)
-        await run_session_start_hooks(self.run, "compact")
+        await self.run.hooks.run_session_start("compact")
         if trigger != "manual":
             deferred = self.run.parts.services.find(DeferredTools)
             if deferred is not None:
@@ -122,8 +121,8 @@ class Compaction(Part):
 
     def _raise_if_stopped(self, trigger: str) -> None:
         """End a run whose hooks stop it here: the model is about to be asked. What a person asked for is no run."""
-        if self.run.stopped_by_hook is not None and trigger != "manual":
-            raise self.run.stopped_by_hook
+        if self.run.hooks.stopped_by is not None and trigger != "manual":
+            raise self.run.hooks.stopped_by
 
     async def _clear(self, plan: ClearingPlan, bytes_per_token: float) -> None:
         """Put old outputs beside the log, and a note in their place before the model."""
@@ -239,7 +238,7 @@ async def _recorded(
             stopped = room.take_event(event)
             if stopped is not None:
                 raise RunStopped("budget", stopped)
-            if run.deadline.remaining_s() == 0:
+            if run.lifetime.deadline.remaining_s() == 0:
                 raise RunStopped("timeout", "timeout_s is over")
             if isinstance(event, Retrying) and event.control is not None:
                 retry = ModelRetry(run.view.steps, event.attempt, event.reason, event.delay_s, control=event.control)

@@ -28,6 +28,7 @@ from ..project.prompt import (
 )
 from ..sessions.folds.features.observed_files import ObservedFilesFold
 from ..sessions.folds.features.skills import SkillsFold
+from ..sessions.folds.transcript import TranscriptFile
 from ..sessions.folds.view import SessionView
 from ..sessions.system_prompt import SystemPrompt
 from ..skills.activation import SkillPolicy, active_skills, skill_policy
@@ -54,6 +55,7 @@ class ProjectPart(Part, SkillRuns):
         self._guidance = guidance
         self._skills: tuple[int, SkillPolicy, Sequence[SkillActivated]] | None = None
         self._facts: tuple[int, Mapping[str, str]] = (-1, {})
+        self._transcript_file: TranscriptFile | None = None
         self._pending: tuple[IncomingPrompt, str, Draft] | None = None
 
     def services(self) -> Mapping[type, object]:
@@ -130,7 +132,22 @@ class ProjectPart(Part, SkillRuns):
 
     def tell_hooks(self) -> Mapping[str, Any]:
         active = active_skills(self.run.view.fold(SkillsFold).events)
-        return {"is_active": lambda name: any(skill.name == name for skill in active)}
+        return {
+            "transcript": self._transcript,
+            "is_active": lambda name: any(skill.name == name for skill in active),
+        }
+
+    def _transcript(self) -> str:
+        """The path of the session so far in the shape of Claude Code's transcripts, written anew as far as it grew.
+
+        Empty where the session has no folder.
+        """
+        run = self.run
+        if run.session_dir is None:
+            return ""
+        if self._transcript_file is None:
+            self._transcript_file = TranscriptFile(os.path.join(run.session_dir, "transcript.jsonl"))
+        return self._transcript_file.write(run.view.events, run.session_id, run.agent.cwd)
 
     async def after_call(self, call: Permitted, result: ToolResult) -> ToolResult:
         """Put the rules for the files of a call behind its result, but for those that the model sees already.

@@ -11,8 +11,9 @@ from typing import Any
 
 from ..errors import SessionError, ToolError
 from ..events import Event, StopReason, SubagentFinished, SubagentStarted, UserAnswer, UserMessage, UserQuestion
-from ..kernel.agent import Agent, Run, RunRequest, RunStopped
+from ..kernel.agent import Agent, Run, RunRequest
 from ..kernel.closing import SAID_INSTEAD, SUPERSEDED
+from ..kernel.lifetime import RunStopped
 from ..kernel.loop import end_unbegun, run_session
 from ..kernel.opening import open_run
 from ..kernel.part import Part
@@ -217,7 +218,7 @@ class SubagentRuns(Part, Subagents):
 
     async def _run_hooks(self, point: str, payload: Mapping[str, Any]) -> str | None:
         """What the hooks want the subagent to know. Raises `ToolError` when one blocks it."""
-        _, decision = await self.run.run_hooks(point, payload)
+        _, decision = await self.run.hooks.run(point, payload)
         if decision is not None and (decision.block or (decision.stops and point == "subagent_start")):
             raise ToolError(decision.block_reason or "a hook blocked this subagent")
         return decision.additional_context if decision is not None else None

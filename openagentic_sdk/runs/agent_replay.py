@@ -17,8 +17,9 @@ from ..assemble import build_agent
 from ..errors import ReplayMismatchError
 from ..events import Event, PermissionDecision, ToolResult, ToolUse, UserAnswer, UserMessage, UserQuestion
 from ..frozen import frozen
-from ..kernel.agent import Agent, Run, RunStopped
+from ..kernel.agent import Agent, Run
 from ..kernel.closing import SAID_INSTEAD
+from ..kernel.lifetime import RunStopped
 from ..kernel.part import Part, without_parts
 from ..options import OpenAgenticOptions
 from ..parts.attachments import Attachments

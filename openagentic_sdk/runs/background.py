@@ -310,7 +310,7 @@ class BackgroundRun:
         if not self._driver.done():
             self._is_told_to_end = True
             if self._task is not None:
-                self._task.run.stopping.asked = "interrupt"
+                self._task.run.lifetime.stopping.asked = "interrupt"
             self._driver.cancel()
             await asyncio.wait({self._driver})
             self.state = "cancelled"
@@ -334,7 +334,7 @@ class BackgroundRun:
             await asyncio.wait({self._driver})
             self.state = "cancelled"
             return
-        self._task.run.stopping.soon = True
+        self._task.run.lifetime.stopping.soon = True
         await asyncio.wait({self._driver}, timeout=grace_s)
         if not self._driver.done():
             self._task.suspend()

@@ -17,7 +17,8 @@ from ..events import Event, SessionCompacted, SessionRewound, UserMessage
 from ..frozen import frozen
 from ..hooks.engine import HookEngine
 from ..hooks.models import HookDecision, HookMatcher
-from ..kernel.agent import Agent, Run, RunRequest, RunStopped
+from ..kernel.agent import Agent, Run, RunRequest
+from ..kernel.lifetime import RunStopped
 from ..kernel.part import Part
 from ..kernel.prompt import Said
 from ..kernel.task import RunTask

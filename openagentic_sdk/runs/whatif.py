@@ -17,7 +17,8 @@ from ..errors import OptionsError, ToolError
 from ..events import Event, McpServerChanged, ModelContext, ToolResult, ToolUse
 from ..frozen import frozen
 from ..hooks.models import HookDecision, HookMatcher
-from ..kernel.agent import Agent, Run, RunStopped
+from ..kernel.agent import Agent, Run
+from ..kernel.lifetime import RunStopped
 from ..kernel.part import Part, without_parts
 from ..kernel.prompt import Prompt
 from ..kernel.recorder import may_block, off_loop

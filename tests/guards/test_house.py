@@ -72,7 +72,7 @@ MAX_METHODS = 35
 MAX_PRIVATE_PER_PUBLIC = 0.8
 MAX_USED_ONCE = 0.14
 # How a run ends, thrown and caught by those that drive the loop; callers get a `result`.
-OPEN_SIGNALS = {f"{PACKAGE}.kernel.agent.RunStopped"}
+OPEN_SIGNALS = {f"{PACKAGE}.kernel.lifetime.RunStopped"}
 SLOW_TO_IMPORT = {"sqlite3", "http.client", "urllib.request", "ctypes"}
 
 
