@@ -289,7 +289,7 @@ class Node:
         """`properties`, `patternProperties`, `additionalProperties` and `required`."""
         required = self.schema.get("required", ())
         properties: dict[str, Node] = self.children.get("properties", {})
-        run.left -= len(required) + len(value)
+        run.spend(len(required) + len(value))
         for name in required:
             if name not in value and not self._fill(properties.get(name), path, name, run):
                 return Fault((path, name), "is missing")

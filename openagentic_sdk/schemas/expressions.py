@@ -28,6 +28,8 @@ _CATEGORIES = {
 Fits: TypeAlias = Callable[[str], bool]
 # ("char", fits), ("at", place), ("all", parts), ("any", parts), ("times", part, least, most or None)
 Part: TypeAlias = tuple[Any, ...]
+# What lets a character or a place in the text pass, and the states behind it.
+_State: TypeAlias = tuple[Fits | None, str, Iterable[int]]
 
 
 @functools.lru_cache(maxsize=64)
@@ -265,19 +267,21 @@ def _size(part: Part) -> int:
 
 
 class _Automaton:
-    """States are numbers. Each has what lets a character, or a place in the text, pass, and where it leads to."""
+    """States, as numbers; 0 is the end."""
 
     def __init__(self, part: Part) -> None:
         self.size = _size(part)
         self._part: Part = part
-        self._states: list[tuple[Fits | None, str, Iterable[int]]] = []
-        self._start = -1
+        self._states: list[_State] = []
+        self._start = 0
         self._remembered: dict[Any, tuple[frozenset[int] | None, int]] = {}
 
     def is_in(self, text: str, spend: Callable[[int], None]) -> bool:
-        if self._start < 0:
-            self._states = [(None, "end", ())]
-            self._start = self._add(self._part, 0)
+        if not self._states:
+            # Another thread may do the same at the same time: whole lists are put in place, and both are equal.
+            made: list[_State] = [(None, "end", ())]
+            self._start = _add(self._part, 0, made)
+            self._states = made
         states: frozenset[int] = frozenset()
         before = ""
         for char in chain(text, ("",)):
@@ -314,32 +318,30 @@ class _Automaton:
                 waiting += new
         return frozenset(after), 1 + len(known) // 2
 
-    def _add(self, part: Part, then: int) -> int:
-        """Add the states of a part that leads on to the state `then`; the number of its first one."""
-        if part[0] == "all":
-            for inner in reversed(part[1]):
-                then = self._add(inner, then)
-            return then
-        if part[0] == "any":
-            return self._new(None, "", [self._add(inner, then) for inner in part[1]])
-        if part[0] == "char":
-            return self._new(part[1], "", (then,))
-        if part[0] == "at":
-            return self._new(None, part[1], (then,))
+
+def _add(part: Part, then: int, made: list[_State]) -> int:
+    """Add the states of a part that leads on to the state `then`; the number of its first one."""
+    kind = part[0]
+    if kind == "all":
+        for inner in reversed(part[1]):
+            then = _add(inner, then, made)
+        return then
+    if kind == "times":
         _, inner, least, most = part
         if most is None:
             again: list[int] = [then]
-            loop = self._new(None, "", again)
-            again.append(self._add(inner, loop))
-            then = loop
-        else:
-            end = then
-            for _ in range(most - least):
-                then = self._new(None, "", (self._add(inner, then), end))
+            made.append((None, "", again))
+            then = len(made) - 1
+            again.append(_add(inner, then, made))
+        end = then
+        for _ in range(0 if most is None else most - least):
+            made.append((None, "", (_add(inner, then, made), end)))
+            then = len(made) - 1
         for _ in range(least):
-            then = self._add(inner, then)
+            then = _add(inner, then, made)
         return then
-
-    def _new(self, fits: Fits | None, place: str, targets: Iterable[int]) -> int:
-        self._states.append((fits, place, targets))
-        return len(self._states) - 1
+    if kind == "any":
+        made.append((None, "", [_add(inner, then, made) for inner in part[1]]))
+    else:
+        made.append((part[1], "", (then,)) if kind == "char" else (None, part[1], (then,)))
+    return len(made) - 1

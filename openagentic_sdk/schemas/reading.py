@@ -17,7 +17,7 @@ from .expressions import expression
 MAX_SCHEMAS = 20_000  # in one schema
 MAX_SCHEMA_DEPTH = 100
 _MAX_PROBLEMS = 20
-_MAX_COMPILED = 1_024
+_MAX_COMPILED = 512
 
 
 class Schema:
@@ -74,8 +74,8 @@ def compiled(source: Mapping[str, Any]) -> Schema:
     found = _compiled.get(id(source))
     if found is None or found.source is not source:
         found = Schema(source)
-        while len(_compiled) >= _MAX_COMPILED:
-            _compiled.pop(next(iter(_compiled)), None)
+        if len(_compiled) >= _MAX_COMPILED:
+            _compiled.clear()
         _compiled[id(source)] = found
     return found
 
