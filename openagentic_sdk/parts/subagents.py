@@ -205,7 +205,7 @@ class SubagentRuns(Part, Subagents):
         return SubagentResult(result.final_text, child.session_id, result.stop_reason, result.error_message)
 
     async def _park(self, child: Run, tool_use_id: str) -> None:
-        """Put the questions that a subagent waits for into its parent's log too, where the person who answers finds it."""
+        """Put the questions that a subagent waits for into its parent's log too, where the person who answers looks."""
         run = self.run
         known = {question.question_id for question in run.view.open_questions()}
         for question in child.view.open_questions():

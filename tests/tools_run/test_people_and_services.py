@@ -23,7 +23,7 @@ from openagentic_sdk.tools.web_search_tavily import WebSearchTool
 
 class Asking(unittest.TestCase):
     def ask(self, input: Mapping[str, Any], said: str) -> dict[str, Any]:
-        async def answer(prompt: str, choices: tuple[str, ...]) -> str:
+        async def answer(prompt: str, choices: tuple[str, ...], details: Mapping[str, Any] | None = None) -> str:
             self.prompts.append((prompt, choices))
             return said
 

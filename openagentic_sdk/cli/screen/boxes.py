@@ -97,7 +97,7 @@ class ChoiceBox:
         self._question = question
         lines = question.prompt.split("\n")
         self._several = question.details.get("multi_select") is True or lines[-1] == SEVERAL_ANSWERS
-        self._number = ""  # that was typed last
+        self._number = ""  # the digits that were typed last
         self._unclear = ""
         self._choices = [
             (choice, next((line[len(choice) + 2 :] for line in lines[1:] if line.startswith(f"{choice}: ")), ""))
@@ -108,9 +108,9 @@ class ChoiceBox:
         self._editor = LineEditor()
 
     def press(self, key: Key) -> str | None:
-        if self._number and key.name == "text" and not self._editor.text:
-            self._editor.press(Key("text", self._number))  # a number that words follow is no choice
-        self._number, self._unclear = "", ""
+        typed, self._number, self._unclear = self._number, "", ""
+        if typed and key.name == "text" and not key.text.isdigit():
+            self._editor.press(Key("text", typed))  # a number that words follow is no choice
         if self._editor.text or not self._choices:
             if key.name == "escape":
                 self._editor.clear()
@@ -120,7 +120,7 @@ class ChoiceBox:
             self._at = (self._at + (1 if key.name in ("down", "tab") else -1)) % len(self._choices)
         elif 0 < number <= len(self._choices):
             self._at = number - 1
-            self._number = "" if self._several else key.text
+            self._number = "" if self._several else typed + key.text
             self._mark()
         elif key.name == "text" and key.text == " ":
             self._mark()

@@ -139,7 +139,7 @@ def _value(value: object) -> str:
 
 def _explain(store: SessionStore, args: argparse.Namespace) -> int:
     events = store.read_events(find_session(store, args.id))
-    steps = [event.step for event in events if isinstance(event, ModelRequest)]
+    steps = [event.step for event in events if isinstance(event, ModelRequest) and event.purpose == "turn"]
     if not steps:
         raise OptionsError("this session asked no model yet: there is no request to explain")
     explanation = explain_step(events, args.step if args.step is not None else steps[-1])
