@@ -43,7 +43,7 @@ from .parts.structured import read_output_schema
 from .parts.subagents import SubagentRuns
 from .parts.tool_search import DeferredTools
 from .permissions.decide import fits_rule
-from .permissions.gate import PermissionGate
+from .permissions.gate import PermissionGate, permission_gate
 from .permissions.layers import read_mode, rules_of_settings
 from .permissions.policy import PermissionMode
 from .permissions.redact import Redactor
@@ -416,7 +416,7 @@ class _Assembly:
         parent = self.agent()
         names_all = not definition.tools or "*" in definition.tools
         source = definition.source or "subagent"
-        gate = starter.gate.for_subagent(None if names_all else definition.tools, source)
+        gate = permission_gate(starter.gate).for_subagent(None if names_all else definition.tools, source)
         gate = gate.narrowed(
             permission_mode=definition.permission_mode, deny=definition.disallowed_tools, source=source
         )

@@ -25,7 +25,7 @@ from .kernel.prompt import OnePrompt, Said, read_prompt
 from .kernel.task import RunTask
 from .options import OpenAgenticOptions, check_options
 from .parts.servers import ToolServers, servers_of
-from .permissions.gate import PermissionGate
+from .permissions.gate import PermissionGate, permission_gate
 from .permissions.policy import PermissionMode
 from .sessions.folds.metrics import RunMetrics
 
@@ -167,7 +167,7 @@ class AgentClient:
             run, agent = self._turn.run, build_agent(options, servers=self._servers)
             # The run's own gate keeps what people allowed in this session; settings may forbid the mode that was asked for.
             run.agent = replace(run.agent, model=agent.model)
-            run.change_gate(run.agent.gate.with_mode(agent.gate.mode))
+            run.change_gate(permission_gate(run.agent.gate).with_mode(agent.gate.mode))
         self._options = options
 
     def _require(self, *states: State) -> None:

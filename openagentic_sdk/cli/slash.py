@@ -13,6 +13,7 @@ from ..disk import write_for_one
 from ..errors import OpenAgentSdkError, OptionsError
 from ..events import UserQuestion
 from ..parts.masking import known_here
+from ..permissions.gate import permission_gate
 from ..permissions.layers import read_mode
 from ..sessions.folds.export import to_markdown
 from ..sessions.lifecycle import fork_session, rewind_point, rewind_session
@@ -95,7 +96,7 @@ class SlashCommands:
         self._say(f"permission mode: {build_agent(conversation.options).gate.mode}")
 
     async def _permissions(self, rest: str) -> None:
-        gate = build_agent(self._conversation.options).gate
+        gate = permission_gate(build_agent(self._conversation.options).gate)
         self._say(*gate.policy_text.split("\n"))
 
     async def _cost(self, rest: str) -> None:

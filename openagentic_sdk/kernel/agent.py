@@ -19,8 +19,6 @@ from ..events import (
 )
 from ..frozen import changed, frozen, mutable
 from ..hooks.engine import HookEngine
-from ..permissions.facts import CallContext
-from ..permissions.gate import PermissionGate
 from ..providers.base import Provider
 from ..sessions.core import StoreCore
 from ..sessions.folds.view import Fold, SessionView
@@ -28,6 +26,7 @@ from ..sessions.seal import Seal
 from ..threads import call_guest
 from ..tools.registry import ToolRegistry
 from .context import RequestContext
+from .gate import CallContext, Gate, narrowed_by
 from .lifetime import Lifetime, RunStopped
 from .part import Part, PartOpener, Parts
 from .recorder import Recorder
@@ -47,7 +46,7 @@ class Agent:
     model: str
     tools: ToolRegistry
     hooks: HookEngine
-    gate: PermissionGate
+    gate: Gate
     store: StoreCore
     clock: Clock
     cwd: str
@@ -125,7 +124,7 @@ class Run:
     answers_taken: set[str] = field(default_factory=set)
     parked: dict[str | None, UserQuestion] = field(default_factory=dict)
     children: int = 0
-    read_filter: tuple[PermissionGate, Callable[[str], bool]] | None = None
+    read_filter: tuple[Gate, Callable[[str], bool]] | None = None
     kept_files: set[str] = field(default_factory=set)
     policy_told: str = ""
     inside_of: str | None = None
@@ -177,14 +176,14 @@ class Run:
         return next(filter(None, (part.model() for part in self.parts.at(Part.model))), self.agent.model)
 
     @property
-    def gate(self) -> PermissionGate:
+    def gate(self) -> Gate:
         """The agent's gate, as far as parts narrow it."""
         gate = self.agent.gate
         for part in self.parts.at(Part.narrow):
-            gate = part.narrow(gate)
+            gate = narrowed_by(gate, part.narrow())
         return gate
 
-    def change_gate(self, gate: PermissionGate) -> None:
+    def change_gate(self, gate: Gate) -> None:
         """Use another gate from the next call on, in the subagents and inner calls of this run too."""
         old = self.agent.gate
         self.agent = changed(self.agent, gate=gate)
@@ -219,10 +218,11 @@ class Run:
             context = part.tell_gate(context, tool)
         return context
 
-    def policy_record(self, gate: PermissionGate) -> dict[str, Any]:
+    def policy_record(self, gate: Gate) -> dict[str, Any]:
         """What of a call's judgement is the same for all calls, as JSON: the gate's policy, and where the session is."""
         record = gate.record()
-        roots = (*self.agent.workspace_roots, *self.outputs) or gate.workspace_roots
+        own_roots = record.pop("roots")
+        roots = (*self.agent.workspace_roots, *self.outputs) or own_roots
         protected = [*record["protected"], *self.protected_paths]
         return {**record, "protected": protected, "project_dir": self.agent.project_dir, "roots": list(roots)}
 

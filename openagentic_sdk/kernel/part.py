@@ -17,11 +17,10 @@ from ..frozen import mutable
 from ..tools.base import Services
 
 if TYPE_CHECKING:
-    from ..permissions.facts import CallContext
-    from ..permissions.gate import PermissionGate
     from ..sessions.system_prompt import SystemPrompt
     from ..tools.registry import ToolRegistry
     from .agent import Run
+    from .gate import CallContext, Narrowing
     from .lifetime import RunStopped
     from .model_step import Reply
     from .prompt import Said
@@ -108,9 +107,9 @@ class Part:
         """The model to ask next, None for the agent's. The first part that names one decides."""
         return None
 
-    def narrow(self, gate: PermissionGate) -> PermissionGate:
-        """The gate for the next call, which may only be stricter."""
-        return gate
+    def narrow(self) -> Sequence[Narrowing]:
+        """What the next call may not do although the agent's gate allows it."""
+        return ()
 
     def tell_gate(self, context: CallContext, tool: str | None) -> CallContext:
         """Complete what the gate is told about a call of `tool`, which is None for a path that a running call asks for."""

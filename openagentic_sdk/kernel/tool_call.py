@@ -15,13 +15,13 @@ from ..errors import ToolError, ToolInputError
 from ..events import Effect, PermissionDecision, ToolResult, ToolStarted, ToolUse, UserMessage
 from ..frozen import frozen
 from ..hooks.models import HookDecision
-from ..permissions.gate import ApprovalResult, PermissionGate
 from ..schemas import compiled
 from ..sessions.request import json_sha256
 from ..text import shortened
 from ..threads import error_trace, error_words
 from ..tools.base import CALLER_WORDS, Tool, may_call
 from .agent import Run
+from .gate import ApprovalResult, Gate
 from .lifetime import RunStopped
 from .part import Part
 
@@ -123,12 +123,12 @@ def decision_event(
     run: Run,
     use: ToolUse,
     approval: ApprovalResult,
-    gate: PermissionGate | None = None,
+    gate: Gate | None = None,
     asked: Mapping[str, Any] | None = None,
 ) -> PermissionDecision:
     """What the gate or a hook said about a call, with the digest of the input that was judged.
 
-    `details` says what it takes to judge the call again under another policy (see `permissions.hindsight`): `category`,
+    `details` says what it takes to judge the call again under another policy (see `docs/permissions.md`): `category`,
     `facts`, and, where the `gate` is another than that of the decision before, its `policy`. `asked` is the input that the
     gate was asked about; where it is not what the model wrote, it stands in the facts.
     """
@@ -160,9 +160,7 @@ def decision_event(
     )
 
 
-async def ask_gate(
-    run: Run, gate: PermissionGate, use: ToolUse, effect: Effect, *, parks: bool = True
-) -> ApprovalResult:
+async def ask_gate(run: Run, gate: Gate, use: ToolUse, effect: Effect, *, parks: bool = True) -> ApprovalResult:
     """What the gate says of a call that the runtime itself makes; the decision is in the log by then.
 
     Without `parks`, a run that could only wait for an answer gets a no: nothing would go on with a later one.

@@ -10,11 +10,10 @@ from typing import Any
 from ..errors import SkillNotFoundError, ToolError
 from ..events import Event, SkillActivated, SubagentStarted, SystemNotice, ToolResult, ToolUse, UserMessage
 from ..kernel.agent import Run
+from ..kernel.gate import CallContext, Gate, Narrowing, narrowed_by
 from ..kernel.part import IncomingPrompt, Part
 from ..kernel.tool_call import Permitted, ask_gate
 from ..patterns import regex
-from ..permissions.facts import CallContext
-from ..permissions.gate import PermissionGate
 from ..project.commands import expand_prompt, expanded_event
 from ..project.memory import is_for, nested_folders, read_nested_memory
 from ..project.project import Project
@@ -110,14 +109,14 @@ class ProjectPart(Part, SkillRuns):
     def model(self) -> str | None:
         return self.policy().model
 
-    def narrow(self, gate: PermissionGate) -> PermissionGate:
-        return within_allowlists(gate, self.policy())
+    def narrow(self) -> Sequence[Narrowing]:
+        return allowlists(self.policy())
 
-    def narrow_child(self, gate: PermissionGate) -> PermissionGate:
+    def narrow_child(self, gate: Gate) -> Gate:
         """The gate of a subagent without what the active skills of this run take away."""
         denied = self.policy().disallowed_tools
-        gate = self.narrow(gate)
-        return gate.narrowed(deny=denied, source="skill of the parent") if denied else gate
+        parents = [Narrowing(deny=denied, source="skill of the parent")] if denied else []
+        return narrowed_by(gate, [*self.narrow(), *parents])
 
     def tell_gate(self, context: CallContext, tool: str | None) -> CallContext:
         policy = self.policy()
@@ -189,11 +188,9 @@ class ProjectPart(Part, SkillRuns):
         return await subagents.spawn(tool_use_id, name, prompt, (skill,))
 
 
-def within_allowlists(gate: PermissionGate, policy: SkillPolicy) -> PermissionGate:
-    """The gate narrowed to what each restricting skill allows; a skill can always be left again."""
-    for rules in policy.allowlists:
-        gate = gate.narrowed(tools=(*rules, *_SKILL_TOOLS), source="skill")
-    return gate
+def allowlists(policy: SkillPolicy) -> list[Narrowing]:
+    """What each restricting skill takes away; a skill can always be left again."""
+    return [Narrowing(tools=(*rules, *_SKILL_TOOLS), source="skill") for rules in policy.allowlists]
 
 
 def _files(run: Run, input: Mapping[str, Any], result: ToolResult) -> Iterator[str]:

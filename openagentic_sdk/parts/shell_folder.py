@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from ..kernel.agent import Run
+from ..kernel.gate import CallContext
 from ..kernel.part import Part
-from ..permissions.facts import CallContext
 from ..tools.shell.background import CommandFolder
 
 _SHELL = "Bash"

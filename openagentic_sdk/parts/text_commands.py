@@ -13,9 +13,10 @@ from dataclasses import replace
 from ..errors import ToolError
 from ..events import TextCommandFinished, TextCommandStarted, ToolResult, ToolUse
 from ..kernel.agent import Run
+from ..kernel.gate import ApprovalResult
 from ..kernel.tool_call import Permitted, decision_event, propose
 from ..kernel.tool_step import after_hooks, execute, masked
-from ..permissions.gate import ApprovalResult
+from ..permissions.gate import permission_gate
 from ..sessions.folds.features.text_commands import TextCommandsFold
 from ..sessions.request import json_sha256
 from ..skills.text_commands import Draft
@@ -75,7 +76,7 @@ async def _permit(run: Run, draft: Draft, use: ToolUse) -> Permitted:
     else:
         context = run.gate_context(use.tool_use_id, "unsafe", _SHELL)
         context = replace(context, grants=(*context.grants, *draft.grants))  # the rules that the text itself brings
-        approval = run.gate.judge_by_rule(_SHELL, call.input, context)
+        approval = permission_gate(run.gate).judge_by_rule(_SHELL, call.input, context)
     decision = decision_event(run, use, approval, run.gate, call.input)
     decision = replace(decision, details={**decision.details, "text_of": draft.name})
     if not approval.allowed:

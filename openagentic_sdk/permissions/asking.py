@@ -15,12 +15,13 @@ from typing import Any
 from ..clock import Clock
 from ..events import UserAnswer, UserQuestion
 from ..frozen import frozen
+from ..kernel.gate import ApprovalResult
 from ..sessions.answers import edited_input
 from ..text import visible
 from ..threads import ask_callable, call_guest, error_words, in_daemon_thread, running_loop
 from .decide import judge_rules
 from .display import preview
-from .facts import ApprovalResult, Facts
+from .facts import Facts
 from .offers import advice, offered_rules
 from .policy import Verdict
 

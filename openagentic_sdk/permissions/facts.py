@@ -1,83 +1,21 @@
-"""The facts of a call, read once at the gate's door and carried to whoever decides or is asked, and the gate's answer."""
+"""The facts of a call, read once at the gate's door and carried to whoever decides or is asked."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import field, fields, replace
+from collections.abc import Mapping
+from dataclasses import fields, replace
 from typing import Any
 
-from ..events import Mode, UserQuestion
+from ..events import Mode
 from ..frozen import frozen
+from ..kernel.gate import ApprovalResult, CallContext
 from ..sessions.request import json_sha256
 from .policy import Policy, Verdict
 from .shell import PARSER_VERSION, CommandLine
-from .subject import NamesOf, Subject, describe
+from .subject import Subject, describe
 
 # What the log keeps of a command that was understood.
 _MOST_LOGGED_COMMANDS = 50
-
-
-@frozen
-class ApprovalResult:
-    """Whether a call may run, and why; true when it may.
-
-    `category` is what decided: `input`, `hook`, `deny_rule`, `ask_rule`, `mode`, `allow_rule`, `path`, `tools`, `callback`,
-    `answer`, `nobody`. `input_sha256` is the digest of the arguments that were judged; `updated_input` is set when a
-    person or callback put others in their place, which were judged too. `details` is for the log, `question` what a person
-    was asked. `facts` are those of the call that no other event of the log tells, see `Facts.told`.
-    """
-
-    allowed: bool
-    reason: str = ""
-    mode: Mode = "default"
-    category: str = ""
-    rule: str | None = None
-    source: str | None = None
-    hook: str | None = None
-    answered_by: str | None = None
-    waited_s: float | None = None
-    input_sha256: str = ""
-    updated_input: Mapping[str, Any] | None = None
-    policy_sha256: str | None = None
-    details: Mapping[str, Any] = field(default_factory=dict)
-    question: UserQuestion | None = None
-    facts: Mapping[str, Any] = field(default_factory=dict)
-
-    def __bool__(self) -> bool:
-        return self.allowed
-
-
-@frozen
-class CallContext:
-    """What a caller tells the gate about a call beside its tool and input; all of it may be missing.
-
-    `session_cwd` is where the first command of the session ran, when this one runs elsewhere. `grants` and
-    `disallowed_tools` are rules for this turn. `hook_permission` is what a hook wished (`allow`, `deny` or `ask`), with
-    its name in `hook`. `names_of` gives all names of the skill that the input of a skill tool names, `rule_names` what
-    rules may call the tool of this input besides its name. A question goes out through `ask` when it is given.
-    `permission_request`, an async function of name and input, is asked before people: an `ApprovalResult` answers in a
-    person's place (with `allowed`, `reason`, `hook`, `updated_input`), None does not. `told` is what a callback is told.
-    """
-
-    cwd: str | None = None
-    session_cwd: str | None = None
-    project_dir: str | None = None
-    workspace_roots: Sequence[str] = ()
-    protected_paths: Sequence[str] = ()
-    session_id: str = ""
-    tool_use_id: str | None = None
-    effect: str | None = None
-    grants: Sequence[str] = ()
-    disallowed_tools: Sequence[str] = ()
-    hook_permission: str | None = None
-    hook: str | None = None
-    hook_reason: str | None = None
-    names_of: NamesOf | None = None
-    rule_names: NamesOf | None = None
-    trusted: bool | None = None
-    ask: Callable[[UserQuestion], Awaitable[Any]] | None = None
-    permission_request: Callable[[str, Mapping[str, Any]], Awaitable[ApprovalResult | None]] | None = None
-    told: Mapping[str, Any] = field(default_factory=dict)
 
 
 _KEYS = frozenset(known.name for known in fields(CallContext)) - {"told"}

@@ -22,12 +22,13 @@ from ..disk import working_dir
 from ..errors import OptionsError
 from ..events import Event, Mode, PermissionDecision, UserAnswer, UserQuestion
 from ..frozen import mutable
+from ..kernel.gate import ApprovalResult, CallContext, Gate
 from ..providers.loose import as_list
 from ..sessions.request import json_sha256
 from ..threads import ask_callable
 from .asking import Approver, People, UserAnswerer, ask
 from .decide import judge, judge_by_rule, judge_rules
-from .facts import ApprovalResult, CallContext, Facts, read_context
+from .facts import Facts, read_context
 from .interactive import InteractiveApprover, typed_here
 from .layers import (
     SettingsRules,
@@ -45,7 +46,7 @@ from .policy import STRICTEST_FIRST, PermissionMode, Policy, Verdict
 from .rules import EDIT_TOOLS, Rule, parse_rules
 from .subject import Subject, Workspace, describe
 
-__all__ = ["ApprovalResult", "Approver", "CallContext", "PermissionGate", "UserAnswerer"]
+__all__ = ["ApprovalResult", "Approver", "CallContext", "PermissionGate", "UserAnswerer", "permission_gate"]
 
 Context = CallContext | Mapping[str, Any] | None
 
@@ -385,11 +386,12 @@ class PermissionGate:
         return self._digest(self._layers)
 
     def record(self) -> dict[str, Any]:
-        """Modes and rules of all layers as JSON, with what the gate itself knows of trust and protected paths."""
+        """Modes and rules of all layers as JSON, with the gate's own trust, protected paths and workspace."""
         return {
             "layers": [layer_record(layer) for layer in self._layers],
             "trusted": self.trusted,
             "protected": list(self.protected_paths),
+            "roots": list(self.workspace_roots),
         }
 
     @classmethod
@@ -465,6 +467,13 @@ class PermissionGate:
                 digests.clear()
             digests[key] = json_sha256(list(key))
         return digests[key]
+
+
+def permission_gate(gate: Gate) -> PermissionGate:
+    """The gate of an agent as our own, for what only ours can do. Raises `OptionsError` for a gate of another class."""
+    if not isinstance(gate, PermissionGate):
+        raise OptionsError(f"this needs a PermissionGate, and the agent's gate is a {type(gate).__name__}: pass one")
+    return gate
 
 
 class _NotJson(Exception):

@@ -14,6 +14,7 @@ from dataclasses import replace
 from typing import Any
 
 from ..frozen import frozen
+from ..kernel.gate import NamesOf
 from ..patterns import regex
 from .guess import loose_words
 from .paths import TOO_MANY_PATHS, Places, is_inside
@@ -23,7 +24,6 @@ from .rules import EDIT_TOOLS, READ_TOOLS, SKILL_TOOLS, TASK_TOOLS, host_of
 from .shell import IS_GLOB, CommandLine, NotUnderstood, SimpleCommand, base_name, parse_command, word_set
 
 Follow = Callable[[str, str], Places]
-NamesOf = Callable[[Mapping[str, Any]], Sequence[str]]
 Expand = Callable[[str, str], tuple[str, ...] | None]
 
 # Tools that act on nothing but the session itself; what a subagent does passes the gate call by call.

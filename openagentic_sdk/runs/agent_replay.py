@@ -25,6 +25,7 @@ from ..options import OpenAgenticOptions
 from ..parts.attachments import Attachments
 from ..parts.compaction import Compaction
 from ..parts.servers import ServerTools
+from ..permissions.gate import permission_gate
 from ..serialization import dumps_json
 from ..sessions.memory import MemorySessionStore
 from ..testing.replay import RecordedRun, RecordedTool, Recording
@@ -128,7 +129,7 @@ class _AgentReplay(Replay):
                 self._options, provider=self.provider, session_store=MemorySessionStore(), resume=None, mcp_servers={}
             )
         )
-        gate = agent.gate.forgetful()
+        gate = permission_gate(agent.gate).forgetful()
         gate.user_answerer, gate.approver = self._answer, None
         # The agent's tools, which give what was recorded unless they run live, and those that servers gave then.
         results = self._recording.results

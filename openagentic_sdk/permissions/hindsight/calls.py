@@ -31,11 +31,11 @@ from ...events import (
     UserQuestion,
 )
 from ...frozen import changed, frozen
+from ...kernel.gate import CallContext
 from ...providers.loose import as_mapping
 from ...serialization import dumps_json
 from ...sessions.request import json_sha256
 from ...skills.activation import skill_policy
-from ..facts import CallContext
 from ..gate import PermissionGate
 from ..layers import SettingsRules
 from ..policy import Verdict

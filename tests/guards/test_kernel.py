@@ -1,0 +1,88 @@
+"""The kernel stays small, and reaches no feature: what the loop imports, those imports inside functions included."""
+
+from __future__ import annotations
+
+import ast
+import unittest
+
+from .source import PACKAGE, Module, forget_modules, ours_imported_by, package_modules, reach_of
+
+LOOP = f"{PACKAGE}.kernel.loop"
+# Rooms and modules of features. The kernel asks for what it needs of them by a protocol, or offers a seam of `kernel.part`.
+FEATURES = (
+    "mcp",
+    "parts",
+    "permissions",
+    "project",
+    "schemas",
+    "skills",
+    "media",
+    "sessions.folds.features",
+    "sessions.folds.transcript",
+    "sessions.record",
+    "sessions.telemetry",
+    "tools.code",
+    "tools.memory",
+    "tools.shell",
+)
+# What it still reaches of them, which only gets less.
+STILL_REACHED: frozenset[str] = frozenset(
+    {
+        "media",
+        "schemas",
+        "schemas.checker",
+        "schemas.expressions",
+        "schemas.reading",
+        "sessions.folds.features.observed_files",
+        "sessions.folds.features.skills",
+        "sessions.folds.features.subagents",
+        "sessions.folds.features.untrusted",
+    }
+)
+# Today's figures: they only go down, until the bar is met (50 files, 10,000 lines).
+MAX_FILES = 60
+MAX_LINES = 12_700
+
+
+def tearDownModule() -> None:
+    forget_modules()
+
+
+def is_feature(name: str) -> bool:
+    """Whether a module, by its dotted name, belongs to a feature."""
+    return any(f"{name}.".startswith(f"{PACKAGE}.{feature}.") for feature in FEATURES)
+
+
+def is_shim(module: Module) -> bool:
+    """Whether a module only keeps a path that is fixed: besides its docstring, it has imports and `__all__`."""
+    body = module.tree.body[1:] if ast.get_docstring(module.tree) is not None else module.tree.body
+    return bool(body) and all(
+        isinstance(node, ast.Import | ast.ImportFrom)
+        or (isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__")
+        for node in body
+    )
+
+
+class Kernel(unittest.TestCase):
+    def test_the_loop_reaches_no_feature(self) -> None:
+        reached = {name.removeprefix(f"{PACKAGE}.") for name in reach_of(LOOP) if is_feature(name)}
+        self.assertEqual(reached, STILL_REACHED, "take out of STILL_REACHED what the loop does not reach any more")
+
+    def test_the_loop_reaches_few_files_and_lines(self) -> None:
+        counted = {name: lines for name, lines in reach_of(LOOP).items() if not is_shim(package_modules()[name])}
+        self.assertLessEqual(len(counted), MAX_FILES, sorted(counted))
+        self.assertLessEqual(sum(counted.values()), MAX_LINES, sorted(counted.items(), key=lambda pair: -pair[1]))
+
+    def test_no_module_of_the_kernel_imports_a_feature_even_for_its_types(self) -> None:
+        found = [
+            f"{module.path}:{line} imports {target}"
+            for module in package_modules().values()
+            if module.room == "kernel"
+            for target, line in ours_imported_by(module)
+            if is_feature(target) and target.removeprefix(f"{PACKAGE}.") not in STILL_REACHED
+        ]
+        self.assertEqual(found, [])
+
+
+if __name__ == "__main__":
+    unittest.main()
