@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import field
-from functools import partial
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..events import Event, Result, ToolResult, ToolUse, UserQuestion
@@ -211,6 +211,7 @@ class Parts:
         self._parts = parts
         self.services = Services({kind: service for part in parts for kind, service in part.services().items()})
         self._by_seam: dict[str, tuple[Part, ...]] = {}
+        self._kinds = tuple(map(type, parts))
 
     def masked(self, value: T) -> T:
         """A JSON value as it may be stored."""
@@ -221,7 +222,14 @@ class Parts:
     def at(self, seam: Callable[..., Any]) -> tuple[Part, ...]:
         """The parts that override a seam, which is given as `Part.before_step` and so on."""
         name = seam.__name__
-        if name not in self._by_seam:
-            # The one place that looks at classes: a default that is awaited for every part and event would not be free.
-            self._by_seam[name] = tuple(part for part in self._parts if getattr(type(part), name) is not seam)
-        return self._by_seam[name]
+        parts = self._by_seam.get(name)
+        if parts is None:
+            places = _overriding(self._kinds, seam)
+            parts = self._by_seam[name] = tuple(map(self._parts.__getitem__, places))
+        return parts
+
+
+@cache
+def _overriding(kinds: tuple[type[Part], ...], seam: Callable[..., Any]) -> tuple[int, ...]:
+    """The places of the classes that override a seam: a default that is awaited for every part and event is not free."""
+    return tuple(place for place, kind in enumerate(kinds) if getattr(kind, seam.__name__) is not seam)

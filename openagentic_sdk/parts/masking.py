@@ -7,7 +7,7 @@ and a parked call runs from it. Who shows or exports an input masks it then (`sh
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import fields, replace
 from functools import cache, lru_cache
 from operator import attrgetter
@@ -93,16 +93,17 @@ def _are_clean(tools: Any, redact: Redact) -> bool:
     return redact(together) == together
 
 
-def _texts(value: Any) -> Iterator[str]:
-    waiting = [value]
+def _texts(value: Any) -> list[str]:
+    texts, waiting = [], [value]
     while waiting:
         value = waiting.pop()
         if isinstance(value, str):
-            yield value
+            texts.append(value)
         elif isinstance(value, Mapping):
             waiting += value.values()
         elif isinstance(value, list | tuple):
             waiting += value
+    return texts
 
 
 @lru_cache(maxsize=1024)
