@@ -146,7 +146,7 @@ class Run:
         """What each of this run's requests carries besides the conversation."""
         return RequestContext(self)
 
-    @property
+    @cached_property
     def session_dir(self) -> str | None:
         """The session's own folder, None when its store has no files."""
         return self.agent.session_dir(self.session_id)

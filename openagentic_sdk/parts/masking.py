@@ -18,6 +18,7 @@ from ..kernel.agent import Run
 from ..kernel.part import Part
 from ..permissions.redact import Redactor, secrets_of
 from ..permissions.shell import word_set
+from ..serialization import dumps_json, loads_json
 from ..text import Redact
 
 E = TypeVar("E", bound=Event)
@@ -89,21 +90,32 @@ def _are_clean(tools: Any, redact: Redact) -> bool:
     """Whether a look at all the texts of tools' definitions at once finds nothing to mask: there are hundreds of them."""
     if not isinstance(redact, Redactor):
         return False  # somebody's own may look at where a text ends
-    together = "\n".join(_texts(tools))
-    return redact(together) == together
+    key = (dumps_json(tools), redact.known)
+    if key not in _CLEAN:
+        if len(_CLEAN) >= _MAX_CLEAN:
+            _CLEAN.clear()
+        _CLEAN[key] = _is_clean(key[0], redact)
+    return _CLEAN[key]
 
 
-def _texts(value: Any) -> list[str]:
-    texts, waiting = [], [value]
+# Whether a mask finds nothing in the definitions of tools, by both: most runs of a process have the same ones.
+_CLEAN: dict[tuple[str, tuple[str, ...]], bool] = {}
+_MAX_CLEAN = 64
+
+
+def _is_clean(tools: str, redact: Redactor) -> bool:
+    texts: list[str] = []
+    waiting = [loads_json(tools)]
     while waiting:
         value = waiting.pop()
-        if isinstance(value, str):
+        if value.__class__ is str:
             texts.append(value)
-        elif isinstance(value, Mapping):
+        elif value.__class__ is dict:
             waiting += value.values()
-        elif isinstance(value, list | tuple):
+        elif value.__class__ is list:
             waiting += value
-    return texts
+    together = "\n".join(texts)
+    return redact(together) == together
 
 
 @lru_cache(maxsize=1024)

@@ -65,7 +65,8 @@ class Redactor:
         # The longest first: a secret may be a part of another.
         self._forms = sorted(forms.items(), key=lambda pair: -len(pair[0]))
         self._shapes = _PATTERNS if shapes else ()
-        self._parts = (*(form for form, _ in self._forms), *(hint for _, hint, _ in self._shapes))
+        # Two that know the same mask the same.
+        self.known = (*(form for form, _ in self._forms), *(hint for _, hint, _ in self._shapes))
 
     @classmethod
     def from_environment(
@@ -77,7 +78,7 @@ class Redactor:
     def __call__(self, text: str) -> str:
         """The text with every secret replaced by a mask that names it."""
         # Most texts are short or hold no part of anything that is looked for.
-        if len(text) < MIN_SECRET_CHARS or not any(map(text.__contains__, self._parts)):
+        if len(text) < MIN_SECRET_CHARS or not any(map(text.__contains__, self.known)):
             return text
         for form, name in self._forms:
             if form in text:
