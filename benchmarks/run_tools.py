@@ -12,8 +12,9 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from openagentic_sdk.tools.base import ToolContext
+from openagentic_sdk.tools.base import RunResources, ToolContext
 from openagentic_sdk.tools.bash import BashTool
+from openagentic_sdk.tools.shell.background import RunShells
 from openagentic_sdk.tools.shell.sandbox_plan import probe_sandbox
 from openagentic_sdk.tools.web.markdown import html_to_markdown
 
@@ -41,7 +42,7 @@ def _call_rows(folder: str) -> list[Row]:
     if probe_sandbox().overlay:
         works["preview"] = lambda: BashTool(bash_effects="preview").run_sync({"command": "true"}, ctx)
     spent = _interleaved_ms(works)
-    ctx.run_resources.popitem()[1].close()
+    ctx.services.get(RunResources).get(RunShells).close()
     floor = spent["floor"]
     names = {
         "plain": ("Bash of true", "ratio <= 10"),
@@ -85,7 +86,7 @@ def _output_row(folder: str) -> Row:
         ctx = ToolContext(cwd=folder)
         result: dict[str, Any] = BashTool().run_sync({"command": command}, ctx)
         os.unlink(result["stdout_file"])
-        ctx.run_resources.popitem()[1].close()
+        ctx.services.get(RunResources).get(RunShells).close()
 
     floor_s, spent_s = best_s(write_to_file, 2), best_s(capture, 2)
     return Row(

@@ -23,6 +23,7 @@ from .options import AgentDefinition, OpenAgenticOptions, check_options
 from .parts.attachments import Attachments
 from .parts.budgets import Budgets
 from .parts.claude_names import ALSO, ClaudeNames
+from .parts.code import CodeCalls
 from .parts.compaction import Compaction
 from .parts.day_limits import DayLimits, read_day_limits
 from .parts.final_answer import (
@@ -42,6 +43,7 @@ from .parts.signing import RecordSigning
 from .parts.structured import read_output_schema
 from .parts.subagents import SubagentRuns
 from .parts.tool_search import DeferredTools
+from .parts.undo import KeptFiles
 from .permissions.decide import fits_rule
 from .permissions.gate import PermissionGate, permission_gate
 from .permissions.layers import read_mode, rules_of_settings
@@ -386,6 +388,7 @@ class _Assembly:
         parts.append(partial(SubagentRuns, child=self.child, max_depth=options.max_subagent_depth))
         if wanted is not None:
             parts.append(partial(StructuredOutput, wanted=wanted))
+        parts += (KeptFiles, CodeCalls)
         if options.record_signers:
             parts.append(partial(RecordSigning, store=self._store, signers=tuple(options.record_signers)))
         # Last: pictures that others have brought to a prompt are stored too.

@@ -101,13 +101,10 @@ class RunRequest:
 class Run:
     """One run of an agent on one session.
 
-    `resources` is what tools share between
-    the calls of this run (background shells and the like); what has a `close` is closed at its end. `inbox` holds messages
-    that a person sent while the run was going on, `notes` messages of hooks and rules for the model. `parked` holds the
-    questions that stay open when the run ends, by the call that asks them. `children` counts the runs and calls at work
-    inside of this run's calls, `left` names what did not end when it was told to. `policy_told` is the digest of the policy
-    that this run's log recorded last. `helpers` are the runs of subagents and code at work. `inside_of` is the call whose
-    code makes the calls of this run, `waited_for` what a run that is ending waits for.
+    `inbox` holds messages that a person sent while the run was going on, `notes` messages of hooks and rules for the model.
+    `parked` holds the questions that stay open when the run ends, by the call that asks them. `children` counts the runs and
+    calls at work inside of this run's calls. `policy_told` is the digest of the policy that this run's log recorded last.
+    `helpers` are the runs of subagents and code at work.
     """
 
     agent: Agent
@@ -118,16 +115,12 @@ class Run:
     parent: Run | None = None
     request: RunRequest = field(default_factory=RunRequest)
     steps: int = 0
-    resources: dict[Any, Any] = field(default_factory=dict)
     inbox: deque[Any] = field(default_factory=deque)
     notes: list[UserMessage] = field(default_factory=list)
     answers_taken: set[str] = field(default_factory=set)
     parked: dict[str | None, UserQuestion] = field(default_factory=dict)
     children: int = 0
-    read_filter: tuple[Gate, Callable[[str], bool]] | None = None
-    kept_files: set[str] = field(default_factory=set)
     policy_told: str = ""
-    inside_of: str | None = None
     helpers: list[Run] = field(default_factory=list)
     parts: Parts = field(default_factory=Parts)
 
@@ -153,8 +146,6 @@ class Run:
 
     def record(self, *events: Event) -> Coroutine[Any, Any, list[Event]]:
         """Store the events as one batch, then show them to the caller."""
-        if self.inside_of is not None:
-            events = tuple(changed(event, parent_tool_use_id=self.inside_of) for event in events)
         return self.recorder.append(*events)
 
     def whereabouts(self, **more: Any) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from ..providers.calls import cut_by
 from ..sessions.folds.usage import cached_share
 from ..sessions.folds.view import CallRecord
 from ..threads import Guest, call_guest, collect_left, error_words, run_in_thread, settled
-from ..tools.base import REPEATABLE
+from ..tools.base import REPEATABLE, RunResources
 from ..version import __version__
 from .agent import Run
 from .closing import closing_events
@@ -362,9 +362,9 @@ async def _last_events(run: Run, ending: RunStopped) -> RunStopped:
 
     One that came to its end while a subagent in the background waits for a person waits as well.
     """
-    for key, resource in run.resources.items():
+    for resource in run.parts.services.get(RunResources):
         if isinstance(resource, Closable):
-            name = key if isinstance(key, str) else type(resource).__name__
+            name = type(resource).__name__
             closing = Guest(partial(run_in_thread, resource.close, name=f"openagentic-close {name}"), f"closing {name}")
             await run.lifetime.wait_for(closing, RESOURCE_MOMENT_S, lambda: run.children > 0)
             if closing.error is not None:

@@ -17,11 +17,13 @@ from ..sessions.authority import Authority
 from ..sessions.core import SessionWriter, session_of_request
 from ..sessions.folds.view import SessionView
 from ..sessions.resume import load_view
+from ..tools.base import RunResources
 from .agent import Agent, Run, RunRequest
 from .channel import EventChannel
 from .lifetime import STORE_MOMENT_S, Deadline, Lifetime, Stopping
 from .part import Parts
 from .recorder import Recorder, ask_store, may_block
+from .tool_context import run_services
 
 
 async def open_run(
@@ -81,7 +83,8 @@ async def open_run(
         lifetime=Lifetime(agent.clock.monotonic(), deadline, stopping),
     )
     recorder.patience = run.lifetime.patience
-    run.parts = recorder.parts = Parts([open_part(run) for open_part in agent.parts])
+    parts = [open_part(run) for open_part in agent.parts]
+    run.parts = recorder.parts = Parts(parts, {RunResources: RunResources(), **run_services(run)})
     return run
 
 

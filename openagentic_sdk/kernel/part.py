@@ -8,6 +8,7 @@ and services that one offers and another asks for by type.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from copy import copy
 from dataclasses import field
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -205,13 +206,21 @@ def without_parts(openers: Iterable[PartOpener], *kinds: type[Part]) -> tuple[Pa
 
 
 class Parts:
-    """The parts of one run in their order, and what they offer."""
+    """The parts of one run in their order, and what they and the kernel (`offered`) offer."""
 
-    def __init__(self, parts: Sequence[Part] = ()) -> None:
+    def __init__(self, parts: Sequence[Part] = (), offered: Mapping[type, object] | None = None) -> None:
         self._parts = parts
-        self.services = Services({kind: service for part in parts for kind, service in part.services().items()})
+        self.services = Services(offered)
+        for part in parts:
+            self.services = self.services.extended(part.services())
         self._by_seam: dict[str, tuple[Part, ...]] = {}
         self._kinds = tuple(map(type, parts))
+
+    def offering(self, services: Mapping[type, object]) -> Parts:
+        """The same parts beside these services of the kernel."""
+        other = copy(self)
+        other.services = self.services.extended(services)
+        return other
 
     def masked(self, value: T) -> T:
         """A JSON value as it may be stored."""

@@ -1,56 +1,99 @@
-"""What one call is given: the session's services, cut down to what a tool may use."""
+"""What one call is given: where it runs, and the services of its run, cut down to what a tool may use."""
 
 from __future__ import annotations
 
-import asyncio
 import os
-import stat
-from collections.abc import Callable, Coroutine, Mapping, Sequence
-from functools import partial
-from typing import Any, Protocol
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
-from ..errors import StorageError, ToolError
-from ..events import Event, FileKept, ToolResult, ToolUse, UserQuestion
-from ..files import read_snapshot
-from ..sessions.folds.features.observed_files import ObservedFilesFold
-from ..sessions.folds.features.skills import history
-from ..sessions.folds.features.untrusted import UntrustedFold
-from ..tools.base import Tool, ToolContext, may_read_all
+from ..events import Event, ToolUse, UserQuestion
+from ..tools.base import Blobs, PathRules, Questions, SessionLog, ToolContext
 from .agent import Run
+from .gate import Gate
 from .tool_output import put_blob
 
-# A larger file, and what one call changes beyond so many, is changed all the same; its event says that it was not kept.
-_MAX_KEPT_BYTES = 128 << 20
-_MAX_KEPT_FILES = 500
+
+class _RunLog(SessionLog):
+    """The log of a run's session."""
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+
+    def events(self) -> list[Event]:
+        return list(self._run.view.events)
+
+    async def record(self, *events: Event) -> None:
+        await self._run.record(*events)
+
+    async def show(self, event: Event) -> None:
+        await self._run.recorder.show(event)
 
 
-class Calls(Protocol):
-    """Makes calls inside of another one, and says of which tools."""
+class _RunQuestions(Questions):
+    """Questions to the person behind a run."""
 
-    async def make(self, name: str, input: Mapping[str, Any], /) -> ToolResult: ...
+    def __init__(self, run: Run) -> None:
+        self._run = run
 
-    def tools(self) -> Sequence[Tool]: ...
+    def reach_anybody(self, ctx: ToolContext) -> bool:
+        return self._run.can_ask or self._run.view.has_answer(ctx.tool_use_id or "")
 
-
-def tool_context(run: Run, use: ToolUse, inside: Calls | None = None) -> ToolContext:
-    """The context of one call of one run; `inside` makes calls inside of it."""
-    agent = run.agent
-
-    async def record(event: Event) -> None:
-        await run.record(event)
-
-    async def ask(prompt: str, choices: tuple[str, ...], details: Mapping[str, Any] | None = None) -> str:
+    async def ask(
+        self, ctx: ToolContext, prompt: str, choices: Sequence[str] = (), details: Mapping[str, Any] | None = None
+    ) -> str:
+        if not self.reach_anybody(ctx):
+            return await super().ask(ctx, prompt, choices)
         question_id = os.urandom(16).hex()
-        question = UserQuestion(question_id, prompt, choices, "question", use.tool_use_id, details or {})
-        return (await run.ask(question)).answer
+        question = UserQuestion(question_id, prompt, tuple(choices), "question", ctx.tool_use_id, details or {})
+        return (await self._run.ask(question)).answer
 
-    async def permits_path(path: str, write: bool) -> bool:
-        permitted: bool = await run.gate.permits_path(path, write, run.gate_context(use.tool_use_id))
+
+class _GateRules(PathRules):
+    """The rules of the gate that judges a run's next call."""
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+        self._filter: tuple[Gate, Callable[[str], bool] | None] | None = None
+
+    async def permits(self, ctx: ToolContext, path: str, *, write: bool = False) -> bool:
+        run = self._run
+        permitted: bool = await run.gate.permits_path(path, write, run.gate_context(ctx.tool_use_id or ""))
         return permitted
 
-    gate = run.gate
-    if run.read_filter is None or run.read_filter[0] is not gate:
-        run.read_filter = gate, gate.read_filter(agent.cwd, agent.workspace_roots) or may_read_all
+    def read_filter(self) -> Callable[[str], bool] | None:
+        gate, agent = self._run.gate, self._run.agent
+        if self._filter is None or self._filter[0] is not gate:
+            self._filter = gate, gate.read_filter(agent.cwd, agent.workspace_roots)
+        return self._filter[1]
+
+
+class _StoredBlobs(Blobs):
+    """The blobs of a run's session."""
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+
+    def read(self, digest: str) -> bytes:
+        return self._run.agent.store.read_blob(self._run.session_id, digest)
+
+    async def keep(self, data: bytes) -> str:
+        return await put_blob(self._run, data)
+
+
+def run_services(run: Run) -> Mapping[type, object]:
+    """What the kernel offers to the tools of a run, and the folds over its log."""
+    return {
+        **{kind: run.view.fold(kind) for kind in run.agent.folds},
+        SessionLog: _RunLog(run),
+        Questions: _RunQuestions(run),
+        PathRules: _GateRules(run),
+        Blobs: _StoredBlobs(run),
+    }
+
+
+def tool_context(run: Run, use: ToolUse) -> ToolContext:
+    """The context of one call of a run."""
+    agent = run.agent
     return ToolContext(
         cwd=agent.cwd,
         project_dir=agent.project_dir,
@@ -60,57 +103,6 @@ def tool_context(run: Run, use: ToolUse, inside: Calls | None = None) -> ToolCon
         tool_use_id=use.tool_use_id,
         idempotency_key=f"{run.session_id}:{use.tool_use_id}",
         agent_name=agent.name,
-        observed_files=run.view.fold(ObservedFilesFold).digests,
         seq=use.seq,
-        untrusted=run.view.fold(UntrustedFold).sources,
-        history=partial(history, run.view),
-        record=record,
-        show=run.recorder.show,
-        ask_user=ask if run.can_ask or run.view.has_answer(use.tool_use_id) else None,
-        permits_path=permits_path,
-        may_read=run.read_filter[1],
-        read_blob=lambda sha256: agent.store.read_blob(run.session_id, sha256),
-        keep_files=_file_keeper(run, use.tool_use_id),
-        redact=agent.redact,
-        run_resources=run.resources,
-        call_tool=None if inside is None else inside.make,
-        callable_tools=tuple if inside is None else inside.tools,
-        keep_blob=lambda data: put_blob(run, data),
         services=run.parts.services,
     )
-
-
-def _file_keeper(run: Run, tool_use_id: str) -> Callable[[Sequence[str]], None]:
-    """What a tool calls, in its thread, with the resolved paths of the files that it is about to change.
-
-    So `sessions.undo` can put them back. When it returns, a `file.kept` of each that this run changes for the first
-    time is on disk. Raises `StorageError`.
-    """
-    loop = asyncio.get_running_loop()
-
-    def on_loop(work: Coroutine[Any, Any, Any]) -> Any:
-        return asyncio.run_coroutine_threadsafe(work, loop).result()
-
-    def kept(path: str, number: int) -> FileKept:
-        try:
-            before = read_snapshot(path, _MAX_KEPT_BYTES)
-            if before is None:
-                return FileKept(tool_use_id, path)
-            if number >= _MAX_KEPT_FILES:
-                raise ToolError(f"one call changed more than {_MAX_KEPT_FILES} files")
-            sha256 = on_loop(put_blob(run, before.data))
-        except (ToolError, OSError) as error:
-            return FileKept(tool_use_id, path, problem=str(error))
-        except StorageError as error:
-            if run.agent.on_storage_error == "stop":
-                raise
-            return FileKept(tool_use_id, path, problem=str(error))
-        return FileKept(tool_use_id, path, sha256, stat.S_IMODE(before.status.st_mode))
-
-    def keep_files(paths: Sequence[str]) -> None:
-        new = [path for path in dict.fromkeys(paths) if path not in run.kept_files]
-        if new:
-            on_loop(run.record(*[kept(path, number) for number, path in enumerate(new)]))
-            run.kept_files.update(new)
-
-    return keep_files

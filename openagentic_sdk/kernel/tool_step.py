@@ -8,21 +8,18 @@ from __future__ import annotations
 
 import asyncio
 import copy
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from functools import cached_property
 from typing import Any
 
 from ..errors import StorageError, ToolError, UnknownOutcomeError
-from ..events import CODE_CALLER, HookEvent, ToolResult, ToolUse, UserMessage
+from ..events import HookEvent, ToolResult, ToolUse, UserMessage
 from ..frozen import changed
 from ..threads import Guest, collect_left, settled
-from ..tools.base import REPEATABLE, Tool, ToolOutput, may_call
-from ..tools.registry import ToolRegistry
+from ..tools.base import REPEATABLE, ToolOutput
 from .agent import Run
-from .closing import INTERRUPTED, cancelled_result, closing_events, unknown_result
-from .lifetime import RunStopped, Stopping
+from .closing import INTERRUPTED, cancelled_result, unknown_result
+from .lifetime import RunStopped
 from .part import Part
 from .tool_call import Permitted, error_result, prepare
 from .tool_context import tool_context
@@ -52,8 +49,7 @@ class Job:
         try:
             # A copy: what is in the log and goes back to the model is not the tool's to change.
             input = _own_copy(self.call.input)
-            inside = InnerCalls(self._run, self.call.use)
-            output = await self.call.tool.run(input, tool_context(self._run, self.call.use, inside))
+            output = await self.call.tool.run(input, tool_context(self._run, self.call.use))
             if isinstance(output, ToolOutput):
                 return ToolOutput(
                     plain_value(output.output),
@@ -199,101 +195,6 @@ def _cut_result(run: Run, item: Job | ToolResult) -> ToolResult | None:
     if result.outcome not in ("cancelled", "unknown") and run.agent.hooks.post_tool_use:
         return cancelled_result(call.use.tool_use_id, UNCHECKED)
     return result
-
-
-class InnerCalls:
-    """The calls that the code of one call makes: each is recorded, judged and answered as any other, inside of that call.
-
-    What may run beside others does, the rest in turn. A question that nobody answers at once refuses a call: the code's
-    state cannot wait in a log. The model's own conversation is out of reach: tools that change it are not callable.
-    """
-
-    def __init__(self, run: Run, outer: ToolUse) -> None:
-        self._outer, self._run = outer, run
-        self._made = self._at_work = 0
-
-    @cached_property
-    def _inner(self) -> Run:
-        run = self._run
-        tools = [tool for tool in run.agent.tools if may_call(tool, CODE_CALLER)]
-        inner = replace(
-            run,
-            agent=replace(run.agent, tools=ToolRegistry(tools)),
-            request=replace(run.request, parks=False),
-            lifetime=replace(run.lifetime, stopping=Stopping("interrupt")),
-            parked={},
-            inside_of=self._outer.tool_use_id,
-            helpers=[],
-        )
-        run.helpers.append(inner)
-        return inner
-
-    @cached_property
-    def _entrance(self) -> asyncio.Lock:
-        return asyncio.Lock()
-
-    @cached_property
-    def _empty(self) -> asyncio.Event:
-        empty = asyncio.Event()
-        empty.set()
-        return empty
-
-    def tools(self) -> Sequence[Tool]:
-        """What the code is offered."""
-        registry = self._inner.agent.tools
-        return [registry.get(name) for name in self._run.gate.offered_tools(registry.names())]
-
-    async def make(self, name: str, input: Mapping[str, Any]) -> ToolResult:
-        """Make a call and wait for its result, which is in the log by then, also when this is cancelled.
-
-        Raises what ends the run.
-        """
-        inner, run = self._inner, self._run
-        if run.hooks.stopped_by is not None:
-            return error_result("", ToolError("a hook has ended this run: no more calls are made"))
-        outer_id = self._outer.tool_use_id
-        self._made += 1
-        while f"{outer_id}.{self._made}" in run.view.calls:
-            self._made += 1
-        caller = {"type": CODE_CALLER, "tool_use_id": outer_id}
-        use = ToolUse(f"{outer_id}.{self._made}", name, input, caller=caller)
-        run.children += 1
-        try:
-            stored = await inner.record(use)
-            [use] = [event for event in stored if isinstance(event, ToolUse)]
-            parallel = name in inner.agent.tools and inner.agent.tools.get(name).parallel
-            async with self._turn(beside_others=parallel):
-                return (await run_calls(inner, [use]))[0]
-        except BaseException:
-            closing, _ = await settled(self._close(use))
-            closing.exception()  # a store that refuses has already stopped the run
-            raise
-        finally:
-            run.children -= 1
-            run.hooks.stopped_by = run.hooks.stopped_by or inner.hooks.stopped_by
-
-    @asynccontextmanager
-    async def _turn(self, *, beside_others: bool) -> AsyncIterator[None]:
-        async with self._entrance:
-            if not beside_others:
-                await self._empty.wait()
-                yield
-                return
-            self._at_work += 1
-            self._empty.clear()
-        try:
-            yield
-        finally:
-            self._at_work -= 1
-            if not self._at_work:
-                self._empty.set()
-
-    async def _close(self, use: ToolUse) -> None:
-        """What a call that was cut short still lacks."""
-        view, use_id = self._run.view, use.tool_use_id
-        calls = [record for record in view.open_inner_calls() if record.use.tool_use_id == use_id]
-        questions = [question for question in view.open_questions() if question.tool_use_id == use_id]
-        await self._inner.record(*closing_events(calls, questions, "interrupted"))
 
 
 async def execute(run: Run, call: Permitted) -> ToolResult:

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from functools import partial
 from typing import Any, Protocol
 
 from ..events import Effect, ToolProgress, ToolUse, UserQuestion
 from ..providers.loose import as_mapping
 from ..schemas import compiled
-from ..tools.base import Tool, ToolContext
+from ..tools.base import Questions, SessionLog, Tool, ToolContext
 from .content import read_result
 from .definitions import ToolDefinition, shown_name
-from .questions import Ask
 from .server_config import McpServer
 from .session import Hooks, InputRound
 
@@ -65,7 +65,7 @@ class RemoteTool(Tool):
         """
         asked = [
             event
-            for event in (ctx.history() if ctx.history is not None else ())
+            for event in ctx.services.get(SessionLog).events()
             if isinstance(event, UserQuestion) and event.tool_use_id == call.tool_use_id and "mcp" in event.details
         ]
         if not asked:
@@ -112,21 +112,14 @@ def _full_name(server: str, tool: str, shown: str) -> tuple[str, ...]:
 
 def hooks_of(ctx: ToolContext) -> Hooks:
     """How a server reports progress and asks questions while it answers one call."""
-    show, use_id, put = ctx.show, ctx.tool_use_id, ctx.ask_user
+    log, questions = ctx.services.get(SessionLog), ctx.services.get(Questions)
     shown_at = 0.0
 
     async def progress(done: float, total: float | None, message: str) -> None:
         nonlocal shown_at
         now = asyncio.get_running_loop().time()
-        if show is not None and now - shown_at >= _PROGRESS_EVERY_S:
+        if now - shown_at >= _PROGRESS_EVERY_S:
             shown_at = now
-            await show(ToolProgress(use_id or "", done, total, message))
+            await log.show(ToolProgress(ctx.tool_use_id or "", done, total, message))
 
-    ask: Ask | None = None
-    if put is not None:
-
-        async def ask_person(text: str, choices: tuple[str, ...], details: Mapping[str, Any]) -> str:
-            return await put(text, choices, details)
-
-        ask = ask_person
-    return Hooks(progress if show is not None else None, ask)
+    return Hooks(progress, partial(questions.ask, ctx) if questions.reach_anybody(ctx) else None)

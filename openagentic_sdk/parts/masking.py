@@ -20,6 +20,7 @@ from ..permissions.redact import Redactor, secrets_of
 from ..permissions.shell import word_set
 from ..serialization import dumps_json, loads_json
 from ..text import Redact
+from ..tools.base import Secrets
 
 E = TypeVar("E", bound=Event)
 T = TypeVar("T")
@@ -42,6 +43,9 @@ class Masking(Part):
     def __init__(self, run: Run, redact: Redact) -> None:
         super().__init__(run)
         self._redact = redact
+
+    def services(self) -> Mapping[type, object]:
+        return {Secrets: Secrets(self._redact)}
 
     def mask(self, event: E) -> E:
         return mask_event(event, self._redact)

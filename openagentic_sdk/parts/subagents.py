@@ -27,7 +27,7 @@ from ..sessions.folds.features.untrusted import UntrustedFold
 from ..sessions.folds.view import SessionView
 from ..threads import settled
 from ..tools.background_tasks import RunTasks, describe_result
-from ..tools.base import SubagentResult, shared
+from ..tools.base import RunResources, SubagentResult
 from ..tools.task import Subagents
 from .budgets import Budgets
 from .project import ProjectPart
@@ -126,7 +126,7 @@ class SubagentRuns(Part, Subagents):
         output = None if record is None or record.result is None else record.result.output
         task_id = output.get("task_id") if isinstance(output, Mapping) else None
         if isinstance(task_id, str):
-            shared(self.run.resources, RunTasks).put(task_id, started.name, done)
+            self.run.parts.services.get(RunResources).get(RunTasks).put(task_id, started.name, done)
         said = dumps_json({"task_id": task_id, **describe_result(started.name, done)})
         return UserMessage(f"A subagent that worked in the background has ended: {said}", origin="task")
 

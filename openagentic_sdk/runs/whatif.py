@@ -27,7 +27,7 @@ from ..options import OpenAgenticOptions
 from ..parts.servers import ServerTools, ToolServers, servers_of
 from ..sessions.request import json_sha256
 from ..testing.replay import recorded_outcome
-from ..tools.base import Tool, ToolContext
+from ..tools.base import Questions, Tool, ToolContext
 from ..tools.registry import ToolRegistry
 from .forked import start_forked
 
@@ -153,9 +153,11 @@ class _AnsweredTool(Tool):
         return await self._inner.run(input, ctx)
 
     async def _is_wanted(self, ctx: ToolContext) -> bool:
-        if ctx.ask_user is None:
+        questions = ctx.services.get(Questions)
+        if not questions.reach_anybody(ctx):
             return False
-        answer = await ctx.ask_user(f"The recorded session never called {self.name} like this. Run it?", ("yes", "no"))
+        prompt = f"The recorded session never called {self.name} like this. Run it?"
+        answer = await questions.ask(ctx, prompt, ("yes", "no"))
         return answer.strip().lower() in ("y", "yes")
 
 

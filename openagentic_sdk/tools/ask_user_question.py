@@ -11,7 +11,7 @@ from typing import Any
 from ..errors import ToolError, ToolInputError
 from ..frozen import frozen
 from ..sessions.answers import pick_choices
-from .base import Tool, ToolContext
+from .base import Questions, Tool, ToolContext
 from .schema import array, boolean, object_schema, string
 
 MAX_QUESTIONS = 4
@@ -114,13 +114,8 @@ def _question(item: Mapping[str, Any]) -> Question:
 
 
 async def _ask(question: Question, ctx: ToolContext) -> dict[str, Any]:
-    if ctx.ask_user is None:
-        raise ToolError(
-            f"nobody can be asked {question.text!r} in this session: decide yourself and say what you assumed, "
-            "or stop and put the question in your answer"
-        )
     details = {"free_text": True, "multi_select": question.multi_select, "header": question.header}
-    said = (await ctx.ask_user(question.prompt, question.choices, details)).strip()
+    said = (await ctx.services.get(Questions).ask(ctx, question.prompt, question.choices, details)).strip()
     picked = pick_choices(said, question.choices, several=question.multi_select, numbered=True)
     answer = ", ".join(picked) if picked else said
     return {"question": question.text, "answer": answer, "is_choice": bool(picked)}

@@ -11,7 +11,7 @@ from typing import Any
 
 from ..errors import OpenAgentSdkError, ToolInputError
 from ..frozen import frozen
-from .base import SubagentResult, Tool, ToolContext, shared
+from .base import RunResources, SubagentResult, Tool, ToolContext
 from .schema import number, object_schema, string
 
 MAX_WAIT_S = 600.0
@@ -83,7 +83,7 @@ async def _end(task: asyncio.Task[SubagentResult]) -> None:
 
 def run_tasks(ctx: ToolContext) -> RunTasks:
     """The background subagents of the run that `ctx` belongs to."""
-    return shared(ctx.run_resources, RunTasks)
+    return ctx.services.get(RunResources).get(RunTasks)
 
 
 def describe_result(agent: str, done: SubagentResult) -> dict[str, Any]:

@@ -10,13 +10,14 @@ import asyncio
 import concurrent.futures
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextvars import copy_context
 from dataclasses import field
-from typing import Any, ClassVar, Protocol, TypeVar
+from hashlib import sha256
+from typing import Any, ClassVar, TypeVar
 
-from ..errors import MissingServiceError
-from ..events import Effect, Event, StopReason, ToolResult, ToolUse
+from ..errors import MissingServiceError, ToolError
+from ..events import Effect, Event, StopReason, ToolUse
 from ..frozen import frozen
 from ..schemas import compiled
 from ..threads import run_in_thread
@@ -27,8 +28,120 @@ T = TypeVar("T")
 REPEATABLE = ("read", "idempotent")
 
 
+class SessionLog:
+    """A service: the log of the session. Alone, a list in memory."""
+
+    def __init__(self) -> None:
+        self._events: list[Event] = []
+
+    def events(self) -> list[Event]:
+        """The session's events, without those that a compaction took out of sight."""
+        return list(self._events)
+
+    async def record(self, *events: Event) -> None:
+        """Append events as one batch and show them to the caller."""
+        self._events += events
+
+    async def show(self, event: Event) -> None:
+        """Show the caller an event that is not stored."""
+
+
+class Questions:
+    """A service: puts questions to a person. Alone, it reaches nobody."""
+
+    def reach_anybody(self, ctx: ToolContext) -> bool:
+        """Whether a question of this call gets an answer, now or when the run is resumed."""
+        return False
+
+    async def ask(
+        self, ctx: ToolContext, prompt: str, choices: Sequence[str] = (), details: Mapping[str, Any] | None = None
+    ) -> str:
+        """The answer of a person, which may be none of the choices. `details` are for whoever shows the question.
+
+        Raises `ToolError` when nobody can be asked.
+        """
+        raise ToolError(
+            f"nobody can be asked {prompt!r} in this session: decide yourself and say what you assumed, "
+            "or stop and put the question in your answer"
+        )
+
+
+class PathRules:
+    """A service: what the permission rules say about paths. Alone, everything is allowed."""
+
+    async def permits(self, ctx: ToolContext, path: str, *, write: bool = False) -> bool:
+        """Whether this call may touch one more path that it turned out to need."""
+        return True
+
+    def read_filter(self) -> Callable[[str], bool] | None:
+        """A function from an absolute path to whether a search may show it; None where every path may be shown."""
+        return None
+
+
+class Blobs:
+    """A service: bytes stored beside the log, by their SHA-256. Alone, they are kept in memory."""
+
+    def __init__(self) -> None:
+        self._by_digest: dict[str, bytes] = {}
+
+    def read(self, digest: str) -> bytes:
+        """Raises `ToolError` or `StorageError` when they are not there. To be called in a thread."""
+        if digest not in self._by_digest:
+            raise ToolError(f"blob:{digest} cannot be read here: there is no session that holds stored outputs")
+        return self._by_digest[digest]
+
+    async def keep(self, data: bytes) -> str:
+        """Store bytes and return their digest."""
+        digest = sha256(data).hexdigest()
+        self._by_digest[digest] = data
+        return digest
+
+
+@frozen
+class Secrets:
+    """A service: `redact` masks the secrets in a text; None where nothing is masked.
+
+    Results are masked anyway; a tool masks what it cuts or writes elsewhere, before it does.
+    """
+
+    redact: Callable[[str], str] | None = None
+
+
+class RunResources:
+    """A service: what the calls of one run share, one value of each class.
+
+    What has a `close` is closed at the run's end, in a thread.
+    """
+
+    def __init__(self) -> None:
+        self._by_type: dict[type, object] = {}
+        self._creation = threading.Lock()
+
+    def find(self, kind: type[T]) -> T | None:
+        """The value of this class, None when no call has asked for one."""
+        found = self._by_type.get(kind)
+        assert found is None or isinstance(found, kind), f"{kind.__name__} is what was made of it"
+        return found
+
+    def get(self, kind: type[T], make: Callable[[], T] | None = None) -> T:
+        """The value of this class, made by `make` or by the class itself when it is first asked for."""
+        with self._creation:
+            found = self.find(kind)
+            if found is None:
+                self._by_type[kind] = found = (make or kind)()
+            return found
+
+    def __iter__(self) -> Iterator[object]:
+        """All values, in the order in which they were made."""
+        return iter(list(self._by_type.values()))
+
+
+# Services that every tool may count on: outside of a run each stands alone, as its class says.
+_ALWAYS_THERE = (SessionLog, Questions, PathRules, Blobs, Secrets, RunResources)
+
+
 class Services:
-    """What the parts of a run offer to tools and to each other, each under the type by which it is asked for."""
+    """What the kernel and the parts of a run offer to tools and each other, each under the type by which it is asked for."""
 
     def __init__(self, by_type: Mapping[type, object] | None = None) -> None:
         self._by_type = dict(by_type or {})
@@ -36,6 +149,8 @@ class Services:
     def find(self, kind: type[T]) -> T | None:
         """The service of this type, None when nothing offers it."""
         found = self._by_type.get(kind)
+        if found is None and kind in _ALWAYS_THERE:
+            found = self._by_type.setdefault(kind, kind())
         assert found is None or isinstance(found, kind), f"what is offered as {kind.__name__} is one"
         return found
 
@@ -45,6 +160,10 @@ class Services:
         if found is None:
             raise MissingServiceError(kind.__name__)
         return found
+
+    def extended(self, by_type: Mapping[type, object]) -> Services:
+        """These services, with others added or in the place of those of the same type."""
+        return Services({**self._by_type, **by_type})
 
 
 @frozen
@@ -57,33 +176,15 @@ class SubagentResult:
     error_message: str | None = None
 
 
-class AskUser(Protocol):
-    """Puts a question to a person and gives the answer."""
-
-    async def __call__(self, prompt: str, choices: tuple[str, ...], details: Mapping[str, Any] = ..., /) -> str: ...
-
-
 @frozen(kw_only=True)
 class ToolContext:
-    """What one call may know and use. A tool that is run alone, in a test, needs none of it.
+    """Where one call runs, and the services that it may ask for. A tool that is run alone, in a test, needs none of it.
 
-    `cwd` is the working directory; `workspace_roots` the folders that belong to the session (cwd when empty). `seq` is the
-    event by which the model asked for the call, `untrusted` maps what of elsewhere the session has read by now to the event
-    that said so (see `sessions.folds.untrusted`). `observed_files` maps absolute paths to the digest of what the model last
-    saw or wrote, rebuilt from the log. `record` appends an event to the session's log and shows it to the caller, `show`
-    only shows one. `ask_user` puts a question to a person (text, choices, details for whoever shows it) and returns the
-    answer. `permits_path(path, write)` asks the permission gate about one more path
-    that a call turned out to touch. `read_blob` returns the bytes of
-    a stored big output, by digest. `redact` masks secrets: results are masked anyway, what a tool cuts it masks first.
-    `cancelled` is set when the call is to stop; code in a thread looks at it. `idempotency_key` is the same for every
-    attempt at one call. `may_read` says without a question whether a path that a search turned up may be shown; where it is
-    None, `permits_path` is asked. `run_resources` is
-    what the calls of one run share, by a key of the tool's own or by its class (`shared`); what has a `close` is closed at
-    the run's end. `keep_files`
-    keeps what files are before a call changes them, so that it can be undone; it is called in a thread. `call_tool` makes a
-    call inside of this one (a name, an input), through gate, hooks and log, and gives its result; `callable_tools` are
-    those that may be called so. `keep_blob` stores bytes beside the log and gives their digest. `services` are what the
-    parts of the run offer, by type.
+    `cwd` is the working directory; `workspace_roots` the folders that belong to the session (cwd when empty). `session_dir`
+    is the session's own folder, None when its store has no files. `idempotency_key` is the same for every attempt at one
+    call. `seq` is the event by which the model asked for the call. `cancelled` is set when the call is to stop; code in a
+    thread looks at it. `services` are what the kernel and the parts of the run offer, each asked for by its type:
+    `ctx.services.get(Questions)`. The folds that the run keeps over its log are among them.
     """
 
     cwd: str = "."
@@ -95,40 +196,8 @@ class ToolContext:
     idempotency_key: str | None = None
     agent_name: str | None = None
     seq: int | None = None
-    untrusted: Mapping[str, int] = field(default_factory=dict)
-    observed_files: Mapping[str, str] = field(default_factory=dict)
-    history: Callable[[], list[Event]] | None = None
-    record: Callable[[Event], Awaitable[None]] | None = None
-    show: Callable[[Event], Awaitable[None]] | None = None
-    ask_user: AskUser | None = None
-    permits_path: Callable[[str, bool], Awaitable[bool]] | None = None
-    may_read: Callable[[str], bool] | None = None
-    read_blob: Callable[[str], bytes] | None = None
-    keep_files: Callable[[Sequence[str]], None] = lambda paths: None
-    redact: Callable[[str], str] | None = None
     cancelled: threading.Event = field(default_factory=threading.Event)
-    run_resources: dict[Any, Any] = field(default_factory=dict)
-    call_tool: Callable[[str, Mapping[str, Any]], Awaitable[ToolResult]] | None = None
-    callable_tools: Callable[[], Sequence[Tool]] = tuple
-    keep_blob: Callable[[bytes], Awaitable[str]] | None = None
     services: Services = field(default_factory=Services)
-
-
-_creation = threading.Lock()
-
-
-def shared(resources: dict[Any, Any], kind: type[T]) -> T:
-    """The one value of this class in a run's `run_resources`; it is made when it is first asked for."""
-    with _creation:
-        if kind not in resources:
-            resources[kind] = kind()
-        made: T = resources[kind]
-        return made
-
-
-def may_read_all(path: str) -> bool:
-    """The `may_read` of a run in which no rule keeps a path from being read."""
-    return True
 
 
 @frozen

@@ -20,7 +20,8 @@ from ..errors import OptionsError, ToolError, ToolInputError
 from ..events import SystemNotice
 from ..files import file_state
 from ..text import CUT_MARGIN
-from .base import BlockingTool, ToolContext, ToolOutput
+from .base import BlockingTool, Secrets, SessionLog, ToolContext, ToolOutput
+from .files.copies import keep_files
 from .schema import boolean, number, object_schema, string
 from .shell.background import CommandFolder, RunShells, command_folder, run_shells
 from .shell.environment import command_environment, find_program
@@ -129,10 +130,9 @@ class BashTool(BlockingTool):
     async def run(self, input: Mapping[str, Any], ctx: ToolContext) -> Any:
         said = frozenset(run_shells(ctx).notices)
         result = await super().run(input, ctx)
-        if ctx.record is not None:
-            known = {self._sandbox.says(probe_sandbox())} if self._sandbox_is_announced else set()
-            for message in sorted(run_shells(ctx).notices - said - known):
-                await ctx.record(SystemNotice("sandbox", message))
+        if (new := run_shells(ctx).notices - said) and self._sandbox_is_announced:
+            new -= {self._sandbox.says(probe_sandbox())}
+        await ctx.services.get(SessionLog).record(*(SystemNotice("sandbox", message) for message in sorted(new)))
         return result
 
     def execute(self, input: Mapping[str, Any], ctx: ToolContext) -> dict[str, Any] | ToolOutput:
@@ -147,7 +147,7 @@ class BashTool(BlockingTool):
         with self._sandbox.confine(cwd, roots, ctx.session_dir) as confinement:
             spec = self._spec(command, cwd, ctx, confinement)
             report = run_command(spec, timeout_s=timeout_s, is_cancelled=ctx.cancelled.is_set)
-            effects = self._sandbox.settle(confinement, roots[0], ctx.keep_files)
+            effects = self._sandbox.settle(confinement, roots[0], functools.partial(keep_files, ctx))
         notes = [*_ending_notes(report, timeout_s), *_new_notices(shells, confinement)]
         if effects is not None and not effects["applied"]:
             notes.append("this was a dry run: what is listed under `effects` was not written")
@@ -202,7 +202,7 @@ class BashTool(BlockingTool):
             argv=(bash_path(roots), "--noprofile", "--norc", "-c", command),
             env=environment,
             cwd=cwd,
-            keep_bytes=self._max_output_bytes + (2 * CUT_MARGIN if ctx.redact else 0),
+            keep_bytes=self._max_output_bytes + (2 * CUT_MARGIN if ctx.services.get(Secrets).redact else 0),
             paths=output_paths(ctx.tool_use_id),
             file_bytes=self._max_file_bytes,
             spool=is_background,
@@ -211,7 +211,9 @@ class BashTool(BlockingTool):
 
     def _result(self, report: CommandReport, spec: CommandSpec, notes: list[str], ctx: ToolContext) -> dict[str, Any]:
         out, err = (
-            keep_text(stream.head, stream.tail, stream.total_bytes, self._max_output_bytes, ctx.redact)
+            keep_text(
+                stream.head, stream.tail, stream.total_bytes, self._max_output_bytes, ctx.services.get(Secrets).redact
+            )
             for stream in (report.stdout, report.stderr)
         )
         result = {

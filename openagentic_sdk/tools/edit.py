@@ -15,9 +15,18 @@ from ..files import change_lock, digest_bytes, digest_file, read_snapshot, repla
 from ..frozen import frozen
 from ..threads import run_in_thread
 from .base import Tool, ToolContext, ToolOutput
+from .files.copies import keep_files
 from .files.encoding import binary_kind, decode, encode, is_binary
 from .files.nearest import explain_missing
-from .files.workspace import ResolvedPath, missing_file, permitted_path, refuse_if_stale, resolve_path, shown_path
+from .files.workspace import (
+    ResolvedPath,
+    missing_file,
+    observed_digest,
+    permitted_path,
+    refuse_if_stale,
+    resolve_path,
+    shown_path,
+)
 from .schema import array, boolean, integer, object_schema, string
 
 _EDIT_FIELDS: Mapping[str, Any] = {
@@ -97,7 +106,7 @@ class EditTool(Tool):
                 raise ValueError(
                     f"the file is {encoding.codec} text, which cannot hold {character!a}: nothing was changed"
                 ) from None
-            ctx.keep_files([path.real])
+            keep_files(ctx, [path.real])
             notes = replace_file(path.real, data, snapshot.status)
         sha256 = digest_bytes(data)
         output = {
@@ -114,7 +123,7 @@ class EditTool(Tool):
         """After a crash: a file that is still what the model last saw was not edited; otherwise it is unknown."""
         path = resolve_path(call.input["file_path"], ctx.cwd)
         now = await run_in_thread(lambda: digest_file(path.real), ctx.cancelled)
-        if now is None or now != ctx.observed_files.get(path.real):
+        if now is None or now != observed_digest(path, ctx):
             return None
         text = f"interrupted before {shown_path(path.lexical, ctx.cwd)} was changed; it is as before: repeat the call"
         return ToolOutput(text, is_error=True)

@@ -44,5 +44,5 @@ class GlobTool(Tool):
     async def run(self, input: Mapping[str, Any], ctx: ToolContext) -> dict[str, Any]:
         from .find.by_name import find_files  # no run that looks for no file pays for it
 
-        search = await permitted_search(self.name, input, ctx)
+        search = await permitted_search(input, ctx)
         return await run_in_thread(lambda: find_files(search, self._max_matches), ctx.cancelled)

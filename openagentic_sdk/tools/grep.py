@@ -69,7 +69,7 @@ class GrepTool(Tool):
 
         search = functools.partial(
             search_contents,
-            await permitted_search(self.name, input, ctx),
+            await permitted_search(input, ctx),
             max_matches=self._max_matches,
             max_output_chars=self._max_output_chars,
             timeout_s=self._timeout_s,

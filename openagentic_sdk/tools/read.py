@@ -20,7 +20,7 @@ from ..media import MAX_BYTES, media_type_of, part_type_of, pixels_of, why_refus
 from ..patterns import regex
 from ..text import plural
 from ..threads import run_in_thread
-from .base import Tool, ToolContext, ToolOutput
+from .base import Blobs, Secrets, Tool, ToolContext, ToolOutput
 from .files.encoding import (
     HEAD_BYTES,
     LATIN1,
@@ -124,9 +124,7 @@ class ReadTool(Tool):
         return ToolOutput(output, {"files": {path.real: sha256}} if sha256 else None)
 
     def _read_blob(self, sha256: str, input: Mapping[str, Any], ctx: ToolContext) -> ToolOutput:
-        if ctx.read_blob is None:
-            raise ToolError(f"blob:{sha256} cannot be read here: there is no session that holds stored outputs")
-        data = ctx.read_blob(sha256)
+        data = ctx.services.get(Blobs).read(sha256)
 
         def chunks() -> Iterator[bytes]:
             return (data[start : start + CHUNK_BYTES] for start in range(0, len(data), CHUNK_BYTES))
@@ -167,7 +165,7 @@ class ReadTool(Tool):
             int(input.get("limit") or self._max_lines),
             self._max_line_chars,
             self._max_output_chars,
-            ctx.redact,
+            ctx.services.get(Secrets).redact,
         )
 
     def _scan(self, source: _Source, input: Mapping[str, Any], ctx: ToolContext) -> _Scan:

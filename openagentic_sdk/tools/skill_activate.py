@@ -7,11 +7,12 @@ from dataclasses import replace
 from typing import Any
 
 from ..events import Event, SkillActivated
+from ..sessions.folds.features.skills import SkillsFold
 from ..skills.activation import active_skills, grantable, skill_request
 from ..skills.index import find_skill
 from ..skills.text_commands import Draft
 from .background_tasks import describe_result
-from .base import SubagentResult, ToolContext, ToolOutput, shared
+from .base import SessionLog, SubagentResult, ToolContext, ToolOutput
 from .schema import string
 from .skill_list import SkillTool, one_skill_schema
 from .skill_load import refuse_user_only
@@ -27,10 +28,6 @@ class SkillRuns:
     async def run_apart(self, tool_use_id: str, agent: str, prompt: str, skill: SkillActivated) -> SubagentResult:
         """Run a subagent in which alone the skill is active, as `context: fork` asks for. Raises `ToolError`."""
         raise NotImplementedError
-
-
-class _EventsAlone(list[Event]):
-    """What skill tools record that are used without a session."""
 
 
 class SkillActivateTool(SkillTool):
@@ -80,8 +77,7 @@ class SkillActivateTool(SkillTool):
             output = describe_result(activation.doc.agent, done)
             del output["agent"]
             return ToolOutput({"skill": event.name, **output}, is_error=done.stop_reason == "error")
-        for each in (event, *activation.notices):
-            await record_event(each, ctx)
+        await ctx.services.get(SessionLog).record(event, *activation.notices)
         answer: dict[str, Any] = {"active": active_names([*events, event])}
         if event.grants and (too_wide := grantable(activation.doc.allowed_tools)[1]):
             answer["not_granted"] = list(too_wide)
@@ -89,18 +85,9 @@ class SkillActivateTool(SkillTool):
 
 
 def session_events(ctx: ToolContext) -> list[Event]:
-    """The session's events; those of this run's skill tools when a tool is used without a session."""
-    if ctx.history is not None:
-        return ctx.history()
-    return list(shared(ctx.run_resources, _EventsAlone))
-
-
-async def record_event(event: Event, ctx: ToolContext) -> None:
-    """Append to the session's log; beside it, to what `session_events` answers when there is no history."""
-    if ctx.record is not None:
-        await ctx.record(event)
-    if ctx.history is None:
-        shared(ctx.run_resources, _EventsAlone).append(event)
+    """The session's events that decide which skills are active."""
+    fold = ctx.services.find(SkillsFold)
+    return ctx.services.get(SessionLog).events() if fold is None else list(fold.events)
 
 
 def active_names(events: list[Event]) -> list[str]:

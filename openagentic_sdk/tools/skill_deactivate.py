@@ -10,9 +10,9 @@ from ..errors import SkillNotFoundError
 from ..events import SkillActivated, SkillDeactivated
 from ..skills.activation import active_skills
 from ..skills.names import name_key
-from .base import Tool, ToolContext
+from .base import SessionLog, Tool, ToolContext
 from .schema import object_schema, string
-from .skill_activate import active_names, record_event, session_events
+from .skill_activate import active_names, session_events
 
 
 class SkillDeactivateTool(Tool):
@@ -32,7 +32,7 @@ class SkillDeactivateTool(Tool):
         events = session_events(ctx)
         skill = _find_active(str(input["name"]), active_skills(events))
         event = SkillDeactivated(name=skill.name, reason="asked for by the model")
-        await record_event(event, ctx)
+        await ctx.services.get(SessionLog).record(event)
         return {"active": active_names([*events, event])}
 
 

@@ -10,7 +10,7 @@ from ..errors import ToolError
 from ..skills.index import SkillIndex, SkillInfo
 from ..skills.library import SkillLibrary
 from ..skills.names import name_key
-from .base import Tool, ToolContext
+from .base import PathRules, Tool, ToolContext
 from .schema import object_schema, string
 
 _PROJECT_DIR = string("The project to look in; the current one when left out.")
@@ -40,8 +40,7 @@ class SkillTool(Tool):
         if not named:
             return self.library(ctx).index(own, ctx.cwd)
         project_dir, *known = [_absolute(path, ctx) for path in (named, own, "")]
-        is_open = project_dir in known or ctx.permits_path is None
-        if not (is_open or (ctx.permits_path and await ctx.permits_path(project_dir, False))):
+        if project_dir not in known and not await ctx.services.get(PathRules).permits(ctx, project_dir):
             raise ToolError(f"{project_dir} may not be read: leave out project_dir to see this project's skills")
         return self.library(ctx).index(project_dir, ctx.cwd)
 

@@ -10,7 +10,7 @@ from ..errors import FileRefusedError, ToolError
 from ..skills.files import list_resources, read_text
 from ..skills.index import SkillInfo, load_skill
 from ..text import without_hidden
-from .base import ToolContext
+from .base import PathRules, ToolContext
 from .schema import string
 from .skill_list import SkillTool, one_skill_schema
 
@@ -50,7 +50,8 @@ class SkillLoadTool(SkillTool):
             if more:
                 answer["resources_not_listed"] = more
             return answer
-        if ctx.may_read is not None and not ctx.may_read(os.path.join(os.path.dirname(skill.path), input["path"])):
+        may_read = ctx.services.get(PathRules).read_filter()
+        if may_read is not None and not may_read(os.path.join(os.path.dirname(skill.path), input["path"])):
             raise ToolError(f"{input['path']!r} of the skill {skill.name!r} may not be read: a rule forbids it")
         return read_resource(skill, input["path"])
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..events import TodoUpdated
-from .base import Tool, ToolContext
+from .base import SessionLog, Tool, ToolContext
 from .schema import array, object_schema, string
 
 MAX_ITEMS, MAX_ITEM_CHARS = 200, 2_000
@@ -45,7 +45,6 @@ class TodoWriteTool(Tool):
     async def run(self, input: Mapping[str, Any], ctx: ToolContext) -> dict[str, Any]:
         known = ("content", "status", "activeForm")
         todos = [{key: entry[key] for key in known if entry.get(key)} for entry in input["todos"]]
-        if ctx.record is not None:
-            await ctx.record(TodoUpdated(todos=todos))
+        await ctx.services.get(SessionLog).record(TodoUpdated(todos=todos))
         statuses = [todo["status"] for todo in todos]
         return {"todos": todos, "counts": {status: statuses.count(status) for status in STATUSES}}

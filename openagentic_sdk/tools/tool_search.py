@@ -16,7 +16,7 @@ from ..events import ToolsLoaded
 from ..patterns import regex
 from ..providers.loose import as_mapping, as_text
 from ..text import shortened
-from .base import Tool, ToolContext
+from .base import SessionLog, Tool, ToolContext
 from .schema import integer, object_schema, string
 
 TOOL_SEARCH = "ToolSearch"
@@ -58,9 +58,10 @@ class ToolSearchTool(Tool):
 
     async def run(self, input: Mapping[str, Any], ctx: ToolContext) -> dict[str, Any]:
         found = rank_tools(str(input["query"]), self._catalog(), int(input.get("limit") or _USUAL_FOUND))
-        if ctx.record is not None and found:
+        if found:
             names = [tool.name for tool in found]
-            await ctx.record(ToolsLoaded(names, query=str(input["query"]), tool_use_id=ctx.tool_use_id))
+            loaded = ToolsLoaded(names, query=str(input["query"]), tool_use_id=ctx.tool_use_id)
+            await ctx.services.get(SessionLog).record(loaded)
         if not found:
             return {"tools": [], "note": "no tool fits: try other words for what it should do"}
         return {

@@ -14,7 +14,7 @@ from urllib.parse import urljoin
 
 from ..errors import AddressRefusedError, ToolError
 from ..text import Redact
-from .base import ToolContext
+from .base import Secrets, ToolContext
 from .schema import integer, object_schema, string
 from .web.address import IPAddress, WebUrl, check_addresses, parse_web_url, refusal_of
 from .web.fetch import FetchAnswer, FetchingTool, FetchRequest, FetchSignal, resolve
@@ -90,7 +90,7 @@ class WebFetchTool(FetchingTool):
             answer = self._ask(url, self._checked_addresses(url), signal)
             location = next((value for name, value in answer.headers.items() if name.lower() == "location"), "")
             if answer.status not in REDIRECTS or not location:
-                return self._result(url, answer, input, ctx.redact)
+                return self._result(url, answer, input, ctx.services.get(Secrets).redact)
             target = self._parse(urljoin(url.url, location))
             if not _may_follow(url, target):
                 self._checked_addresses(target)

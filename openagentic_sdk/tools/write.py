@@ -14,7 +14,8 @@ from ..events import ToolUse
 from ..files import change_lock, digest_bytes, digest_file, file_status, replace_file
 from ..threads import run_in_thread
 from .base import Tool, ToolContext, ToolOutput
-from .files.workspace import ResolvedPath, permitted_path, refuse_if_stale, resolve_path, shown_path
+from .files.copies import keep_files
+from .files.workspace import ResolvedPath, observed_digest, permitted_path, refuse_if_stale, resolve_path, shown_path
 from .schema import boolean, object_schema, string
 
 
@@ -22,7 +23,7 @@ class WriteTool(Tool):
     """Create a file, or replace one when `overwrite` is set: `{"file_path", "bytes_written", "created", "sha256"}`.
 
     Raises `FileExistsError` when the file exists and `overwrite` is not set, and `ToolError` when the file changed after the
-    model read or wrote it (`ctx.observed_files`).
+    model read or wrote it.
     """
 
     name = "Write"
@@ -56,9 +57,9 @@ class WriteTool(Tool):
                 raise FileExistsError(
                     f"{shown} exists: Read it and set overwrite to replace it, or use Edit to change it"
                 )
-            if path.real in ctx.observed_files:
+            if observed_digest(path, ctx) is not None:
                 refuse_if_stale(path, digest_file(path.real), ctx)
-            ctx.keep_files([path.real])
+            keep_files(ctx, [path.real])
             notes = replace_file(path.real, data, before)
         return _written(path, data, ctx, created=before is None, notes=notes)
 
@@ -69,7 +70,7 @@ class WriteTool(Tool):
         now = await run_in_thread(lambda: digest_file(path.real), ctx.cancelled)
         if now == digest_bytes(data):
             return _written(path, data, ctx, created=False, notes=["found in place after an interruption"])
-        if now is not None and now == ctx.observed_files.get(path.real):
+        if now is not None and now == observed_digest(path, ctx):
             text = (
                 f"interrupted before {shown_path(path.lexical, ctx.cwd)} was written; it is unchanged: repeat the call"
             )

@@ -33,8 +33,6 @@ STILL_REACHED: frozenset[str] = frozenset(
         "schemas.checker",
         "schemas.expressions",
         "schemas.reading",
-        "sessions.folds.features.observed_files",
-        "sessions.folds.features.skills",
         "sessions.folds.features.subagents",
         "sessions.folds.features.untrusted",
     }

@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import http.client
 import os
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
@@ -20,7 +20,7 @@ from openagentic_sdk.mcp.oauth.login import OAuth
 from openagentic_sdk.mcp.server_config import McpServer
 from openagentic_sdk.mcp.servers import Servers
 from openagentic_sdk.mcp.tools import RemoteTool
-from openagentic_sdk.tools.base import ToolContext
+from openagentic_sdk.tools.base import Questions, Services, ToolContext
 
 # PORT is where the test listens; the first line of its answer is the exit code.
 COMMAND = """
@@ -36,15 +36,20 @@ DOCUMENT = "https://conformance-test.local/client-metadata.json"
 FOCAL = "json_schema_2020_12_tool"
 
 
-async def person(text: str, choices: tuple[str, ...], details: Mapping[str, Any] | None = None) -> str:
-    """Takes what the form proposes, and agrees to the rest."""
-    return "accept" if "accept" in choices else ""
+class Agreeing(Questions):
+    """A person who takes what the form proposes, and agrees to the rest."""
+
+    def reach_anybody(self, ctx: ToolContext) -> bool:
+        return True
+
+    async def ask(self, ctx: ToolContext, prompt: str, choices: Sequence[str] = (), details: Any = None) -> str:
+        return "accept" if "accept" in choices else ""
 
 
 async def call(tool: RemoteTool, arguments: Mapping[str, Any]) -> None:
     """Call a tool as a run would; a refusal is a result like any other."""
     with contextlib.suppress(ToolError):
-        await tool.run(arguments, ToolContext(ask_user=person))
+        await tool.run(arguments, ToolContext(services=Services({Questions: Agreeing()})))
 
 
 async def use(servers: Servers, context: Mapping[str, Any]) -> None:

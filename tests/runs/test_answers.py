@@ -24,7 +24,7 @@ from openagentic_sdk.server.mcp_tools import Caller, RunTools
 from openagentic_sdk.sessions.answers import pick_choices, read_answer
 from openagentic_sdk.sessions.store import FileSessionStore
 from openagentic_sdk.tools.ask_user_question import AskUserQuestionTool
-from openagentic_sdk.tools.base import Tool
+from openagentic_sdk.tools.base import Questions, Tool
 from openagentic_sdk.tools.bash import BashTool
 from tests.runtime.support import assert_closed, options_for
 from tests.server.support import TOKEN, agents, ask, options, until_state
@@ -161,7 +161,7 @@ class Doors(unittest.IsolatedAsyncioTestCase):
             name, description, input_schema = "AskUserQuestion", "Asks.", {"type": "object", "properties": {}}
 
             async def run(self, input, ctx):
-                return await ctx.ask_user("Launch?", ("now", "never"))
+                return await ctx.services.get(Questions).ask(ctx, "Launch?", ("now", "never"))
 
         turns = [{"tool_calls": [{"name": "AskUserQuestion", "arguments": {}}]}]
         made = replace(options(turns), tools=[Launch()])

@@ -20,7 +20,7 @@ from openagentic_sdk.sessions.resume import load_view
 from openagentic_sdk.sessions.seal import Seal
 from openagentic_sdk.sessions.store import FileSessionStore
 from openagentic_sdk.testing.scripted import ScriptedProvider
-from openagentic_sdk.tools.base import Tool
+from openagentic_sdk.tools.base import SessionLog, Tool
 from openagentic_sdk.tools.read import ReadTool
 from tests.durability.scenes import CountingDisk
 from tests.size import IN_MEMORY, LARGE
@@ -225,7 +225,7 @@ class LongSessionTest(unittest.IsolatedAsyncioTestCase):
             effect = "read"
 
             async def run(self, tool_input, ctx):
-                held.append(len(ctx.history()))
+                held.append(len(ctx.services.get(SessionLog).events()))
                 return f"{len(held)} " + "x" * 300
 
         with tempfile.TemporaryDirectory(dir=IN_MEMORY) as folder:

@@ -11,7 +11,7 @@ from openagentic_sdk.hooks.models import HookDecision, HookMatcher
 from openagentic_sdk.permissions.gate import PermissionGate
 from openagentic_sdk.sessions.memory import MemorySessionStore
 from openagentic_sdk.sessions.request import json_sha256
-from openagentic_sdk.tools.base import Tool
+from openagentic_sdk.tools.base import Questions, RunResources, Tool
 from openagentic_sdk.tools.function import tool
 from tests.looptime import skip_time
 
@@ -107,8 +107,8 @@ class SeamTest(unittest.IsolatedAsyncioTestCase):
 
     async def test_a_resource_that_cannot_be_closed_is_a_notice_and_the_run_ends_as_it_should(self):
         async def keep(self, input, ctx):
-            ctx.run_resources["db"] = sqlite3.connect(":memory:")
-            self.db = ctx.run_resources["db"]
+            resources = ctx.services.get(RunResources)
+            self.db = resources.get(sqlite3.Connection, lambda: sqlite3.connect(":memory:"))
             return "open"
 
         keeper = named("keep", run=keep)
@@ -143,7 +143,7 @@ class SeamTest(unittest.IsolatedAsyncioTestCase):
             return f"answer {len(asked)}"
 
         async def ask(self, input, ctx):
-            return [await ctx.ask_user("Which?", ()) for _ in range(3)]
+            return [await ctx.services.get(Questions).ask(ctx, "Which?") for _ in range(3)]
 
         gate = PermissionGate(permission_mode="bypass", user_answerer=answer)
         options = options_for(

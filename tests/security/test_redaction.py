@@ -20,7 +20,7 @@ from openagentic_sdk.permissions.redact import Redactor, secrets_of
 from openagentic_sdk.sessions.store import FileSessionStore
 from openagentic_sdk.testing import ScriptedProvider
 from openagentic_sdk.text import CUT_MARGIN, safe_cut
-from openagentic_sdk.tools.base import ToolContext
+from openagentic_sdk.tools.base import Secrets, Services, ToolContext
 from openagentic_sdk.tools.grep import GrepTool
 from openagentic_sdk.tools.read import ReadTool
 from openagentic_sdk.tools.shell.environment import is_dropped, is_secret_name
@@ -175,7 +175,7 @@ class Cuts(unittest.TestCase):
         with tempfile.TemporaryDirectory() as folder:
             text = "x " * 990 + TOKEN + " " + "y " * 2_000 + "needle " + "z " * 230 + TOKEN + " w" * 400
             Path(folder, "long.txt").write_text(text + "\n")
-            ctx = ToolContext(cwd=folder, redact=redact)
+            ctx = ToolContext(cwd=folder, services=Services({Secrets: Secrets(redact)}))
             read = ReadTool().run_sync({"file_path": "long.txt"}, ctx)["content"]
             found = GrepTool().run_sync({"query": "needle"}, ctx)["matches"][0]["text"]
             for shown_text in (read, found):

@@ -18,7 +18,7 @@ from openagentic_sdk.server.guard import Principal
 from openagentic_sdk.server.mcp import Client, Face
 from openagentic_sdk.server.mcp_stdio import serve
 from openagentic_sdk.sessions.memory import MemorySessionStore
-from openagentic_sdk.tools.base import Tool, ToolContext
+from openagentic_sdk.tools.base import Questions, Tool, ToolContext
 from openagentic_sdk.tools.write import WriteTool
 from tests.pythons import run_python
 from tests.server.support import ASK, TOKEN, Answer, Gate, agents, ask, bearer, by_tenant, options
@@ -180,8 +180,7 @@ class ToolsTest(FaceCase):
             input_schema: ClassVar[dict[str, Any]] = {"type": "object"}
 
             async def run(self, input: Any, ctx: ToolContext) -> Any:
-                assert ctx.ask_user is not None
-                return await ctx.ask_user("Launch?", ("yes", "no"))
+                return await ctx.services.get(Questions).ask(ctx, "Launch?", ("yes", "no"))
 
         turns = [{"tool_calls": [{"name": "Launch", "arguments": {}}]}, "Launched."]
         self.desk = Desk(agents(launch=options(turns, Launch())), MemorySessionStore())

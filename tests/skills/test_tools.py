@@ -10,22 +10,34 @@ from openagentic_sdk.errors import SkillNotFoundError, ToolError
 from openagentic_sdk.events import Event, SkillActivated, UserMessage
 from openagentic_sdk.skills.activation import skill_policy
 from openagentic_sdk.skills.library import SkillLibrary
-from openagentic_sdk.tools.base import Tool, ToolContext
+from openagentic_sdk.tools.base import PathRules, Services, SessionLog, Tool, ToolContext
 from openagentic_sdk.tools.skill_activate import SkillActivateTool
 from openagentic_sdk.tools.skill_deactivate import SkillDeactivateTool
 from openagentic_sdk.tools.skill_list import SkillListTool
 from openagentic_sdk.tools.skill_load import SkillLoadTool
 from tests.skills.support import ProjectTestCase, RunTestCase
+from tests.tools_files.support import Rules
+
+
+class Recorded(SessionLog):
+    """A log that is a list."""
+
+    def __init__(self, events: list[Event]) -> None:
+        self._list = events
+
+    def events(self) -> list[Event]:
+        return list(self._list)
+
+    async def record(self, *events: Event) -> None:
+        self._list += events
 
 
 class SkillToolTestCase(ProjectTestCase):
     def setUp(self) -> None:
         super().setUp()
         self.events: list[Event] = []
-        self.context = ToolContext(cwd=str(self.project), history=lambda: list(self.events), record=self.record)
-
-    async def record(self, event: Event) -> None:
-        self.events.append(event)
+        services = Services({SessionLog: Recorded(self.events)})
+        self.context = ToolContext(cwd=str(self.project), services=services)
 
     def run_tool(self, tool: Tool, **input: Any) -> Any:
         return tool.run_sync(input, self.context)
@@ -56,11 +68,9 @@ class ListTest(SkillToolTestCase):
         found = SkillListTool().run_sync({"project_dir": "project"}, elsewhere)
         self.assertEqual([row["name"] for row in found["skills"]], ["a"])
 
-        async def closed(path: str, write: bool) -> bool:
-            return False
-
+        closed = Services({PathRules: Rules(permits=lambda path: False)})
         with self.assertRaises(ToolError):
-            SkillListTool().run_sync({"project_dir": "project"}, ToolContext(cwd=str(self.parent), permits_path=closed))
+            SkillListTool().run_sync({"project_dir": "project"}, ToolContext(cwd=str(self.parent), services=closed))
 
 
 class LoadTest(SkillToolTestCase):

@@ -11,13 +11,13 @@ import unittest
 from pathlib import Path
 
 from openagentic_sdk.errors import ToolError, ToolInputError
-from openagentic_sdk.tools.base import ToolContext, may_read_all
+from openagentic_sdk.tools.base import ToolContext
 from openagentic_sdk.tools.find.gitignore import IgnoreFile
 from openagentic_sdk.tools.find.pattern import GlobPattern
 from openagentic_sdk.tools.glob import GlobTool
 from tests.size import LARGE
 
-from .support import ScratchCase, load_cases
+from .support import Rules, ScratchCase, load_cases
 
 
 def matches(pattern: str, path: str) -> bool:
@@ -153,17 +153,10 @@ class Trees(ScratchCase):
             asked.append(path)
             return "secret" not in path
 
-        async def permits(path: str, write: bool) -> bool:
-            return shown(path)
-
-        for fields in ({"may_read": shown}, {"permits_path": permits}):
-            with self.subTest(fields=list(fields)):
-                asked.clear()
-                output = self.call(GlobTool(), self.context(**fields), pattern="**")
-                self.assertEqual((output["matches"], output["total"]), (["a", "c"], 2))
-                self.assertIn(f"{self.root}/secret/b", asked)
-        ctx = self.context(permits_path=permits, may_read=may_read_all)
-        self.assertEqual(len(self.call(GlobTool(), ctx, pattern="**")["matches"]), 3)
+        output = self.call(GlobTool(), self.context(rules=Rules(shows=shown)), pattern="**")
+        self.assertEqual((output["matches"], output["total"]), (["a", "c"], 2))
+        self.assertIn(f"{self.root}/secret/b", asked)
+        self.assertEqual(len(self.call(GlobTool(), self.context(rules=Rules()), pattern="**")["matches"]), 3)
 
     def test_a_cancelled_call_ends(self) -> None:
         async def cancelled() -> None:

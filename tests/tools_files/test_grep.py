@@ -22,7 +22,7 @@ from openagentic_sdk.tools.find.worker import find_interpreter
 from openagentic_sdk.tools.grep import GrepTool
 from tests.size import LARGE
 
-from .support import ScratchCase
+from .support import Rules, ScratchCase
 
 TEXT = "alpha\nBeta needle\ngamma\ndelta Needle 1\n\nomega needle needle\n"
 
@@ -200,16 +200,10 @@ class Searching(ScratchCase):
         self.write("a", "password\n")
         self.write("secret/b", "password\n")
         for mode, key in (("content", "matches"), ("files", "files"), ("count", "counts")):
-            ctx = self.context(may_read=lambda path: "secret" not in path)
+            ctx = self.context(rules=Rules(shows=lambda path: "secret" not in path))
             output = self.call(GrepTool(), ctx, query="password", mode=mode)
             self.assertEqual(len(output[key]), 1)
             self.assertNotIn("secret", str(output))
-
-        async def permits(path: str, write: bool) -> bool:
-            return "secret" not in path
-
-        output = self.call(GrepTool(), self.context(permits_path=permits), query="password", mode="files")
-        self.assertEqual(output["files"], ["a"])
 
 
 class Runaway(ScratchCase):
@@ -259,7 +253,7 @@ class Runaway(ScratchCase):
         self.write("b.txt", "a" * 5_000 + "!\n")
         found: list[str] = []
         output = self._search_until(
-            "(a+)+$", lambda: found, _let_time_pass, may_read=lambda path: not found.append(path)
+            "(a+)+$", lambda: found, _let_time_pass, rules=Rules(shows=lambda path: not found.append(path))
         )
         self.assertEqual([match["file_path"] for match in output["matches"]], ["a.txt"])
         self.assertTrue(output["truncated"])

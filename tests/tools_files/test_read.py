@@ -9,6 +9,7 @@ import tracemalloc
 from typing import Any
 
 from openagentic_sdk.errors import ToolError, ToolInputError
+from openagentic_sdk.tools.base import Blobs
 from openagentic_sdk.tools.files.window import LineWindow
 from openagentic_sdk.tools.read import ReadTool
 
@@ -189,8 +190,8 @@ class Contents(ScratchCase):
 
     def test_a_stored_output_is_read_like_a_file(self) -> None:
         data = b"a\nb\nc\n"
-        digest = hashlib.sha256(data).hexdigest()
-        ctx = self.context(read_blob={digest: data}.__getitem__)
+        digest = asyncio.run((blobs := Blobs()).keep(data))
+        ctx = self.context(blobs)
         output = self.call(ReadTool(), ctx, file_path=f"blob:{digest}", offset=2, limit=1)
         self.assertEqual(output["content"], "     2\tb")
         with self.assertRaisesRegex(ToolError, "no session"):

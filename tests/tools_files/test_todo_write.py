@@ -4,26 +4,21 @@ import unittest
 from typing import Any
 
 from openagentic_sdk.errors import ToolInputError
-from openagentic_sdk.events import Event, TodoUpdated
-from openagentic_sdk.tools.base import ToolContext
+from openagentic_sdk.events import TodoUpdated
+from openagentic_sdk.tools.base import SessionLog, ToolContext
 from openagentic_sdk.tools.todo_write import TodoWriteTool
 
 
 class TodoWrite(unittest.TestCase):
     def test_the_whole_list_is_recorded_and_returned(self) -> None:
-        recorded: list[Event] = []
-
-        async def record(event: Event) -> None:
-            recorded.append(event)
-
         todos = [
             {"content": "read", "status": "completed", "extra": 1},
             {"content": "write", "status": "in_progress", "activeForm": "writing"},
         ]
         kept = [{"content": "read", "status": "completed"}, todos[1]]
-        output = TodoWriteTool().run_sync({"todos": todos}, ToolContext(record=record))
+        output = TodoWriteTool().run_sync({"todos": todos}, ctx := ToolContext())
         self.assertEqual(output, {"todos": kept, "counts": {"pending": 0, "in_progress": 1, "completed": 1}})
-        self.assertEqual(recorded, [TodoUpdated(todos=kept)])
+        self.assertEqual(ctx.services.get(SessionLog).events(), [TodoUpdated(todos=kept)])
         self.assertEqual(TodoWriteTool().run_sync({"todos": []}, ToolContext())["todos"], [])
 
     def test_items_that_do_not_fit_are_refused_with_their_place(self) -> None:

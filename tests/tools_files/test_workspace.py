@@ -18,7 +18,7 @@ from openagentic_sdk.tools.read import ReadTool
 from openagentic_sdk.tools.write import WriteTool
 from tests.size import LARGE
 
-from .support import ScratchCase
+from .support import Rules, ScratchCase
 
 
 class ResolvePath(ScratchCase):
@@ -120,10 +120,7 @@ class Opening(ScratchCase):
         self.write("work/f", "public")
         permitted = {str(self.root / "work/f"), str(self.root / "work")}
 
-        async def permits_path(path: str, write: bool) -> bool:
-            return path in permitted
-
-        ctx = self.context(permits_path=permits_path)
+        ctx = self.context(rules=Rules(permitted.__contains__))
         self.assertIn("public", self.call(ReadTool(), ctx, file_path="work/f")["content"])
         (self.root / "work").rename(self.root / "aside")
         (self.root / "work").symlink_to("secret")

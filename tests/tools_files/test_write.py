@@ -84,13 +84,13 @@ class Staleness(ScratchCase):
     def test_a_file_that_changed_since_it_was_seen_is_refused(self) -> None:
         for tool, input in self.tools():
             file = self.write("f", "one and more")
-            ctx = self.context(observed_files={str(file): sha256(b"one")})
+            ctx = self.context(observed={str(file): sha256(b"one")})
             with self.subTest(tool=tool.name), self.assertRaisesRegex(ToolError, "has changed since.*Read it again"):
                 self.call(tool, ctx, file_path="f", **input)
             self.assertEqual(file.read_text(), "one and more")
 
     def test_a_file_that_was_deleted_since_it_was_seen_is_refused(self) -> None:
-        ctx = self.context(observed_files={str(self.root / "f"): sha256(b"one")})
+        ctx = self.context(observed={str(self.root / "f"): sha256(b"one")})
         with self.assertRaisesRegex(ToolError, "was deleted since"):
             self.call(WriteTool(), ctx, file_path="f", content="new")
         with self.assertRaises(FileNotFoundError):
@@ -101,7 +101,7 @@ class Staleness(ScratchCase):
             with self.subTest(tool=tool.name):
                 file = self.write("f", "one")
                 os.utime(file, ns=(1, 1))
-                self.call(tool, self.context(observed_files={str(file): sha256(b"one")}), file_path="f", **input)
+                self.call(tool, self.context(observed={str(file): sha256(b"one")}), file_path="f", **input)
                 self.assertNotEqual(file.read_text(), "one")
 
     def test_every_file_tool_reports_what_it_left_under_the_real_path(self) -> None:
@@ -129,7 +129,7 @@ class Staleness(ScratchCase):
         ):
             with self.subTest(now=now, tool=tool.name):
                 file.write_text(now)
-                result = asyncio.run(tool.reconcile(call, self.context(observed_files=seen)))
+                result = asyncio.run(tool.reconcile(call, self.context(observed=seen)))
                 self.assertEqual(_settled(result), settled)
                 self.assertEqual(file.read_text(), now)
 

@@ -9,7 +9,8 @@ import unittest
 from pathlib import Path
 from typing import Any
 
-from openagentic_sdk.tools.base import ToolContext
+from openagentic_sdk.kernel.loop import Closable
+from openagentic_sdk.tools.base import RunResources, ToolContext
 from openagentic_sdk.tools.bash import BashTool
 
 FIXTURES = Path(__file__).parents[2] / "fixtures" / "tools_run"
@@ -32,8 +33,9 @@ class WorkspaceTestCase(unittest.TestCase):
 
 def close_run(ctx: ToolContext) -> None:
     """What the runtime does at the end of a run."""
-    while ctx.run_resources:
-        ctx.run_resources.popitem()[1].close()
+    for resource in ctx.services.get(RunResources):
+        assert isinstance(resource, Closable)
+        resource.close()
 
 
 def processes_with(marker: str) -> list[int]:

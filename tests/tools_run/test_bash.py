@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from openagentic_sdk.errors import OptionsError, ToolError, ToolInputError
-from openagentic_sdk.tools.base import ToolContext
+from openagentic_sdk.tools.base import Secrets, Services, ToolContext
 from openagentic_sdk.tools.bash import BashTool
 from openagentic_sdk.tools.shell import process
 from openagentic_sdk.tools.shell.background import BashOutputTool, KillBashTool, run_shells
@@ -120,9 +120,8 @@ class Output(WorkspaceTestCase):
         self.assertTrue(Path(self.bash("seq 10000", max_output_bytes=400)["stdout_file"]).is_file())
 
     def test_a_secret_is_in_no_file_once_the_command_is_over(self) -> None:
-        ctx = ToolContext(
-            cwd=str(self.workspace), tool_use_id="masked", redact=lambda text: text.replace("5000", "****")
-        )
+        masking = Services({Secrets: Secrets(lambda text: text.replace("5000", "****"))})
+        ctx = ToolContext(cwd=str(self.workspace), tool_use_id="masked", services=masking)
         self.addCleanup(close_run, ctx)
         result = BashTool(max_output_bytes=400).run_sync({"command": "seq 10000"}, ctx)
         kept = Path(result["stdout_file"])
@@ -138,7 +137,9 @@ class Output(WorkspaceTestCase):
             return text
 
         session_dir = self.workspace / "session"
-        ctx = ToolContext(cwd=str(self.workspace), session_dir=str(session_dir), redact=redact)
+        ctx = ToolContext(
+            cwd=str(self.workspace), session_dir=str(session_dir), services=Services({Secrets: Secrets(redact)})
+        )
         path = self.workspace / "raw.txt"
         path.write_bytes(b"line\n" * 1_000_000)
         self.assertIsNone(keep_output(str(path), ctx, is_over=True))
@@ -332,7 +333,7 @@ class NothingSurvives(WorkspaceTestCase):
         self.assertEqual(open_descriptors(), descriptors)
 
     async def cancel_after(self, delay_s: float, command: str) -> None:
-        ctx = ToolContext(cwd=str(self.workspace), run_resources=self.ctx.run_resources)
+        ctx = ToolContext(cwd=str(self.workspace), services=self.ctx.services)
         task = asyncio.create_task(BashTool().run({"command": command}, ctx))
         await asyncio.sleep(delay_s)
         task.cancel()

@@ -16,19 +16,31 @@ from openagentic_sdk.events import Event
 from openagentic_sdk.tools import web_search_tavily
 from openagentic_sdk.tools.ask_user_question import AskUserQuestionTool
 from openagentic_sdk.tools.background_tasks import RunTasks, TaskOutputTool
-from openagentic_sdk.tools.base import Services, SubagentResult, ToolContext, ToolOutput, run_in_thread
+from openagentic_sdk.tools.base import (
+    Questions,
+    RunResources,
+    Services,
+    SubagentResult,
+    ToolContext,
+    ToolOutput,
+    run_in_thread,
+)
 from openagentic_sdk.tools.task import Subagents, TaskTool
 from openagentic_sdk.tools.web_search_tavily import WebSearchTool
 
 
 class Asking(unittest.TestCase):
     def ask(self, input: Mapping[str, Any], said: str) -> dict[str, Any]:
-        async def answer(prompt: str, choices: tuple[str, ...], details: Mapping[str, Any] | None = None) -> str:
-            self.prompts.append((prompt, choices))
-            return said
-
         self.prompts: list[tuple[str, tuple[str, ...]]] = []
-        result = AskUserQuestionTool().run_sync(input, ToolContext(ask_user=answer))
+        prompts = self.prompts
+
+        class Answered(Questions):
+            async def ask(self, ctx: ToolContext, prompt: str, choices: Sequence[str] = (), details: Any = None) -> str:
+                prompts.append((prompt, tuple(choices)))
+                return said
+
+        ctx = ToolContext(services=Services({Questions: Answered()}))
+        result = AskUserQuestionTool().run_sync(input, ctx)
         assert isinstance(result, dict)
         return result
 
@@ -149,7 +161,7 @@ class Tasks(unittest.IsolatedAsyncioTestCase):
         ctx = starting(endless)
         await TaskTool({"reader": ""}, background=True).run({"agent": "reader", "prompt": "p", "background": True}, ctx)
         await asyncio.sleep(0)
-        await run_in_thread(ctx.run_resources[RunTasks].close, ctx.cancelled)
+        await run_in_thread(ctx.services.get(RunResources).get(RunTasks).close, ctx.cancelled)
         self.assertEqual(ended, ["reader"])
 
     async def test_without_a_runtime_it_says_so(self) -> None:

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from openagentic_sdk.errors import OptionsError, ToolError, ToolInputError
-from openagentic_sdk.events import Event, SystemNotice
-from openagentic_sdk.tools.base import ToolContext
+from openagentic_sdk.events import SystemNotice
+from openagentic_sdk.tools.base import SessionLog, ToolContext
 from openagentic_sdk.tools.bash import BashTool
 from openagentic_sdk.tools.shell import sandbox_plan
 from openagentic_sdk.tools.shell.sandbox import filter_program
@@ -268,19 +268,18 @@ class Confined(WorkspaceTestCase):
         self.assertEqual(self.confined("true", sandbox="auto")["notes"], [])
 
     def test_what_it_gives_is_recorded_once_for_people(self) -> None:
-        recorded: list[Event] = []
-
-        async def record(event: Event) -> None:
-            recorded.append(event)
+        ctx = ToolContext(cwd=str(self.workspace))
 
         async def two_calls() -> None:
-            ctx = ToolContext(cwd=str(self.workspace), record=record)
             for _ in range(2):
                 await BashTool(sandbox="auto").run({"command": "true"}, ctx)
             close_run(ctx)
 
         asyncio.run(two_calls())
-        self.assertEqual(recorded, [SystemNotice("sandbox", f"commands run in a sandbox ({self.rung}, network off)")])
+        self.assertEqual(
+            ctx.services.get(SessionLog).events(),
+            [SystemNotice("sandbox", f"commands run in a sandbox ({self.rung}, network off)")],
+        )
 
     def test_a_shell_in_the_background_is_confined_until_it_ends(self) -> None:
         tool = BashTool(sandbox="require")

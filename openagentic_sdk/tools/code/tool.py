@@ -7,7 +7,8 @@ from typing import Any
 
 from ...errors import OptionsError, ToolError
 from ...text import without_hidden
-from ..base import Tool, ToolContext, ToolOutput
+from ..base import Blobs, Secrets, Tool, ToolContext, ToolOutput
+from ..inner_calls import InnerCalls
 from ..schema import object_schema, string
 from .place import CodeLimits
 from .program import run_program
@@ -50,22 +51,23 @@ class CodeTool(Tool):
             raise OptionsError(f"the limits of Code are above 0, not {self._limits}")
 
     async def run(self, input: Mapping[str, Any], ctx: ToolContext) -> ToolOutput:
-        if ctx.call_tool is None:
+        calls = ctx.services.find(InnerCalls)
+        if calls is None:
             raise ToolError("code calls the tools of a run, and there is none here")
         code = input["code"]
         if "\0" in code:
             raise ToolError("the code holds a NUL character: leave it out")
-        ended = await run_program(code, ctx.callable_tools(), ctx.call_tool, self._limits)
+        inside = calls.inside(ctx)
+        ended = await run_program(code, inside.tools(), inside.make, self._limits)
         # What the model reads, and the digest of all that was printed where that is more.
         text = without_hidden(ended.output.decode("utf-8", "replace"))
-        text = ctx.redact(text) if ctx.redact is not None else text
+        redact = ctx.services.get(Secrets).redact
+        text = text if redact is None else redact(text)
         data, blob = text.encode("utf-8", "replace"), None
         if len(data) > MAX_SHOWN_BYTES:
             head, tail = data[: MAX_SHOWN_BYTES * 3 // 4], data[-MAX_SHOWN_BYTES // 4 :]
-            where = "print less"
-            if ctx.keep_blob is not None:
-                blob = await ctx.keep_blob(data)
-                where = f'Read {{"file_path": "blob:{blob}", "offset": ..., "limit": ...}} gives any part of it'
+            blob = await ctx.services.get(Blobs).keep(data)
+            where = f'Read {{"file_path": "blob:{blob}", "offset": ..., "limit": ...}} gives any part of it'
             note = f"[... {len(data) - MAX_SHOWN_BYTES} of {ended.total_bytes} bytes are left out here; {where} ...]"
             text = f"{head.decode('utf-8', 'ignore')}\n{note}\n{tail.decode('utf-8', 'ignore')}"
         ending = (

@@ -1,17 +1,15 @@
 """What a tool's path means, whether the call may touch it, and whether the file is still what the model saw.
 
 The gate has permitted a call before it starts, and a path may lead elsewhere by then. So a tool resolves its path once, asks
-`ctx.permits_path` about the result (the gate answers from its rules and from what it approved for this call, without another
+`PathRules` about the result (the gate answers from its rules and from what it approved for this call, without another
 question), and opens exactly that, by `openagentic_sdk.files`.
 
-Glob and Grep turn up many more paths, some of which rules may keep from being read. `ctx.may_read` is a plain function from
-an absolute path to whether it may be shown. Where it is None, `ctx.permits_path` is asked, on the event loop, once for each
-path that would be shown.
+Glob and Grep turn up many more paths, some of which rules may keep from being read: `PathRules.read_filter` is a plain
+function from an absolute path to whether it may be shown.
 """
 
 from __future__ import annotations
 
-import asyncio
 import os
 import re
 from collections.abc import Callable, Mapping
@@ -19,9 +17,9 @@ from typing import Any
 
 from ...errors import ToolError
 from ...frozen import frozen
+from ...sessions.folds.features.observed_files import ObservedFilesFold
 from ...text import look_alikes
-from ...threads import running_loop
-from ..base import ToolContext, may_read_all
+from ..base import PathRules, ToolContext
 
 
 @frozen
@@ -55,7 +53,7 @@ def resolve_path(path: str, cwd: str) -> ResolvedPath:
 async def permitted_path(path: str, ctx: ToolContext, *, write: bool) -> ResolvedPath:
     """What `path` means. Raises `ToolError` when it leads to where the call may not go."""
     resolved = resolve_path(path, ctx.cwd)
-    if ctx.permits_path is not None and not await ctx.permits_path(resolved.real, write):
+    if not await ctx.services.get(PathRules).permits(ctx, resolved.real, write=write):
         raise ToolError(f"{path!r} leads to {resolved.real}, which this call may not {'write' if write else 'read'}")
     return resolved
 
@@ -78,23 +76,10 @@ class Search:
         return shown_path(self.root.lexical, self.ctx.cwd)
 
 
-async def permitted_search(tool: str, input: Mapping[str, Any], ctx: ToolContext) -> Search:
+async def permitted_search(input: Mapping[str, Any], ctx: ToolContext) -> Search:
     """The search that a call asks for. Raises `ToolError` when its root is where the call may not go."""
     root = await permitted_path(input.get("root") or ".", ctx, write=False)
-    return Search(root, input, ctx, _read_filter(ctx, running_loop(tool)))
-
-
-def _read_filter(ctx: ToolContext, loop: asyncio.AbstractEventLoop) -> Callable[[str], bool] | None:
-    if ctx.may_read is not None:
-        return None if ctx.may_read is may_read_all else ctx.may_read
-    permits = ctx.permits_path
-    if permits is None:
-        return None
-
-    async def ask(path: str) -> bool:
-        return await permits(path, False)
-
-    return lambda path: asyncio.run_coroutine_threadsafe(ask(path), loop).result()
+    return Search(root, input, ctx, ctx.services.get(PathRules).read_filter())
 
 
 def shown_path(path: str, cwd: str) -> str:
@@ -133,9 +118,15 @@ def missing_file(path: ResolvedPath, cwd: str, noun: str = "file") -> FileNotFou
     return FileNotFoundError(f"{text}: did you mean {' or '.join(near)}?" if near else f"{text}: use Glob to find it")
 
 
+def observed_digest(path: ResolvedPath, ctx: ToolContext) -> str | None:
+    """The digest of the file as the model last saw or wrote it; None when it did neither."""
+    fold = ctx.services.find(ObservedFilesFold)
+    return None if fold is None else fold.digests.get(path.real)
+
+
 def refuse_if_stale(path: ResolvedPath, sha256: str | None, ctx: ToolContext) -> None:
     """Raise `ToolError` when the model has seen the file and it is not the same any more; `sha256` is what it is now."""
-    seen = ctx.observed_files.get(path.real)
+    seen = observed_digest(path, ctx)
     if seen is None or seen == sha256:
         return
     what = "was deleted" if sha256 is None else "has changed"

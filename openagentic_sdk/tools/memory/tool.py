@@ -11,7 +11,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from ...errors import StorageError, ToolError
-from ..base import BlockingTool, ToolContext, ToolOutput
+from ...sessions.folds.features.untrusted import UntrustedFold
+from ..base import BlockingTool, Secrets, ToolContext, ToolOutput
 from ..files.window import number_lines
 from ..schema import array, integer, object_schema, string
 from .store import ROOT, SCOPES, Entry, Memory, MemoryFolder, Write, checked_text, split_path
@@ -110,10 +111,12 @@ class MemoryTool(BlockingTool):
         if not name:
             raise ToolError(f"{ROOT} and its two folders stay as they are: name a file or folder in one of them")
         folder, place = self.memory.folders[scope], f"{ROOT}/{scope}/{name}"
-        sources = tuple(f"{source} (event {seq})" for source, seq in ctx.untrusted.items())
+        untrusted = ctx.services.find(UntrustedFold)
+        read = {} if untrusted is None else untrusted.sources
+        sources = tuple(f"{source} (event {seq})" for source, seq in read.items())
         write = Write(command, ctx.session_id or "", ctx.seq or 0, round(time.time(), 3), sources[:5])
         given = {key: str(input.get(key) or "") for key in ("file_text", "old_str", "new_str", "insert_text")}
-        masked = ctx.redact or str
+        masked = ctx.services.get(Secrets).redact or str
         text = {key: masked(value.replace("\r\n", "\n")) for key, value in given.items()}
         with folder.changing() as kept:
             below = [other for other in kept if other == name or other.startswith(f"{name}/")]

@@ -1,6 +1,6 @@
 """What the Bash calls of one run share: the working directory, and the shells that run in the background.
 
-The shells end with the run: the runtime closes what it finds in `ctx.run_resources`. A context that is simply forgotten ends
+The shells end with the run: the runtime closes what it finds in `RunResources`. A context that is simply forgotten ends
 them too, when it is collected or at the latest when the process ends.
 """
 
@@ -16,7 +16,7 @@ from ...errors import ToolError, ToolInputError
 from ...frozen import mutable
 from ...text import CUT_MARGIN, Redact
 from ...threads import when_collected
-from ..base import BlockingTool, ToolContext, shared
+from ..base import BlockingTool, RunResources, Secrets, ToolContext
 from ..schema import number, object_schema, string
 from .output import KeptText, keep_output, keep_text, trim_incomplete
 from .process import CommandReport, CommandSpec, HelperHold, RunningCommand
@@ -188,7 +188,7 @@ def _end_forgotten(shells: dict[str, BackgroundShell], hold: HelperHold) -> None
 
 def run_shells(ctx: ToolContext) -> RunShells:
     """The shared state of the run that `ctx` belongs to."""
-    return shared(ctx.run_resources, RunShells)
+    return ctx.services.get(RunResources).get(RunShells)
 
 
 def command_folder(ctx: ToolContext) -> CommandFolder:
@@ -196,7 +196,7 @@ def command_folder(ctx: ToolContext) -> CommandFolder:
     found = ctx.services.find(CommandFolder)
     if found is not None:
         return found
-    return run_shells(ctx).folder if ctx.permits_path is None else CommandFolder()
+    return run_shells(ctx).folder if ctx.session_id is None else CommandFolder()
 
 
 _SHELL_ID = string("What Bash returned as `shell_id`.")
@@ -258,7 +258,7 @@ def describe_shell(shell: BackgroundShell, max_bytes: int, ctx: ToolContext) -> 
     notes: list[str] = []
     texts = {}
     for name, stream in (("stdout", shell.stdout), ("stderr", shell.stderr)):
-        texts[name] = stream.take(max_bytes, report is not None or shell.is_lost, ctx.redact)
+        texts[name] = stream.take(max_bytes, report is not None or shell.is_lost, ctx.services.get(Secrets).redact)
         if texts[name].is_truncated:
             path = keep_output(stream.path, ctx, is_over=report is not None)
             where = f"; all of it is in {path}" if path is not None else ""

@@ -17,7 +17,7 @@ from pathlib import Path
 from ...disk import SystemDisk, remove_tree, write_durably
 from ...frozen import frozen
 from ...text import CUT_MARGIN, Redact, safe_cut
-from ..base import ToolContext
+from ..base import Secrets, ToolContext
 
 _CONTINUATION = range(0x80, 0xC0)
 _PIECE_BYTES = 1 << 20
@@ -120,7 +120,7 @@ def keep_output(path: str, ctx: ToolContext, *, is_over: bool) -> str | None:
     nothing writes that file any more and its copy is enough. The command may have put something else in its place: no link
     is followed. A cancelled call keeps nothing.
     """
-    session_dir, redact = ctx.session_dir, ctx.redact
+    session_dir, redact = ctx.session_dir, ctx.services.get(Secrets).redact
     try:
         source = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
         try:

@@ -1,0 +1,136 @@
+"""Let the code of a call use the other tools of its run."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import fields, replace
+from functools import cached_property
+from typing import Any
+
+from ..errors import ToolError
+from ..events import CODE_CALLER, Event, ToolResult, ToolUse
+from ..frozen import changed, mutable
+from ..kernel.agent import Run
+from ..kernel.closing import closing_events
+from ..kernel.lifetime import Stopping
+from ..kernel.part import Part
+from ..kernel.tool_call import error_result
+from ..kernel.tool_context import run_services
+from ..kernel.tool_step import run_calls
+from ..threads import settled
+from ..tools.base import Tool, ToolContext, may_call
+from ..tools.inner_calls import CallsInside, InnerCalls
+from ..tools.registry import ToolRegistry
+
+
+@mutable
+class _RunInside(Run):
+    """A run as the code of one of its calls has it: what is recorded stands inside of that call."""
+
+    outer_id: str = ""
+
+    def record(self, *events: Event) -> Coroutine[Any, Any, list[Event]]:
+        return super().record(*(changed(event, parent_tool_use_id=self.outer_id) for event in events))
+
+
+class CodeCalls(Part, InnerCalls):
+    """Offers `InnerCalls` to the tools of a run."""
+
+    def services(self) -> Mapping[type, object]:
+        return {InnerCalls: self}
+
+    def inside(self, ctx: ToolContext) -> CallsInside:
+        return _CallsInside(self.run, ctx.tool_use_id or "")
+
+
+class _CallsInside:
+    """The calls that the code of one call makes: each is recorded, judged and answered as any other, inside of that call.
+
+    What may run beside others does, the rest in turn. A question that nobody answers at once refuses a call: the code's
+    state cannot wait in a log. The model's own conversation is out of reach: tools that change it are not callable.
+    """
+
+    def __init__(self, run: Run, outer_id: str) -> None:
+        self._outer_id, self._run = outer_id, run
+        self._made = self._at_work = 0
+
+    @cached_property
+    def _inner(self) -> Run:
+        run = self._run
+        tools = [tool for tool in run.agent.tools if may_call(tool, CODE_CALLER)]
+        changes = {
+            "agent": replace(run.agent, tools=ToolRegistry(tools)),
+            "request": replace(run.request, parks=False),
+            "lifetime": replace(run.lifetime, stopping=Stopping("interrupt")),
+            "parked": {},
+            "helpers": [],
+            "outer_id": self._outer_id,
+        }
+        inner = _RunInside(**{**{field.name: getattr(run, field.name) for field in fields(Run)}, **changes})
+        inner.parts = run.parts.offering({**run_services(inner), InnerCalls: CodeCalls(inner)})
+        run.helpers.append(inner)
+        return inner
+
+    @cached_property
+    def _entrance(self) -> asyncio.Lock:
+        return asyncio.Lock()
+
+    @cached_property
+    def _empty(self) -> asyncio.Event:
+        empty = asyncio.Event()
+        empty.set()
+        return empty
+
+    def tools(self) -> Sequence[Tool]:
+        registry = self._inner.agent.tools
+        return [registry.get(name) for name in self._run.gate.offered_tools(registry.names())]
+
+    async def make(self, name: str, input: Mapping[str, Any]) -> ToolResult:
+        inner, run = self._inner, self._run
+        if run.hooks.stopped_by is not None:
+            return error_result("", ToolError("a hook has ended this run: no more calls are made"))
+        outer_id = self._outer_id
+        self._made += 1
+        while f"{outer_id}.{self._made}" in run.view.calls:
+            self._made += 1
+        caller = {"type": CODE_CALLER, "tool_use_id": outer_id}
+        use = ToolUse(f"{outer_id}.{self._made}", name, input, caller=caller)
+        run.children += 1
+        try:
+            stored = await inner.record(use)
+            [use] = [event for event in stored if isinstance(event, ToolUse)]
+            parallel = name in inner.agent.tools and inner.agent.tools.get(name).parallel
+            async with self._turn(beside_others=parallel):
+                return (await run_calls(inner, [use]))[0]
+        except BaseException:
+            closing, _ = await settled(self._close(use))
+            closing.exception()  # a store that refuses has already stopped the run
+            raise
+        finally:
+            run.children -= 1
+            run.hooks.stopped_by = run.hooks.stopped_by or inner.hooks.stopped_by
+
+    @asynccontextmanager
+    async def _turn(self, *, beside_others: bool) -> AsyncIterator[None]:
+        async with self._entrance:
+            if not beside_others:
+                await self._empty.wait()
+                yield
+                return
+            self._at_work += 1
+            self._empty.clear()
+        try:
+            yield
+        finally:
+            self._at_work -= 1
+            if not self._at_work:
+                self._empty.set()
+
+    async def _close(self, use: ToolUse) -> None:
+        """What a call that was cut short still lacks."""
+        view, use_id = self._run.view, use.tool_use_id
+        calls = [record for record in view.open_inner_calls() if record.use.tool_use_id == use_id]
+        questions = [question for question in view.open_questions() if question.tool_use_id == use_id]
+        await self._inner.record(*closing_events(calls, questions, "interrupted"))

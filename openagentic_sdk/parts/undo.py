@@ -1,0 +1,62 @@
+"""Keep what files are before a call changes them, so that `sessions.undo` can put them back."""
+
+from __future__ import annotations
+
+import asyncio
+import stat
+from collections.abc import Coroutine, Mapping, Sequence
+from typing import Any, TypeVar
+
+from ..errors import StorageError, ToolError
+from ..events import FileKept
+from ..files import read_snapshot
+from ..kernel.agent import Run
+from ..kernel.part import Part
+from ..tools.base import Blobs, SessionLog, ToolContext
+from ..tools.files.copies import FileCopies
+
+T = TypeVar("T")
+
+# A larger file, and what one call changes beyond so many, is changed all the same; its event says that it was not kept.
+_MAX_KEPT_BYTES = 128 << 20
+_MAX_KEPT_FILES = 500
+
+
+class KeptFiles(Part, FileCopies):
+    """What each file was before this run changed it for the first time."""
+
+    def __init__(self, run: Run) -> None:
+        super().__init__(run)
+        self._loop = asyncio.get_running_loop()
+        self._kept_paths: set[str] = set()
+
+    def services(self) -> Mapping[type, object]:
+        return {FileCopies: self}
+
+    def keep(self, ctx: ToolContext, paths: Sequence[str]) -> None:
+        """When it returns, a `file.kept` of each file that this run changes for the first time is on disk."""
+        new = [path for path in dict.fromkeys(paths) if path not in self._kept_paths]
+        if new:
+            kept = [self._kept(ctx, path, number) for number, path in enumerate(new)]
+            self._on_loop(ctx.services.get(SessionLog).record(*kept))
+            self._kept_paths.update(new)
+
+    def _kept(self, ctx: ToolContext, path: str, number: int) -> FileKept:
+        use_id = ctx.tool_use_id or ""
+        try:
+            before = read_snapshot(path, _MAX_KEPT_BYTES)
+            if before is None:
+                return FileKept(use_id, path)
+            if number >= _MAX_KEPT_FILES:
+                raise ToolError(f"one call changed more than {_MAX_KEPT_FILES} files")
+            sha256 = self._on_loop(ctx.services.get(Blobs).keep(before.data))
+        except (ToolError, OSError) as error:
+            return FileKept(use_id, path, problem=str(error))
+        except StorageError as error:
+            if self.run.agent.on_storage_error == "stop":
+                raise
+            return FileKept(use_id, path, problem=str(error))
+        return FileKept(use_id, path, sha256, stat.S_IMODE(before.status.st_mode))
+
+    def _on_loop(self, work: Coroutine[Any, Any, T]) -> T:
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result()

@@ -1,0 +1,30 @@
+"""Calls inside of a call: how the code of one tool uses the other tools of its run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+from ..events import ToolResult
+from .base import Tool, ToolContext
+
+
+class CallsInside(Protocol):
+    """Makes calls inside of one call: through gate, hooks and log, as any other."""
+
+    def tools(self) -> Sequence[Tool]:
+        """The tools that may be called."""
+
+    async def make(self, name: str, input: Mapping[str, Any], /) -> ToolResult:
+        """Make a call and wait for its result, which is in the log by then, also when this is cancelled.
+
+        Raises what ends the run.
+        """
+
+
+class InnerCalls:
+    """A service: lets a tool call other tools."""
+
+    def inside(self, ctx: ToolContext) -> CallsInside:
+        """What makes calls inside of this call."""
+        raise NotImplementedError

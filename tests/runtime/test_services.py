@@ -1,0 +1,159 @@
+"""What a tool is given for a call: few fields, and services that it asks for by their type."""
+
+import tempfile
+import unittest
+from dataclasses import fields, replace
+from functools import partial
+from typing import assert_type
+
+from openagentic_sdk.api import run
+from openagentic_sdk.assemble import build_agent
+from openagentic_sdk.errors import MissingServiceError, ToolError
+from openagentic_sdk.events import SystemNotice, ToolProgress, UserQuestion
+from openagentic_sdk.kernel.agent import RunRequest
+from openagentic_sdk.kernel.part import without_parts
+from openagentic_sdk.kernel.task import RunTask, run_events
+from openagentic_sdk.parts.code import CodeCalls
+from openagentic_sdk.parts.undo import KeptFiles
+from openagentic_sdk.permissions.gate import PermissionGate
+from openagentic_sdk.sessions.folds.features.untrusted import UntrustedFold
+from openagentic_sdk.tools.base import (
+    Blobs,
+    PathRules,
+    Questions,
+    RunResources,
+    Secrets,
+    Services,
+    SessionLog,
+    ToolContext,
+)
+from openagentic_sdk.tools.function import tool
+from openagentic_sdk.tools.inner_calls import InnerCalls
+from openagentic_sdk.tools.task import Subagents
+from openagentic_sdk.tools.write import WriteTool
+
+from .support import echo, events_of, options_for, result_of
+
+
+class Counter:
+    """What calls of one run share."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.is_closed = False
+
+    def close(self) -> None:
+        self.is_closed = True
+
+
+class ContextTest(unittest.TestCase):
+    def test_a_context_has_few_fields_and_none_that_could_hold_anything(self) -> None:
+        named = {field.name: str(field.type) for field in fields(ToolContext)}
+        self.assertLessEqual(len(named), 12, named)
+        self.assertEqual([name for name, kind in named.items() if "Any" in kind or "ict" in kind], [])
+
+    def test_a_service_is_found_by_its_type_and_a_missing_one_is_named(self) -> None:
+        services = Services({Subagents: Subagents()})
+        assert_type(services.get(Subagents), Subagents)
+        assert_type(services.find(Counter), Counter | None)
+        self.assertIsInstance(services.get(Subagents), Subagents)
+        self.assertIsNone(services.find(Counter))
+        with self.assertRaisesRegex(MissingServiceError, "no part of this run offers Counter"):
+            services.get(Counter)
+
+    def test_a_context_of_its_own_has_all_that_every_tool_may_count_on(self) -> None:
+        services = ToolContext().services
+        for kind in (SessionLog, Questions, PathRules, Blobs, Secrets, RunResources):
+            self.assertIs(services.get(kind), services.get(kind))
+        self.assertIsNot(services.get(SessionLog), ToolContext().services.get(SessionLog))
+
+
+class RunServicesTest(unittest.IsolatedAsyncioTestCase):
+    async def test_a_tool_records_shows_shares_and_stores_by_services(self) -> None:
+        counters = []
+
+        @tool
+        async def use(ctx: ToolContext) -> str:
+            """Use the services of a run."""
+            log, counter = ctx.services.get(SessionLog), ctx.services.get(RunResources).get(Counter)
+            counter.count += 1
+            counters.append(counter)
+            await log.record(SystemNotice("mine", f"call {counter.count}"))
+            await log.show(ToolProgress(ctx.tool_use_id or "", 1.0))
+            kept = ctx.services.get(Blobs).read(await ctx.services.get(Blobs).keep(b"bytes"))
+            self.assertIn(SystemNotice, map(type, log.events()))
+            self.assertEqual(ctx.services.get(UntrustedFold).sources, {})
+            self.assertTrue(await ctx.services.get(PathRules).permits(ctx, ctx.cwd))
+            redact = ctx.services.get(Secrets).redact
+            return f"{kept!r} {redact('hush') if redact else ''}"
+
+        calls = {"tool_calls": [{"name": "use"}, {"name": "use"}]}
+        options = options_for([calls, "ok"], tools=[use], redact=lambda text: text.replace("hush", "***"))
+        events = await events_of("go", options)
+        self.assertEqual(result_of(events).stop_reason, "end", result_of(events).error_message)
+        notices = [event.message for event in events if isinstance(event, SystemNotice) and event.code == "mine"]
+        self.assertEqual(notices, ["call 1", "call 2"])
+        self.assertEqual(sum(isinstance(event, ToolProgress) for event in events), 2)
+        self.assertEqual([event.output for event in events if event.type == "tool.result"], ["b'bytes' ***"] * 2)
+        self.assertIs(counters[0], counters[1])
+        self.assertTrue(counters[0].is_closed)
+
+    async def test_a_tool_asks_a_person_and_is_told_where_nobody_can_be_asked(self) -> None:
+        said = []
+
+        @tool
+        async def decide(ctx: ToolContext) -> str:
+            """Ask a person."""
+            questions = ctx.services.get(Questions)
+            said.append(questions.reach_anybody(ctx))
+            return await questions.ask(ctx, "Which?", ("red", "blue"), {"why": "paint"})
+
+        async def answer(question: UserQuestion) -> str:
+            self.assertEqual((question.choices, question.details), (("red", "blue"), {"why": "paint"}))
+            return "blue"
+
+        turns = [{"tool_calls": [{"name": "decide"}]}, "ok"]
+        for gate, outcome in (
+            (PermissionGate(permission_mode="bypass", user_answerer=answer), "blue"),
+            (PermissionGate(permission_mode="bypass"), ToolError.__name__),
+        ):
+            result = await run(prompt="go", options=options_for(turns, tools=[decide], permission_gate=gate))
+            [ended] = [event for event in result.events if event.type == "tool.result"]
+            self.assertEqual(ended.error_type or ended.output, outcome)
+        self.assertEqual(said, [True, False])
+
+
+@tool
+async def twice(ctx: ToolContext) -> str:
+    """Call another tool, twice."""
+    inside = ctx.services.get(InnerCalls).inside(ctx)
+    return " ".join([(await inside.make("echo", {"text": text})).output for text in ("one", "two")])
+
+
+class PartsOfServicesTest(unittest.IsolatedAsyncioTestCase):
+    async def play(self, turns, *left_out, tools):
+        """The events of a run whose agent lacks these parts."""
+        with tempfile.TemporaryDirectory() as cwd:
+            agent = build_agent(options_for(turns, tools=tools, cwd=cwd))
+            agent = replace(agent, parts=without_parts(agent.parts, *left_out))
+            return [event async for event in run_events(partial(RunTask.start, agent, RunRequest(), "go"))]
+
+    async def test_a_tool_calls_others_inside_of_its_call_and_only_that_goes_with_the_part(self) -> None:
+        turns = [{"tool_calls": [{"name": "twice"}]}, "ok"]
+        events = await self.play(turns, tools=[twice, echo])
+        results = [event for event in events if event.type == "tool.result"]
+        self.assertEqual([event.output for event in results], ["one", "two", "one two"])
+        inner = [event for event in events if event.parent_tool_use_id == results[-1].tool_use_id]
+        self.assertEqual([event.type for event in inner].count("tool.use"), 2)
+        self.assertEqual({event.tool_use_id for event in results[:2]}, {getattr(e, "tool_use_id", None) for e in inner})
+        events = await self.play(turns, CodeCalls, tools=[twice, echo])
+        [refused] = [event for event in events if event.type == "tool.result"]
+        self.assertEqual(refused.error_type, "MissingServiceError")
+        self.assertEqual(result_of(events).stop_reason, "end")
+
+    async def test_a_file_is_kept_before_it_changes_and_only_that_goes_with_the_part(self) -> None:
+        turns = [{"tool_calls": [{"name": "Write", "arguments": {"file_path": "f", "content": "x"}}]}, "ok"]
+        for left_out, kept in (((), 1), ((KeptFiles,), 0)):
+            events = await self.play(turns, *left_out, tools=[WriteTool()])
+            self.assertEqual([event.type for event in events].count("file.kept"), kept)
+            self.assertEqual([event.outcome for event in events if event.type == "tool.result"], ["ok"])
