@@ -10,23 +10,19 @@ Each turn is a run of its own on the same session, so between turns the log is c
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import AsyncGenerator
 from contextvars import Context, copy_context
 from dataclasses import replace
-from functools import partial
 from types import TracebackType
 from typing import Literal
 
-from .assemble import build_agent, end_conversation, run_request
 from .errors import OptionsError
 from .events import Event
-from .kernel.prompt import OnePrompt, Said, read_prompt
-from .kernel.task import RunTask
-from .options import OpenAgenticOptions, check_options
-from .parts.servers import ToolServers, servers_of
-from .permissions.gate import PermissionGate, permission_gate
+from .kernel.prompt import OnePrompt
+from .options import OpenAgenticOptions
+from .permissions.gate import PermissionGate
 from .permissions.policy import PermissionMode
+from .runs.turns import Turns
 from .sessions.folds.metrics import RunMetrics
 
 State = Literal["created", "connected", "running", "closed", "failed"]
@@ -41,13 +37,7 @@ class AgentClient:
 
     def __init__(self, options: OpenAgenticOptions) -> None:
         self.state: State = "created"
-        self.session_id: str | None = None
-        self._options = options
-        self._prompts: deque[Said] = deque()
-        self._turn: RunTask | None = None
-        self._metrics = RunMetrics()
-        self._turns = 0
-        self._servers: ToolServers | None = None
+        self._turns = Turns(replace(options, part="first"))
 
     async def __aenter__(self) -> AgentClient:
         await self.connect()
@@ -58,14 +48,15 @@ class AgentClient:
     ) -> None:
         await self.close()
 
+    @property
+    def session_id(self) -> str | None:
+        """The id of the session, None until a new one has begun."""
+        return self._turns.session_id
+
     async def connect(self) -> None:
         """Check the options; raises what they raise. Nothing is stored before the first turn."""
         self._require("created")
-        agent = build_agent(self._options)
-        self.session_id = run_request(self._options, agent).resume
-        self._servers = servers_of(agent.parts)
-        if self._servers is not None:
-            self._servers.hold()  # from turn to turn
+        self._turns.open()
         self.state = "connected"
 
     async def send(self, prompt: OnePrompt) -> None:
@@ -74,11 +65,7 @@ class AgentClient:
         A str, or a list of parts. Raises `OptionsError` for parts that cannot be sent.
         """
         self._require("connected", "running")
-        said = read_prompt(prompt)
-        if self._turn is not None:
-            self._turn.run.inbox.append(said)
-        else:
-            self._prompts.append(said)
+        self._turns.say(prompt)
 
     def receive(self) -> AsyncGenerator[Event, None]:
         """The events of the turn that `send` asked for, its `result` last. Nothing when nothing was sent.
@@ -88,87 +75,63 @@ class AgentClient:
         return self._events(copy_context())
 
     async def _events(self, context: Context) -> AsyncGenerator[Event, None]:
-        self._require("connected", "running")
-        if not self._prompts and self._turn is None:
+        self._require("connected")
+        turns = self._turns
+        if (prompt := turns.next_prompt()) is None:
             return
-        options = replace(self._options, part="next" if self._turns else "first")
-        if self.session_id is not None:
-            options = replace(options, resume=self.session_id, session=None, session_id=None, continue_last=False)
-        if self._turns:
-            options = replace(options, request_id=None)  # it names the first prompt
-        agent = build_agent(options, servers=self._servers)
+        self.state = "running"
         try:
-            start = partial(RunTask.start, agent, run_request(options, agent), self._prompts.popleft())
-            turn = await RunTask.start_in(context, start)
+            turn = await turns.begin(prompt, context)
+        except OptionsError:  # a folder that is gone, say: it can be put right
+            turns.waiting.appendleft(prompt)
+            self.state = "connected"
+            raise
         except BaseException:
             self.state = "failed"
             raise
-        self.session_id = turn.run.session_id
-        self._turns += 1
-        self._turn = turn
-        self.state = "running"
         try:
-            while (event := await turn.next_event()) is not None:
-                self._metrics = self._metrics.after(event)
+            while (event := await turns.next_event(turn)) is not None:
                 yield event
-            if turn.run.recorder.hung is not None:
-                raise turn.run.recorder.hung
         finally:
-            await turn.close()
-            self._turn = None
+            await turns.end(turn)
             self.state = "connected" if self.state == "running" else self.state
-            self._prompts.extendleft(reversed(turn.run.inbox))
 
     async def interrupt(self) -> None:
         """End the turn that runs: its calls are cancelled, its question is closed; its last events still come."""
-        if self._turn is not None:
-            self._turn.interrupt()
+        if self._turns.running is not None:
+            self._turns.running.interrupt()
 
     async def suspend(self) -> None:
         """End the turn that runs so that it can go on: an open question stays open, and the turn ends as `waiting`."""
-        if self._turn is not None:
-            self._turn.suspend()
+        if self._turns.running is not None:
+            self._turns.running.suspend()
 
     def take_back(self) -> None:
         """Forget what was said and has not been heard yet: prompts of turns to come, and messages for the next step."""
-        self._prompts.clear()
-        if self._turn is not None:
-            self._turn.run.inbox.clear()
+        self._turns.take_back()
 
     def set_model(self, model: str) -> None:
         """Another model, from the next step on. Raises `OptionsError` for an invalid one, and then nothing has changed."""
-        self._change(replace(self._options, model=model))
+        self._turns.change(replace(self._turns.options, model=model))
 
     def set_permission_mode(self, mode: PermissionMode) -> None:
         """Another permission mode, from the next call on, of subagents too. Raises `OptionsError` for an unknown mode."""
-        gate = self._options.permission_gate or PermissionGate(clock=self._options.clock)
-        self._change(replace(self._options, permission_gate=gate.with_mode(mode)))
+        options = self._turns.options
+        gate = options.permission_gate or PermissionGate(clock=options.clock)
+        self._turns.change(replace(options, permission_gate=gate.with_mode(mode)))
 
     def metrics(self) -> RunMetrics:
         """What this client's turns did and cost so far."""
-        return self._metrics
+        return self._turns.metrics
 
     async def close(self) -> None:
         """End what runs and stop. Closing twice is allowed."""
         is_last = self.state in ("connected", "running")
         if self.state != "failed":
             self.state = "closed"
-        if self._turn is not None:
-            await self._turn.close()
-        servers, self._servers = self._servers, None
-        if servers is not None:
-            await servers.release()
-        if is_last and self._turns and self.session_id is not None:
-            await end_conversation(self._options, self.session_id)
-
-    def _change(self, options: OpenAgenticOptions) -> None:
-        check_options(options)
-        if self._turn is not None:
-            run, agent = self._turn.run, build_agent(options, servers=self._servers)
-            # The run's own gate keeps what people allowed in this session; settings may forbid the mode that was asked for.
-            run.agent = replace(run.agent, model=agent.model)
-            run.change_gate(permission_gate(run.agent.gate).with_mode(agent.gate.mode))
-        self._options = options
+        await self._turns.close()
+        if is_last:
+            await self._turns.end_conversation()
 
     def _require(self, *states: State) -> None:
         if self.state not in states:

@@ -218,7 +218,7 @@ class EditorAgent:
         self._sessions[session.id] = session
 
         async def tell_commands() -> None:
-            project = await run_in_thread(partial(open_project, session.options))
+            project = await run_in_thread(partial(open_project, session.turns.options))
             commands, self._names[session.id] = _commands(project)
             await session.update({"sessionUpdate": "available_commands_update", "availableCommands": commands})
 

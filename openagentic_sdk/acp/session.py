@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, Literal
 
 from ..assemble import build_agent
-from ..client import AgentClient
 from ..disk import user_name
 from ..errors import OptionsError, RpcError, SessionError
-from ..events import AssistantMessage, Event, FileKept, Result, UserAnswer, UserQuestion
+from ..events import AssistantMessage, FileKept, Result, UserAnswer, UserQuestion
 from ..frozen import frozen
 from ..hooks.engine import HookEngine
 from ..jsonrpc import INTERNAL_ERROR, Peer
@@ -21,6 +19,7 @@ from ..kernel.prompt import Said
 from ..options import OpenAgenticOptions
 from ..permissions.gate import PermissionGate
 from ..permissions.policy import PermissionMode
+from ..runs.turns import Turns
 from ..sessions.base import SessionStore
 from ..threads import run_in_thread
 from .buffers import unsaved_guard
@@ -78,18 +77,17 @@ class EditorSession:
         # What one session's calls were allowed must not be known to another's.
         self._gate = (options.permission_gate or PermissionGate(clock=options.clock)).forgetful()
         self._gate.user_answerer = self._ask
-        self.options = replace(options, permission_gate=self._gate)
+        options = replace(options, permission_gate=self._gate, part="first")
         if editor.reads_files:
             hooks = options.hooks or HookEngine()
             guard = unsaved_guard(lambda path: self._request("fs/read_text_file", {"path": path}))
-            self.options = replace(self.options, hooks=replace(hooks, pre_tool_use=(*hooks.pre_tool_use, guard)))
+            options = replace(options, hooks=replace(hooks, pre_tool_use=(*hooks.pre_tool_use, guard)))
+        self.turns = Turns(options)
         assert isinstance(options.session_store, SessionStore), "whoever makes the options has opened it"
         self._store = options.session_store
         self._editor = editor
         self._models = list(models)
         self._modes: list[PermissionMode] = list(OFFERED_MODES)
-        self._client: AgentClient | None = None
-        self._said: deque[Said] = deque()
         self._turn: asyncio.Task[StopReason] | None = None
         self._stop: Literal["cancel", "park"] | None = None
         self._is_told = self._is_closed = False
@@ -97,7 +95,7 @@ class EditorSession:
 
     async def open(self) -> None:
         """Find out the mode and the model that options and project come to. Raises what `build_agent` raises."""
-        agent = await run_in_thread(partial(build_agent, self.options))
+        agent = await run_in_thread(partial(build_agent, self.turns.options))
         self.mode, self.model = agent.gate.mode, agent.model
         self._modes = [*OFFERED_MODES, *([] if self.mode in OFFERED_MODES else [self.mode])]
         self._models = list(dict.fromkeys([self.model, *self._models]))
@@ -122,14 +120,10 @@ class EditorSession:
             await asyncio.wait({self._running()})
         if self._is_closed:
             raise OptionsError(f"session {self.id!r:.100} was closed: load it again")
+        self.turns.say(said)
         if not self.is_running:
             self._stop, self._is_told = None, False
-            self._said.append(said)
             self._turn = asyncio.create_task(self._take_turn())
-        elif self._client is not None and self._client.state == "running":
-            await self._client.send(said)
-        else:
-            self._said.append(said)
         turn = self._running()
         try:
             return await asyncio.shield(turn)
@@ -144,7 +138,7 @@ class EditorSession:
         """
         if self.is_running:
             self._stop = self._stop or how
-            await self._tell_to_stop()
+            self._tell_to_stop()
 
     async def close(self, how: Literal["cancel", "park"]) -> None:
         """End the turn that runs, wait until it has, and let go of the session."""
@@ -153,8 +147,8 @@ class EditorSession:
         if self._turn is not None:
             await asyncio.wait({self._turn})
             self._turn.cancelled() or self._turn.exception()
-        if self._client is not None:
-            await self._client.close()
+        await self.turns.close()
+        await self.turns.end_conversation()
 
     def _running(self) -> asyncio.Task[StopReason]:
         assert self._turn is not None
@@ -164,42 +158,45 @@ class EditorSession:
         try:
             return await self._play()
         except Exception:
+            self.turns.take_back()
             # "Agents MUST catch these errors and return the cancelled stop reason" (Prompt Turn, Cancellation).
             if self._stop is None:
                 raise
             return "cancelled"
 
     async def _play(self) -> StopReason:
-        if self._client is None or self._client.state == "failed":
-            is_stored = await run_in_thread(partial(self._store.session_exists, self.id))
-            known: dict[str, Any] = {"resume": self.id} if is_stored else {"session_id": self.id}
-            self._client = AgentClient(replace(self.options, **known))
-            await self._client.connect()
-        client = self._client
-        ending = _Ending()
-        while True:
-            while self._said:
-                await client.send(self._said.popleft())
-            ending.result = None
-            async for event in client.receive():
-                await self._tell_to_stop()
-                # A file that is about to be replaced is read from the store.
-                beside = isinstance(event, FileKept)
-                for update in await run_in_thread(partial(self.view.take, event)) if beside else self.view.take(event):
-                    await self.update(update)
-                ending.see(event)
+        turns, is_refusal = self.turns, False
+        if turns.session_id is None:
+            turns.open()
+            if await run_in_thread(partial(self._store.session_exists, self.id)):
+                turns.go_to(self.id)
+            else:
+                turns.options = replace(turns.options, session_id=self.id)
+        while (said := turns.next_prompt()) is not None:
+            task = await turns.begin(said)
+            try:
+                while (event := await turns.next_event(task)) is not None:
+                    self._tell_to_stop()
+                    # A file that is about to be replaced is read from the store.
+                    beside = isinstance(event, FileKept)
+                    for update in (
+                        await run_in_thread(partial(self.view.take, event)) if beside else self.view.take(event)
+                    ):
+                        await self.update(update)
+                    if isinstance(event, AssistantMessage) and event.parent_tool_use_id is None:
+                        is_refusal = event.refusal
+            finally:
+                await turns.end(task)
             if self._stop is not None:
-                client.take_back()
-                self._said.clear()
+                turns.take_back()
                 return "cancelled"
-            if ending.result is None and not self._said:
-                return ending.reason()
+        return stop_reason(turns.result, is_refusal)
 
-    async def _tell_to_stop(self) -> None:
-        client = self._client
-        if self._stop is not None and not self._is_told and client is not None and client.state == "running":
+    def _tell_to_stop(self) -> None:
+        running = self.turns.running
+        if self._stop is not None and not self._is_told and running is not None:
             self._is_told = True
-            await (client.suspend() if self._stop == "park" else client.interrupt())
+            running.suspend() if self._stop == "park" else running.interrupt()
 
     # --- questions ---------------------------------------------------------------------------------------------------
 
@@ -264,16 +261,12 @@ class EditorSession:
 
     def set_option(self, name: str, value: Any) -> None:
         """Set an option, from the next step of a turn that runs. Raises `OptionsError` for one that is not offered."""
-        client = self._client
         if name == "mode" and value in self._modes:
-            gate = self._gate.with_mode(value)
-            self.mode, self.options = value, replace(self.options, permission_gate=gate)
-            if client is not None:
-                client.set_permission_mode(value)
+            self.turns.change(replace(self.turns.options, permission_gate=self._gate.with_mode(value)))
+            self.mode = value
         elif name == "model" and value in self._models:
-            self.model, self.options = value, replace(self.options, model=value)
-            if client is not None:
-                client.set_model(value)
+            self.turns.change(replace(self.turns.options, model=value))
+            self.model = value
         else:
             known = {"mode": ", ".join(self._modes), "model": ", ".join(self._models)}
             offered = f"{known[name]} are offered" if name in known else "mode and model are there"
@@ -290,34 +283,16 @@ def _select(name: str, label: str, category: str, value: str, options: Sequence[
     return {**known, "currentValue": value, "options": list(options)}
 
 
-class _Ending:
-    """How a turn ended, as its events tell."""
-
-    def __init__(self) -> None:
-        self.result: Result | None = None
-        self._last: Result | None = None
-        self._is_refusal = False
-
-    def see(self, event: Event) -> None:
-        if event.parent_tool_use_id is not None:
-            return
-        match event:
-            case AssistantMessage():
-                self._is_refusal = event.refusal
-            case Result():
-                self.result = self._last = event
-
-    def reason(self) -> StopReason:
-        """Raises `RpcError` for a turn that failed."""
-        result = self._last
-        if result is None or result.stop_reason == "error":
-            why = "the run ended without a result" if result is None else result.error_message or "the run failed"
-            kind = None if result is None or result.error_type is None else {"type": result.error_type}
-            raise RpcError(INTERNAL_ERROR, why, kind)
-        if result.stop_reason == "interrupted":
-            return "cancelled"
-        if result.stop_reason in ("max_steps", "budget", "timeout"):
-            return "max_turn_requests"
-        if self._is_refusal:
-            return "refusal"
-        return "max_tokens" if result.cut_by == "length" else "end_turn"
+def stop_reason(result: Result | None, is_refusal: bool) -> StopReason:
+    """Why a turn ended, in the protocol's words. Raises `RpcError` for a turn that failed."""
+    if result is None or result.stop_reason == "error":
+        why = "the run ended without a result" if result is None else result.error_message or "the run failed"
+        kind = None if result is None or result.error_type is None else {"type": result.error_type}
+        raise RpcError(INTERNAL_ERROR, why, kind)
+    if result.stop_reason == "interrupted":
+        return "cancelled"
+    if result.stop_reason in ("max_steps", "budget", "timeout"):
+        return "max_turn_requests"
+    if is_refusal:
+        return "refusal"
+    return "max_tokens" if result.cut_by == "length" else "end_turn"

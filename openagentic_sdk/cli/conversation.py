@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
-from ..assemble import end_conversation, newest_session
+from ..assemble import newest_session
 from ..errors import OpenAgentSdkError
 from ..events import Event, UserMessage, UserQuestion
 from ..kernel.prompt import OnePrompt
 from ..options import OpenAgenticOptions
 from ..permissions.gate import PermissionGate
-from ..runs.background import answer_question
+from ..runs.background import answer_question, open_questions
+from ..runs.turns import Turns
 from ..sessions.base import SessionStore
 from ..sessions.folds.features.all import ALL_FOLDS
 from ..sessions.resume import load_view
@@ -22,20 +23,32 @@ from .screen.terminal import Screen
 from .screen.turn import Stopped, Turn
 
 Ask = Callable[[UserQuestion], Awaitable[str]]
-MakeTurn = Callable[[OpenAgenticOptions], Turn]
+MakeTurn = Callable[[Turns], Turn]
 
 
 class Conversation:
     """`make_turn` gives the turn that shows a prompt's run on this screen, `ask` puts questions to the person."""
 
     def __init__(self, options: OpenAgenticOptions, screen: Screen, ask: Ask, make_turn: MakeTurn) -> None:
-        self.options = replace(options, part="first")
+        self.turns = Turns(replace(options, part="first"))
         self.screen = screen
         self.ask = ask
-        self.session_id: str | None = options.resume
         self.turn: Turn | None = None
-        self.unread: list[str] = []  # what was said to the last turn and did not reach its run
         self._make_turn = make_turn
+
+    @property
+    def options(self) -> OpenAgenticOptions:
+        """The options of the next turn."""
+        return self.turns.options
+
+    @property
+    def session_id(self) -> str | None:
+        """The session that goes on, None for a new one."""
+        return self.turns.session_id
+
+    @session_id.setter
+    def session_id(self, session_id: str | None) -> None:
+        self.turns.go_to(session_id)
 
     @property
     def store(self) -> SessionStore:
@@ -53,13 +66,12 @@ class Conversation:
 
     def change(self, **options: object) -> None:
         """Other options from the next turn on."""
-        self.options = replace(self.options, **options)  # type: ignore[arg-type]
+        self.turns.options = replace(self.options, **options)  # type: ignore[arg-type]
 
     async def go_to(self, session_id: str | None) -> None:
         """Go on with another session, None for a new one; the one before gets its end."""
         await self.end("clear" if session_id is None else "resume")
         self.session_id = session_id
-        self.change(resume=session_id, continue_last=False, part="first")
 
     async def pick_up(self) -> None:
         """Show where an old session stands; a question that waits there is answered before anything else is said."""
@@ -72,48 +84,29 @@ class Conversation:
         for event in view.events:
             if prompts and (event.seq or 0) >= prompts[-1] and not isinstance(event, UserQuestion):
                 printer.show(event)
-        waiting = {record.use.tool_use_id for record in view.open_calls()}
-        answered = False
-        open_ones = [
-            question
-            for question in view.open_questions()
-            # Those of a subagent in the background: the call that started it has its result.
-            if question.tool_use_id in waiting or "child_session_id" in question.details
-        ]
+        open_ones = open_questions(self.store, session_id, Seal(self.options.key_file))
         for question in open_ones:
             answer = await self.ask(question)
             if not answer:
                 self.screen.line("The question stays open.")
                 return
             await answer_question(self.store, session_id, question.question_id, answer, key_file=self.options.key_file)
-            answered = True
-        if answered:
+        if open_ones:
             await self.take_turn(None)
 
     async def take_turn(self, prompt: OnePrompt | None) -> None:
         """One prompt to its end, to Ctrl-C or to an error. Raises `Stopped` when a signal wants the command to end."""
-        turn = self.turn = self._make_turn(self.options)
-        self.unread = []
+        turn = self.turn = self._make_turn(self.turns)
         try:
             await turn.show_events(prompt)
         except OpenAgentSdkError as error:
             self.screen.line(printable(str(error)))
-        finally:
-            self.turn, self.unread = None, turn.unread()
-            self.session_id = turn.session_id or self.session_id
-            self.change(
-                resume=self.session_id,
-                continue_last=self.options.continue_last and self.session_id is None,
-                part="next" if turn.session_id else self.options.part,
-            )
         if turn.stopped_by is not None:
             raise Stopped(turn.stopped_by)
 
     async def end(self, reason: str = "prompt_input_exit") -> list[Event]:
         """Run the hooks that belong to its end."""
-        if self.session_id is None or self.options.part != "next":
-            return []
-        return await end_conversation(self.options, self.session_id, reason)
+        return await self.turns.end_conversation(reason)
 
     def say_how_to_go_on(self) -> None:
         """The command that takes this conversation up again."""

@@ -22,7 +22,6 @@ from ..events import (
     SubagentStarted,
     ToolResult,
     ToolStarted,
-    UserAnswer,
     UserQuestion,
 )
 from ..sessions.core import StoreCore
@@ -36,11 +35,9 @@ from ..tools.base import REPEATABLE, Tool, ToolOutput
 from .agent import Run
 from .closing import (
     IN_DOUBT,
-    INTERRUPTED,
     LOST,
     SAID_INSTEAD,
     SUPERSEDED,
-    cancelled_result,
     closing_events,
     unknown_result,
 )
@@ -129,17 +126,16 @@ async def _settle_calls(run: Run, waiting_ids: Collection[str | None]) -> None:
 
 async def _end_inner(run: Run, record: CallRecord) -> None:
     """Close a call that code made, as a part of the call that ran the code."""
-    use_id = record.use.tool_use_id
+    use_id, ended = record.use.tool_use_id, None
     if not run.view.is_ours(record.use):
         ended = ToolResult(use_id, **_NOT_OURS)
-    elif record.started is None:
-        ended = cancelled_result(use_id, INTERRUPTED.not_started)
-    else:
+    elif record.started is not None:
         tool = run.agent.tools.get(record.use.name) if record.use.name in run.agent.tools else None
         ended = await _end_in_doubt(run, record, tool)
     questions = [question for question in run.view.open_questions() if question.tool_use_id == use_id]
-    ends = [UserAnswer(question.question_id, "", answered_by="interrupted") for question in questions]
-    await run.record(*(replace(e, parent_tool_use_id=record.use.parent_tool_use_id) for e in (*ends, ended)))
+    ends = closing_events([record] if ended is None else (), questions, "interrupted")
+    ends = ends if ended is None else [ended, *ends]
+    await run.record(*(replace(event, parent_tool_use_id=record.use.parent_tool_use_id) for event in ends))
 
 
 def _may_repeat(run: Run, record: CallRecord, started: ToolStarted, tool: Tool | None) -> bool:

@@ -9,10 +9,11 @@ from dataclasses import replace
 from typing import Any
 
 from ..errors import QuestionOpenError
-from ..events import Event, Result
+from ..events import Event, Result, UserQuestion
 from ..threads import running_loop, settled
 from .agent import Agent, Run, RunRequest
 from .channel import EventChannel
+from .gate import Gate
 from .loop import run_session
 from .opening import open_run
 from .prompt import Prompt, Prompts, Said, prompt_sha256, read_prompt
@@ -23,7 +24,8 @@ class RunTask:
     """One run from `start` to `close`. Whoever starts one closes it, however it ends; `async with` does so."""
 
     def __init__(self, run: Run, channel: EventChannel[Event], prompt: Said | Prompts | None) -> None:
-        self.run = run
+        self.session_id = run.session_id
+        self._run = run
         self._channel = channel
         self._task = asyncio.create_task(run_session(run, prompt))
         self._task.add_done_callback(lambda _: channel.close())
@@ -71,28 +73,59 @@ class RunTask:
         """The next event, or None after the last one. The run waits until the next call."""
         return self._channel.receive()
 
+    def say(self, said: Said) -> None:
+        """Add a message, which the model reads before its next step."""
+        self._run.inbox.append(said)
+
+    def take_back(self) -> list[Said]:
+        """Remove the messages that the model has not read, and return them."""
+        unread = list(self._run.inbox)
+        self._run.inbox.clear()
+        return unread
+
+    def open_questions(self) -> list[UserQuestion]:
+        """The questions that wait for an answer."""
+        return self._run.view.open_questions()
+
+    @property
+    def gate(self) -> Gate:
+        """The gate of the run, with what people allowed in this session."""
+        return self._run.agent.gate
+
+    def change(self, model: str, gate: Gate) -> None:
+        """Use another model from the next step, and another gate from the next call, of subagents too."""
+        self._run.agent = replace(self._run.agent, model=model)
+        self._run.change_gate(gate)
+
     def interrupt(self) -> None:
         """End the run as its person wants: an open question is closed. Its last events still come."""
-        self.run.lifetime.stopping.asked = "interrupt"
+        self._run.lifetime.stopping.asked = "interrupt"
         self._task.cancel()
 
     def suspend(self) -> None:
         """End the run so that it can go on: an open question stays open. Its last events still come."""
-        self.run.lifetime.stopping.asked = self.run.lifetime.stopping.asked or "suspend"
+        self._run.lifetime.stopping.asked = self._run.lifetime.stopping.asked or "suspend"
         self._task.cancel()
+
+    def suspend_soon(self) -> None:
+        """End the run before its next step, so that it can go on."""
+        self._run.lifetime.stopping.soon = True
 
     async def result(self) -> Result:
         """How it ended. Raises `StorageTimeoutError` when the store did not answer, and what only a defect can raise."""
         return await self._task
 
-    async def close(self) -> None:
-        """Stop listening, end the run if it still goes on, and wait until it has; an open question stays open."""
+    async def close(self, *, interrupt: bool = False) -> None:
+        """Stop listening, end the run if it still goes on, and wait until it has.
+
+        An open question stays open, unless the run is to `interrupt`.
+        """
         self._channel.close()
-        self._task.cancel()
+        self.interrupt() if interrupt else self.suspend()
         _, cancelled = await settled(asyncio.wait({self._task}))
         if not self._task.cancelled():
             self._task.exception()  # looked at, or asyncio would complain that nobody did
-        await self.run.recorder.close()
+        await self._run.recorder.close()
         if cancelled is not None:
             raise cancelled
 

@@ -20,7 +20,7 @@ from ..frozen import frozen
 from ..kernel.agent import Agent, Run
 from ..kernel.closing import SAID_INSTEAD
 from ..kernel.lifetime import RunStopped
-from ..kernel.part import Part, without_parts
+from ..kernel.part import without_parts
 from ..options import OpenAgenticOptions
 from ..parts.attachments import Attachments
 from ..parts.compaction import Compaction
@@ -33,7 +33,7 @@ from ..text import shortened
 from ..tools.base import Tool
 from ..tools.function import FunctionTool
 from ..tools.registry import ToolRegistry
-from .replay import Replay, is_prompt
+from .replay import RecordedSteps, Replay, is_prompt
 
 # They change the session and nothing else, so they do the same each time.
 _SESSION_TOOLS = frozenset(
@@ -147,7 +147,7 @@ class _AgentReplay(Replay):
                 [*(tool if self._is_live(tool) else _GivesWhatItGave(tool, results) for tool in own), *served]
             ),
             parts=(
-                partial(_RecordedSteps, replay=self),
+                partial(RecordedSteps, replay=self, recorded=run),
                 *without_parts(agent.parts, ServerTools, Compaction, Attachments),
             ),
             cost=lambda usage, model, tier=None: None,
@@ -173,17 +173,6 @@ class _AgentReplay(Replay):
             [event for event in step.before if not isinstance(event, UserMessage) or event.origin == "steering"]
         )
         self.provider.expect(step)
-
-
-class _RecordedSteps(Part):
-    """Brings to each step what a person brought to it then."""
-
-    def __init__(self, run: Run, replay: _AgentReplay) -> None:
-        super().__init__(run)
-        self._replay = replay
-
-    async def before_step(self) -> None:
-        await self._replay.before_step(self.run)
 
 
 class _GivesWhatItGave(RecordedTool):

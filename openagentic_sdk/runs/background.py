@@ -15,15 +15,13 @@ from functools import partial
 from typing import Any, Literal
 from weakref import WeakKeyDictionary
 
-from ..assemble import build_agent, named_session, run_request, store_of
+from ..assemble import named_session
 from ..errors import OptionsError, SessionError, SessionNotFoundError
 from ..events import Event, Result, StopReason, UserAnswer, UserMessage, UserQuestion
 from ..frozen import frozen
-from ..kernel.agent import Agent
 from ..kernel.prompt import OnePrompt, Prompt, Said, read_prompt
 from ..kernel.recorder import off_loop
 from ..kernel.settle import end_session
-from ..kernel.task import RunTask
 from ..options import OpenAgenticOptions
 from ..sessions.answers import check_answer
 from ..sessions.base import SessionStore
@@ -34,6 +32,7 @@ from ..sessions.folds.view import SessionView
 from ..sessions.resume import load_view
 from ..sessions.seal import Seal
 from ..threads import running_loop
+from .turns import Turns
 
 State = Literal["queued", "running", "waiting", "ended", "failed", "cancelled"]
 
@@ -190,22 +189,16 @@ class BackgroundRun:
     ) -> None:
         self.session_id = session_id
         self.state: State = "queued"
-        self._options = options
+        self._turns = Turns(options, parks=True, guard=guard)
         self._request_id = (prompt.request_id if isinstance(prompt, Said) else None) or options.request_id
         self._slots = slots
-        self._guard = guard
-        self._agent: Agent | None = None
-        self._task: RunTask | None = None
         self._stored = 0
         self._news = asyncio.Event()
         self._begun: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         self._taken: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-        self._unsaid: list[Said] = []
-        self._is_told_to_end = False
+        self._told_to: Literal["cancel", "suspend"] | None = None
         self.sent: set[str] = set()
         self.heard: set[str] = set()
-        self._metrics = RunMetrics()
-        self._questions: Sequence[UserQuestion] = ()
         self._context = copy_context()  # of who began it, also when somebody else answers its question
         self._driver = asyncio.create_task(self._drive(prompt))
 
@@ -268,9 +261,9 @@ class BackgroundRun:
         Raises `OptionsError` for parts that cannot be sent, and when it does not run.
         """
         said = read_prompt(prompt)
-        if self._task is None:
+        if self._turns.running is None:
             raise OptionsError(f"this run is {self.state}: it takes no message")
-        self._task.run.inbox.append(said)
+        self._turns.say(said)
         if said.request_id is not None:
             self.sent.add(said.request_id)
 
@@ -290,36 +283,31 @@ class BackgroundRun:
                 await self._news.wait()
 
     def _read_events(self, after_seq: int) -> list[Event]:
-        store = None if self._agent is None else store_of(self._agent)
+        store = self._turns.store
         known = store is not None and store.session_exists(self.session_id)
         return store.read_events(self.session_id, after_seq=after_seq) if store is not None and known else []
 
     async def answer(self, question_id: str, answer: str) -> None:
         """Answer the question that the run waits for; it goes on at once. Raises `OptionsError` when it does not wait."""
-        if self.state != "waiting" or self._agent is None:
+        store = self._turns.store
+        if self.state != "waiting" or store is None:
             raise OptionsError(f"this run is {self.state} and waits for no answer")
-        await answer_question(
-            store_of(self._agent), self.session_id, question_id, answer, key_file=self._options.key_file
-        )
-        self._is_told_to_end = False
-        self._options = self._going_on()
+        await answer_question(store, self.session_id, question_id, answer, key_file=self._turns.options.key_file)
+        self._told_to = None
         self._driver = asyncio.get_running_loop().create_task(self._drive(None), context=self._context.copy())
 
     async def cancel(self) -> None:
         """End the run for good: its log, and the question that it may be asking, are closed. One that ended stays."""
         if not self._driver.done():
-            self._is_told_to_end = True
-            if self._task is not None:
-                self._task.run.lifetime.stopping.asked = "interrupt"
+            self._told_to = "cancel"
             self._driver.cancel()
             await asyncio.wait({self._driver})
             self.state = "cancelled"
-            if self._agent is not None:
+            if (store := self._turns.store) is not None:
                 # Close what a run left open that had just parked when it was cancelled.
-                store = store_of(self._agent)
                 with suppress(SessionNotFoundError):
                     if (await off_loop(True, store.read_summary, self.session_id)).state == "waiting":
-                        await cancel_session(store, self.session_id, key_file=self._options.key_file)
+                        await cancel_session(store, self.session_id, key_file=self._turns.options.key_file)
 
     async def suspend(self, grace_s: float = 0.0) -> None:
         """End the run so that it can go on, here or in another process: an open question stays open, as `waiting`.
@@ -328,16 +316,16 @@ class BackgroundRun:
         """
         if self._driver.done():
             return
-        self._is_told_to_end = True
-        if self._task is None:
+        self._told_to = "suspend"
+        if (task := self._turns.running) is None:
             self._driver.cancel()
             await asyncio.wait({self._driver})
             self.state = "cancelled"
             return
-        self._task.run.lifetime.stopping.soon = True
+        task.suspend_soon()
         await asyncio.wait({self._driver}, timeout=grace_s)
         if not self._driver.done():
-            self._task.suspend()
+            task.suspend()
             await asyncio.wait({self._driver})
 
     async def _drive(self, prompt: Prompt) -> BackgroundResult:
@@ -345,10 +333,10 @@ class BackgroundRun:
             async with self._slots or nullcontext():
                 self.state = "running"
                 result = await self._run(prompt)
-                while (said := self._next_said(result)) is not None:
+                while result.stop_reason != "interrupted" and self._told_to is None:
                     # What came when the last step was over is the next prompt.
-                    self._unsaid.remove(said)
-                    self._options = self._going_on()
+                    if (said := self._turns.next_prompt()) is None:
+                        break
                     result = await self._run(said)
         except BaseException:
             self.state = "failed"
@@ -358,7 +346,7 @@ class BackgroundRun:
         ends: dict[StopReason, State] = {"waiting": "waiting", "error": "failed"}
         self.state = ends.get(result.stop_reason, "ended")
         success = result.stop_reason == "end" and result.cut_by is None
-        questions = self._questions if self.state == "waiting" else ()
+        questions = self._turns.questions if self.state == "waiting" else ()
         return BackgroundResult(
             success,
             self.session_id,
@@ -368,30 +356,18 @@ class BackgroundRun:
             error=None if success else result.error_message or result.stop_reason,
             question=questions[0] if questions else None,
             questions=questions,
-            metrics=self._metrics,
+            metrics=self._turns.metrics,
         )
 
-    def _next_said(self, result: Result) -> Said | None:
-        """What was said and not heard; where a question waits, only of somebody who may answer it."""
-        if result.stop_reason == "interrupted" or self._is_told_to_end:
-            return None
-        return next((said for said in self._unsaid if said.may_answer or result.stop_reason != "waiting"), None)
-
-    def _going_on(self) -> OpenAgenticOptions:
-        """The options of the next run in the same session; the request id named the first one."""
-        return replace(self._options, resume=self.session_id, session=None, session_id=None, request_id=None)
-
     async def _run(self, prompt: Prompt) -> Result:
+        turns = self._turns
         async with _STARTING.setdefault(asyncio.get_running_loop(), asyncio.Lock()):
-            agent = self._agent = build_agent(self._options)
-            request = replace(run_request(self._options, agent), parks=not agent.gate.can_ask, guard=self._guard)
-            task = self._task = await RunTask.start(agent, request, prompt)
-        self.session_id = task.run.session_id
-        task.run.inbox.extend(self._unsaid)
-        self._unsaid = []
+            task = await turns.begin(prompt)
         try:
-            while (event := await task.next_event()) is not None:
-                self._metrics = self._metrics.after(event)
+            self.session_id = turns.session_id or self.session_id
+            for said in turns.take_back():
+                turns.say(said)
+            while (event := await turns.next_event(task)) is not None:
                 if event.seq is not None and event.parent_tool_use_id is None:
                     self._stored = event.seq
                     self._news.set()
@@ -401,12 +377,10 @@ class BackgroundRun:
                         self.heard.add(event.request_id)
                     if isinstance(event, UserMessage) and event.origin == "user" and not self._taken.done():
                         self._taken.set_result(event.seq)
-            return await task.result()
+            assert turns.result is not None, "a run ends with a result"
+            return turns.result
         finally:
-            await task.close()
-            self._task = None
-            self._questions = task.run.view.open_questions()
-            self._unsaid.extend(task.run.inbox)
+            await turns.end(task, interrupt=self._told_to == "cancel")
 
 
 # One run starts at a time in an event loop: many that are submitted together must not keep it from everything else.

@@ -79,18 +79,23 @@ async def replay_events(
     )
 
 
-class ReplayPart(Part):
-    """Brings to a run what its recording holds besides the answers."""
+class RecordedSteps(Part):
+    """Brings to each step what was recorded before it, besides the answer."""
 
-    def __init__(self, run: Run, replay: Replay) -> None:
+    def __init__(self, run: Run, replay: Replay, recorded: RecordedRun) -> None:
         super().__init__(run)
         self._replay = replay
-
-    def system_prompt(self) -> SystemPrompt | None:
-        return self._replay.system_prompt()
+        replay.enter(run, recorded)
 
     async def before_step(self) -> None:
         await self._replay.before_step(self.run)
+
+
+class ReplayPart(RecordedSteps):
+    """`RecordedSteps` with the recorded system prompt."""
+
+    def system_prompt(self) -> SystemPrompt | None:
+        return self._replay.system_prompt()
 
 
 class Replay:
@@ -118,10 +123,6 @@ class Replay:
             # A run that went on with what was left open, after an answer or a crash, had no prompt of its own.
             prompts = self._prompts(run) if any(map(is_prompt, run.steps[0].before)) else None
             async with await RunTask.start(self.make_agent(run), RunRequest(resume=self._session_id), prompts) as task:
-                self._run = task.run
-                self._session_id = task.run.session_id
-                if run.init.messages_from_seq is not None:
-                    task.run.view.conversation.cut(self._position_now(run.init.messages_from_seq))
                 while await task.next_event() is not None:
                     pass
                 result = await task.result()
@@ -131,6 +132,12 @@ class Replay:
         if run.trailing:
             self._session_id = self._session_id or self._store.create_session()
             self._store.append_events(self._session_id, [self._as_now(event) for event in run.trailing])
+
+    def enter(self, run: Run, recorded: RecordedRun) -> None:
+        """Take the run that plays a recorded one, and show its model as much of the session as then."""
+        self._run, self._session_id = run, run.session_id
+        if recorded.init.messages_from_seq is not None:
+            run.view.conversation.cut(self._position_now(recorded.init.messages_from_seq))
 
     def make_agent(self, run: RecordedRun) -> Agent:
         """The agent that plays a run: here one whose every part is recorded."""
@@ -155,7 +162,7 @@ class Replay:
             max_steps=len(run.steps) + 1,
             parts=(
                 partial(Publishing, tell=partial(publish, self._store)),
-                partial(ReplayPart, replay=self),
+                partial(ReplayPart, replay=self, recorded=run),
                 ClaudeNames,
                 ShellFolder,
             ),

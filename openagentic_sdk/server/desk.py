@@ -39,6 +39,7 @@ from ..runs.background import (
     open_questions,
     submit,
 )
+from ..runs.turns import first_allowed
 from ..serialization import dumps_json
 from ..sessions.base import SessionStore
 from ..sessions.core import TENANT_KEY, new_session_id
@@ -577,7 +578,7 @@ class Desk:
         """A message that came when its run had just ended or parked is the next prompt, unless another run goes on."""
         waiting: list[InboxMessage] = await off_loop(True, self.store.read_messages, [session_id])
         asks = bool((await off_loop(True, self.store.read_summary, session_id)).open_questions)
-        said = next((said for said in map(_said, waiting) if said and (said.may_answer or not asks)), None)
+        said = first_allowed(filter(None, map(_said, waiting)), is_asking=asks)
         if said is not None and not self.is_draining and not await off_loop(True, self._is_held, session_id):
             known = (await off_loop(True, self.store.read_metadata, session_id))["metadata"]
             agent = known.get(AGENT_KEY) or self.agents.default

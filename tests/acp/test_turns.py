@@ -436,6 +436,17 @@ class Endings(unittest.IsolatedAsyncioTestCase):
         self.assertEqual((failed.exception.code, failed.exception.text), (-32603, "no model here"))
         self.assertEqual(await editor.take_turn(session_id), "end_turn")
 
+    async def test_a_prompt_whose_turn_could_not_begin_is_not_run_with_the_next_one(self) -> None:
+        editor = Editor(["x"])
+        session_id = await editor.start()
+        os.rename(editor.folder, f"{editor.folder}.away")
+        with self.assertRaisesRegex(Refused, "is no folder"):
+            await editor.take_turn(session_id, "first")
+        os.rename(f"{editor.folder}.away", editor.folder)
+        self.assertEqual(await editor.take_turn(session_id, "second"), "end_turn")
+        said = [vars(event)["text"] for event in editor.store.iter_events(session_id) if event.type == "user.message"]
+        self.assertEqual(said, ["second"])
+
     async def test_sessions_run_side_by_side(self) -> None:
         editor = Editor(lambda: ScriptedProvider([{"tool_calls": [TOUCH]}, "Done."]))
         ids = [await editor.start() for _ in range(3)]

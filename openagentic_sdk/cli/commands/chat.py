@@ -87,10 +87,12 @@ class _LineChat:
         self.asker = Asker(screen)
 
     def begin(self, options: OpenAgenticOptions) -> None:
-        def make_turn(options: OpenAgenticOptions) -> Turn:
-            return Turn(options, EventPrinter(self._screen), Countdown(self._screen))
-
-        self.conversation = Conversation(options, self._screen, self.asker, make_turn)
+        self.conversation = Conversation(
+            options,
+            self._screen,
+            self.asker,
+            lambda turns: Turn(turns, EventPrinter(self._screen), Countdown(self._screen)),
+        )
         self.asker.park = lambda: self.conversation.turn is not None and self.conversation.turn.park()
         if sys.stdin.isatty():  # arrow keys and history at the prompt, where Python was built with them
             with contextlib.suppress(ImportError):
@@ -168,10 +170,12 @@ class _LiveChat:
         return self._console
 
     def begin(self, options: OpenAgenticOptions) -> None:
-        def make_turn(options: OpenAgenticOptions) -> Turn:
-            return Turn(options, self._printer, tick=self._printer.tick)
-
-        self.conversation = Conversation(options, self._screen, self._console, make_turn)
+        self.conversation = Conversation(
+            options,
+            self._screen,
+            self._console,
+            lambda turns: Turn(turns, self._printer, tick=self._printer.tick),
+        )
         cwd, project = str(options.cwd), open_project(options)
         own = [command.name for command in project.commands.commands]
         own += [skill.name for skill in project.skills().skills if skill.user_invocable]
@@ -231,7 +235,7 @@ class _LiveChat:
             await act()
         finally:
             console.steer = None
-            console.editor.take_back("\n".join(self.conversation.unread))
+            console.editor.take_back("\n".join(said.text for said in self.conversation.turns.take_back()))
             console.draw()
 
     def _clear_or_leave(self) -> None:

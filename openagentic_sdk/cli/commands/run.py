@@ -8,6 +8,7 @@ import sys
 
 from ...errors import OptionsError
 from ...options import OpenAgenticOptions
+from ...runs.turns import Turns
 from ..actions import add_list_flag
 from ..flags import add_run_flags, build_options, with_files
 from ..screen.live import LivePrinter
@@ -39,7 +40,7 @@ def run(args: argparse.Namespace) -> int:
     check_mode(args, options)
     if wrong := check_prompt(options, prompt):
         raise OptionsError(wrong)
-    turn = Turn(options, JsonPrinter()) if args.json else printed_turn(options, screen)
+    turn = Turn(Turns(options), JsonPrinter()) if args.json else printed_turn(options, screen)
     with asyncio.Runner() as runner:
         code = turn.play(runner, with_files(prompt, str(options.cwd), args.attach, typed=prompt == args.prompt))
     turn.say_how_to_go_on()
@@ -49,9 +50,9 @@ def run(args: argparse.Namespace) -> int:
 def printed_turn(options: OpenAgenticOptions, screen: Screen) -> Turn:
     """A turn as the screen can show it: with rows that change, or line by line."""
     if not screen.can_rewrite:
-        return Turn(options, EventPrinter(screen), Countdown(screen))
+        return Turn(Turns(options), EventPrinter(screen), Countdown(screen))
     printer = LivePrinter(screen)
-    return Turn(options, printer, tick=printer.tick)
+    return Turn(Turns(options), printer, tick=printer.tick)
 
 
 def _read_prompt(prompt: str | None) -> str:

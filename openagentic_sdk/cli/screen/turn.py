@@ -10,14 +10,12 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
-from ...assemble import build_agent, run_request
-from ...events import Event, ModelRetry, Result, SystemInit
+from ...events import Event, ModelRetry, Result
 from ...kernel.prompt import Prompt
 from ...kernel.task import RunTask
-from ...options import OpenAgenticOptions
 from ...parts.masking import shown
+from ...runs.turns import Turns
 from ...serialization import dumps_event
-from ...sessions.base import SessionStore
 from ...text import printable
 from ..exits import FAILED, INTERRUPTED, OK
 from .terminal import Screen
@@ -71,23 +69,20 @@ def on_stop_signals(act: Callable[[int], None]) -> Iterator[None]:
 
 
 class Turn:
-    """One prompt on one session. `session_id` is None until the run has begun; `stopped_by` is the signal that ended it."""
+    """One of a session's turns. `stopped_by` is the signal that ended it."""
 
     def __init__(
         self,
-        options: OpenAgenticOptions,
+        turns: Turns,
         printer: Printer,
         countdown: Countdown | None = None,
         tick: Callable[[], None] | None = None,
     ) -> None:
-        self._options = options
+        self._turns = turns
         self._printer = printer
         self._countdown = countdown
         self._tick = tick
-        self._task: RunTask | None = None
         self._last_seq = 0
-        self._result: Result | None = None
-        self.session_id: str | None = None
         self.stopped_by: int | None = None
 
     def play(self, runner: asyncio.Runner, prompt: Prompt) -> int:
@@ -101,28 +96,27 @@ class Turn:
             self.show_ending()
             return INTERRUPTED
 
+    @property
+    def running(self) -> RunTask | None:
+        """The run, as long as it has no result."""
+        return self._turns.running if self._turns.result is None else None
+
     def steer(self, text: str) -> bool:
         """Say something to the run that goes on; the model reads it before its next step. False when none goes on."""
-        if self._task is None or self._result is not None:
-            return False
-        self._task.run.inbox.append(text)
-        return True
+        if self.running is not None:
+            self._turns.say(text)
+        return self.running is not None
 
     def park(self) -> bool:
         """End the run so that the question that it asks stays open. False when none goes on."""
-        if self._task is None or self._result is not None:
-            return False
-        self._task.suspend()
-        return True
-
-    def unread(self) -> list[str]:
-        """What was said to the run and did not reach it before it ended."""
-        return [] if self._task is None else list(self._task.run.inbox)
+        if self.running is not None:
+            self.running.suspend()
+        return self.running is not None
 
     async def show_events(self, prompt: Prompt) -> int:
         """`play`, in an event loop that runs. The first Ctrl-C ends the run in order, the next one raises."""
-        agent = build_agent(self._options)
-        task = self._task = await RunTask.start(agent, run_request(self._options, agent), prompt)
+        turns = self._turns
+        task = await turns.begin(prompt)
         ticking = asyncio.create_task(self._tick_on())
         loop, ctrl_c = asyncio.get_running_loop(), signal.getsignal(signal.SIGINT)
 
@@ -138,16 +132,15 @@ class Turn:
         try:
             signal.signal(signal.SIGINT, interrupt)
             with on_stop_signals(suspend):
-                while (event := await task.next_event()) is not None:
+                while (event := await turns.next_event(task)) is not None:
                     self._show(event)
-                await task.result()
         finally:
             signal.signal(signal.SIGINT, ctrl_c)
             ticking.cancel()
             if self._countdown is not None:
                 self._countdown.stop()
-            await task.close()
-        return exit_code(self._result) if self.stopped_by is None else 128 + self.stopped_by
+            await turns.end(task)
+        return exit_code(turns.result) if self.stopped_by is None else 128 + self.stopped_by
 
     async def _tick_on(self) -> None:
         while self._tick is not None:
@@ -156,10 +149,10 @@ class Turn:
 
     def say_how_to_go_on(self) -> None:
         """After a stop: the command that goes on, where a person or a journal finds it."""
-        if self.stopped_by is not None and self.session_id is not None:
-            name = signal.Signals(self.stopped_by).name
+        if self.stopped_by is not None and self._turns.session_id is not None:
+            name, session_id = signal.Signals(self.stopped_by).name, printable(self._turns.session_id)
             with contextlib.suppress(OSError):  # the terminal may be what went away
-                line = f"Stopped by {name}. Go on with: openagentic-sdk chat --resume {printable(self.session_id)}"
+                line = f"Stopped by {name}. Go on with: openagentic-sdk chat --resume {session_id}"
                 print(line, file=sys.stderr, flush=True)
 
     def _show(self, event: Event) -> None:
@@ -167,10 +160,6 @@ class Turn:
             self._countdown.stop()
         if event.parent_tool_use_id is None:
             self._last_seq = event.seq or self._last_seq
-            if isinstance(event, SystemInit):
-                self.session_id = event.session_id
-            elif isinstance(event, Result):
-                self._result = event
         # After SIGHUP there may be no terminal any more; the run is still closed in order.
         with contextlib.suppress(OSError) if self.stopped_by is not None else contextlib.nullcontext():
             self._printer.show(event)
@@ -179,9 +168,9 @@ class Turn:
 
     def show_ending(self) -> None:
         """Show the events that a run wrote to its log while it was being cut off."""
-        store = self._options.session_store
-        if self.session_id is not None and isinstance(store, SessionStore):
-            for event in store.iter_events(self.session_id, after_seq=self._last_seq):
+        store, session_id = self._turns.store, self._turns.session_id
+        if self._last_seq and store is not None and session_id is not None:
+            for event in store.iter_events(session_id, after_seq=self._last_seq):
                 self._printer.show(event)
 
 

@@ -1,0 +1,158 @@
+"""The turns of one session: which one runs, what waits for the next one, and where the session goes on.
+
+A turn is one run of the session, and between turns nothing is locked. A message that a turn did not read before its end
+comes first in the next one.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable
+from contextvars import Context
+from dataclasses import replace
+from functools import partial
+from typing import Any, Literal
+
+from ..assemble import build_agent, end_conversation, run_request, store_of
+from ..events import Event, Result, UserQuestion
+from ..kernel.prompt import OnePrompt, Prompt, Said, read_prompt
+from ..kernel.task import RunTask
+from ..options import OpenAgenticOptions, check_options
+from ..parts.servers import ToolServers, servers_of
+from ..permissions.gate import permission_gate
+from ..sessions.base import SessionStore
+from ..sessions.folds.metrics import RunMetrics
+
+
+class Turns:
+    """Runs the turns of a session one at a time: `begin`, then `next_event` until None, then `end`, however it ends.
+
+    `options` are those of the next turn; once a turn has begun they continue its session. `waiting` are the prompts of turns
+    to come, `running` is the turn that has begun and not ended, `store` that of the last turn. `result` is None until a turn
+    has its result, `questions` are those that the last turn left open. With `parks`, a question that nobody can be asked
+    ends a turn as `waiting`; `guard` is as in `RunRequest`.
+    """
+
+    def __init__(
+        self, options: OpenAgenticOptions, *, parks: bool = False, guard: Callable[[], None] | None = None
+    ) -> None:
+        self.options = options
+        self.waiting: deque[Said] = deque()
+        self.result: Result | None = None
+        self.questions: list[UserQuestion] = []
+        self.metrics = RunMetrics()
+        self._parks, self._guard = parks, guard
+        self.running: RunTask | None = None
+        self.store: SessionStore | None = None
+        self._servers: ToolServers | None = None
+
+    @property
+    def session_id(self) -> str | None:
+        """The session that the next turn goes on with, None for a new one."""
+        return self.options.resume
+
+    def open(self) -> None:
+        """Check the options, find the session that they continue, and hold the tool servers from turn to turn.
+
+        Raises what `query` raises before its first event. `close` releases the servers.
+        """
+        agent = build_agent(self.options)
+        resume = run_request(self.options, agent).resume
+        if resume is not None:
+            self.options = replace(self.options, resume=resume, continue_last=False)
+        if self._servers is None and (servers := servers_of(agent.parts)) is not None:
+            servers.hold()
+            self._servers = servers
+
+    def go_to(self, session_id: str | None, *, part: Literal["whole", "first", "next"] = "first") -> None:
+        """Continue this session with the next turn, None for a new one. A request id names the first prompt only."""
+        place: dict[str, Any] = {"resume": session_id, "session": None, "session_id": None, "continue_last": False}
+        self.options = replace(self.options, **place, part=part, request_id=None)
+
+    async def begin(self, prompt: Prompt, context: Context | None = None) -> RunTask:
+        """Start a turn in this context, None for the current one. A prompt of None goes on with what is in the log.
+
+        Raises what `query` raises before its first event, and then nothing has happened.
+        """
+        agent = build_agent(self.options, servers=self._servers)
+        self.store = store_of(agent)
+        request = run_request(self.options, agent)
+        request = replace(request, parks=self._parks and not agent.gate.can_ask, guard=self._guard)
+        start = partial(RunTask.start, agent, request, prompt)
+        task = self.running = await (start() if context is None else RunTask.start_in(context, start))
+        self.result = None
+        self.go_to(task.session_id, part="whole" if self.options.part == "whole" else "next")
+        return task
+
+    async def next_event(self, task: RunTask) -> Event | None:
+        """The next event of a turn, None after its last. Raises what `RunTask.result` raises."""
+        event = await task.next_event()
+        if event is None:
+            await task.result()
+            return None
+        self.metrics = self.metrics.after(event)
+        if isinstance(event, Result) and event.parent_tool_use_id is None:
+            self.result = event
+        return event
+
+    async def end(self, task: RunTask, *, interrupt: bool = False) -> None:
+        """End a turn, if it still runs, as `RunTask.close` does, and keep what it did not read."""
+        try:
+            await task.close(interrupt=interrupt)
+        finally:
+            if self.running is task:
+                self.running = None
+            self.questions = task.open_questions()
+            self.waiting.extendleft(reversed(task.take_back()))
+
+    def say(self, prompt: OnePrompt) -> None:
+        """Add a message to the turn that runs, else a prompt of a turn to come. Raises what `read_prompt` raises."""
+        said = read_prompt(prompt)
+        if self.running is not None:
+            self.running.say(said)
+        else:
+            self.waiting.append(said)
+
+    def take_back(self) -> list[Said]:
+        """Remove what no turn has read yet, and return it: messages to the turn that runs, and prompts of turns to come."""
+        unread = [*(self.running.take_back() if self.running is not None else ()), *self.waiting]
+        self.waiting.clear()
+        return unread
+
+    def next_prompt(self) -> Said | None:
+        """Remove and return the prompt of the next turn, None when there is none."""
+        said = first_allowed(self.waiting, is_asking=self.result is not None and self.result.stop_reason == "waiting")
+        if said is not None:
+            self.waiting.remove(said)
+        return said
+
+    def change(self, options: OpenAgenticOptions) -> None:
+        """Use other options from the next turn on, and their model and permission mode in the turn that runs.
+
+        Raises `OptionsError` for options that cannot be used, and then nothing has changed.
+        """
+        check_options(options)
+        if self.running is not None:
+            agent = build_agent(options, servers=self._servers)
+            # The run's own gate keeps what people allowed in this session; settings may forbid the mode that was asked for.
+            self.running.change(agent.model, permission_gate(self.running.gate).with_mode(agent.gate.mode))
+        self.options = options
+
+    async def end_conversation(self, reason: str = "other") -> list[Event]:
+        """Run the session_end hooks, if a turn of this conversation has begun; return their events."""
+        if self.session_id is None or self.options.part != "next":
+            return []
+        return await end_conversation(self.options, self.session_id, reason)
+
+    async def close(self) -> None:
+        """End the turn that runs, and release the servers."""
+        if self.running is not None:
+            await self.end(self.running)
+        servers, self._servers = self._servers, None
+        if servers is not None:
+            await servers.release()
+
+
+def first_allowed(waiting: Iterable[Said], *, is_asking: bool) -> Said | None:
+    """The first of these prompts that may begin a turn: while a question is open, one of a sender who may answer it."""
+    return next((said for said in waiting if said.may_answer or not is_asking), None)
