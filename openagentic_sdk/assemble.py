@@ -25,6 +25,8 @@ from .parts.budgets import Budgets
 from .parts.claude_names import ALSO, ClaudeNames
 from .parts.code import CodeCalls
 from .parts.compaction import Compaction
+from .parts.custom import class_of
+from .parts.custom_run import CustomPartRun
 from .parts.day_limits import DayLimits, read_day_limits
 from .parts.final_answer import (
     FinalAnswer,
@@ -383,6 +385,7 @@ class _Assembly:
             parts.append(partial(DeferredTools, limit_bytes=defer_bytes))
         if self._memory is not None and MEMORY in tools:
             parts.append(partial(Memories, read=self._memory.memory.overview))
+        parts += [partial(CustomPartRun, kind=class_of(opener), opener=opener) for opener in options.parts]
         # Behind those that change what a request carries: it weighs the request.
         parts.append(partial(Compaction, limits=limits, provider=summary_provider))
         parts.append(partial(SubagentRuns, child=self.child, max_depth=options.max_subagent_depth))

@@ -46,6 +46,7 @@
     |- FileRefusedError (OSError)            a project's file that is not read: outside, too large, no text
     |- PermissionRuleError (ValueError)      a rule that cannot be understood
     |- MissingServiceError (LookupError)     a tool or part needs what no part of this run offers
+    |- PartError                             a part of the caller's own failed, or gave what cannot be used
     |- StructuredOutputError                 the final answer does not fit `output_schema`
     |- RunFailedError                        a run did not come to its end; only with `raise_on_error`
     |- RequestRefusedError                   a server refuses what a client asked for
@@ -514,6 +515,17 @@ class MissingServiceError(OpenAgentSdkError, LookupError):
     def __init__(self, service: str) -> None:
         super().__init__(f"no part of this run offers {service}: add the part that does, or leave out what needs it")
         self.service = service
+
+
+class PartError(OpenAgentSdkError):
+    """The caller's own part `part` failed in `seam`, or returned there what cannot be used; `problem` says how."""
+
+    def __init__(self, part: str, seam: str, problem: str) -> None:
+        super().__init__(
+            f"part {part!r} failed in {seam}: {problem}. Mend it, or take it out of OpenAgenticOptions.parts: the session "
+            "can be resumed either way"
+        )
+        self.part, self.seam, self.problem = part, seam, problem
 
 
 class StructuredOutputError(OpenAgentSdkError):

@@ -138,8 +138,8 @@ class Result(Event):
 @frozen
 class UserMessage(Event):
     """A prompt was accepted. `origin` is `user`, `hook`, `steering`, `repair`, `rule` (of the project, for a file), `mcp`
-    (what a server says of itself), `task` (what a subagent in the background gave back, after a resume) or `context` (what
-    else the model has to know by now).
+    (what a server says of itself), `task` (what a subagent in the background gave back, after a resume), `part` (why a part
+    of the caller's own lets the run not end yet) or `context` (what else the model has to know by now).
 
     `about` names what such a message is about (`skill:12`, `memory:/p/CLAUDE.md`): of several in view the last one counts.
     `request_id` makes a retried prompt harmless, and `prompt_sha256`, the digest of what the caller gave, tells whether it
@@ -469,6 +469,19 @@ class TodoUpdated(Event):
 
     type: ClassVar[str] = "todo.updated"
     todos: Sequence[Mapping[str, Any]]
+
+
+@frozen
+class PartState(Event):
+    """The state of a part of the caller's own as it now is, whole: JSON, kept by `version` of that part.
+
+    The newest one of each part holds, also behind a compaction; a rewind to before it takes it back.
+    """
+
+    type: ClassVar[str] = "part.state"
+    part: str
+    version: int
+    data: Any
 
 
 @frozen

@@ -39,6 +39,7 @@ from .errors import InvalidEventError, OptionsError, PermissionRuleError
 from .frozen import frozen
 from .hooks.engine import POINTS, HookEngine
 from .hooks.models import HookMatcher
+from .parts.custom import CustomPart, check_parts
 from .permissions.gate import PermissionGate
 from .permissions.policy import MODES, PermissionMode
 from .permissions.rules import Effect, Rule, parse_rules
@@ -129,6 +130,8 @@ class OpenAgenticOptions:
         sandbox             for Bash: "require" refuses to run without one, "auto" takes what this machine has
         bash_effects        "preview" runs Bash commands on a copy and drops what they did, "commit" applies it; both list it
         hooks               see `openagentic_sdk.hooks.engine`
+        parts               parts of your own, as classes made from `parts.custom.CustomPart`, besides those of this package:
+                            code that stays with each run and keeps a state in the log (docs/parts.md)
         mcp_servers         MCP servers by name: `McpServer(...)`, or an entry as in `.mcp.json`; their tools are offered as
                             `mcp__name__tool`
         agents              subagents by name
@@ -211,6 +214,7 @@ class OpenAgenticOptions:
     sandbox: Literal["off", "auto", "require"] = "off"
     bash_effects: Literal["preview", "commit"] | None = None
     hooks: HookEngine | None = None
+    parts: Sequence[Callable[[], CustomPart]] = ()
     mcp_servers: Mapping[str, Any] = field(default_factory=dict)
     agents: Mapping[str, AgentDefinition] = field(default_factory=dict)
     memory: bool = False
@@ -270,6 +274,7 @@ def check_options(options: OpenAgenticOptions) -> None:
         raise OptionsError(
             f"session={options.session!r} names the session: leave out resume, session_id and continue_last"
         )
+    check_parts(options.parts)
     for name, definition in options.agents.items():
         if not isinstance(name, str) or not isinstance(definition, AgentDefinition):
             raise OptionsError(
@@ -372,6 +377,7 @@ _CHECKS: Mapping[str, Check] = {
     "permission_gate": or_none(is_a(PermissionGate, "a PermissionGate(...)")),
     "sandbox": one_of("off", "auto", "require"),
     "bash_effects": or_none(one_of("preview", "commit")),
+    "parts": lambda value: None,
     "hooks": or_none(is_a(HookEngine, "a HookEngine(...)")),
     "mcp_servers": is_a(Mapping, "a mapping of names to McpServer(...) or entries as in .mcp.json"),
     "agents": is_a(Mapping, "a mapping of names to AgentDefinition(...)"),

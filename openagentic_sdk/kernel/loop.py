@@ -264,8 +264,10 @@ async def run_turn(run: Run) -> None:
             await run_calls(run, reply.calls)
             answers = [part.take_answer() for part in run.parts.at(Part.take_answer)]
             answer = next((text for text in answers if text is not None), None)
-            if answer is not None and await _may_stop(run, answer):
-                return
+            if answer is not None:
+                reply = replace(reply, text=answer)
+                if await _may_end(run, reply) and await _may_stop(run, answer):
+                    return
         elif reply.output.finish_reason == "pause_turn":
             continue  # a tool of the vendor's own needs more time: it goes on when the conversation is sent again
         elif not run.inbox and await _may_end(run, reply) and await _may_stop(run, reply.text):
@@ -382,6 +384,8 @@ async def _last_events(run: Run, ending: RunStopped) -> RunStopped:
     ]
     questions = [question for question in run.view.open_questions() if question not in kept]
     await run.record(*closing_events(calls, questions, ending.reason))
+    for part in run.parts.at(Part.end):
+        ending = await part.end(ending)
     if run.request.part == "whole":
         context = run.hooks.context(stop_reason=ending.reason)
         hooks = Guest(lambda: run.agent.hooks.run_session_end(context=context), "the hooks of session_end")

@@ -29,8 +29,8 @@ T = TypeVar("T")
 EXACT = word_set("""
     about agent_name agents allowed_only answered_by child_session_id code command_id cwd disallowed_tools durability effect
     error_type finish_reason grants hook hook_point idempotency_key input_sha256 kind method mode model moved_to name
-    new_sha256 old_sha256 origin outcome parent_session_id parent_tool_use_id path permission_mode policy_sha256 provider
-    purpose question_id request_id request_sha256 requested_by scope sdk_version session_id source stop_reason
+    new_sha256 old_sha256 origin outcome part parent_session_id parent_tool_use_id path permission_mode policy_sha256
+    provider purpose question_id request_id request_sha256 requested_by scope sdk_version session_id source stop_reason
     body_sha256 prompt_sha256 tree_sha256 tool_use_id trigger usage input messages workspace_roots
 """)
 # The tools of `system.init` are names, those of `model.context` are descriptions.

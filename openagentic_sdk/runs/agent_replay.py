@@ -15,7 +15,7 @@ from typing import Any
 
 from ..assemble import build_agent
 from ..errors import ReplayMismatchError
-from ..events import Event, PermissionDecision, ToolResult, ToolUse, UserAnswer, UserMessage, UserQuestion
+from ..events import Event, PartState, PermissionDecision, ToolResult, ToolUse, UserAnswer, UserMessage, UserQuestion
 from ..frozen import frozen
 from ..kernel.agent import Agent, Run
 from ..kernel.closing import SAID_INSTEAD
@@ -70,7 +70,8 @@ async def replay_agent(
 
     Raises `OptionsError` for options that cannot be used.
     """
-    recording = Recording(events)
+    # The agent's own parts keep their states anew.
+    recording = Recording(event for event in events if not isinstance(event, PartState))
     replay = _AgentReplay(recording, options, live_tools)
     problem = [] if recording.step_count() else ["this log has no model.request events, so there is nothing to compare"]
     try:

@@ -13,7 +13,7 @@ from typing import Any
 
 from ..clock import SystemClock
 from ..errors import ReplayMismatchError
-from ..events import Event, SessionCompacted, SessionRewound, UserMessage
+from ..events import Event, PartState, SessionCompacted, SessionRewound, UserMessage
 from ..frozen import frozen
 from ..hooks.engine import HookEngine
 from ..hooks.models import HookDecision, HookMatcher
@@ -229,10 +229,11 @@ class Replay:
     def _recorded_continuation(self, payload: dict[str, Any]) -> HookDecision | None:
         """A stop hook or a repair sent the model back to work then: so it is now, with the same message."""
         before = self._steps[0].before if self._steps else ()
-        if not before or not isinstance(before[0], UserMessage) or is_prompt(before[0]):
+        message = next((event for event in before if not isinstance(event, PartState)), None)
+        if not isinstance(message, UserMessage) or is_prompt(message):
             return None
-        self._steps[0].before = before[1:]
-        return HookDecision(block=True, block_reason=before[0].text)
+        self._steps[0].before = tuple(event for event in before if event is not message)
+        return HookDecision(block=True, block_reason=message.text)
 
     def _recorded_messages(self, payload: dict[str, Any]) -> HookDecision | None:
         step = self._current

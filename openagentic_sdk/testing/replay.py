@@ -34,8 +34,8 @@ from ..sessions.record.commit import ERASED
 from ..sessions.request import RequestDigest
 from ..tools.base import Tool, ToolContext, ToolOutput
 
-# What changes what the model is sent, besides its own answers and the results of its calls.
-_BETWEEN_STEPS = ("user.message", "session.compacted", "session.rewound", "context.cleared")
+# What changes what the model is sent, besides its own answers and the results of its calls; and what parts keep in the log.
+_BETWEEN_STEPS = ("user.message", "session.compacted", "session.rewound", "context.cleared", "part.state")
 
 
 @mutable

@@ -5,6 +5,7 @@ from __future__ import annotations
 from ..view import Fold
 from .loaded_tools import LoadedToolsFold
 from .observed_files import ObservedFilesFold
+from .part_states import PartStatesFold
 from .skills import SkillsFold
 from .subagents import SubagentsFold
 from .text_commands import TextCommandsFold
@@ -19,4 +20,5 @@ ALL_FOLDS: tuple[type[Fold], ...] = (
     UntrustedFold,
     SubagentsFold,
     TodosFold,
+    PartStatesFold,
 )

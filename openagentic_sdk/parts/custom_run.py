@@ -1,0 +1,192 @@
+"""One part of the caller's own in one run: its seams are called apart from the loop, and its state is in the log."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from ..checks import shown
+from ..errors import PartError, StorageError
+from ..events import Event, PartState, SystemNotice, ToolResult, UserMessage
+from ..kernel.agent import Run
+from ..kernel.lifetime import RunStopped
+from ..kernel.model_step import Reply
+from ..kernel.part import Part
+from ..serialization import dumps_json, loads_json
+from ..sessions.folds.features.part_states import PartStatesFold
+from ..sessions.rebuild import standing_events
+from ..threads import Guest, ask_callable, call_guest, error_words
+from .custom import MAX_BLOCK_BYTES, MAX_STATE_BYTES, CustomPart, CustomPartOpener, PartPlace, SeenPrompt, SeenResult
+
+
+class CustomPartRun(Part):
+    """Holds the part that `opener` makes, which is of class `kind`; `part` is None until it is made."""
+
+    def __init__(self, run: Run, kind: type[CustomPart], opener: CustomPartOpener) -> None:
+        super().__init__(run)
+        self.name = kind.name
+        self.part: CustomPart | None = None
+        self._opener = opener
+        self._unseen: deque[UserMessage | ToolResult] = deque()
+        self._is_behind = False  # whether it has seen something since its state was stored
+        self._stored_state = kind.version, dumps_json(None)
+        self._timeout_s = kind.timeout_s
+        self._block: Mapping[str, str] = {}
+        self._has_failed = self._hangs = False
+
+    async def begin(self) -> None:
+        run, agent = self.run, self.run.agent
+        part = await self._call("__init__", self._opener)
+        if not isinstance(part, CustomPart):
+            raise self._failure("__init__", f"it made {shown(part)}, not a CustomPart")
+        self.part = part
+        seen_up_to = await self._restore()
+        await self._ask("begin", PartPlace(run.session_id, agent.cwd, agent.project_dir, agent.name))
+        if type(part).state is not CustomPart.state:
+            standing = standing_events(run.view.events)
+            self._unseen.extend(_seen_kinds(event for event in standing if (event.seq or 0) > seen_up_to))
+        await self._show_unseen()
+        await self._take_block()
+        await self._keep_state()
+
+    def stored(self, events: Sequence[Event]) -> None:
+        self._unseen.extend(_seen_kinds(events))
+
+    def facts(self) -> Mapping[str, str]:
+        return self._block
+
+    async def before_step(self) -> None:
+        await self._show_unseen()
+        await self._ask("before_step")
+        await self._take_block()
+        await self._keep_state()
+
+    async def may_end(self, reply: Reply) -> bool:
+        await self._show_unseen()
+        reason = await self._ask("may_end", self.run.parts.masked(reply.text))
+        if reason is not None:
+            self._check_text("may_end", reason)
+            self.run.view.last_text = ""  # a refused answer is not the run's
+            await self.run.record(UserMessage(reason, origin="part"))
+        await self._keep_state()
+        return reason is None
+
+    async def end(self, ending: RunStopped) -> RunStopped:
+        if self.part is None or self._hangs:
+            return ending
+        guest = Guest(partial(self._end, ending), f"the end of part {self.name!r}")
+        await self.run.lifetime.wait_for(guest)
+        if isinstance(guest.error, StorageError):
+            raise guest.error
+        if guest.error is not None and not guest.is_left:
+            await self.run.record(SystemNotice("part.end", error_words(guest.error)[1], {"part": self.name}))
+        return ending
+
+    async def _end(self, ending: RunStopped) -> None:
+        is_sound = not self._has_failed
+        if is_sound:
+            await self._show_unseen()
+        await self._ask("end", ending.reason)
+        if is_sound:
+            await self._keep_state(again=self._is_behind)
+
+    async def _restore(self) -> int:
+        """Give the part what the log holds of it; returns up to which `seq` it has seen what was stored."""
+        kept = self.run.view.fold(PartStatesFold).newest(self.name)
+        if kept is None:
+            return 0
+        if not self.run.view.is_ours(kept):
+            text = f"the state of part {self.name!r} was written elsewhere, so it begins anew: hosts that resume each "
+            await self.run.record(SystemNotice("part.state", f"{text}other's sessions share a key_file"))
+            return 0
+        await self._ask("restore", loads_json(dumps_json(kept.data)), kept.version)
+        self._stored_state = kept.version, dumps_json(kept.data)
+        return kept.seq or 0
+
+    async def _show_unseen(self) -> None:
+        """Show the part what was stored since it looked last, as copies without what is masked."""
+        while self._unseen:
+            event = self._unseen[0]
+            if isinstance(event, UserMessage):
+                seen = SeenPrompt(self.run.parts.masked(event.text), event.origin)
+                returned = await self._ask("see_prompt", seen)
+            else:
+                returned = await self._ask("see_result", self._seen_result(event))
+            if returned is not None:
+                seam = "see_prompt" if isinstance(event, UserMessage) else "see_result"
+                text = f"it returned {shown(returned)}: a part only looks, a hook of post_tool_use changes results"
+                raise self._failure(seam, text)
+            self._unseen.popleft()
+            self._is_behind = True
+
+    def _seen_result(self, event: ToolResult) -> SeenResult:
+        call = self.run.view.calls.get(event.tool_use_id)
+        name, input = ("", {}) if call is None else (call.use.name, call.use.input)
+        if call is not None and call.started is not None and call.started.input is not None:
+            input = call.started.input
+        masked = self.run.parts.masked([dict(input), event.output, event.error_message])
+        input, output, message = loads_json(dumps_json(masked))
+        return SeenResult(event.tool_use_id, name, input, output, event.outcome, message)
+
+    async def _take_block(self) -> None:
+        text = await self._ask("block")
+        if text is not None:
+            self._check_text("block", text)
+        if text != next(iter(self._block.values()), None):
+            self._block = {} if text is None else {f"part:{self.name}": text}
+
+    async def _keep_state(self, *, again: bool = False) -> None:
+        """Store the part's state where it has changed, or `again`: what was seen by then is not shown any more."""
+        if self.part is None or type(self.part).state is CustomPart.state:
+            return
+        text = await self._call("state", partial(_state_text, self.part))
+        if len(text) > MAX_STATE_BYTES:
+            problem = f"the state has {len(text)} bytes, and may have {MAX_STATE_BYTES}: keep what is large in a file"
+            raise self._failure("state", problem)
+        state = type(self.part).version, text
+        if again or state != self._stored_state:
+            await self.run.record(PartState(self.name, type(self.part).version, loads_json(text)))
+            self._stored_state, self._is_behind = state, False
+
+    def _check_text(self, seam: str, text: object) -> None:
+        if not isinstance(text, str) or not text.strip() or len(text.encode("utf-8", "replace")) > MAX_BLOCK_BYTES:
+            wanted = f"return a text of at most {MAX_BLOCK_BYTES} bytes, or None"
+            raise self._failure(seam, f"it returned {shown(text)}: {wanted}")
+
+    async def _ask(self, seam: str, *given: Any) -> Any:
+        """What a seam of the part returns; None at once where the part does not have it."""
+        part = self.part
+        if part is None or getattr(type(part), seam) is getattr(CustomPart, seam):
+            return None
+        return await self._call(seam, partial(getattr(part, seam), *given))
+
+    async def _call(self, seam: str, work: Callable[[], Any]) -> Any:
+        """What the part's code returns. Raises `PartError` with the cause when it raises, or takes too long."""
+        what = f"part {self.name!r}"
+        try:
+            async with asyncio.timeout(self._timeout_s) as timer:
+                return await call_guest(partial(ask_callable, work, f"openagentic-part {self.name}"), what)
+        except Exception as error:
+            if timer.expired():
+                self._hangs = True
+                raise self._failure(seam, f"it did not return within {self._timeout_s:g} s") from None
+            raise self._failure(seam, ": ".join(error_words(error))) from error
+
+    def _failure(self, seam: str, problem: str) -> PartError:
+        self._has_failed = True
+        return PartError(self.name, seam, problem)
+
+
+def _seen_kinds(events: Iterable[Event]) -> Iterable[UserMessage | ToolResult]:
+    """The events that parts may look at: what people said, and results."""
+    for event in events:
+        if isinstance(event, ToolResult) or (isinstance(event, UserMessage) and event.origin in ("user", "steering")):
+            yield event
+
+
+def _state_text(part: CustomPart) -> str:
+    """The part's state as JSON. Raises `InvalidEventError` for what is none."""
+    return dumps_json(part.state())
