@@ -1,8 +1,8 @@
 """A part of one's own: code that stays with a run from its begin to its end, with a state that the log keeps.
 
 A hook is called at one point and forgets; a part has a state, which is in the log before the run goes on, and may tell the
-model something behind what it has read already. It is given copies and returns texts: there is nothing in its hands that could
-change an event, run a tool or read what was masked.
+model something behind what it has read already. It is given copies and returns texts: nothing in its hands can change an
+event, run a tool or read what was masked.
 """
 
 from __future__ import annotations

@@ -149,6 +149,7 @@ BAD["allowed_tools"] += [[""], ["Bash(a && b)"], ["Bash()"]]
 BAD["disallowed_tools"] += [[""], ["Bash()"]]
 BAD["session"] = [3, "", "a/b", "..", ".hidden", "a b", "CON", "\u00e4", "a\0b", "y" * 129]
 BAD["session_id"] += ["", "a\nb", "y" * 201]
+BAD["parts"] = [None, 3, "tally", {"a": 1}, [3], [None], [object], [object()], [lambda: None], [Unshowable()]]
 BAD["output_schema"] = [3, "text", [str], b"x", {"const": NAN}, Unshowable()]
 
 
