@@ -17,8 +17,8 @@ from .errors import OptionsError, SessionNotFoundError, StorageError, ToolInputE
 from .events import CODE_CALLER, Event, SystemNotice
 from .hooks.engine import HookEngine
 from .kernel.agent import Agent, RunRequest
+from .kernel.hooks import end_session
 from .kernel.part import PartOpener
-from .kernel.session_hooks import end_session
 from .options import AgentDefinition, OpenAgenticOptions, check_options
 from .parts.attachments import Attachments
 from .parts.budgets import Budgets
@@ -253,7 +253,7 @@ def named_session(options: OpenAgenticOptions) -> str | None:
 async def end_conversation(options: OpenAgenticOptions, session_id: str, reason: str = "other") -> list[Event]:
     """Run the session_end hooks of a conversation of several runs (`part`); gives their events, as they were stored."""
     agent = build_agent(options)
-    return await end_session(agent, session_id, reason) if agent.hooks.session_end else []
+    return await end_session(agent, session_id, reason) if agent.hooks.are_any else []
 
 
 def newest_session(store: SessionStore, cwd: str) -> str:

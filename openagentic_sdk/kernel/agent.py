@@ -18,7 +18,6 @@ from ..events import (
     UserQuestion,
 )
 from ..frozen import changed, frozen, mutable
-from ..hooks.engine import HookEngine
 from ..providers.base import Provider
 from ..sessions.core import StoreCore
 from ..sessions.folds.view import Fold, SessionView
@@ -27,10 +26,10 @@ from ..threads import call_guest
 from ..tools.registry import ToolRegistry
 from .context import RequestContext
 from .gate import CallContext, Gate, narrowed_by
+from .hooks import Hooks, RunHooks
 from .lifetime import Lifetime, RunStopped
 from .part import Part, PartOpener, Parts
 from .recorder import Recorder
-from .session_hooks import RunHooks
 
 
 @frozen(kw_only=True)
@@ -45,7 +44,7 @@ class Agent:
     provider: Provider
     model: str
     tools: ToolRegistry
-    hooks: HookEngine
+    hooks: Hooks
     gate: Gate
     store: StoreCore
     clock: Clock

@@ -17,8 +17,7 @@ from ..kernel.recorder import off_loop
 from ..kernel.tool_call import ask_gate
 from ..kernel.tool_output import put_blob
 from ..media import HEAD_BYTES, media_type_of, part_type_of
-from ..providers.base import takes
-from ..providers.content import MEDIA_KINDS
+from ..providers.base import MEDIA_KINDS, takes
 from ..sessions.folds.features.untrusted import UntrustedFold, is_outside, short_source
 from ..threads import run_in_thread
 from ..tools.files.workspace import resolve_path

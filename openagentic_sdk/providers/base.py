@@ -228,6 +228,10 @@ class SelectiveProvider(Protocol):
     def inputs(self) -> tuple[str, ...]: ...
 
 
+# What a message may carry besides text.
+MEDIA_KINDS = ("image", "file", "audio")
+
+
 def takes(provider: Provider, kind: str) -> bool:
     """Whether a part of this kind can be sent to the provider; yes where it does not say."""
     return not isinstance(provider, SelectiveProvider) or kind in provider.inputs

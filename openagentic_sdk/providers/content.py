@@ -15,9 +15,8 @@ from typing import Any
 
 from ..errors import OptionsError
 from ..frozen import frozen
+from .base import MEDIA_KINDS
 from .loose import as_mapping
-
-MEDIA_KINDS = ("image", "file", "audio")
 
 _FORMATS = {"wav": "audio/wav", "mp3": "audio/mpeg"}
 _SHORT_FORMATS = {"audio/wav": "wav", "audio/x-wav": "wav", "audio/mpeg": "mp3", "audio/mp3": "mp3"}

@@ -13,6 +13,7 @@ from typing import Any, Protocol, Self, cast, runtime_checkable
 from ..errors import ProviderResponseError
 from ..frozen import mutable
 from .base import (
+    MEDIA_KINDS,
     CompletingProvider,
     Done,
     FormattingProvider,
@@ -34,7 +35,6 @@ from .base import (
     read_stream_event,
     takes,
 )
-from .content import MEDIA_KINDS
 
 
 @runtime_checkable

@@ -16,6 +16,7 @@ from ..assemble import build_agent, run_request
 from ..errors import OptionsError, ToolError
 from ..events import Event, McpServerChanged, ModelContext, ToolResult, ToolUse
 from ..frozen import frozen
+from ..hooks.engine import HookEngine
 from ..hooks.models import HookDecision, HookMatcher
 from ..kernel.agent import Agent, Run
 from ..kernel.lifetime import RunStopped
@@ -240,11 +241,13 @@ def _answered(agent: Agent, known: KnownCalls, on_new: OnNew, recorded: Sequence
         is_known = known.has(payload["tool_name"], payload["tool_input"])
         return HookDecision(permission="allow") if is_known else None
 
+    hooks = agent.hooks
+    assert isinstance(hooks, HookEngine), "assemble gives an agent no other"
     matcher = HookMatcher("what-if: known calls touch nothing", hook=allow_known)
     return replace(
         agent,
         tools=ToolRegistry(_AnsweredTool(tool, answering) for tool in agent.tools),
-        hooks=replace(agent.hooks, pre_tool_use=(matcher, *agent.hooks.pre_tool_use)),
+        hooks=replace(hooks, pre_tool_use=(matcher, *hooks.pre_tool_use)),
         parts=(
             partial(_EndAtNewCall, known=known),
             *([partial(ServerTools, servers=_AnsweredServers(servers, recorded, answering))] if is_served else ()),

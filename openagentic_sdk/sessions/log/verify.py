@@ -33,7 +33,7 @@ from ...events import (
     UserMessage,
 )
 from ...frozen import frozen
-from ...providers.content import MEDIA_KINDS
+from ...providers.base import MEDIA_KINDS
 from ..authority import Authority, foreign_authority
 from ..base import Remains, SessionStore
 from ..core import new_session_id

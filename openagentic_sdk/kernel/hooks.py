@@ -1,9 +1,9 @@
-"""The hooks of one run: what they are told, and what becomes of those that stop it."""
+"""Hooks as the kernel calls them, those of one run, and what becomes of a run that one of them stops."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, cast
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from ..events import Event, HookEvent, StopReason, UserMessage
 from ..hooks.models import HookDecision
@@ -12,6 +12,56 @@ from .part import Part
 
 if TYPE_CHECKING:
     from .agent import Agent, Run
+
+
+# The value of the point as hooks left it, an event for each hook that ran, and what they want together.
+Outcome = tuple[Any, list[HookEvent], HookDecision | None]
+PointOutcome = tuple[list[HookEvent], HookDecision | None]
+Context = Mapping[str, Any] | None
+
+
+class Hooks(Protocol):
+    """All hooks of an agent; `hooks.engine.HookEngine` names the points and what stands in their payloads."""
+
+    @property
+    def are_any(self) -> bool: ...
+
+    @property
+    def post_tool_use(self) -> Sequence[object]: ...
+
+    @property
+    def post_tool_use_failure(self) -> Sequence[object]: ...
+
+    async def run(self, point: str, payload: Mapping[str, Any], context: Context = None) -> Outcome: ...
+
+    async def run_user_prompt_submit(self, *, prompt: str, context: Context = None) -> Outcome: ...
+
+    async def run_before_model_call(
+        self, *, messages: Sequence[Mapping[str, Any]], context: Context = None
+    ) -> Outcome: ...
+
+    async def run_after_model_call(self, *, output: Any, context: Context = None) -> Outcome: ...
+
+    async def run_pre_tool_use(
+        self, *, tool_name: str, tool_input: Mapping[str, Any], context: Context = None
+    ) -> Outcome: ...
+
+    async def run_post_tool_use(
+        self,
+        *,
+        tool_name: str,
+        tool_output: Any,
+        context: Context = None,
+        tool_input: Mapping[str, Any] | None = None,
+    ) -> Outcome: ...
+
+    async def run_session_start(self, *, source: str = "startup", context: Context = None) -> PointOutcome: ...
+
+    async def run_session_end(self, *, reason: str = "other", context: Context = None) -> PointOutcome: ...
+
+    async def run_stop(
+        self, *, stop_hook_active: bool = False, last_assistant_message: str = "", context: Context = None
+    ) -> PointOutcome: ...
 
 
 class RunHooks:
@@ -37,9 +87,7 @@ class RunHooks:
             **{name: value for part in run.parts.at(Part.tell_hooks) for name, value in part.tell_hooks().items()},
         }
 
-    async def run(
-        self, point: str, payload: Mapping[str, Any], **context: Any
-    ) -> tuple[list[HookEvent], HookDecision | None]:
+    async def run(self, point: str, payload: Mapping[str, Any], **context: Any) -> PointOutcome:
         """Run the hooks of a point that has no input or output to change, and record them."""
         _, events, decision = await self._run.agent.hooks.run(point, payload, self.context(**context))
         await self._run.record(*events)
