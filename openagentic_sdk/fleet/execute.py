@@ -20,8 +20,8 @@ from ..errors import (
 )
 from ..kernel.prompt import Said, read_prompt
 from ..kernel.recorder import off_loop
-from ..kernel.settle import end_session
 from ..options import OpenAgenticOptions
+from ..parts.abandoned import end_session
 from ..runs.background import BackgroundRun, submit
 from ..sessions.base import SessionStore
 from ..sessions.core import TENANT_KEY

@@ -150,6 +150,10 @@ class Part:
         """Whether this part goes on with a call that an earlier run started, so that the call runs again."""
         return False
 
+    def still_waits(self, question: UserQuestion) -> bool:
+        """Whether this part needs the answer to a question of an earlier run although no open call waits for it."""
+        return False
+
     async def after_answer(self, reply: Reply) -> None:
         """Act on an answer with calls, before they run."""
 

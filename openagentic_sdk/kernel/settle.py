@@ -8,34 +8,23 @@ else the tool may know what came of it (`reconcile`); else the model is told, on
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from ..errors import SessionError, SessionLockedError
 from ..events import (
     Event,
-    Result,
-    SubagentFinished,
-    SubagentStarted,
     ToolResult,
     ToolStarted,
     UserQuestion,
 )
-from ..sessions.core import StoreCore
-from ..sessions.folds.features.subagents import SubagentsFold
-from ..sessions.folds.features.untrusted import UntrustedFold
-from ..sessions.folds.view import CallRecord, SessionView
-from ..sessions.resume import load_view
-from ..sessions.seal import Seal
+from ..sessions.folds.view import CallRecord
 from ..threads import call_guest
 from ..tools.base import REPEATABLE, Tool, ToolOutput
 from .agent import Run
 from .closing import (
     IN_DOUBT,
-    LOST,
     SAID_INSTEAD,
     SUPERSEDED,
     closing_events,
@@ -48,8 +37,6 @@ from .tool_output import plain_value, shrink_output, store_result
 from .tool_step import masked, result_of, run_calls
 
 MAX_ATTEMPTS = 3
-# What is read of the log of a run that died.
-_ENDED = (SubagentsFold, UntrustedFold)
 _NOT_OURS: dict[str, Any] = {
     "is_error": True,
     "outcome": "cancelled",
@@ -95,13 +82,15 @@ def untouched_questions(run: Run) -> list[UserQuestion]:
     """The questions of an earlier run that this one neither asked again nor ended: it came to its end before its prompt was
     accepted. They still wait for their answer."""
     asked_here = run.answers_taken | {question.question_id for question in run.parked.values()}
-    subagents = run.view.fold(SubagentsFold).open
     open_ids = {record.use.tool_use_id for record in run.view.open_calls()}
     return [
         question
         for question in run.view.open_questions()
         if question.question_id not in asked_here
-        and (question.tool_use_id in open_ids or question.details.get("child_session_id") in subagents)
+        and (
+            question.tool_use_id in open_ids
+            or any(part.still_waits(question) for part in run.parts.at(Part.still_waits))
+        )
     ]
 
 
@@ -158,75 +147,3 @@ async def _end_in_doubt(run: Run, record: CallRecord, tool: Tool | None) -> Tool
         return unknown_result(use_id, IN_DOUBT)
     result = result_of(use_id, output if isinstance(output, ToolOutput) else ToolOutput(plain_value(output)))
     return await shrink_output(run, masked(run, await store_result(run, result)))
-
-
-def copied_question(question: UserQuestion, tool_use_id: str, child_session_id: str) -> UserQuestion:
-    """A subagent's question as its parent's log holds it, where the person who answers finds it."""
-    details = {**question.details, "child_session_id": child_session_id}
-    return UserQuestion(question.question_id, question.prompt, question.choices, question.kind, tool_use_id, details)
-
-
-def end_abandoned(
-    store: StoreCore,
-    started: SubagentStarted,
-    seal: Seal,
-    *,
-    also_parked: bool = False,
-    answered_by: str = "interrupted",
-) -> SubagentFinished:
-    """What the parent's log says of a subagent whose process died. Its own log, and those of its subagents, get their end.
-
-    A log that waits for an answer (but with `also_parked`), that somebody writes to, or that cannot be read stays as it is.
-    """
-    session_id, view = started.child_session_id, SessionView(_ENDED)
-    origin: dict[str, Any] = {"parent_tool_use_id": started.tool_use_id, "agent_name": started.name}
-    try:
-        close = partial(end_session, store, session_id, seal, origin=origin)
-        view = close(also_parked=also_parked, answered_by=answered_by)[0]
-    except SessionError as error:
-        if answered_by == SUPERSEDED and isinstance(error, SessionLockedError):
-            raise  # somebody goes on with it just now: its question cannot be taken back
-        with suppress(SessionError):
-            view = SessionView(_ENDED).extend(store.iter_events(session_id))
-    untrusted = list(view.fold(UntrustedFold).sources)
-    return SubagentFinished(
-        started.tool_use_id, started.name, session_id, "interrupted", view.usage, view.cost_usd, untrusted
-    )
-
-
-def end_session(
-    store: StoreCore,
-    session_id: str,
-    seal: Seal,
-    *,
-    origin: Mapping[str, Any] | None = None,
-    also_parked: bool = False,
-    answered_by: str = "interrupted",
-) -> tuple[SessionView, bool]:
-    """Close the log of a run whose process died, or with `also_parked` of one that waits for a person, and whether it was
-    open. Its questions are closed as `answered_by`; `origin` are the fields of a subagent's events.
-
-    Raises `SessionNotFoundError`, and `SessionLockedError` when somebody runs it.
-    """
-    with store.open_writer(session_id) as writer:
-        view, _ = load_view(store, session_id, _ENDED, seal=seal)
-        if store.read_run_state(session_id) not in ("running", *(["waiting"] if also_parked else [])):
-            return view, False
-        children = filter(view.is_ours, view.fold(SubagentsFold).open.values())
-        end_child = partial(end_abandoned, store, seal=seal, also_parked=also_parked, answered_by=answered_by)
-        ends: list[Event] = [*map(end_child, children)]
-        calls = [*view.open_inner_calls(), *view.open_calls()]
-        asked_ids = [record.use.tool_use_id for record in calls if view.has_asked(record.use.tool_use_id)]
-        texts = SAID_INSTEAD if answered_by == SUPERSEDED else LOST
-        ends += closing_events(calls, view.open_questions(), answered_by, texts, asked_ids=asked_ids)
-        request_id = next(iter(view.requests.asked), None)
-        result = Result(view.last_text, session_id, "interrupted", view.usage, view.cost_usd, request_id=request_id)
-        for batch in (ends, [result]):
-            assert view.authority is not None, "a view with a seal has one"
-            inside = [
-                {"parent_tool_use_id": each.parent_tool_use_id} if each.parent_tool_use_id else {} for each in batch
-            ]
-            events = [replace(event, **{**(origin or {}), **own}) for event, own in zip(batch, inside, strict=True)]
-            for event in writer.append(view.authority.sign(events, writer.last_seq)):
-                view.apply(event, made_here=True)
-        return view, True

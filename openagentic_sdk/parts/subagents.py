@@ -19,7 +19,6 @@ from ..kernel.opening import open_run
 from ..kernel.part import Part
 from ..kernel.prompt import Said
 from ..kernel.recorder import may_block, off_loop
-from ..kernel.settle import copied_question, end_abandoned
 from ..serialization import dumps_json
 from ..sessions.core import TENANT_KEY, StoreCore
 from ..sessions.folds.features.subagents import SubagentsFold
@@ -29,6 +28,7 @@ from ..threads import settled
 from ..tools.background_tasks import RunTasks, describe_result
 from ..tools.base import RunResources, SubagentResult
 from ..tools.task import Subagents
+from .abandoned import copied_question, end_abandoned
 from .budgets import Budgets
 from .project import ProjectPart
 
@@ -76,6 +76,9 @@ class SubagentRuns(Part, Subagents):
 
     def continues(self, tool_use_id: str) -> bool:
         return tool_use_id in self._parked
+
+    def still_waits(self, question: UserQuestion) -> bool:
+        return question.details.get("child_session_id") in self.run.view.fold(SubagentsFold).open
 
     async def spawn(self, tool_use_id: str, name: str, prompt: str, events: Sequence[Event] = ()) -> SubagentResult:
         run = self.run

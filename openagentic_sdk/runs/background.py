@@ -21,8 +21,8 @@ from ..events import Event, Result, StopReason, UserAnswer, UserMessage, UserQue
 from ..frozen import frozen
 from ..kernel.prompt import OnePrompt, Prompt, Said, read_prompt
 from ..kernel.recorder import off_loop
-from ..kernel.settle import end_session
 from ..options import OpenAgenticOptions
+from ..parts.abandoned import end_session
 from ..sessions.answers import check_answer
 from ..sessions.base import SessionStore
 from ..sessions.core import new_session_id

@@ -33,13 +33,11 @@ STILL_REACHED: frozenset[str] = frozenset(
         "schemas.checker",
         "schemas.expressions",
         "schemas.reading",
-        "sessions.folds.features.subagents",
-        "sessions.folds.features.untrusted",
     }
 )
 # Today's figures: they only go down, until the bar is met (50 files, 10,000 lines).
-MAX_FILES = 60
-MAX_LINES = 12_700
+MAX_FILES = 54
+MAX_LINES = 12_000
 
 
 def tearDownModule() -> None:
