@@ -37,11 +37,6 @@ class Conversation:
         self._make_turn = make_turn
 
     @property
-    def options(self) -> OpenAgenticOptions:
-        """The options of the next turn."""
-        return self.turns.options
-
-    @property
     def session_id(self) -> str | None:
         """The session that goes on, None for a new one."""
         return self.turns.session_id
@@ -53,20 +48,16 @@ class Conversation:
     @property
     def store(self) -> SessionStore:
         """The store of its sessions."""
-        store = self.options.session_store
+        store = self.turns.options.session_store
         assert isinstance(store, SessionStore), "build_options has opened it"
         return store
 
     @property
     def gate(self) -> PermissionGate:
         """The gate that the flags stand for."""
-        gate = self.options.permission_gate
+        gate = self.turns.options.permission_gate
         assert isinstance(gate, PermissionGate), "build_options has made it"
         return gate
-
-    def change(self, **options: object) -> None:
-        """Other options from the next turn on."""
-        self.turns.options = replace(self.options, **options)  # type: ignore[arg-type]
 
     async def go_to(self, session_id: str | None) -> None:
         """Go on with another session, None for a new one; the one before gets its end."""
@@ -75,22 +66,24 @@ class Conversation:
 
     async def pick_up(self) -> None:
         """Show where an old session stands; a question that waits there is answered before anything else is said."""
-        if self.options.resume is None and not self.options.continue_last:
+        if self.turns.options.resume is None and not self.turns.options.continue_last:
             return
-        session_id = self.options.resume or newest_session(self.store, str(self.options.cwd))
-        view, _ = load_view(self.store, session_id, ALL_FOLDS, seal=Seal(self.options.key_file))
+        session_id = self.turns.options.resume or newest_session(self.store, str(self.turns.options.cwd))
+        view, _ = load_view(self.store, session_id, ALL_FOLDS, seal=Seal(self.turns.options.key_file))
         prompts = [event.seq or 0 for event in view.events if isinstance(event, UserMessage) and event.origin == "user"]
         printer = EventPrinter(self.screen, transcript=True)
         for event in view.events:
             if prompts and (event.seq or 0) >= prompts[-1] and not isinstance(event, UserQuestion):
                 printer.show(event)
-        open_ones = open_questions(self.store, session_id, Seal(self.options.key_file))
+        open_ones = open_questions(self.store, session_id, Seal(self.turns.options.key_file))
         for question in open_ones:
             answer = await self.ask(question)
             if not answer:
                 self.screen.line("The question stays open.")
                 return
-            await answer_question(self.store, session_id, question.question_id, answer, key_file=self.options.key_file)
+            await answer_question(
+                self.store, session_id, question.question_id, answer, key_file=self.turns.options.key_file
+            )
         if open_ones:
             await self.take_turn(None)
 

@@ -81,22 +81,24 @@ class SlashCommands:
 
     async def _compact(self, rest: str) -> None:
         self._session()
-        done = await compact_session(options=replace(self._conversation.options, part="whole"))
+        done = await compact_session(options=replace(self._conversation.turns.options, part="whole"))
         self._say("the older part is summarised" if done else "there is nothing to summarise yet")
 
     async def _model(self, rest: str) -> None:
+        turns = self._conversation.turns
         if rest:
-            self._conversation.change(model=rest)
-        self._say(f"model: {build_agent(self._conversation.options).model}")
+            turns.change(replace(turns.options, model=rest))
+        self._say(f"model: {build_agent(turns.options).model}")
 
     async def _mode(self, rest: str) -> None:
         conversation = self._conversation
         if rest:
-            conversation.change(permission_gate=conversation.gate.with_mode(read_mode(rest)))
-        self._say(f"permission mode: {build_agent(conversation.options).gate.mode}")
+            gate = conversation.gate.with_mode(read_mode(rest))
+            conversation.turns.change(replace(conversation.turns.options, permission_gate=gate))
+        self._say(f"permission mode: {build_agent(conversation.turns.options).gate.mode}")
 
     async def _permissions(self, rest: str) -> None:
-        gate = permission_gate(build_agent(self._conversation.options).gate)
+        gate = permission_gate(build_agent(self._conversation.turns.options).gate)
         self._say(*gate.policy_text.split("\n"))
 
     async def _cost(self, rest: str) -> None:
@@ -115,7 +117,7 @@ class SlashCommands:
             self._say(f"/undo takes how many turns to take back, as in /undo 2, not {rest!r}")
             return
         to_seq = rewind_point(conversation.store, session_id, turns=turns)
-        roots, seal = build_agent(conversation.options).workspace_roots, Seal(conversation.options.key_file)
+        roots, seal = build_agent(conversation.turns.options).workspace_roots, Seal(conversation.turns.options.key_file)
         plan = plan_restore(conversation.store, session_id, to_seq=to_seq, roots=roots, seal=seal)
         self._say(*plan_lines(plan))
         choices = ["conversation and files", "only the conversation", "neither"]
@@ -138,7 +140,7 @@ class SlashCommands:
 
     async def _resume(self, rest: str) -> None:
         conversation = self._conversation
-        rows = conversation.store.list_session_summaries(cwd=str(conversation.options.cwd), limit=9)
+        rows = conversation.store.list_session_summaries(cwd=str(conversation.turns.options.cwd), limit=9)
         if not rest and rows:
             labels = [f"{row.id[:8]} {on_one_line(row.label, 60)}" for row in rows]
             rest = (await self._choose("Which session?", labels)).partition(" ")[0]
@@ -166,7 +168,7 @@ class SlashCommands:
 
     async def _export(self, rest: str) -> None:
         session_id = self._session()
-        path, is_there = _place(str(self._conversation.options.cwd), rest or f"{session_id}.md")
+        path, is_there = _place(str(self._conversation.turns.options.cwd), rest or f"{session_id}.md")
         if is_there and await self._choose(f"{path} exists: replace it?", ("replace it", "keep it")) != "replace it":
             self._say("nothing was written")
             return

@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable
 from contextvars import Context
-from dataclasses import replace
 from functools import partial
 from typing import Any, Literal
 
 from ..assemble import build_agent, end_conversation, run_request, store_of
 from ..events import Event, Result, UserQuestion
+from ..frozen import changed
 from ..kernel.prompt import OnePrompt, Prompt, Said, read_prompt
 from ..kernel.task import RunTask
 from ..options import OpenAgenticOptions, check_options
@@ -59,7 +59,7 @@ class Turns:
         agent = build_agent(self.options)
         resume = run_request(self.options, agent).resume
         if resume is not None:
-            self.options = replace(self.options, resume=resume, continue_last=False)
+            self.options = changed(self.options, resume=resume, continue_last=False)
         if self._servers is None and (servers := servers_of(agent.parts)) is not None:
             servers.hold()
             self._servers = servers
@@ -67,7 +67,7 @@ class Turns:
     def go_to(self, session_id: str | None, *, part: Literal["whole", "first", "next"] = "first") -> None:
         """Continue this session with the next turn, None for a new one. A request id names the first prompt only."""
         place: dict[str, Any] = {"resume": session_id, "session": None, "session_id": None, "continue_last": False}
-        self.options = replace(self.options, **place, part=part, request_id=None)
+        self.options = changed(self.options, **place, part=part, request_id=None)
 
     async def begin(self, prompt: Prompt, context: Context | None = None) -> RunTask:
         """Start a turn in this context, None for the current one. A prompt of None goes on with what is in the log.
@@ -77,7 +77,7 @@ class Turns:
         agent = build_agent(self.options, servers=self._servers)
         self.store = store_of(agent)
         request = run_request(self.options, agent)
-        request = replace(request, parks=self._parks and not agent.gate.can_ask, guard=self._guard)
+        request = changed(request, parks=self._parks and not agent.gate.can_ask, guard=self._guard)
         start = partial(RunTask.start, agent, request, prompt)
         task = self.running = await (start() if context is None else RunTask.start_in(context, start))
         self.result = None

@@ -24,6 +24,7 @@ from typing import Any
 from ...assemble import open_project
 from ...disk import write_for_one
 from ...options import OpenAgenticOptions
+from ...runs.turns import Turns
 from ...sessions.seal import known_home
 from ...text import printable
 from ..conversation import Conversation
@@ -87,12 +88,10 @@ class _LineChat:
         self.asker = Asker(screen)
 
     def begin(self, options: OpenAgenticOptions) -> None:
-        self.conversation = Conversation(
-            options,
-            self._screen,
-            self.asker,
-            lambda turns: Turn(turns, EventPrinter(self._screen), Countdown(self._screen)),
-        )
+        def make_turn(turns: Turns) -> Turn:
+            return Turn(turns, EventPrinter(self._screen), Countdown(self._screen))
+
+        self.conversation = Conversation(options, self._screen, self.asker, make_turn)
         self.asker.park = lambda: self.conversation.turn is not None and self.conversation.turn.park()
         if sys.stdin.isatty():  # arrow keys and history at the prompt, where Python was built with them
             with contextlib.suppress(ImportError):
@@ -100,7 +99,7 @@ class _LineChat:
 
     def talk(self, runner: asyncio.Runner) -> int:
         """Turn by turn to the end of input; returns the exit code. Raises `Stopped`."""
-        conversation, options = self.conversation, self.conversation.options
+        conversation, options = self.conversation, self.conversation.turns.options
         commands = SlashCommands(conversation, CallOutputs())
         self._until_interrupted(runner, conversation.pick_up)
         with contextlib.suppress(Leave):
@@ -170,12 +169,8 @@ class _LiveChat:
         return self._console
 
     def begin(self, options: OpenAgenticOptions) -> None:
-        self.conversation = Conversation(
-            options,
-            self._screen,
-            self._console,
-            lambda turns: Turn(turns, self._printer, tick=self._printer.tick),
-        )
+        make_turn = partial(Turn, printer=self._printer, tick=self._printer.tick)
+        self.conversation = Conversation(options, self._screen, self._console, make_turn)
         cwd, project = str(options.cwd), open_project(options)
         own = [command.name for command in project.commands.commands]
         own += [skill.name for skill in project.skills().skills if skill.user_invocable]
@@ -209,10 +204,10 @@ class _LiveChat:
                     self._history.add(line)
                     if await commands.run(line):
                         continue
-                    if wrong := check_prompt(conversation.options, line):
+                    if wrong := check_prompt(conversation.turns.options, line):
                         self._screen.line(printable(wrong))
                     else:
-                        prompt = with_files(line, str(conversation.options.cwd), typed=True)
+                        prompt = with_files(line, str(conversation.turns.options.cwd), typed=True)
                         await self._turn(partial(conversation.take_turn, prompt), commands)
         finally:
             signal.signal(signal.SIGINT, before)
