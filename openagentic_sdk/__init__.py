@@ -50,6 +50,10 @@ if TYPE_CHECKING:
     from .hooks.engine import HookEngine as HookEngine
     from .hooks.models import HookDecision as HookDecision
     from .hooks.models import HookMatcher as HookMatcher
+    from .kernel.registry import ToolRegistry as ToolRegistry
+    from .kernel.tool import Tool as Tool
+    from .kernel.tool import ToolContext as ToolContext
+    from .kernel.tool import ToolOutput as ToolOutput
     from .mcp.server_config import McpServer as McpServer
     from .options import AgentDefinition as AgentDefinition
     from .options import OpenAgenticOptions as OpenAgenticOptions
@@ -89,14 +93,10 @@ if TYPE_CHECKING:
     from .sessions.rebuild import rebuild_messages as rebuild_messages
     from .sessions.store import FileSessionStore as FileSessionStore
     from .sessions.stores.locate import open_store as open_store
-    from .tools.base import Tool as Tool
-    from .tools.base import ToolContext as ToolContext
-    from .tools.base import ToolOutput as ToolOutput
     from .tools.code import CodeLimits as CodeLimits
     from .tools.code import CodeTool as CodeTool
     from .tools.defaults import default_tools as default_tools
     from .tools.function import tool as tool
-    from .tools.registry import ToolRegistry as ToolRegistry
 
 # Where each public name lives. `errors` and `events` are modules, whole.
 _HOMES = {
@@ -140,13 +140,13 @@ _HOMES = {
     "SessionStore": "sessions.base",
     "StopReason": "events",
     "TextDelta": "providers.base",
-    "Tool": "tools.base",
+    "Tool": "kernel.tool",
     "ToolCall": "providers.base",
     "ToolCallReady": "providers.base",
-    "ToolContext": "tools.base",
+    "ToolContext": "kernel.tool",
     "ToolError": "errors",
-    "ToolOutput": "tools.base",
-    "ToolRegistry": "tools.registry",
+    "ToolOutput": "kernel.tool",
+    "ToolRegistry": "kernel.registry",
     "UserQuestion": "events",
     "answer_question": "runs.background",
     "answer_questions": "runs.background",

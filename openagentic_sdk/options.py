@@ -39,6 +39,8 @@ from .errors import InvalidEventError, OptionsError, PermissionRuleError
 from .frozen import frozen
 from .hooks.engine import POINTS, HookEngine
 from .hooks.models import HookMatcher
+from .kernel.registry import ToolRegistry
+from .kernel.tool import Tool
 from .parts.custom import CustomPart, check_parts
 from .permissions.gate import PermissionGate
 from .permissions.policy import MODES, PermissionMode
@@ -54,8 +56,6 @@ from .sessions.base import SessionStore
 from .sessions.folds.trace import read_traceparent
 from .sessions.log.folder import is_session_id
 from .sessions.seal import Signer
-from .tools.base import Tool
-from .tools.registry import ToolRegistry
 
 SettingSource = Literal["user", "project", "local"]
 SETTING_SOURCES: tuple[SettingSource, ...] = ("user", "project", "local")

@@ -23,13 +23,13 @@ from ..sessions.core import StoreCore
 from ..sessions.folds.view import Fold, SessionView
 from ..sessions.seal import Seal
 from ..threads import call_guest
-from ..tools.registry import ToolRegistry
 from .context import RequestContext
 from .gate import CallContext, Gate, narrowed_by
 from .hooks import Hooks, RunHooks
 from .lifetime import Lifetime, RunStopped
 from .part import Part, PartOpener, Parts
 from .recorder import Recorder
+from .registry import ToolRegistry
 
 
 @frozen(kw_only=True)

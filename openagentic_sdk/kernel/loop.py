@@ -15,7 +15,6 @@ from ..providers.calls import cut_by
 from ..sessions.folds.usage import cached_share
 from ..sessions.folds.view import CallRecord
 from ..threads import Guest, call_guest, collect_left, error_words, run_in_thread, settled
-from ..tools.base import REPEATABLE, RunResources
 from ..version import __version__
 from .agent import Run
 from .closing import closing_events
@@ -24,6 +23,7 @@ from .model_step import Reply, ask_model
 from .part import IncomingPrompt, Part
 from .prompt import Prompts, Said, prompt_sha256, read_prompt
 from .settle import settle_open_calls, supersede, untouched_questions
+from .tool import REPEATABLE, RunResources
 from .tool_step import run_calls
 
 # How long closing what a tool left open may take: background subagents and shells end here.

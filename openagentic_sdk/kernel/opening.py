@@ -17,12 +17,12 @@ from ..sessions.authority import Authority
 from ..sessions.core import SessionWriter, session_of_request
 from ..sessions.folds.view import SessionView
 from ..sessions.resume import load_view
-from ..tools.base import RunResources
 from .agent import Agent, Run, RunRequest
 from .channel import EventChannel
 from .lifetime import STORE_MOMENT_S, Deadline, Lifetime, Stopping
 from .part import Parts
 from .recorder import Recorder, ask_store, may_block
+from .tool import RunResources
 from .tool_context import run_services
 
 

@@ -15,16 +15,16 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..events import Event, Result, ToolResult, ToolUse, UserQuestion
 from ..frozen import mutable
-from ..tools.base import Services
+from .tool import Services
 
 if TYPE_CHECKING:
     from ..sessions.system_prompt import SystemPrompt
-    from ..tools.registry import ToolRegistry
     from .agent import Run
     from .gate import CallContext, Narrowing
     from .lifetime import RunStopped
     from .model_step import Reply
     from .prompt import Said
+    from .registry import ToolRegistry
     from .tool_call import Permitted
 
 

@@ -21,7 +21,6 @@ from ..events import (
 )
 from ..sessions.folds.view import CallRecord
 from ..threads import call_guest
-from ..tools.base import REPEATABLE, Tool, ToolOutput
 from .agent import Run
 from .closing import (
     IN_DOUBT,
@@ -32,6 +31,7 @@ from .closing import (
 )
 from .lifetime import RunStopped
 from .part import Part
+from .tool import REPEATABLE, Tool, ToolOutput
 from .tool_context import tool_context
 from .tool_output import plain_value, shrink_output, store_result
 from .tool_step import masked, result_of, run_calls

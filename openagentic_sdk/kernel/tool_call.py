@@ -19,11 +19,11 @@ from ..schemas import compiled
 from ..sessions.request import json_sha256
 from ..text import shortened
 from ..threads import error_trace, error_words
-from ..tools.base import CALLER_WORDS, Tool, may_call
 from .agent import Run
 from .gate import ApprovalResult, Gate
 from .lifetime import RunStopped
 from .part import Part
+from .tool import CALLER_WORDS, Tool, may_call
 
 _NO_WISH = HookDecision()
 

@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ..events import Event, ToolUse, UserQuestion
-from ..tools.base import Blobs, PathRules, Questions, SessionLog, ToolContext
 from .agent import Run
 from .gate import Gate
+from .tool import Blobs, PathRules, Questions, SessionLog, ToolContext
 from .tool_output import put_blob
 
 

@@ -16,11 +16,11 @@ from ..errors import StorageError, ToolError, UnknownOutcomeError
 from ..events import HookEvent, ToolResult, ToolUse, UserMessage
 from ..frozen import changed
 from ..threads import Guest, collect_left, settled
-from ..tools.base import REPEATABLE, ToolOutput
 from .agent import Run
 from .closing import INTERRUPTED, cancelled_result, unknown_result
 from .lifetime import RunStopped
 from .part import Part
+from .tool import REPEATABLE, ToolOutput
 from .tool_call import Permitted, error_result, prepare
 from .tool_context import tool_context
 from .tool_output import plain_value, shrink_output, store_result

@@ -12,11 +12,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..errors import InvalidEventError
+from ..kernel.tool import ToolOutput
 from ..media import HEAD_BYTES, media_type_of, part_type_of, why_refused
 from ..providers.loose import as_list, as_mapping, as_text
 from ..serialization import dumps_json
 from ..text import without_hidden
-from ..tools.base import ToolOutput
 from .definitions import clean_text
 
 # A structure of more than this is not kept a second time beside the text that says the same.

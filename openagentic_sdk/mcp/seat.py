@@ -13,9 +13,9 @@ from typing import Any, Protocol
 
 from ..errors import McpError, UnknownOutcomeError
 from ..events import Effect, McpServerChanged
+from ..kernel.tool import REPEATABLE, Tool
 from ..providers.loose import as_list, as_mapping
 from ..threads import error_words
-from ..tools.base import REPEATABLE, Tool
 from .definitions import LeftOut, ToolDefinition, clean_text, is_wanted, read_definitions
 from .handshake import Era, again, connect
 from .http import HttpAuth, HttpWire, SessionGoneError

@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 
 from ..events import McpServerChanged
-from ..tools.base import Tool
+from ..kernel.tool import Tool
 from .http import HttpAuth
 from .resources import Brought, ListResourcesTool, ReadResourceTool, expand_prompt
 from .seat import PinsFor, Seat

@@ -8,9 +8,9 @@ from functools import partial
 from typing import Any, Protocol
 
 from ..events import Effect, ToolProgress, ToolUse, UserQuestion
+from ..kernel.tool import Questions, SessionLog, Tool, ToolContext
 from ..providers.loose import as_mapping
 from ..schemas import compiled
-from ..tools.base import Questions, SessionLog, Tool, ToolContext
 from .content import read_result
 from .definitions import ToolDefinition, shown_name
 from .server_config import McpServer

@@ -14,8 +14,8 @@ from typing import Any, TypeGuard
 from ..errors import ToolInputError
 from ..events import ToolUse
 from ..kernel.part import Part
+from ..kernel.registry import ToolRegistry
 from ..providers.loose import as_mappings
-from ..tools.registry import ToolRegistry
 
 # Our names of inputs, and theirs, by tool.
 _NAMES: Mapping[str, Mapping[str, str]] = {

@@ -16,13 +16,13 @@ from ..kernel.agent import Run
 from ..kernel.closing import closing_events
 from ..kernel.lifetime import Stopping
 from ..kernel.part import Part
+from ..kernel.registry import ToolRegistry
+from ..kernel.tool import Tool, ToolContext, may_call
 from ..kernel.tool_call import error_result
 from ..kernel.tool_context import run_services
 from ..kernel.tool_step import run_calls
 from ..threads import settled
-from ..tools.base import Tool, ToolContext, may_call
 from ..tools.inner_calls import CallsInside, InnerCalls
-from ..tools.registry import ToolRegistry
 
 
 @mutable

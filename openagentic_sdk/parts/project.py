@@ -34,7 +34,7 @@ from ..skills.activation import SkillPolicy, active_skills, skill_policy
 from ..skills.index import PROJECT_FOLDERS, IndexResult, SkillInfo, find_skill
 from ..skills.library import SkillLibrary
 from ..skills.text_commands import Draft, draft_of
-from ..tools.base import SubagentResult
+from ..tools.background_tasks import SubagentResult
 from ..tools.skill_activate import SkillRuns
 from ..tools.task import Subagents
 from .servers import ServerTools

@@ -16,11 +16,11 @@ from ..events import CommandExpanded, McpServerChanged, UserMessage
 from ..kernel.agent import Run
 from ..kernel.part import IncomingPrompt, Part, PartOpener
 from ..kernel.prompt import read_prompt
+from ..kernel.registry import ToolRegistry, tool_spec
+from ..kernel.tool import Tool
 from ..project.prompt import server_block
 from ..sessions.folds.features.untrusted import short_source
 from ..sessions.request import canonical_json
-from ..tools.base import Tool
-from ..tools.registry import ToolRegistry, tool_spec
 
 if TYPE_CHECKING:
     from ..mcp.resources import Brought

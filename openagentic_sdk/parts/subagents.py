@@ -19,14 +19,14 @@ from ..kernel.opening import open_run
 from ..kernel.part import Part
 from ..kernel.prompt import Said
 from ..kernel.recorder import may_block, off_loop
+from ..kernel.tool import RunResources
 from ..serialization import dumps_json
 from ..sessions.core import TENANT_KEY, StoreCore
 from ..sessions.folds.features.subagents import SubagentsFold
 from ..sessions.folds.features.untrusted import UntrustedFold
 from ..sessions.folds.view import SessionView
 from ..threads import settled
-from ..tools.background_tasks import RunTasks, describe_result
-from ..tools.base import RunResources, SubagentResult
+from ..tools.background_tasks import RunTasks, SubagentResult, describe_result
 from ..tools.task import Subagents
 from .abandoned import copied_question, end_abandoned
 from .budgets import Budgets

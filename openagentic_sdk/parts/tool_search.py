@@ -15,13 +15,13 @@ from ..events import ToolsLoaded
 from ..kernel.agent import Run
 from ..kernel.model_step import Reply
 from ..kernel.part import Part
+from ..kernel.registry import ToolRegistry, tool_spec
+from ..kernel.tool import Tool
 from ..permissions.shell import word_set
 from ..providers.base import can_load_tools
 from ..sessions.folds.features.loaded_tools import LoadedToolsFold
 from ..sessions.request import canonical_json
 from ..text import one_line
-from ..tools.base import Tool
-from ..tools.registry import ToolRegistry, tool_spec
 from ..tools.tool_search import TOOL_SEARCH, ToolSearchTool
 
 # Fewer tools than these are not worth a search.

@@ -12,7 +12,7 @@ from ..events import FileKept
 from ..files import read_snapshot
 from ..kernel.agent import Run
 from ..kernel.part import Part
-from ..tools.base import Blobs, SessionLog, ToolContext
+from ..kernel.tool import Blobs, SessionLog, ToolContext
 from ..tools.files.copies import FileCopies
 
 T = TypeVar("T")

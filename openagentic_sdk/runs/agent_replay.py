@@ -21,6 +21,8 @@ from ..kernel.agent import Agent, Run
 from ..kernel.closing import SAID_INSTEAD
 from ..kernel.lifetime import RunStopped
 from ..kernel.part import without_parts
+from ..kernel.registry import ToolRegistry
+from ..kernel.tool import Tool
 from ..options import OpenAgenticOptions
 from ..parts.attachments import Attachments
 from ..parts.compaction import Compaction
@@ -30,9 +32,7 @@ from ..serialization import dumps_json
 from ..sessions.memory import MemorySessionStore
 from ..testing.replay import RecordedRun, RecordedTool, Recording
 from ..text import shortened
-from ..tools.base import Tool
 from ..tools.function import FunctionTool
-from ..tools.registry import ToolRegistry
 from .replay import RecordedSteps, Replay, is_prompt
 
 # They change the session and nothing else, so they do the same each time.

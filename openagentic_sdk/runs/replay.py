@@ -21,7 +21,9 @@ from ..kernel.agent import Agent, Run, RunRequest
 from ..kernel.lifetime import RunStopped
 from ..kernel.part import Part
 from ..kernel.prompt import Said
+from ..kernel.registry import ToolRegistry
 from ..kernel.task import RunTask
+from ..kernel.tool import Tool
 from ..parts.claude_names import ClaudeNames
 from ..parts.publishing import Publishing
 from ..parts.shell_folder import ShellFolder
@@ -31,8 +33,6 @@ from ..sessions.follow import publish
 from ..sessions.memory import MemorySessionStore
 from ..sessions.system_prompt import SystemPrompt
 from ..testing.replay import RecordedRun, RecordedStep, RecordedTool, Recording, ReplayProvider, RequestDifference
-from ..tools.base import Tool
-from ..tools.registry import ToolRegistry
 
 _CONVERSATION = frozenset({"user.message", "assistant.message", "tool.use", "tool.result"})
 

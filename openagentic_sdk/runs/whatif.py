@@ -23,13 +23,13 @@ from ..kernel.lifetime import RunStopped
 from ..kernel.part import Part, without_parts
 from ..kernel.prompt import Prompt
 from ..kernel.recorder import may_block, off_loop
+from ..kernel.registry import ToolRegistry
 from ..kernel.task import RunTask, run_events
+from ..kernel.tool import Questions, Tool, ToolContext
 from ..options import OpenAgenticOptions
 from ..parts.servers import ServerTools, ToolServers, servers_of
 from ..sessions.request import json_sha256
 from ..testing.replay import recorded_outcome
-from ..tools.base import Questions, Tool, ToolContext
-from ..tools.registry import ToolRegistry
 from .forked import start_forked
 
 if TYPE_CHECKING:

@@ -10,12 +10,23 @@ from collections.abc import Coroutine, Mapping
 from typing import Any
 
 from ..errors import OpenAgentSdkError, ToolInputError
+from ..events import StopReason
 from ..frozen import frozen
-from .base import RunResources, SubagentResult, Tool, ToolContext
+from ..kernel.tool import RunResources, Tool, ToolContext
 from .schema import number, object_schema, string
 
 MAX_WAIT_S = 600.0
 END_LIMIT_S = 30.0
+
+
+@frozen
+class SubagentResult:
+    """What a subagent gave back: its last text, where its session is, and why it ended (see `Result.stop_reason`)."""
+
+    final_text: str
+    child_session_id: str
+    stop_reason: StopReason
+    error_message: str | None = None
 
 
 @frozen

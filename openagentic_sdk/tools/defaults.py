@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from ..kernel.registry import ToolRegistry
 from ..skills.library import SkillLibrary
 from .ask_user_question import AskUserQuestionTool
 from .background_tasks import TaskOutputTool
@@ -12,7 +13,6 @@ from .edit import EditTool
 from .glob import GlobTool
 from .grep import GrepTool
 from .read import ReadTool
-from .registry import ToolRegistry
 from .shell.background import BashOutputTool, KillBashTool
 from .skill_activate import SkillActivateTool
 from .skill_deactivate import SkillDeactivateTool

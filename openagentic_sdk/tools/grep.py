@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..clock import Clock, SystemClock
+from ..kernel.tool import Tool, ToolContext
 from ..threads import run_in_thread
-from .base import Tool, ToolContext
 from .files.workspace import permitted_search
 from .schema import boolean, integer, object_schema, string
 

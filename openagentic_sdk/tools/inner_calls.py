@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from ..events import ToolResult
-from .base import Tool, ToolContext
+from ..kernel.tool import Tool, ToolContext
 
 
 class CallsInside(Protocol):

@@ -7,12 +7,12 @@ from dataclasses import replace
 from typing import Any
 
 from ..events import Event, SkillActivated
+from ..kernel.tool import SessionLog, ToolContext, ToolOutput
 from ..sessions.folds.features.skills import SkillsFold
 from ..skills.activation import active_skills, grantable, skill_request
 from ..skills.index import find_skill
 from ..skills.text_commands import Draft
-from .background_tasks import describe_result
-from .base import SessionLog, SubagentResult, ToolContext, ToolOutput
+from .background_tasks import SubagentResult, describe_result
 from .schema import string
 from .skill_list import SkillTool, one_skill_schema
 from .skill_load import refuse_user_only

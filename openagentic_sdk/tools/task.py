@@ -10,8 +10,8 @@ from typing import Any
 
 from ..errors import ToolError, ToolInputError
 from ..events import Event
-from .background_tasks import describe_result, run_tasks
-from .base import SubagentResult, Tool, ToolContext, ToolOutput
+from ..kernel.tool import Tool, ToolContext, ToolOutput
+from .background_tasks import SubagentResult, describe_result, run_tasks
 from .schema import boolean, object_schema, string
 
 

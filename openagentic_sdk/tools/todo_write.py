@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..events import TodoUpdated
-from .base import SessionLog, Tool, ToolContext
+from ..kernel.tool import SessionLog, Tool, ToolContext
 from .schema import array, object_schema, string
 
 MAX_ITEMS, MAX_ITEM_CHARS = 200, 2_000

@@ -13,10 +13,10 @@ from math import log
 from typing import Any
 
 from ..events import ToolsLoaded
+from ..kernel.tool import SessionLog, Tool, ToolContext
 from ..patterns import regex
 from ..providers.loose import as_mapping, as_text
 from ..text import shortened
-from .base import SessionLog, Tool, ToolContext
 from .schema import integer, object_schema, string
 
 TOOL_SEARCH = "ToolSearch"

@@ -32,6 +32,7 @@ from openagentic_sdk.events import (
     UserMessage,
     UserQuestion,
 )
+from openagentic_sdk.kernel.registry import ToolRegistry
 from openagentic_sdk.options import OpenAgenticOptions
 from openagentic_sdk.permissions.gate import PermissionGate
 from openagentic_sdk.runs.background import answer_question, submit
@@ -48,7 +49,6 @@ from openagentic_sdk.sessions.store import FileSessionStore
 from openagentic_sdk.testing.scripted import ScriptedProvider
 from openagentic_sdk.tools.bash import BashTool
 from openagentic_sdk.tools.read import ReadTool
-from openagentic_sdk.tools.registry import ToolRegistry
 from openagentic_sdk.tools.shell.sandbox_plan import probe_sandbox
 
 TOUCH = {"command": "touch made"}

@@ -20,10 +20,10 @@ from typing import Any
 from ...errors import InvalidEventError, ToolError
 from ...events import ToolResult
 from ...frozen import mutable
+from ...kernel.tool import Tool
 from ...serialization import dumps_json, loads_json
 from ...sessions.rebuild import result_text
 from ...threads import run_in_thread, settled, start_thread
-from ..base import Tool
 from ..shell.process import CommandReport, HelperHold, Outbox, RunningCommand, ServerSpec
 from .place import CodeLimits, code_place
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..base import ToolContext
+from ...kernel.tool import ToolContext
 
 
 class FileCopies:

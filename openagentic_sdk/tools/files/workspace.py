@@ -17,9 +17,9 @@ from typing import Any
 
 from ...errors import ToolError
 from ...frozen import frozen
+from ...kernel.tool import PathRules, ToolContext
 from ...sessions.folds.features.observed_files import ObservedFilesFold
 from ...text import look_alikes
-from ..base import PathRules, ToolContext
 
 
 @frozen

@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 from ...clock import Clock
 from ...errors import ToolError
 from ...files import open_file
+from ...kernel.tool import ToolContext
 from ...patterns import regex
-from ..base import ToolContext
 from ..files.workspace import check_cancelled
 from .search import Answer, Query, open_listed, search_file
 from .worker import MAX_BATCH_BYTES, GrepWorker, OutOfTime, batch_bytes

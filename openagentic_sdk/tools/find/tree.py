@@ -15,7 +15,7 @@ from typing import NamedTuple
 from ...disk import nearest_holding
 from ...files import LIST_FLAGS, READ_FLAGS, open_folder
 from ...frozen import frozen
-from ..base import ToolContext
+from ...kernel.tool import ToolContext
 from ..files.workspace import ResolvedPath, Search, check_cancelled
 from .gitignore import IgnoreFile
 from .pattern import GlobPattern, type_suffixes

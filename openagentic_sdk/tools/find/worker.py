@@ -12,8 +12,8 @@ from typing import Any
 
 from ...clock import Clock
 from ...errors import ToolError
+from ...kernel.tool import ToolContext
 from ...serialization import dumps_json, loads_json
-from ..base import ToolContext
 from ..files.workspace import check_cancelled
 from .search import Answer
 

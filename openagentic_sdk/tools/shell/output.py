@@ -16,8 +16,8 @@ from pathlib import Path
 
 from ...disk import SystemDisk, remove_tree, write_durably
 from ...frozen import frozen
+from ...kernel.tool import Secrets, ToolContext
 from ...text import CUT_MARGIN, Redact, safe_cut
-from ..base import Secrets, ToolContext
 
 _CONTINUATION = range(0x80, 0xC0)
 _PIECE_BYTES = 1 << 20

@@ -11,8 +11,8 @@ from typing import Any
 
 from ...errors import ToolError
 from ...frozen import frozen
+from ...kernel.tool import BlockingTool, ToolContext
 from ...threads import run_in_thread
-from ..base import BlockingTool, ToolContext
 from .address import IPAddress, WebUrl
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from ..errors import OptionsError, ToolNotFoundError
 from ..events import CODE_CALLER
-from .base import Tool
+from .tool import Tool
 
 
 class ToolRegistry:
