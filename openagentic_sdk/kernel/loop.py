@@ -10,7 +10,18 @@ from functools import partial
 from typing import Protocol, runtime_checkable
 
 from ..errors import ContextLengthError, InvalidEventError, ScriptMismatchError, StorageError
-from ..events import FilesRestoring, ModelResponse, Result, SystemInit, SystemNotice, UserMessage
+from ..events import (
+    AssistantMessage,
+    FilesRestoring,
+    ModelResponse,
+    Result,
+    SessionCompacted,
+    SystemInit,
+    SystemNotice,
+    ToolResult,
+    ToolUse,
+    UserMessage,
+)
 from ..providers.calls import cut_by
 from ..sessions.folds.usage import cached_share
 from ..sessions.folds.view import CallRecord
@@ -161,7 +172,7 @@ async def _close_prompts(prompts: AsyncGenerator[Said, None]) -> None:
 def _waits_for_the_model(run: Run) -> bool:
     """Whether there is something to go on with: not when the last run came to its own end, and nothing was said since."""
     messages = run.view.conversation.messages()
-    return bool(messages) and messages[-1]["role"] != "assistant"
+    return bool(messages) and (messages[-1]["role"] != "assistant" or _pending_answer(run) is not None)
 
 
 def _init(run: Run) -> SystemInit:
@@ -239,39 +250,65 @@ async def store_prompt(run: Run, prompt: IncomingPrompt) -> None:
 
 
 async def run_turn(run: Run) -> None:
-    """From a prompt to the answer that asks for nothing more."""
+    """From a prompt, or an answer behind which an earlier run was cut off, to the answer that asks for nothing more."""
     run.hooks.is_stop_active = False
-    while True:
-        while run.notes:
-            await run.record(run.notes.pop(0))
-        while run.inbox:
-            said = read_prompt(run.inbox.popleft())
-            if said.request_id is None or said.request_id not in run.view.requests:
-                await store_prompt(run, IncomingPrompt(said, said.text, said.request_id, origin="steering"))
-        _check_limits(run)
-        for part in run.parts.at(Part.before_step):
-            await part.before_step()
-        try:
-            reply = await ask_model(run)
-        except ContextLengthError:  # the endpoint finds it too long: send it once more when it could be shortened
-            if not await _make_room(run):
-                raise
-            reply = await ask_model(run)
-        run.steps += 1
-        if reply.calls:
-            for part in run.parts.at(Part.after_answer):
-                await part.after_answer(reply)
-            await run_calls(run, reply.calls)
-            answers = [part.take_answer() for part in run.parts.at(Part.take_answer)]
-            answer = next((text for text in answers if text is not None), None)
-            if answer is not None:
-                reply = replace(reply, text=answer)
-                if await _may_end(run, reply) and await _may_stop(run, answer):
-                    return
-        elif reply.output.finish_reason == "pause_turn":
-            continue  # a tool of the vendor's own needs more time: it goes on when the conversation is sent again
-        elif not run.inbox and await _may_end(run, reply) and await _may_stop(run, reply.text):
-            return
+    reply = _pending_answer(run)
+    if reply is not None:
+        run.view.last_text = reply.text
+    while reply is None or not await _is_last(run, reply):
+        reply = await _next_reply(run)
+
+
+def _pending_answer(run: Run) -> Reply | None:
+    """The answer at the end of the log that no run came to its end with, and that no hook refused."""
+    said = (UserMessage, AssistantMessage, ToolUse, ToolResult, ModelResponse, SessionCompacted)
+    answer = None
+    for event in reversed(run.view.events):
+        if isinstance(event, Result) and (event.stop_reason == "end" or event.stop_reason.startswith("blocked:")):
+            return None
+        if isinstance(event, AssistantMessage) and answer is None and not event.incomplete:
+            answer = event.text
+        elif isinstance(event, said):
+            is_whole = isinstance(event, ModelResponse) and answer is not None and event.finish_reason != "pause_turn"
+            return Reply(answer) if answer is not None and is_whole else None
+    return None
+
+
+async def _next_reply(run: Run) -> Reply:
+    """What the model says next, once what came meanwhile is in the log."""
+    while run.notes:
+        await run.record(run.notes.pop(0))
+    while run.inbox:
+        said = read_prompt(run.inbox.popleft())
+        if said.request_id is None or said.request_id not in run.view.requests:
+            await store_prompt(run, IncomingPrompt(said, said.text, said.request_id, origin="steering"))
+    _check_limits(run)
+    for part in run.parts.at(Part.before_step):
+        await part.before_step()
+    try:
+        reply = await ask_model(run)
+    except ContextLengthError:  # the endpoint finds it too long: send it once more when it could be shortened
+        if not await _make_room(run):
+            raise
+        reply = await ask_model(run)
+    run.steps += 1
+    return reply
+
+
+async def _is_last(run: Run, reply: Reply) -> bool:
+    """Run the calls of a reply; says whether the turn ends with it."""
+    if reply.calls:
+        for part in run.parts.at(Part.after_answer):
+            await part.after_answer(reply)
+        await run_calls(run, reply.calls)
+        answers = [part.take_answer() for part in run.parts.at(Part.take_answer)]
+        answer = next((text for text in answers if text is not None), None)
+        if answer is None:
+            return False
+        return await _may_end(run, replace(reply, text=answer)) and await _may_stop(run, answer)
+    if reply.output.finish_reason == "pause_turn":
+        return False  # a tool of the vendor's own needs more time: it goes on when the conversation is sent again
+    return not run.inbox and await _may_end(run, reply) and await _may_stop(run, reply.text)
 
 
 async def _may_end(run: Run, reply: Reply) -> bool:

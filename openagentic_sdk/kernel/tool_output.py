@@ -36,11 +36,13 @@ def plain_value(value: Any) -> Any:
 
 
 async def shrink_output(run: Run, result: ToolResult) -> ToolResult:
-    """The result as it can be stored. Of a long traceback the beginning and the end are kept."""
+    """The result as it can be stored. Of a long error message and of its traceback the beginning and the end are kept."""
     trace = (result.meta or {}).get("traceback")
     if isinstance(trace, str) and len(trace) > SHOWN_CHARS:
-        cut = f"{trace[: SHOWN_CHARS // 4]}\n... {len(trace)} letters ...\n{trace[-SHOWN_CHARS * 3 // 4 :]}"
-        result = replace(result, meta={**(result.meta or {}), "traceback": cut})
+        result = replace(result, meta={**(result.meta or {}), "traceback": _ends_of(trace, SHOWN_CHARS // 4)})
+    message = result.error_message
+    if message is not None and len(message) > run.agent.blob_bytes:
+        result = replace(result, error_message=_ends_of(message, SHOWN_CHARS * 3 // 4))
     output = plain_value(result.output)  # a hook may have put anything in the place of what the tool gave
     result = result if output is result.output else replace(result, output=output)
     # A long text is its own size: its JSON is longer still, and would hold the event loop.
@@ -57,6 +59,10 @@ async def shrink_output(run: Run, result: ToolResult) -> ToolResult:
     head, tail = text[: SHOWN_CHARS * 3 // 4], text[-SHOWN_CHARS // 4 :]
     shown = {"truncated": True, "bytes": len(data), "head": head, "tail": tail, "blob": sha256, "note": note}
     return replace(result, output=shown)
+
+
+def _ends_of(text: str, head_chars: int) -> str:
+    return f"{text[:head_chars]}\n... {len(text)} letters ...\n{text[head_chars - SHOWN_CHARS :]}"
 
 
 async def store_result(run: Run, result: ToolResult) -> ToolResult:

@@ -102,6 +102,12 @@ class Tracebacks(unittest.IsolatedAsyncioTestCase):
         result = await self.result("worst", [worst])
         self.assertEqual((result.error_type, result.error_message, result.meta), ("Hostile", "!", None))
 
+    async def test_of_an_error_message_that_is_too_long_the_beginning_and_the_end_are_kept(self):
+        result = await self.result("leak", [leak], {"text": "It began " + "x" * 2_000_000 + " and ended"})
+        self.assertLess(len(result.error_message), 9_000)
+        self.assertTrue(result.error_message.startswith("It began"))
+        self.assertTrue(result.error_message.endswith("and ended"))
+
     async def test_a_traceback_stays_when_a_hook_looks_at_the_result(self):
         hooks = HookEngine(post_tool_use=[HookMatcher("look", hook=lambda p: HookDecision(action="seen"))])
         result = await self.result("brew", [brew], {"kind": "tea"}, hooks=hooks)

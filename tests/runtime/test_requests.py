@@ -17,6 +17,9 @@ from pathlib import Path
 from openagentic_sdk import AgentClient, run, submit
 from openagentic_sdk.errors import OpenAgentSdkError, OptionsError, RequestConflictError
 from openagentic_sdk.events import Result, SessionCompacted, UserMessage
+from openagentic_sdk.frozen import changed
+from openagentic_sdk.hooks.engine import HookEngine
+from openagentic_sdk.hooks.models import HookDecision, HookMatcher
 from openagentic_sdk.serialization import dumps_event, loads_event
 from openagentic_sdk.sessions.folds.view import SessionView
 from openagentic_sdk.sessions.lifecycle import rewind_session
@@ -82,6 +85,35 @@ class AnswerTest(unittest.IsolatedAsyncioTestCase):
         for _ in range(2):
             self.assertEqual(await self.ask("r1", "Capital of Italy?"), ("Rome.", "end", 0))
             self.assertEqual(await self.ask("r2", "Capital of France?"), ("Paris.", "end", 0))
+
+    async def test_a_request_that_was_cut_off_behind_its_answer_ends_with_that_answer(self):
+        await self.ask("r1", "Capital of Italy?", "Rome.")
+        whole = self.store
+        for prompt in ("Capital of Italy?", None):
+            with self.subTest(prompt=prompt):
+                self.store = MemorySessionStore()
+                events = [changed(event, seq=None) for event in whole.read_events("s") if not isinstance(event, Result)]
+                self.store.create_session(session_id="s")
+                self.store.append_events("s", events)
+                heard = []
+                hooks = HookEngine(stop=[HookMatcher("ear", hook=heard.append)])
+                options = options_for([], session="s", session_store=self.store, hooks=hooks)
+                options = replace(options, request_id=None if prompt is None else "r1")
+                self.assertEqual((await run(prompt=prompt, options=options)).final_text, "Rome.")
+                self.assertEqual([told["last_assistant_message"] for told in heard], ["Rome."])
+                self.assertEqual(await self.ask("r1", "Capital of Italy?"), ("Rome.", "end", 0))
+
+    async def test_a_request_whose_answer_a_hook_refused_is_said_again(self):
+        refuse = HookMatcher("editor", hook=lambda _: HookDecision(stops=True, block_reason="Too short."))
+        for hooks in (HookEngine(stop=[refuse]), HookEngine(after_model_call=[refuse])):
+            self.store = MemorySessionStore()
+            refused = await self.ask("r1", "Capital of Italy?", "R.", hooks=hooks)
+            self.assertEqual(refused[0], "")
+            self.assertTrue(refused[1].startswith("blocked:"), refused)
+            goes_on = await run(prompt=None, options=options_for([], resume="s", session_store=self.store))
+            self.assertEqual(goes_on.final_text, "")
+            self.assertEqual(await self.ask("r1", "Capital of Italy?", "Rome."), ("Rome.", "end", 1))
+            self.assertEqual(self.prompts(), ["Capital of Italy?", "Capital of Italy?"])
 
     async def test_an_answered_request_that_is_asked_again_changes_nothing_and_swallows_no_pending_one(self):
         await self.ask("r1", "Capital of Italy?", "Rome.")

@@ -10,6 +10,9 @@ from ...errors import RequestConflictError
 from ...events import Event, Result, SessionRewound, UserMessage
 from ...frozen import frozen
 
+# Ends of a run whose last answer was refused.
+_REFUSED = ("blocked:stop", "blocked:after_model_call")
+
 
 @frozen
 class Request:
@@ -54,6 +57,8 @@ class Requests(dict[str, Request]):
             if event.stop_reason == "end" and event.request_id in (None, *self.asked):
                 for name in filter(None, self.asked):
                     self[name] = replace(self[name], answer=self[name].answer or event)
+            elif event.stop_reason in _REFUSED:
+                self.asked = ()  # the model is to answer a prompt, and not to go on behind what it said
             return
         if isinstance(event, SessionRewound):
             self.asked = ()  # what was taken back is asked no more
