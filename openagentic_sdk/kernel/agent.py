@@ -10,7 +10,7 @@ from dataclasses import field
 from functools import cached_property, partial
 from typing import Any, Literal
 
-from ..clock import Clock
+from ..clock import Clock, SystemClock
 from ..events import (
     Event,
     UserAnswer,
@@ -24,8 +24,8 @@ from ..sessions.folds.view import Fold, SessionView
 from ..sessions.seal import Seal
 from ..threads import call_guest
 from .context import RequestContext
-from .gate import CallContext, Gate, narrowed_by
-from .hooks import Hooks, RunHooks
+from .gate import CallContext, Gate, ReadOnlyGate, narrowed_by
+from .hooks import Hooks, NoHooks, RunHooks
 from .lifetime import Lifetime, RunStopped
 from .part import Part, PartOpener, Parts
 from .recorder import Recorder
@@ -34,23 +34,24 @@ from .registry import ToolRegistry
 
 @frozen(kw_only=True)
 class Agent:
-    """Everything that stays the same while an agent runs. Built by `assemble`, the only place that picks classes.
+    """Everything that stays the same while an agent runs. `assemble` builds one with all features; what has a default here
+    may be left out.
 
-    `cost` prices the usage of one call, None when the price is not known. `parts` open the features of a run, in the order
-    in which the loop calls them; `folds` are what they fold from the log beside the kernel's view. `seal` marks what this
-    installation wrote.
+    `project_dir` is empty where there is no project. `cost` prices the usage of one call, None when the price is not known.
+    `parts` open the features of a run, in the order in which the loop calls them; `folds` are what they fold from the log
+    beside the kernel's view. `seal` marks what this installation wrote.
     """
 
     provider: Provider
     model: str
     tools: ToolRegistry
-    hooks: Hooks
-    gate: Gate
     store: StoreCore
-    clock: Clock
     cwd: str
-    project_dir: str
-    cost: Callable[..., float | None]
+    hooks: Hooks = field(default_factory=NoHooks)
+    gate: Gate = field(default_factory=ReadOnlyGate)
+    clock: Clock = field(default_factory=SystemClock)
+    project_dir: str = ""
+    cost: Callable[..., float | None] = lambda usage, model, tier=None: None
     name: str | None = None
     api_key: str | None = field(default=None, repr=False)
     agent_names: tuple[str, ...] = ()

@@ -1,6 +1,7 @@
 """The permission gate as the kernel uses it: what a gate is asked about a call, and what it answers.
 
-Whoever assembles an agent brings the gate; `permissions.gate.PermissionGate` is ours.
+Whoever assembles an agent brings the gate, `permissions.gate.PermissionGate` or one of their own; `ReadOnlyGate` stands in
+where nobody has.
 """
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ from typing import Any, Protocol, Self
 
 from ..events import Event, Mode, UserAnswer, UserQuestion
 from ..frozen import frozen
+from ..globs import fits_name
+from ..sessions.request import json_sha256
 
 # Gives names that rules may use for a call, from its input.
 NamesOf = Callable[[Mapping[str, Any]], Sequence[str]]
@@ -139,3 +142,69 @@ def narrowed_by(gate: Gate, narrowings: Iterable[Narrowing]) -> Gate:
     for each in narrowings:
         gate = gate.narrowed(tools=each.tools, deny=each.deny, source=each.source)
     return gate
+
+
+@frozen
+class ReadOnlyGate:
+    """The gate of an agent that was given none: it allows the calls of tools whose effect is `read`, and asks nobody.
+
+    It looks at no input, so a tool that reads files may read any.
+    """
+
+    narrowings: tuple[Narrowing, ...] = ()
+
+    @property
+    def mode(self) -> Mode:
+        return "dontAsk"
+
+    @property
+    def can_ask(self) -> bool:
+        return False
+
+    @property
+    def policy_sha256(self) -> str:
+        return json_sha256(self.record())
+
+    def record(self) -> dict[str, Any]:
+        layers = [{"tools": each.tools and [*each.tools], "deny": [*each.deny]} for each in self.narrowings]
+        return {"gate": "read only", "layers": layers, "protected": [], "roots": []}
+
+    async def answer(self, question: UserQuestion) -> str | UserAnswer:
+        return ""
+
+    async def approve(self, tool_name: str, tool_input: Mapping[str, Any], context: CallContext) -> ApprovalResult:
+        digest, category = json_sha256(dict(tool_input)), "mode"
+        if context.effect != "read":
+            reason = (
+                f"{tool_name} may change something, and this agent was given no gate that allows it: set Agent.gate"
+            )
+            return ApprovalResult(False, reason, self.mode, category, input_sha256=digest)
+        allowed = bool(self.offered_tools([tool_name]))
+        reason = f"{tool_name} only reads" if allowed else f"{tool_name} is taken away by a part"
+        return ApprovalResult(allowed, reason, self.mode, category, input_sha256=digest)
+
+    async def permits_path(self, path: str, write: bool, context: CallContext) -> bool:
+        return not write
+
+    def read_filter(self, cwd: str, roots: Sequence[str]) -> Callable[[str], bool] | None:
+        return None
+
+    def offered_tools(self, names: Iterable[str]) -> tuple[str, ...]:
+        return tuple(name for name in names if all(_leaves(each, name) for each in self.narrowings))
+
+    def restore(self, session_id: str, events: Iterable[Event]) -> None:
+        pass  # nobody was asked, so there is nothing to remember
+
+    def narrowed(self, *, tools: Iterable[str] | None, deny: Iterable[str], source: str) -> Self:
+        added = Narrowing(None if tools is None else tuple(tools), tuple(deny), source)
+        return type(self)((*self.narrowings, added))
+
+    def moved(self, old: Self, new: Self) -> Self:
+        return type(self)((*new.narrowings, *self.narrowings))
+
+
+def _leaves(narrowing: Narrowing, name: str) -> bool:
+    """Whether all calls of this tool may still run: a rule about some inputs takes the tool away."""
+    if any(fits_name(rule.partition("(")[0], name) for rule in narrowing.deny):
+        return False
+    return narrowing.tools is None or any(fits_name(rule, name) for rule in narrowing.tools)

@@ -64,6 +64,52 @@ class Hooks(Protocol):
     ) -> PointOutcome: ...
 
 
+class NoHooks(Hooks):
+    """The hooks of an agent that was given none."""
+
+    are_any = False
+    post_tool_use = ()
+    post_tool_use_failure = ()
+
+    async def run(self, point: str, payload: Mapping[str, Any], context: Context = None) -> Outcome:
+        return None, [], None
+
+    async def run_user_prompt_submit(self, *, prompt: str, context: Context = None) -> Outcome:
+        return prompt, [], None
+
+    async def run_before_model_call(self, *, messages: Sequence[Mapping[str, Any]], context: Context = None) -> Outcome:
+        return messages, [], None
+
+    async def run_after_model_call(self, *, output: Any, context: Context = None) -> Outcome:
+        return output, [], None
+
+    async def run_pre_tool_use(
+        self, *, tool_name: str, tool_input: Mapping[str, Any], context: Context = None
+    ) -> Outcome:
+        return tool_input, [], None
+
+    async def run_post_tool_use(
+        self,
+        *,
+        tool_name: str,
+        tool_output: Any,
+        context: Context = None,
+        tool_input: Mapping[str, Any] | None = None,
+    ) -> Outcome:
+        return tool_output, [], None
+
+    async def run_session_start(self, *, source: str = "startup", context: Context = None) -> PointOutcome:
+        return [], None
+
+    async def run_session_end(self, *, reason: str = "other", context: Context = None) -> PointOutcome:
+        return [], None
+
+    async def run_stop(
+        self, *, stop_hook_active: bool = False, last_assistant_message: str = "", context: Context = None
+    ) -> PointOutcome:
+        return [], None
+
+
 class RunHooks:
     """The agent's hooks, as one run calls them.
 
