@@ -9,6 +9,7 @@ import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from operator import methodcaller
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -286,7 +287,7 @@ class _Assembly:
         self._servers = servers or opened
         self._clock = options.clock or SystemClock()
         environment = dict(os.environ)
-        self._may_export = any(name.startswith("OTEL_EXPORTER_OTLP_") for name in environment)
+        self._may_export = any(map(methodcaller("startswith", "OTEL_EXPORTER_OTLP_"), environment))
         self._redact = _redact(options.redact, environment, told)
         self._store = _store(options.session_store)
         self._prices = _prices(options.prices)

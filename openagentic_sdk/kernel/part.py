@@ -214,9 +214,8 @@ class Parts:
 
     def __init__(self, parts: Sequence[Part] = (), offered: Mapping[type, object] | None = None) -> None:
         self._parts = parts
-        self.services = Services(offered)
-        for part in parts:
-            self.services = self.services.extended(part.services())
+        by_parts = {kind: service for part in parts for kind, service in part.services().items()}
+        self.services = Services({**(offered or {}), **by_parts})
         self._by_seam: dict[str, tuple[Part, ...]] = {}
         self._kinds = tuple(map(type, parts))
 

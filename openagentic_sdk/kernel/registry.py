@@ -18,15 +18,16 @@ class ToolRegistry:
 
     def __init__(self, tools: Iterable[Tool] = (), specs: list[dict[str, Any]] | None = None) -> None:
         self._tools: dict[str, Tool] = {}
-        self._specs: list[dict[str, Any]] | None = None
-        for tool in tools:
-            self.register(tool)
+        for tool in tools:  # as `register` does it, without a call for each of the tools of every run
+            if tool.name in self._tools:
+                raise _taken(tool)
+            self._tools[tool.name] = tool
         self._specs = specs
 
     def register(self, tool: Tool) -> None:
         """Add a tool. Raises `OptionsError` when its name is taken."""
         if tool.name in self._tools:
-            raise OptionsError(f"two tools are called {tool.name!r}: rename one of them")
+            raise _taken(tool)
         self._tools[tool.name] = tool
         self._specs = None
 
@@ -43,7 +44,7 @@ class ToolRegistry:
     def only(self, names: Iterable[str]) -> ToolRegistry:
         """A registry of the named tools, in this one's order. Names that are not here are left out."""
         wanted = set(names)
-        return ToolRegistry(tool for name, tool in self._tools.items() if name in wanted)
+        return ToolRegistry([tool for name, tool in self._tools.items() if name in wanted])
 
     def specs(self) -> list[dict[str, Any]]:
         """What a model is told about the tools, as chat-completions entries; the same list until a tool is added."""
@@ -61,9 +62,16 @@ class ToolRegistry:
         return name in self._tools
 
 
+def _taken(tool: Tool) -> OptionsError:
+    return OptionsError(f"two tools are called {tool.name!r}: rename one of them")
+
+
 def tool_spec(tool: Tool) -> dict[str, Any]:
     """What a model is told about a tool, as a chat-completions entry."""
     function = {"name": tool.name, "description": tool.description, "parameters": dict(tool.input_schema)}
-    callers = [caller for caller in tool.allowed_callers or () if caller != CODE_CALLER]
-    of_vendor = {"allowed_callers": callers} if set(callers) - {"direct"} else {}
-    return {"type": "function", "function": function, **of_vendor}
+    spec = {"type": "function", "function": function}
+    if tool.allowed_callers is not None:
+        callers = [caller for caller in tool.allowed_callers if caller != CODE_CALLER]
+        if set(callers) - {"direct"}:
+            spec["allowed_callers"] = callers
+    return spec
