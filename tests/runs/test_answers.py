@@ -27,7 +27,7 @@ from openagentic_sdk.tools.ask_user_question import AskUserQuestionTool
 from openagentic_sdk.tools.base import Questions, Tool
 from openagentic_sdk.tools.bash import BashTool
 from tests.runtime.support import assert_closed, options_for
-from tests.server.support import TOKEN, agents, ask, options, until_state
+from tests.server.support import TOKEN, agents, ask, options, until_free, until_state
 
 ROOT = Path(__file__).resolve().parents[2]
 UNCLEAR = ("approve", "OK", "true", "1", "yess", "yes please", "nope", "", "  ", "edit", "edit {", "always save")
@@ -198,6 +198,7 @@ class Doors(unittest.IsolatedAsyncioTestCase):
         self.addAsyncCleanup(application.desk.drain, 2.0)
         application.desk.open()
         session_id = (await ask(application, "POST", "/v1/sessions", {"prompt": "Go."})).json["session_id"]
+        await until_free(application)  # the questions of the call are put one after the other, then the run parks
         questions = (await until_state(application, session_id, "waiting"))["open_questions"]
         self.assertEqual([each["choices"] for each in questions], [["green", "black"], ["milk", "lemon, fresh"], []])
         self.assertEqual(questions[0]["details"]["header"], "Tea")
