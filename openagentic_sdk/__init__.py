@@ -51,7 +51,6 @@ if TYPE_CHECKING:
     from .hooks.models import HookDecision as HookDecision
     from .hooks.models import HookMatcher as HookMatcher
     from .kernel.registry import ToolRegistry as ToolRegistry
-    from .kernel.tool import Tool as Tool
     from .kernel.tool import ToolContext as ToolContext
     from .kernel.tool import ToolOutput as ToolOutput
     from .mcp.server_config import McpServer as McpServer
@@ -93,6 +92,7 @@ if TYPE_CHECKING:
     from .sessions.rebuild import rebuild_messages as rebuild_messages
     from .sessions.store import FileSessionStore as FileSessionStore
     from .sessions.stores.locate import open_store as open_store
+    from .tools.base import Tool as Tool
     from .tools.code import CodeLimits as CodeLimits
     from .tools.code import CodeTool as CodeTool
     from .tools.defaults import default_tools as default_tools
@@ -140,7 +140,7 @@ _HOMES = {
     "SessionStore": "sessions.base",
     "StopReason": "events",
     "TextDelta": "providers.base",
-    "Tool": "kernel.tool",
+    "Tool": "tools.base",
     "ToolCall": "providers.base",
     "ToolCallReady": "providers.base",
     "ToolContext": "kernel.tool",

@@ -21,7 +21,6 @@ from .kernel.agent import Agent, RunRequest
 from .kernel.hooks import end_session
 from .kernel.part import PartOpener
 from .kernel.registry import ToolRegistry
-from .kernel.tool import Tool
 from .options import AgentDefinition, OpenAgenticOptions, check_options
 from .parts.attachments import Attachments
 from .parts.budgets import Budgets
@@ -76,6 +75,7 @@ from .skills.fields import served_model
 from .skills.files import bytecode_folder
 from .skills.frontmatter import Diagnostic
 from .threads import error_words
+from .tools.base import Tool
 from .tools.bash import BashTool
 from .tools.defaults import default_tools
 from .tools.shell.sandbox_plan import probe_sandbox

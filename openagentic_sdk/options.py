@@ -40,7 +40,6 @@ from .frozen import frozen
 from .hooks.engine import POINTS, HookEngine
 from .hooks.models import HookMatcher
 from .kernel.registry import ToolRegistry
-from .kernel.tool import Tool
 from .parts.custom import CustomPart, check_parts
 from .permissions.gate import PermissionGate
 from .permissions.policy import MODES, PermissionMode
@@ -56,6 +55,7 @@ from .sessions.base import SessionStore
 from .sessions.folds.trace import read_traceparent
 from .sessions.log.folder import is_session_id
 from .sessions.seal import Signer
+from .tools.base import Tool
 
 SettingSource = Literal["user", "project", "local"]
 SETTING_SOURCES: tuple[SettingSource, ...] = ("user", "project", "local")

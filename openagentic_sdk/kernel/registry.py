@@ -7,7 +7,7 @@ from typing import Any
 
 from ..errors import OptionsError, ToolNotFoundError
 from ..events import CODE_CALLER
-from .tool import Tool
+from .tool import BareTool
 
 
 class ToolRegistry:
@@ -16,22 +16,22 @@ class ToolRegistry:
     `specs`, when it is given, is what a model is told instead of about these tools in this order.
     """
 
-    def __init__(self, tools: Iterable[Tool] = (), specs: list[dict[str, Any]] | None = None) -> None:
-        self._tools: dict[str, Tool] = {}
+    def __init__(self, tools: Iterable[BareTool] = (), specs: list[dict[str, Any]] | None = None) -> None:
+        self._tools: dict[str, BareTool] = {}
         for tool in tools:  # as `register` does it, without a call for each of the tools of every run
             if tool.name in self._tools:
                 raise _taken(tool)
             self._tools[tool.name] = tool
         self._specs = specs
 
-    def register(self, tool: Tool) -> None:
+    def register(self, tool: BareTool) -> None:
         """Add a tool. Raises `OptionsError` when its name is taken."""
         if tool.name in self._tools:
             raise _taken(tool)
         self._tools[tool.name] = tool
         self._specs = None
 
-    def get(self, name: str) -> Tool:
+    def get(self, name: str) -> BareTool:
         """The tool with this name, or `ToolNotFoundError`."""
         try:
             return self._tools[name]
@@ -52,7 +52,7 @@ class ToolRegistry:
             self._specs = [tool_spec(tool) for tool in self._tools.values()]
         return self._specs
 
-    def __iter__(self) -> Iterator[Tool]:
+    def __iter__(self) -> Iterator[BareTool]:
         return iter(self._tools.values())
 
     def __len__(self) -> int:
@@ -62,11 +62,11 @@ class ToolRegistry:
         return name in self._tools
 
 
-def _taken(tool: Tool) -> OptionsError:
+def _taken(tool: BareTool) -> OptionsError:
     return OptionsError(f"two tools are called {tool.name!r}: rename one of them")
 
 
-def tool_spec(tool: Tool) -> dict[str, Any]:
+def tool_spec(tool: BareTool) -> dict[str, Any]:
     """What a model is told about a tool, as a chat-completions entry."""
     function = {"name": tool.name, "description": tool.description, "parameters": dict(tool.input_schema)}
     spec = {"type": "function", "function": function}

@@ -31,7 +31,7 @@ from .closing import (
 )
 from .lifetime import RunStopped
 from .part import Part
-from .tool import REPEATABLE, Tool, ToolOutput
+from .tool import REPEATABLE, BareTool, ToolOutput
 from .tool_context import tool_context
 from .tool_output import plain_value, shrink_output, store_result
 from .tool_step import masked, result_of, run_calls
@@ -127,13 +127,13 @@ async def _end_inner(run: Run, record: CallRecord) -> None:
     await run.record(*(replace(event, parent_tool_use_id=record.use.parent_tool_use_id) for event in ends))
 
 
-def _may_repeat(run: Run, record: CallRecord, started: ToolStarted, tool: Tool | None) -> bool:
+def _may_repeat(run: Run, record: CallRecord, started: ToolStarted, tool: BareTool | None) -> bool:
     """Whether a call in doubt may run again. One that waited for a person did not fail, so its attempts do not count."""
     harmless = tool is not None and tool.effect in REPEATABLE and started.effect in REPEATABLE
     return harmless and (record.attempts < MAX_ATTEMPTS or run.view.has_asked(record.use.tool_use_id))
 
 
-async def _end_in_doubt(run: Run, record: CallRecord, tool: Tool | None) -> ToolResult:
+async def _end_in_doubt(run: Run, record: CallRecord, tool: BareTool | None) -> ToolResult:
     """What the tool knows of a call in doubt, else the result that says so."""
     use_id = record.use.tool_use_id
     try:

@@ -6,12 +6,9 @@ repeated after a crash and what may run beside others follows from the effect cl
 
 from __future__ import annotations
 
-import asyncio
-import concurrent.futures
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextvars import copy_context
 from dataclasses import field
 from hashlib import sha256
 from typing import Any, ClassVar, TypeVar
@@ -19,8 +16,6 @@ from typing import Any, ClassVar, TypeVar
 from ..errors import MissingServiceError, ToolError
 from ..events import Effect, Event, ToolUse
 from ..frozen import frozen
-from ..schemas import compiled
-from ..threads import run_in_thread
 
 T = TypeVar("T")
 
@@ -205,8 +200,8 @@ class ToolOutput:
     attachments: Sequence[Mapping[str, Any]] = ()
 
 
-class Tool(ABC):
-    """One thing that a model can ask for.
+class BareTool(ABC):
+    """One thing that a model can ask for, as the kernel runs it; `tools.base.Tool` also checks its input.
 
     `effect`: `read` changes nothing and may run beside other calls; `idempotent` may be repeated with the same
     `idempotency_key`; `unsafe` is started at most once. `parallel` lets calls of one answer run at the same time.
@@ -242,48 +237,18 @@ class Tool(ABC):
         """Say what came of a call that was started before a crash: its result, or None when it cannot be known."""
         return None
 
-    def run_sync(self, input: Mapping[str, Any], ctx: ToolContext) -> Any:
-        """Run the tool to its end from plain code, with or without a running event loop in this thread.
+    @abstractmethod
+    def check_input(self, input: Mapping[str, Any], name: str = "the arguments") -> Mapping[str, Any]:
+        """The input with what `input_schema` fills in. `name` is how an error calls it.
 
-        Raises `ToolInputError` for input that does not fit; `run` is given input that does.
+        Raises `ToolInputError` for input that does not fit.
         """
-        input = compiled(self.input_schema).check(input)
-
-        async def output() -> Any:
-            result = await self.run(input, ctx)
-            return result.output if isinstance(result, ToolOutput) else result
-
-        try:
-            asyncio.get_running_loop()
-        except RuntimeError:
-            return asyncio.run(output())
-        with concurrent.futures.ThreadPoolExecutor(1, "openagentic-tool") as apart:
-            return apart.submit(copy_context().run, asyncio.run, output()).result()
 
 
 # Callers that a vendor calls otherwise in calls than in definitions (OpenAI, "Programmatic tool calling").
 CALLER_WORDS = {"program": "programmatic"}
 
 
-def may_call(tool: Tool, caller: str) -> bool:
+def may_call(tool: BareTool, caller: str) -> bool:
     """Whether a tool may be called by this caller (see `Tool.allowed_callers`)."""
     return tool.allowed_callers is None or caller in tool.allowed_callers
-
-
-class BlockingTool(Tool):
-    """A tool whose work is plain blocking code; it runs in a thread of its own, so the event loop goes on.
-
-    A cancelled call sets `ctx.cancelled` and waits for the thread to notice: no thread outlives its call.
-    """
-
-    @abstractmethod
-    def execute(self, input: Mapping[str, Any], ctx: ToolContext) -> Any:
-        """Do it, in a thread. Long work looks at `ctx.cancelled` now and then."""
-
-    async def run(self, input: Mapping[str, Any], ctx: ToolContext) -> Any:
-        return await run_in_thread(lambda: self.execute(input, ctx), ctx.cancelled)
-
-    def run_sync(self, input: Mapping[str, Any], ctx: ToolContext) -> Any:
-        input = compiled(self.input_schema).check(input)
-        result = self.execute(input, ctx)
-        return result.output if isinstance(result, ToolOutput) else result

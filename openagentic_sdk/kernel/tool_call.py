@@ -15,7 +15,6 @@ from ..errors import ToolError, ToolInputError
 from ..events import Effect, PermissionDecision, ToolResult, ToolStarted, ToolUse, UserMessage
 from ..frozen import frozen
 from ..hooks.models import HookDecision
-from ..schemas import compiled
 from ..sessions.request import json_sha256
 from ..text import shortened
 from ..threads import error_trace, error_words
@@ -23,7 +22,7 @@ from .agent import Run
 from .gate import ApprovalResult, Gate
 from .lifetime import RunStopped
 from .part import Part
-from .tool import CALLER_WORDS, Tool, may_call
+from .tool import CALLER_WORDS, BareTool, may_call
 
 _NO_WISH = HookDecision()
 
@@ -36,7 +35,7 @@ class Proposed:
     """
 
     use: ToolUse
-    tool: Tool
+    tool: BareTool
     input: Mapping[str, Any]
     wish: HookDecision = _NO_WISH
     hook: str | None = None
@@ -47,7 +46,7 @@ class Permitted:
     """A call that may run, with the decision that says so; the decision is not in the log yet."""
 
     use: ToolUse
-    tool: Tool
+    tool: BareTool
     input: Mapping[str, Any]
     decision: PermissionDecision
 
@@ -97,7 +96,7 @@ async def propose(run: Run, use: ToolUse) -> Proposed:
     caller = str((use.caller or {}).get("type") or "direct")
     if not may_call(tool, CALLER_WORDS.get(caller, caller)):
         raise ToolError(f"{use.name} may not be called by {caller} (its allowed_callers say so)")
-    input = compiled(tool.input_schema).check(use.input, use.name)
+    input = tool.check_input(use.input, use.name)
     if not run.agent.hooks.are_any:
         return Proposed(use, tool, input)
     hooked, events, decision = await run.agent.hooks.run_pre_tool_use(
@@ -112,7 +111,7 @@ async def propose(run: Run, use: ToolUse) -> Proposed:
         hook = next((event.name for event in events if event.action == "block"), None)
         return Proposed(use, tool, input, decision, hook)
     if hooked is not input:
-        hooked = compiled(tool.input_schema).check(hooked, f"{use.name}, as a hook changed it")
+        hooked = tool.check_input(hooked, f"{use.name}, as a hook changed it")
     if decision.additional_context:
         run.notes.append(UserMessage(decision.additional_context, origin="hook"))
     wishes = (event.name for event in events if event.details.get("permission") == decision.permission)
@@ -194,7 +193,7 @@ async def _permit(run: Run, call: Proposed) -> Permitted | ToolResult:
     gate = run.gate
     approval = await gate.approve(use.name, input, context)
     if approval.updated_input is not None:
-        input = compiled(tool.input_schema).check(approval.updated_input, f"{use.name}, as it was edited")
+        input = tool.check_input(approval.updated_input, f"{use.name}, as it was edited")
         if input is not approval.updated_input:  # a default was filled in, and the digest is of what runs
             approval = replace(approval, input_sha256=json_sha256(dict(input)))
     decision = decision_event(run, use, approval, gate, call.input)

@@ -12,8 +12,9 @@ from typing import Any, Protocol
 
 from ..errors import McpError, ToolInputError
 from ..frozen import frozen
-from ..kernel.tool import Tool, ToolContext, ToolOutput
+from ..kernel.tool import ToolContext, ToolOutput
 from ..providers.loose import as_list, as_mapping, as_mappings, as_text
+from ..tools.base import Tool
 from ..tools.schema import object_schema, string
 from .content import Content
 from .definitions import clean_text

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 from ..errors import McpError, UnknownOutcomeError
 from ..events import Effect, McpServerChanged
-from ..kernel.tool import REPEATABLE, Tool
+from ..kernel.tool import REPEATABLE, BareTool
 from ..providers.loose import as_list, as_mapping
 from ..threads import error_words
 from .definitions import LeftOut, ToolDefinition, clean_text, is_wanted, read_definitions
@@ -62,7 +62,7 @@ class Seat:
     ) -> None:
         self.name = name
         self.settings = settings
-        self.tools: Sequence[Tool] = ()
+        self.tools: Sequence[BareTool] = ()
         self.instructions = ""
         self.event: McpServerChanged | None = None
         self.changes = 0

@@ -29,10 +29,10 @@ from ..checks import (
 from ..errors import OptionsError
 from ..events import Effect
 from ..frozen import frozen
-from ..kernel.tool import Tool
 from ..permissions.redact import Redactor, secrets_of
 from ..providers.wire.http import check_headers, read_url
 from ..schemas import require_checkable
+from ..tools.base import Tool
 
 CONNECT_TIMEOUT_S = 30.0
 IDLE_TIMEOUT_S = 300.0

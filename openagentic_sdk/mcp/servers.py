@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 
 from ..events import McpServerChanged
-from ..kernel.tool import Tool
+from ..kernel.tool import BareTool
 from .http import HttpAuth
 from .resources import Brought, ListResourcesTool, ReadResourceTool, expand_prompt
 from .seat import PinsFor, Seat
@@ -45,7 +45,7 @@ class Servers:
         self._pending = [
             McpServerChanged(name, "pending", "", error_message=why) for name, why in sorted((pending or {}).items())
         ]
-        self._readers: dict[tuple[str, ...], tuple[Tool, Tool]] = {}
+        self._readers: dict[tuple[str, ...], tuple[BareTool, BareTool]] = {}
         self._holders = 0
 
     def hold(self) -> None:
@@ -64,7 +64,7 @@ class Servers:
         """Wait until each server has come, failed, or had its connect timeout; and read those lists again that changed."""
         await asyncio.gather(*(seat.ready() for seat in self._seats.values()))
 
-    def tools(self, may_use: Callable[[str], bool] = lambda server: True) -> list[Tool]:
+    def tools(self, may_use: Callable[[str], bool] = lambda server: True) -> list[BareTool]:
         """What the servers offer now, sorted by name. `may_use` says of which servers the resources may be read."""
         found = [tool for seat in self._seats.values() for tool in seat.tools]
         readable = {name: seat for name, seat in self._seats.items() if seat.has("resources") and may_use(name)}

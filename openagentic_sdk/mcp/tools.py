@@ -8,9 +8,10 @@ from functools import partial
 from typing import Any, Protocol
 
 from ..events import Effect, ToolProgress, ToolUse, UserQuestion
-from ..kernel.tool import Questions, SessionLog, Tool, ToolContext
+from ..kernel.tool import BareTool, Questions, SessionLog, ToolContext
 from ..providers.loose import as_mapping
 from ..schemas import compiled
+from ..tools.base import Tool
 from .content import read_result
 from .definitions import ToolDefinition, shown_name
 from .server_config import McpServer
@@ -83,7 +84,7 @@ class RemoteTool(Tool):
 class OwnTool(Tool):
     """A tool of this process under a server's name."""
 
-    def __init__(self, server: str, inner: Tool, settings: McpServer) -> None:
+    def __init__(self, server: str, inner: BareTool, settings: McpServer) -> None:
         self.name = shown_name(server, inner.name)
         self.description, self.input_schema = inner.description, inner.input_schema
         self.effect = settings.effects.get(inner.name, inner.effect)

@@ -17,7 +17,7 @@ from ..kernel.closing import closing_events
 from ..kernel.lifetime import Stopping
 from ..kernel.part import Part
 from ..kernel.registry import ToolRegistry
-from ..kernel.tool import Tool, ToolContext, may_call
+from ..kernel.tool import BareTool, ToolContext, may_call
 from ..kernel.tool_call import error_result
 from ..kernel.tool_context import run_services
 from ..kernel.tool_step import run_calls
@@ -83,7 +83,7 @@ class _CallsInside:
         empty.set()
         return empty
 
-    def tools(self) -> Sequence[Tool]:
+    def tools(self) -> Sequence[BareTool]:
         registry = self._inner.agent.tools
         return [registry.get(name) for name in self._run.gate.offered_tools(registry.names())]
 

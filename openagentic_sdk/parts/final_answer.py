@@ -15,10 +15,11 @@ from ..frozen import frozen
 from ..kernel.agent import Run
 from ..kernel.model_step import Reply
 from ..kernel.part import IncomingPrompt, Part
-from ..kernel.tool import Tool, ToolContext
+from ..kernel.tool import ToolContext
 from ..providers.base import Provider
 from ..providers.wrap import formatted
 from ..serialization import dumps_json
+from ..tools.base import Tool
 from .structured import FINAL_ANSWER, OutputSchema
 
 OutputForm = Literal["auto", "response_format", "tool", "text"]

@@ -17,7 +17,7 @@ from ..kernel.agent import Run
 from ..kernel.part import IncomingPrompt, Part, PartOpener
 from ..kernel.prompt import read_prompt
 from ..kernel.registry import ToolRegistry, tool_spec
-from ..kernel.tool import Tool
+from ..kernel.tool import BareTool
 from ..project.prompt import server_block
 from ..sessions.folds.features.untrusted import short_source
 from ..sessions.request import canonical_json
@@ -35,7 +35,7 @@ class ToolServers(Protocol):
 
     async def ready(self) -> None: ...
 
-    def tools(self, may_use: Callable[[str], bool]) -> list[Tool]: ...
+    def tools(self, may_use: Callable[[str], bool]) -> list[BareTool]: ...
 
     def instructions(self) -> list[tuple[str, str]]: ...
 
@@ -59,7 +59,7 @@ class ServerTools(Part):
         self._servers, self._offers = servers, offers
         self._own = tuple(run.agent.tools)
         self._known_changes: dict[str, int] = {}
-        self._offered: tuple[Tool, ...] = ()
+        self._offered: tuple[BareTool, ...] = ()
         self._is_held = False
 
     def services(self) -> Mapping[type, object]:
@@ -108,7 +108,7 @@ class ServerTools(Part):
             self._is_held = False
             await self._servers.release()
 
-    def _served(self) -> Iterable[Tool]:
+    def _served(self) -> Iterable[BareTool]:
         """The servers' tools that this agent may have, by name."""
         offers = self._offers
         served = self._servers.tools(lambda name: bool(tuple(offers((f"mcp__{name}__resource",)))))

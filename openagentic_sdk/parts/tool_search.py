@@ -16,7 +16,7 @@ from ..kernel.agent import Run
 from ..kernel.model_step import Reply
 from ..kernel.part import Part
 from ..kernel.registry import ToolRegistry, tool_spec
-from ..kernel.tool import Tool
+from ..kernel.tool import BareTool
 from ..permissions.shell import word_set
 from ..providers.base import can_load_tools
 from ..sessions.folds.features.loaded_tools import LoadedToolsFold
@@ -40,7 +40,7 @@ class DeferredTools(Part):
     def __init__(self, run: Run, limit_bytes: int) -> None:
         super().__init__(run)
         self._limit_bytes = limit_bytes
-        self._seen: tuple[tuple[Tool, ...], Any] | None = None
+        self._seen: tuple[tuple[BareTool, ...], Any] | None = None
         self._hidden: Sequence[str] = ()
 
     def services(self) -> Mapping[type, object]:
@@ -77,7 +77,7 @@ class DeferredTools(Part):
         if names:
             await self.run.record(ToolsLoaded(list(dict.fromkeys(names))))
 
-    def _registry(self, tools: Sequence[Tool]) -> ToolRegistry:
+    def _registry(self, tools: Sequence[BareTool]) -> ToolRegistry:
         """All the tools, of which the model is told those that it was told before, and what else there is room for."""
         run = self.run
         context, loaded = run.view.context, run.view.fold(LoadedToolsFold).names
@@ -111,7 +111,7 @@ class DeferredTools(Part):
         return len(may_wait) >= _LEAST_DEFERRED and weight > self._limit_bytes
 
 
-def _are_same(one: Sequence[Tool], other: Sequence[Tool]) -> bool:
+def _are_same(one: Sequence[BareTool], other: Sequence[BareTool]) -> bool:
     return len(one) == len(other) and all(map(is_, one, other))
 
 

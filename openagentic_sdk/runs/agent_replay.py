@@ -22,7 +22,7 @@ from ..kernel.closing import SAID_INSTEAD
 from ..kernel.lifetime import RunStopped
 from ..kernel.part import without_parts
 from ..kernel.registry import ToolRegistry
-from ..kernel.tool import Tool
+from ..kernel.tool import BareTool
 from ..options import OpenAgenticOptions
 from ..parts.attachments import Attachments
 from ..parts.compaction import Compaction
@@ -155,7 +155,7 @@ class _AgentReplay(Replay):
             max_steps=len(run.steps) + 1,
         )
 
-    def _is_live(self, tool: Tool) -> bool:
+    def _is_live(self, tool: BareTool) -> bool:
         is_pure = isinstance(tool, FunctionTool) and tool.effect == "read"
         return is_pure or tool.name in _SESSION_TOOLS or tool.name in self._live_names
 
@@ -179,7 +179,7 @@ class _AgentReplay(Replay):
 class _GivesWhatItGave(RecordedTool):
     """A tool of the agent, as the model sees it, with the recorded results."""
 
-    def __init__(self, tool: Tool, results: Mapping[str, ToolResult]) -> None:
+    def __init__(self, tool: BareTool, results: Mapping[str, ToolResult]) -> None:
         self.name, self.description, self.input_schema = tool.name, tool.description, tool.input_schema
         self.effect, self.allowed_callers = tool.effect, tool.allowed_callers
         self._results = results

@@ -23,7 +23,7 @@ from ..kernel.part import Part
 from ..kernel.prompt import Said
 from ..kernel.registry import ToolRegistry
 from ..kernel.task import RunTask
-from ..kernel.tool import Tool
+from ..kernel.tool import BareTool
 from ..parts.claude_names import ClaudeNames
 from ..parts.publishing import Publishing
 from ..parts.shell_folder import ShellFolder
@@ -56,7 +56,7 @@ class ReplayReport:
 
 
 async def replay_events(
-    events: Iterable[Event], *, strict: bool = True, live_tools: Iterable[Tool] = ()
+    events: Iterable[Event], *, strict: bool = True, live_tools: Iterable[BareTool] = ()
 ) -> ReplayReport:
     """Replay a log.
 
@@ -101,7 +101,7 @@ class ReplayPart(RecordedSteps):
 class Replay:
     """One replay: which step comes next, and what the loop is given before it."""
 
-    def __init__(self, recording: Recording, strict: bool, live: Mapping[str, Tool]) -> None:
+    def __init__(self, recording: Recording, strict: bool, live: Mapping[str, BareTool]) -> None:
         self.provider = ReplayProvider(recording, strict=strict)
         self._recording = recording
         self._live = live

@@ -25,11 +25,12 @@ from ..kernel.prompt import Prompt
 from ..kernel.recorder import may_block, off_loop
 from ..kernel.registry import ToolRegistry
 from ..kernel.task import RunTask, run_events
-from ..kernel.tool import Questions, Tool, ToolContext
+from ..kernel.tool import BareTool, Questions, ToolContext
 from ..options import OpenAgenticOptions
 from ..parts.servers import ServerTools, ToolServers, servers_of
 from ..sessions.request import json_sha256
 from ..testing.replay import recorded_outcome
+from ..tools.base import Tool
 from .forked import start_forked
 
 if TYPE_CHECKING:
@@ -129,7 +130,7 @@ class _Answering:
 class _AnsweredTool(Tool):
     """A tool whose known calls are answered from the recording."""
 
-    def __init__(self, inner: Tool, answering: _Answering) -> None:
+    def __init__(self, inner: BareTool, answering: _Answering) -> None:
         self.name, self.description, self.input_schema = inner.name, inner.description, inner.input_schema
         self.effect, self.allowed_callers = inner.effect, inner.allowed_callers
         self._inner = inner
@@ -168,11 +169,11 @@ class _AnsweredServers:
     Without them, none is started.
     """
 
-    def __init__(self, servers: ToolServers | None, recorded: Sequence[Tool], answering: _Answering) -> None:
+    def __init__(self, servers: ToolServers | None, recorded: Sequence[BareTool], answering: _Answering) -> None:
         self._servers = servers
         self._recorded = recorded
         self._answering = answering
-        self._made: dict[Tool, Tool] = {}  # the same tool stays the same object
+        self._made: dict[BareTool, BareTool] = {}  # the same tool stays the same object
 
     def hold(self) -> None:
         if self._servers is not None:
@@ -186,7 +187,7 @@ class _AnsweredServers:
         if self._servers is not None:
             await self._servers.ready()
 
-    def tools(self, may_use: Callable[[str], bool]) -> list[Tool]:
+    def tools(self, may_use: Callable[[str], bool]) -> list[BareTool]:
         live = [] if self._servers is None else self._servers.tools(may_use)
         names = {tool.name for tool in live}
         tools = [*live, *(tool for tool in self._recorded if tool.name not in names)]
@@ -232,7 +233,7 @@ class _EndAtNewCall(Part):
             raise RunStopped("interrupted", f"{self._known.new_call} {NEVER_MADE}")
 
 
-def _answered(agent: Agent, known: KnownCalls, on_new: OnNew, recorded: Sequence[Tool]) -> Agent:
+def _answered(agent: Agent, known: KnownCalls, on_new: OnNew, recorded: Sequence[BareTool]) -> Agent:
     answering = _Answering(known, on_new)
     servers = None if on_new == "stop" else servers_of(agent.parts)  # what is new is not run, so no server is needed
     is_served = servers is not None or recorded

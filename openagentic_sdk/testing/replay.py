@@ -28,11 +28,12 @@ from ..events import (
     ToolUse,
 )
 from ..frozen import frozen, mutable
-from ..kernel.tool import Tool, ToolContext, ToolOutput
+from ..kernel.tool import ToolContext, ToolOutput
 from ..providers.base import Done, Message, ModelOutput, TextDelta, ToolCall, ToolSpec
 from ..sessions.folds.audit import rebuild_requests
 from ..sessions.record.commit import ERASED
 from ..sessions.request import RequestDigest
+from ..tools.base import Tool
 
 # What changes what the model is sent, besides its own answers and the results of its calls; and what parts keep in the log.
 _BETWEEN_STEPS = ("user.message", "session.compacted", "session.rewound", "context.cleared", "part.state")

@@ -10,8 +10,9 @@ from typing import Any
 
 from ..errors import ToolError, ToolInputError
 from ..frozen import frozen
-from ..kernel.tool import Questions, Tool, ToolContext
+from ..kernel.tool import Questions, ToolContext
 from ..sessions.answers import pick_choices
+from .base import Tool
 from .schema import array, boolean, object_schema, string
 
 MAX_QUESTIONS = 4

@@ -12,7 +12,8 @@ from typing import Any
 from ..errors import OpenAgentSdkError, ToolInputError
 from ..events import StopReason
 from ..frozen import frozen
-from ..kernel.tool import RunResources, Tool, ToolContext
+from ..kernel.tool import RunResources, ToolContext
+from .base import Tool
 from .schema import number, object_schema, string
 
 MAX_WAIT_S = 600.0

@@ -1,18 +1,31 @@
-"""What a tool is, under the path that programs know; see `kernel.tool`."""
+"""What tools are made of: their input is checked against its schema, and they run from plain code too.
+
+What the kernel needs of a tool, and gives to one for a call, is in `kernel.tool`; the names that programs know are here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+from abc import abstractmethod
+from collections.abc import Mapping
+from contextvars import copy_context
+from typing import Any
 
 from ..kernel.tool import (
+    BareTool,
     Blobs,
-    BlockingTool,
     PathRules,
     Questions,
     RunResources,
     Secrets,
     Services,
     SessionLog,
-    Tool,
     ToolContext,
     ToolOutput,
 )
+from ..schemas import compiled
+from ..threads import run_in_thread
 
 __all__ = [
     "Blobs",
@@ -27,3 +40,48 @@ __all__ = [
     "ToolContext",
     "ToolOutput",
 ]
+
+
+class Tool(BareTool):
+    """One thing that a model can ask for; `kernel.tool.BareTool` says what its fields mean."""
+
+    def check_input(self, input: Mapping[str, Any], name: str = "the arguments") -> Mapping[str, Any]:
+        checked: Mapping[str, Any] = compiled(self.input_schema).check(input, name)
+        return checked
+
+    def run_sync(self, input: Mapping[str, Any], ctx: ToolContext) -> Any:
+        """Run the tool to its end from plain code, with or without a running event loop in this thread.
+
+        Raises `ToolInputError` for input that does not fit; `run` is given input that does.
+        """
+        input = self.check_input(input)
+
+        async def output() -> Any:
+            result = await self.run(input, ctx)
+            return result.output if isinstance(result, ToolOutput) else result
+
+        try:
+            asyncio.get_running_loop()
+        except RuntimeError:
+            return asyncio.run(output())
+        with concurrent.futures.ThreadPoolExecutor(1, "openagentic-tool") as apart:
+            return apart.submit(copy_context().run, asyncio.run, output()).result()
+
+
+class BlockingTool(Tool):
+    """A tool whose work is plain blocking code; it runs in a thread of its own, so the event loop goes on.
+
+    A cancelled call sets `ctx.cancelled` and waits for the thread to notice: no thread outlives its call.
+    """
+
+    @abstractmethod
+    def execute(self, input: Mapping[str, Any], ctx: ToolContext) -> Any:
+        """Do it, in a thread. Long work looks at `ctx.cancelled` now and then."""
+
+    async def run(self, input: Mapping[str, Any], ctx: ToolContext) -> Any:
+        return await run_in_thread(lambda: self.execute(input, ctx), ctx.cancelled)
+
+    def run_sync(self, input: Mapping[str, Any], ctx: ToolContext) -> Any:
+        input = self.check_input(input)
+        result = self.execute(input, ctx)
+        return result.output if isinstance(result, ToolOutput) else result

@@ -19,8 +19,9 @@ from ..disk import is_within
 from ..errors import OptionsError, ToolError, ToolInputError
 from ..events import SystemNotice
 from ..files import file_state
-from ..kernel.tool import BlockingTool, Secrets, SessionLog, ToolContext, ToolOutput
+from ..kernel.tool import Secrets, SessionLog, ToolContext, ToolOutput
 from ..text import CUT_MARGIN
+from .base import BlockingTool
 from .files.copies import keep_files
 from .schema import boolean, number, object_schema, string
 from .shell.background import CommandFolder, RunShells, command_folder, run_shells

@@ -13,8 +13,9 @@ from ..errors import ToolError
 from ..events import ToolUse
 from ..files import change_lock, digest_bytes, digest_file, read_snapshot, replace_file
 from ..frozen import frozen
-from ..kernel.tool import Tool, ToolContext, ToolOutput
+from ..kernel.tool import ToolContext, ToolOutput
 from ..threads import run_in_thread
+from .base import Tool
 from .files.copies import keep_files
 from .files.encoding import binary_kind, decode, encode, is_binary
 from .files.nearest import explain_missing

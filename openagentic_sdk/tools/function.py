@@ -24,9 +24,10 @@ from typing import Any, Generic, Literal, ParamSpec, TypeVar, Union, get_args, g
 from ..checks import shown
 from ..errors import OptionsError, ToolInputError
 from ..events import Effect
-from ..kernel.tool import Tool, ToolContext
+from ..kernel.tool import ToolContext
 from ..schemas import validate
 from ..threads import run_in_thread
+from .base import Tool
 from .schema import object_schema
 
 _SIMPLE: Mapping[Any, dict[str, Any]] = {

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ..kernel.tool import Tool, ToolContext
+from ..kernel.tool import ToolContext
 from ..threads import run_in_thread
+from .base import Tool
 from .files.workspace import permitted_search
 from .schema import boolean, integer, object_schema, string
 

@@ -6,13 +6,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from ..events import ToolResult
-from ..kernel.tool import Tool, ToolContext
+from ..kernel.tool import BareTool, ToolContext
 
 
 class CallsInside(Protocol):
     """Makes calls inside of one call: through gate, hooks and log, as any other."""
 
-    def tools(self) -> Sequence[Tool]:
+    def tools(self) -> Sequence[BareTool]:
         """The tools that may be called."""
 
     async def make(self, name: str, input: Mapping[str, Any], /) -> ToolResult:

@@ -16,11 +16,12 @@ from typing import Any
 from ..errors import ToolError
 from ..files import CHUNK_BYTES, iter_bytes, open_file, read_at_most
 from ..frozen import frozen
-from ..kernel.tool import Blobs, Secrets, Tool, ToolContext, ToolOutput
+from ..kernel.tool import Blobs, Secrets, ToolContext, ToolOutput
 from ..media import MAX_BYTES, media_type_of, part_type_of, pixels_of, why_refused
 from ..patterns import regex
 from ..text import plural
 from ..threads import run_in_thread
+from .base import Tool
 from .files.encoding import (
     HEAD_BYTES,
     LATIN1,

@@ -8,9 +8,10 @@ from typing import Any
 
 from ..errors import SkillNotFoundError
 from ..events import SkillActivated, SkillDeactivated
-from ..kernel.tool import SessionLog, Tool, ToolContext
+from ..kernel.tool import SessionLog, ToolContext
 from ..skills.activation import active_skills
 from ..skills.names import name_key
+from .base import Tool
 from .schema import object_schema, string
 from .skill_activate import active_names, session_events
 

@@ -7,10 +7,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..errors import ToolError
-from ..kernel.tool import PathRules, Tool, ToolContext
+from ..kernel.tool import PathRules, ToolContext
 from ..skills.index import SkillIndex, SkillInfo
 from ..skills.library import SkillLibrary
 from ..skills.names import name_key
+from .base import Tool
 from .schema import object_schema, string
 
 _PROJECT_DIR = string("The project to look in; the current one when left out.")

@@ -10,8 +10,9 @@ from typing import Any
 
 from ..errors import ToolError, ToolInputError
 from ..events import Event
-from ..kernel.tool import Tool, ToolContext, ToolOutput
+from ..kernel.tool import ToolContext, ToolOutput
 from .background_tasks import SubagentResult, describe_result, run_tasks
+from .base import Tool
 from .schema import boolean, object_schema, string
 
 

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..events import TodoUpdated
-from ..kernel.tool import SessionLog, Tool, ToolContext
+from ..kernel.tool import SessionLog, ToolContext
+from .base import Tool
 from .schema import array, object_schema, string
 
 MAX_ITEMS, MAX_ITEM_CHARS = 200, 2_000

@@ -13,10 +13,11 @@ from math import log
 from typing import Any
 
 from ..events import ToolsLoaded
-from ..kernel.tool import SessionLog, Tool, ToolContext
+from ..kernel.tool import BareTool, SessionLog, ToolContext
 from ..patterns import regex
 from ..providers.loose import as_mapping, as_text
 from ..text import shortened
+from .base import Tool
 from .schema import integer, object_schema, string
 
 TOOL_SEARCH = "ToolSearch"
@@ -53,7 +54,7 @@ class ToolSearchTool(Tool):
     effect = "read"
     allowed_callers = ("direct",)
 
-    def __init__(self, catalog: Callable[[], Sequence[Tool]]) -> None:
+    def __init__(self, catalog: Callable[[], Sequence[BareTool]]) -> None:
         self._catalog = catalog
 
     async def run(self, input: Mapping[str, Any], ctx: ToolContext) -> dict[str, Any]:
@@ -69,7 +70,7 @@ class ToolSearchTool(Tool):
         }
 
 
-def rank_tools(query: str, tools: Sequence[Tool], limit: int = _USUAL_FOUND) -> list[Tool]:
+def rank_tools(query: str, tools: Sequence[BareTool], limit: int = _USUAL_FOUND) -> list[BareTool]:
     """The tools that fit a query, best first; those whose exact names it has come before all others."""
     wanted = set(re.split(r"[\s,;\"'`()]+", query))
     exact = [tool for tool in tools if tool.name in wanted]
@@ -89,7 +90,7 @@ def rank_tools(query: str, tools: Sequence[Tool], limit: int = _USUAL_FOUND) -> 
     return [*exact, *ranked][:limit]
 
 
-def _weights(tool: Tool) -> Mapping[str, float]:
+def _weights(tool: BareTool) -> Mapping[str, float]:
     """How often each word stands in a tool's definition, each time weighed by where."""
     found: dict[str, float] = {}
     told = [(_NAME, tool.name), (_DESCRIPTION, tool.description)]

@@ -24,18 +24,10 @@ FEATURES = (
     "tools",
 )
 # What it still reaches of them, which only gets less.
-STILL_REACHED: frozenset[str] = frozenset(
-    {
-        "media",
-        "schemas",
-        "schemas.checker",
-        "schemas.expressions",
-        "schemas.reading",
-    }
-)
+STILL_REACHED: frozenset[str] = frozenset({"media"})
 # Today's figures: they only go down, until the bar is met (50 files, 10,000 lines).
-MAX_FILES = 54
-MAX_LINES = 12_000
+MAX_FILES = 50
+MAX_LINES = 10_200
 
 
 def tearDownModule() -> None:

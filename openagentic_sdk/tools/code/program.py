@@ -20,7 +20,7 @@ from typing import Any
 from ...errors import InvalidEventError, ToolError
 from ...events import ToolResult
 from ...frozen import mutable
-from ...kernel.tool import Tool
+from ...kernel.tool import BareTool
 from ...serialization import dumps_json, loads_json
 from ...sessions.rebuild import result_text
 from ...threads import run_in_thread, settled, start_thread
@@ -50,7 +50,7 @@ class Ended:
     reason: str = ""
 
 
-async def run_program(code: str, tools: Sequence[Tool], call: CallTool, limits: CodeLimits) -> Ended:
+async def run_program(code: str, tools: Sequence[BareTool], call: CallTool, limits: CodeLimits) -> Ended:
     """Run code to its end or to a limit; nothing of it is left when this returns or raises, and no call goes on.
 
     Raises `ToolError` where there is no sandbox, and what `call` raises besides its results.

@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from ...errors import OptionsError, ToolError
-from ...kernel.tool import Blobs, Secrets, Tool, ToolContext, ToolOutput
+from ...kernel.tool import Blobs, Secrets, ToolContext, ToolOutput
 from ...text import without_hidden
+from ..base import Tool
 from ..inner_calls import InnerCalls
 from ..schema import object_schema, string
 from .place import CodeLimits

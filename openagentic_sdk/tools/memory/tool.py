@@ -11,8 +11,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from ...errors import StorageError, ToolError
-from ...kernel.tool import BlockingTool, Secrets, ToolContext, ToolOutput
+from ...kernel.tool import Secrets, ToolContext, ToolOutput
 from ...sessions.folds.features.untrusted import UntrustedFold
+from ..base import BlockingTool
 from ..files.window import number_lines
 from ..schema import array, integer, object_schema, string
 from .store import ROOT, SCOPES, Entry, Memory, MemoryFolder, Write, checked_text, split_path

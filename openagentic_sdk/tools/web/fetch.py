@@ -11,8 +11,9 @@ from typing import Any
 
 from ...errors import ToolError
 from ...frozen import frozen
-from ...kernel.tool import BlockingTool, ToolContext
+from ...kernel.tool import ToolContext
 from ...threads import run_in_thread
+from ..base import BlockingTool
 from .address import IPAddress, WebUrl
 
 
