@@ -49,6 +49,11 @@ class DeferredTools(Part):
     def facts(self) -> Mapping[str, str]:
         return {"tools:": _overview(self._hidden)} if self._hidden else {}
 
+    async def begin(self) -> None:
+        """Offer what the calls that an earlier run left open were made with."""
+        self.update()
+        await self._tell_called(record.use.name for record in self.run.view.open_calls())
+
     async def before_step(self) -> None:
         self.update()
 
@@ -70,10 +75,13 @@ class DeferredTools(Part):
             run.agent = replace(run.agent, tools=registry)
 
     async def after_answer(self, reply: Reply) -> None:
+        await self._tell_called(use.name for use in reply.calls)
+
+    async def _tell_called(self, called: Iterable[str]) -> None:
         """Tell the model from now on about tools that it called without being told: it knows their names from elsewhere."""
         tools = self.run.agent.tools
         told = {spec["function"]["name"] for spec in tools.specs()}
-        names = [use.name for use in reply.calls if use.name in tools and use.name not in told]
+        names = [name for name in called if name in tools and name not in told]
         if names:
             await self.run.record(ToolsLoaded(list(dict.fromkeys(names))))
 

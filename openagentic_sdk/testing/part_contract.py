@@ -1,0 +1,147 @@
+"""What every part must do that keeps a state, as test cases: subclass `PartContract` and say how to make an agent.
+
+    class NotebookTest(part_contract.PartContract):
+        part = Notebook
+        turns = [{"tool_calls": [{"name": "look", "arguments": {"at": "tea"}}]}, "Done."]
+
+        def make_agent(self, provider, store):
+            return build_agent(OpenAgenticOptions(provider=provider, session_store=store, parts=[Notebook], ...))
+
+`turns` are what the model answers, in the words of `testing.scripted`, one after the other. Their calls should be to tools
+of effect "read", which run again after a crash. A part passes whose state follows from prompts and results, and not from
+what a process does twice. Import the module, not the class, or unittest runs the abstract class too.
+"""
+
+from __future__ import annotations
+
+import unittest
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from ..events import AssistantMessage, AssistantReasoning, Event, ModelResponse, Result, ToolUse, UserMessage
+from ..kernel.agent import Agent, Run, RunRequest
+from ..kernel.part import Part, PartOpener
+from ..kernel.task import RunTask
+from ..parts.compaction import compact_closed_session
+from ..parts.custom import CustomPart
+from ..parts.custom_run import CustomPartRun
+from ..providers.base import Provider
+from ..serialization import dumps_json
+from ..sessions.base import SessionStore
+from ..sessions.lifecycle import fork_session
+from ..sessions.memory import MemorySessionStore
+from .scripted import ScriptedProvider
+
+Turn = Mapping[str, Any] | str
+
+
+class PartContract(unittest.IsolatedAsyncioTestCase):
+    """Subclass it, set `part` and `turns`, and define `make_agent`. `prompt` is what the run is asked."""
+
+    part: type[CustomPart] | type[Part]
+    turns: Sequence[Turn] = ()
+    prompt = "Go."
+
+    def make_agent(self, provider: Provider, store: SessionStore) -> Agent:
+        """A new agent that has the part."""
+        raise NotImplementedError
+
+    def state_of(self, part: Any) -> Any:
+        """What the part has to have again, as JSON; called at the end of a run."""
+        return part.state()
+
+    async def asyncSetUp(self) -> None:
+        if type(self).make_agent is PartContract.make_agent:
+            self.skipTest("the contract itself: subclass it")
+        self.store = MemorySessionStore()
+        self.session_id, self.state = await self._play(self.store, self._turns(0), self.prompt)
+        self.events = self.store.read_events(self.session_id)
+
+    async def test_the_run_comes_to_its_end_and_the_part_has_a_state_that_is_json(self) -> None:
+        self.assertEqual(_stop_reason(self.events), "end")
+        self.assertNotIn(dumps_json(self.state), ("null", "{}", "[]"), "a part without a state keeps none: add turns")
+
+    async def test_wherever_a_run_is_killed_it_ends_with_the_same_state_when_it_is_resumed(self) -> None:
+        for count in range(1, len(self.events)):
+            events = self.events[:count]
+            store = self._store_of(events)
+            is_asked = any(isinstance(event, UserMessage) for event in events)
+            answers = sum(isinstance(event, ModelResponse) and event.complete for event in events)
+            with self.subTest(killed_behind=f"event {count}, {events[-1].type}"):
+                if is_torn(events, self.events[count]):
+                    continue  # one write holds a whole answer, and a process that is killed has written it or not
+                session_id, state = await self._play(
+                    store, self._turns(answers), None if is_asked else self.prompt, resume=self.session_id
+                )
+                self.assertEqual(dumps_json(state), dumps_json(self.state))
+                self.assertEqual(_stop_reason(store.read_events(session_id)), "end")
+
+    async def test_a_session_that_has_ended_gives_the_state_to_the_next_run(self) -> None:
+        _, state = await self._play(self.store, (), None, resume=self.session_id)
+        self.assertEqual(dumps_json(state), dumps_json(self.state))
+
+    async def test_a_fork_has_the_state(self) -> None:
+        agent = self.make_agent(ScriptedProvider(), self.store)
+        _, state = await self._play(
+            self.store, (), None, resume=fork_session(self.store, self.session_id, seal=agent.seal)
+        )
+        self.assertEqual(dumps_json(state), dumps_json(self.state))
+
+    async def test_a_compaction_leaves_the_state(self) -> None:
+        agent = self.make_agent(ScriptedProvider(["It was done."]), self.store)
+        if not await compact_closed_session(agent, RunRequest(resume=self.session_id)):
+            self.skipTest("the session is too short to be compacted: add turns")
+        _, state = await self._play(self.store, (), None, resume=self.session_id)
+        self.assertEqual(dumps_json(state), dumps_json(self.state))
+
+    async def _play(
+        self, store: SessionStore, turns: Sequence[Turn], prompt: str | None, *, resume: str | None = None
+    ) -> tuple[str, Any]:
+        """Run to the end; returns the session's id and the part's state by then."""
+        opened: list[Part] = []
+
+        def watched(opener: PartOpener, run: Run) -> Part:
+            part = opener(run)
+            if run.parent is None:
+                opened.append(part)
+            return part
+
+        agent = self.make_agent(ScriptedProvider(turns), store)
+        openers: list[Callable[[Run], Part]] = [partial(watched, opener) for opener in agent.parts]
+        async with await RunTask.start(replace(agent, parts=openers), RunRequest(resume=resume), prompt) as task:
+            while await task.next_event() is not None:
+                pass
+            result = await task.result()
+        self.assertEqual((result.stop_reason, result.error_message), ("end", None))
+        held = [part.part if isinstance(part, CustomPartRun) else part for part in opened]
+        found = [part for part in held if isinstance(part, self.part)]
+        self.assertEqual(len(found), 1, f"the agent must have one {self.part.__name__}")
+        return result.session_id, self.state_of(found[0])
+
+    def _turns(self, first: int) -> Sequence[Turn]:
+        """The turns from the one with this number on. Calls have the same ids however many turns are left out."""
+        turns: list[Turn] = []
+        for number, turn in enumerate(self.turns):
+            if not isinstance(turn, str) and turn.get("tool_calls"):
+                calls = [{"id": f"call_{number}_{at}", **call} for at, call in enumerate(turn["tool_calls"])]
+                turn = {**turn, "tool_calls": calls}
+            turns.append(turn)
+        return turns[first:]
+
+    def _store_of(self, events: Sequence[Event]) -> SessionStore:
+        store = MemorySessionStore()
+        store.create_session(session_id=self.session_id)
+        store.append_events(self.session_id, events)
+        return store
+
+
+def is_torn(events: Sequence[Event], following: Event) -> bool:
+    """Whether these events end inside an answer, which is stored in one write, before the event `following`."""
+    answer = AssistantMessage | AssistantReasoning | ToolUse
+    return isinstance(events[-1], ModelResponse | answer) and isinstance(following, answer)
+
+
+def _stop_reason(events: Sequence[Event]) -> str:
+    return events[-1].stop_reason if isinstance(events[-1], Result) else "none"

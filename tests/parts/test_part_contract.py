@@ -1,0 +1,169 @@
+"""The contract of parts that keep a state: the examples of the page pass it, and three of our own; a broken one does not."""
+
+import io
+import tempfile
+import unittest
+from pathlib import Path
+
+from openagentic_sdk.assemble import build_agent
+from openagentic_sdk.parts.budgets import Budgets
+from openagentic_sdk.parts.project import ProjectPart
+from openagentic_sdk.parts.tool_search import DeferredTools
+from openagentic_sdk.sessions.folds.features.loaded_tools import LoadedToolsFold
+from openagentic_sdk.sessions.folds.features.skills import SkillsFold
+from openagentic_sdk.sessions.lifecycle import fork_session
+from openagentic_sdk.skills.activation import active_skills
+from openagentic_sdk.testing import part_contract
+from openagentic_sdk.tools.function import tool
+from tests.runtime.support import echo, options_for
+
+from .test_custom import Tally
+
+ECHOES = [
+    {"text": "x" * 2000, "tool_calls": [{"name": "echo", "arguments": {"text": text}} for text in texts]}
+    for texts in (["one"], ["two", "three"], ["four"])
+]
+
+WORDS = "kettle saucer spoon filter grinder scale timer apron towel tray lemon sugar"
+
+
+def many_tools():
+    """More tools than a model is told about at once."""
+
+    def make(word):
+        @tool(name=word, effect="read")
+        async def one(text: str = "") -> str:
+            """Take it in hand, which needs some words to be told so that the definitions weigh more than they may."""
+            return text
+
+        return one
+
+    return [echo, *map(make, WORDS.split())]
+
+
+class TallyTest(part_contract.PartContract):
+    """A part that counts in `see_prompt` and `see_result`."""
+
+    part = Tally
+    turns = (*ECHOES, "Done.")
+
+    def make_agent(self, provider, store):
+        return build_agent(options_for(provider, session_store=store, parts=[Tally]))
+
+    async def test_the_state_counts_everything_once(self):
+        self.assertEqual(self.state, {"prompts": 1, "results": 4})
+
+
+class BudgetsTest(part_contract.PartContract):
+    """Our own: what a session has spent."""
+
+    part = Budgets
+    turns = tuple(
+        {**turn, "usage": {"input_tokens": 100, "output_tokens": 10}} for turn in (*ECHOES, {"text": "Done."})
+    )
+
+    def make_agent(self, provider, store):
+        return build_agent(options_for(provider, session_store=store, max_tokens=100_000))
+
+    def state_of(self, part):
+        return {"tokens": part._budget.tokens, "cost_usd": part._budget.cost_usd}
+
+    async def test_a_compaction_leaves_the_state(self):
+        """A compaction costs something."""
+
+    async def test_a_fork_has_the_state(self):
+        """What was copied was paid by the session that it came from."""
+        fork = fork_session(self.store, self.session_id)
+        _, state = await self._play(self.store, (), None, resume=fork)
+        self.assertEqual(state["tokens"], 0)
+
+
+class SkillsTest(part_contract.PartContract):
+    """Our own: which skills are active."""
+
+    part = ProjectPart
+    turns = (
+        {"text": "x" * 2000, "tool_calls": [{"name": "SkillActivate", "arguments": {"name": "brewing"}}]},
+        *ECHOES,
+        "Done.",
+    )
+
+    def make_agent(self, provider, store):
+        if not hasattr(self, "folder"):
+            self.folder = self.enterContext(tempfile.TemporaryDirectory())
+            skill = Path(self.folder, ".claude", "skills", "brewing", "SKILL.md")
+            skill.parent.mkdir(parents=True)
+            skill.write_text("---\nname: brewing\ndescription: Brew tea.\n---\nBoil water first.\n")
+        options = options_for(provider, session_store=store, cwd=self.folder, setting_sources=("project",), tools=None)
+        tools = [*build_agent(options).tools, echo]
+        return build_agent(
+            options_for(provider, session_store=store, cwd=self.folder, setting_sources=("project",), tools=tools)
+        )
+
+    def state_of(self, part):
+        return [skill.name for skill in active_skills(part.run.view.fold(SkillsFold).events)]
+
+
+class DeferredToolsTest(part_contract.PartContract):
+    """Our own: which deferred tools the model has found."""
+
+    part = DeferredTools
+    turns = (
+        {"text": "x" * 2000, "tool_calls": [{"name": "ToolSearch", "arguments": {"query": "kettle"}}]},
+        {"text": "x" * 2000, "tool_calls": [{"name": "apron", "arguments": {}}]},
+        *ECHOES,
+        "Done.",
+    )
+
+    def make_agent(self, provider, store):
+        return build_agent(options_for(provider, session_store=store, tools=many_tools(), max_context_tokens=8_000))
+
+    def state_of(self, part):
+        return sorted(part.run.view.fold(LoadedToolsFold).names)
+
+
+class BrokenPartsTest(unittest.TestCase):
+    """What a part must not do is found by the contract."""
+
+    def failed_tests(self, **wrong):
+        kind = type("Wrong", (Tally,), wrong)
+
+        class WrongTest(part_contract.PartContract):
+            part = kind
+            turns = TallyTest.turns
+
+            def make_agent(self, provider, store):
+                return build_agent(options_for(provider, session_store=store, parts=[kind]))
+
+        suite = unittest.defaultTestLoader.loadTestsFromTestCase(WrongTest)
+        outcome = unittest.TextTestRunner(stream=io.StringIO()).run(suite)
+        failed = [test for test, _ in (*outcome.failures, *outcome.errors)]
+        return {getattr(test, "test_case", test)._testMethodName for test in failed}
+
+    def test_a_part_that_forgets_what_it_kept_fails(self):
+        failed = self.failed_tests(restore=lambda self, state, version: None)
+        self.assertIn("test_wherever_a_run_is_killed_it_ends_with_the_same_state_when_it_is_resumed", failed)
+        self.assertIn("test_a_fork_has_the_state", failed)
+
+    def test_a_part_whose_state_lives_in_the_process_fails(self):
+        def see_result(self, result):
+            type(self).seen = getattr(type(self), "seen", 0) + 1
+            self.counts["results"] = type(self).seen
+
+        failed = self.failed_tests(see_result=see_result)
+        self.assertIn("test_wherever_a_run_is_killed_it_ends_with_the_same_state_when_it_is_resumed", failed)
+
+    def test_a_part_that_counts_what_a_process_does_twice_fails(self):
+        def before_step(self):
+            self.counts["results"] += 1
+
+        failed = self.failed_tests(before_step=before_step)
+        self.assertIn("test_wherever_a_run_is_killed_it_ends_with_the_same_state_when_it_is_resumed", failed)
+
+    def test_a_part_without_a_state_has_nothing_to_test(self):
+        failed = self.failed_tests(state=lambda self: None)
+        self.assertIn("test_the_run_comes_to_its_end_and_the_part_has_a_state_that_is_json", failed)
+
+
+if __name__ == "__main__":
+    unittest.main()
