@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import field
+from fnmatch import fnmatchcase
 from typing import Any, Protocol, Self
 
 from ..events import Event, Mode, UserAnswer, UserQuestion
 from ..frozen import frozen
-from ..globs import fits_name
 from ..sessions.request import json_sha256
 
 # Gives names that rules may use for a call, from its input.
@@ -145,21 +145,15 @@ def narrowed_by(gate: Gate, narrowings: Iterable[Narrowing]) -> Gate:
 
 
 @frozen
-class ReadOnlyGate:
+class ReadOnlyGate(Gate):
     """The gate of an agent that was given none: it allows the calls of tools whose effect is `read`, and asks nobody.
 
     It looks at no input, so a tool that reads files may read any.
     """
 
     narrowings: tuple[Narrowing, ...] = ()
-
-    @property
-    def mode(self) -> Mode:
-        return "dontAsk"
-
-    @property
-    def can_ask(self) -> bool:
-        return False
+    mode = "dontAsk"
+    can_ask = False
 
     @property
     def policy_sha256(self) -> str:
@@ -173,27 +167,20 @@ class ReadOnlyGate:
         return ""
 
     async def approve(self, tool_name: str, tool_input: Mapping[str, Any], context: CallContext) -> ApprovalResult:
-        digest, category = json_sha256(dict(tool_input)), "mode"
+        is_left = bool(self.offered_tools([tool_name]))
+        reason = f"{tool_name} only reads" if is_left else f"a part takes {tool_name} away"
         if context.effect != "read":
-            reason = (
-                f"{tool_name} may change something, and this agent was given no gate that allows it: set Agent.gate"
+            is_left, reason = (
+                False,
+                f"{tool_name} may change something, and this agent has no gate for that: set Agent.gate",
             )
-            return ApprovalResult(False, reason, self.mode, category, input_sha256=digest)
-        allowed = bool(self.offered_tools([tool_name]))
-        reason = f"{tool_name} only reads" if allowed else f"{tool_name} is taken away by a part"
-        return ApprovalResult(allowed, reason, self.mode, category, input_sha256=digest)
+        return ApprovalResult(is_left, reason, self.mode, "mode", input_sha256=json_sha256(dict(tool_input)))
 
     async def permits_path(self, path: str, write: bool, context: CallContext) -> bool:
         return not write
 
-    def read_filter(self, cwd: str, roots: Sequence[str]) -> Callable[[str], bool] | None:
-        return None
-
     def offered_tools(self, names: Iterable[str]) -> tuple[str, ...]:
         return tuple(name for name in names if all(_leaves(each, name) for each in self.narrowings))
-
-    def restore(self, session_id: str, events: Iterable[Event]) -> None:
-        pass  # nobody was asked, so there is nothing to remember
 
     def narrowed(self, *, tools: Iterable[str] | None, deny: Iterable[str], source: str) -> Self:
         added = Narrowing(None if tools is None else tuple(tools), tuple(deny), source)
@@ -205,6 +192,6 @@ class ReadOnlyGate:
 
 def _leaves(narrowing: Narrowing, name: str) -> bool:
     """Whether all calls of this tool may still run: a rule about some inputs takes the tool away."""
-    if any(fits_name(rule.partition("(")[0], name) for rule in narrowing.deny):
+    if any(fnmatchcase(name, rule.partition("(")[0]) for rule in narrowing.deny):
         return False
-    return narrowing.tools is None or any(fits_name(rule, name) for rule in narrowing.tools)
+    return narrowing.tools is None or any(fnmatchcase(name, rule) for rule in narrowing.tools)

@@ -21,7 +21,8 @@ Context = Mapping[str, Any] | None
 
 
 class Hooks(Protocol):
-    """All hooks of an agent; `hooks.engine.HookEngine` names the points and what stands in their payloads."""
+    """All hooks of an agent; `hooks.engine.HookEngine` names the points and what stands in their payloads. Here they change
+    nothing."""
 
     @property
     def are_any(self) -> bool: ...
@@ -31,45 +32,6 @@ class Hooks(Protocol):
 
     @property
     def post_tool_use_failure(self) -> Sequence[object]: ...
-
-    async def run(self, point: str, payload: Mapping[str, Any], context: Context = None) -> Outcome: ...
-
-    async def run_user_prompt_submit(self, *, prompt: str, context: Context = None) -> Outcome: ...
-
-    async def run_before_model_call(
-        self, *, messages: Sequence[Mapping[str, Any]], context: Context = None
-    ) -> Outcome: ...
-
-    async def run_after_model_call(self, *, output: Any, context: Context = None) -> Outcome: ...
-
-    async def run_pre_tool_use(
-        self, *, tool_name: str, tool_input: Mapping[str, Any], context: Context = None
-    ) -> Outcome: ...
-
-    async def run_post_tool_use(
-        self,
-        *,
-        tool_name: str,
-        tool_output: Any,
-        context: Context = None,
-        tool_input: Mapping[str, Any] | None = None,
-    ) -> Outcome: ...
-
-    async def run_session_start(self, *, source: str = "startup", context: Context = None) -> PointOutcome: ...
-
-    async def run_session_end(self, *, reason: str = "other", context: Context = None) -> PointOutcome: ...
-
-    async def run_stop(
-        self, *, stop_hook_active: bool = False, last_assistant_message: str = "", context: Context = None
-    ) -> PointOutcome: ...
-
-
-class NoHooks(Hooks):
-    """The hooks of an agent that was given none."""
-
-    are_any = False
-    post_tool_use = ()
-    post_tool_use_failure = ()
 
     async def run(self, point: str, payload: Mapping[str, Any], context: Context = None) -> Outcome:
         return None, [], None
@@ -108,6 +70,13 @@ class NoHooks(Hooks):
         self, *, stop_hook_active: bool = False, last_assistant_message: str = "", context: Context = None
     ) -> PointOutcome:
         return [], None
+
+
+class NoHooks(Hooks):
+    """The hooks of an agent that was given none."""
+
+    are_any = False
+    post_tool_use = post_tool_use_failure = ()
 
 
 class RunHooks:
