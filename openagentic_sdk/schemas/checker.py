@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 from ..text import shortened
 from .expressions import Expression, expression
 
-MAX_STEPS = 1_000_000
+MAX_STEPS = 500_000
 MAX_DEPTH = 100
 _MAX_LISTED = 20  # values or names in an error
 _NOTHING: Any = object()
@@ -43,8 +43,8 @@ class Run:
 
     __slots__ = ("depth", "fills", "is_filling", "left", "patterns", "scope")
 
-    def __init__(self, is_filling: bool = False) -> None:
-        self.left = MAX_STEPS
+    def __init__(self, is_filling: bool = False, left: int = MAX_STEPS) -> None:
+        self.left = left
         self.depth = 0
         self.is_filling = is_filling
         self.fills: list[tuple[Path, str, Any]] = []
@@ -72,15 +72,20 @@ class Run:
 class Fault:
     """What does not fit: at which path, what was expected there, and what stands there instead.
 
-    `weight` tells the alternative that was meant, which fits deeper than those that a constant rules out.
+    Most faults are never shown, so their words are put together when they are asked for.
     """
 
-    __slots__ = ("_words", "path", "value", "weight")
+    __slots__ = ("_weight", "_words", "path", "value")
 
     def __init__(self, path: Path, words: str | Callable[[], str], value: Any = _NOTHING, weight: int = 1) -> None:
-        self.path, self._words, self.value, self.weight = path, words, value, weight
-        while path is not None:
-            path, self.weight = path[0], self.weight + 2
+        self.path, self._words, self.value, self._weight = path, words, value, weight
+
+    def weight_below(self, top: Path) -> int:
+        """Tells the alternative that was meant, which fits deeper than those that a constant rules out."""
+        weight, path = self._weight, self.path
+        while path is not None and path is not top:
+            path, weight = path[0], weight + 2
+        return weight
 
     def words(self) -> str:
         words = self._words if isinstance(self._words, str) else self._words()
@@ -134,13 +139,13 @@ class Node:
         run.depth -= 1
         return None
 
-    def finish(self, is_scoped: bool) -> None:
+    def finish(self, is_scoped: bool, run: Run) -> None:
         """Make the checks, when all children and targets are there. `is_scoped` when there is any `$dynamicRef`."""
         schema = self.schema
         if not schema:
             return
-        self._keys = [{key_of(value, Run()) for value in schema["enum"]}] if "enum" in schema else []
-        self._keys += [{key_of(schema["const"], Run())}] if "const" in schema else []
+        self._keys = [{key_of(value, run) for value in schema["enum"]}] if "enum" in schema else []
+        self._keys += [{key_of(schema["const"], run)}] if "const" in schema else []
         self._limits = self._read_limits()
         made = [(kinds, check.__get__(self)) for words, kinds, check in _CHECKS if not words.isdisjoint(schema)]
         for kind in KINDS:
@@ -242,9 +247,11 @@ class Node:
                 seen |= mine
             elif seen is None and keyword == "anyOf":
                 return None
-        best = None if fits else max(faults, key=lambda fault: fault.weight)
+        if fits:
+            return None
+        best = max(faults, key=lambda fault: fault.weight_below(path))
         here = Fault(path, lambda: f"must be {self._all_wanted(keyword)}", value, 0)
-        return best if best is None or best.weight > here.weight + 1 else here
+        return best if best.weight_below(path) > 1 else here
 
     def _all_wanted(self, keyword: str) -> str:
         words: list[str] = []
@@ -268,7 +275,7 @@ class Node:
     def _not(self, value: Any, path: Path, run: Run, seen: Seen) -> Fault | None:
         part: Node = self.children["not"]
         fits = part._fits(value, path, run, None)
-        return Fault(path, f"must not be {wanted(part.schema) or 'what its schema forbids'}") if fits else None
+        return Fault(path, lambda: f"must not be {wanted(part.schema) or 'what its schema forbids'}") if fits else None
 
     def _condition(self, value: Any, path: Path, run: Run, seen: Seen) -> Fault | None:
         when: Node = self.children["if"]
@@ -325,7 +332,7 @@ class Node:
         for name in value:
             fault = self.children["propertyNames"].check(name, None, run, None)
             if fault is not None:
-                return Fault((path, name), f"has a name that {fault.words()}")
+                return Fault((path, name), _named_words(fault))
         return None
 
     def _dependents(self, value: Any, path: Path, run: Run, seen: Seen) -> Fault | None:
@@ -342,7 +349,7 @@ class Node:
                     run.spend(len(names))
                     missing = next((other for other in names if other not in value), None)
                     if missing is not None:
-                        return Fault((path, missing), f"is missing: {show(name)} needs it")
+                        return Fault((path, missing), _needed_words(name))
         return None
 
     # --- lists -------------------------------------------------------------------------------------------------------
@@ -372,8 +379,12 @@ class Node:
             seen.update(found)
         if len(found) >= least and (most is None or len(found) <= most):
             return None
-        bounds = f"at least {show(least)}" + ("" if most is None else f" and at most {show(most)}")
-        return Fault(path, f"must hold {bounds} of {wanted(part.schema) or 'what contains asks for'}", len(found))
+
+        def words() -> str:
+            bounds = f"at least {show(least)}" + ("" if most is None else f" and at most {show(most)}")
+            return f"must hold {bounds} of {wanted(part.schema) or 'what contains asks for'}"
+
+        return Fault(path, words, len(found))
 
     def _unique(self, value: Any, path: Path, run: Run, seen: Seen) -> Fault | None:
         known: set[Any] = set()
@@ -387,13 +398,17 @@ class Node:
 
     def _pattern(self, value: Any, path: Path, run: Run, seen: Seen) -> Fault | None:
         pattern = self.schema["pattern"]
-        return None if run.has_match(pattern, value) else Fault(path, f"must match {shortened(pattern, 200)}", value)
+        return (
+            None
+            if run.has_match(pattern, value)
+            else Fault(path, lambda: f"must match {shortened(pattern, 200)}", value)
+        )
 
     def _multiple(self, value: Any, path: Path, run: Run, seen: Seen) -> Fault | None:
         of = self.schema["multipleOf"]
         run.spend(int(value).bit_length() // 64 if value - value == 0 else 0)
         fits = value - value == 0 and _is_multiple(value, of)
-        return None if fits else Fault(path, f"must be a multiple of {show(of)}", value)
+        return None if fits else Fault(path, lambda: f"must be a multiple of {show(of)}", value)
 
 
 def _with_rest(rest: Node, checks: Sequence[Check]) -> Check:
@@ -429,6 +444,14 @@ def _scoped(base: str, checks: Sequence[Check]) -> Check:
     return check
 
 
+def _named_words(fault: Fault) -> Callable[[], str]:
+    return lambda: f"has a name that {fault.words()}"
+
+
+def _needed_words(name: str) -> Callable[[], str]:
+    return lambda: f"is missing: {show(name)} needs it"
+
+
 def _is_multiple(value: float, of: float) -> bool:
     """Whether a finite number is a multiple as both are written: 0.0075 is one of 0.0001."""
     (digits, tens), (of_digits, of_tens) = _decimal(value), _decimal(of)
@@ -456,6 +479,7 @@ def key_of(value: Any, run: Run) -> Any:
     run.spend(1)
     kind = kind_of(value)
     if kind == INTEGER or (kind == FLOAT and value.is_integer()):
+        run.spend(int(value).bit_length() // 2048)
         return b"%x" % int(value)
     if kind == FLOAT:
         return float.__repr__(value).encode()
@@ -464,6 +488,7 @@ def key_of(value: Any, run: Run) -> Any:
     if kind not in (OBJECT, ARRAY):
         return value
     run.descend()
+    run.spend(len(value))  # its texts and names
     if kind == ARRAY:
         key: Any = ("[", *[key_of(item, run) for item in value])
     else:

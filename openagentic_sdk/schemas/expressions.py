@@ -26,10 +26,10 @@ _CATEGORIES = {
 }  # fmt: skip
 
 Fits: TypeAlias = Callable[[str], bool]
-# ("char", fits), ("at", place), ("all", parts), ("any", parts), ("times", part, least, most or None)
+# ("char", fits, what that costs), ("at", place), ("all", parts), ("any", parts), ("times", part, least, most or None)
 Part: TypeAlias = tuple[Any, ...]
-# What lets a character or a place in the text pass, and the states behind it.
-_State: TypeAlias = tuple[Fits | None, str, Iterable[int]]
+# What lets a character or a place in the text pass, the states behind it, and what asking costs.
+_State: TypeAlias = tuple[Fits | None, str, Iterable[int], int]
 
 
 @functools.lru_cache(maxsize=64)
@@ -137,15 +137,15 @@ class _Reader:
         if char in "^$":
             return ("at", char)
         if char == ".":
-            return ("char", lambda other: other not in _LINE_ENDS)
+            return ("char", lambda other: other not in _LINE_ENDS, 1)
         if char == "[":
-            return ("char", self._class())
+            return ("char", *self._class())
         if char == "\\":
             if (place := self.rest()[:1]) in ("b", "B", "A", "Z", "z"):  # \A and \Z are Python's
                 self.take()
                 return ("at", {"A": "^", "Z": "$", "z": "$"}.get(place, place))
             letter = self._escape()
-            return ("char", letter if callable(letter) else letter.__eq__)
+            return ("char", letter if callable(letter) else letter.__eq__, 1)
         if char == "(":
             if self.begins(("?",)):
                 self._group_kind()
@@ -154,7 +154,7 @@ class _Reader:
             return inner
         if char in "*+?":
             raise ValueError("a repetition repeats nothing")
-        return ("char", char.__eq__)
+        return ("char", char.__eq__, 1)
 
     def _group_kind(self) -> None:
         if self.begins(("?:",)):
@@ -164,7 +164,7 @@ class _Reader:
         else:
             raise ValueError("a lookaround, or a flag, that cannot be followed in bounded time")
 
-    def _class(self) -> Fits:
+    def _class(self) -> tuple[Fits, int]:
         is_negated = self.begins(("^",)) and bool(self.take())
         singles: set[str] = set()
         ranges: list[tuple[str, str]] = []
@@ -187,7 +187,7 @@ class _Reader:
             inside = char in singles or any(a <= char <= b for a, b in ranges) or any(kind(char) for kind in kinds)
             return inside is not is_negated
 
-        return fits
+        return fits, 2 + len(ranges) // 4 + len(kinds)
 
     def _class_member(self) -> Fits | str:
         char = self.take()
@@ -263,7 +263,7 @@ def _size(part: Part) -> int:
         return min(MAX_STATES + 1, (_size(part[1]) + 1) * times + 1)
     if part[0] in ("all", "any"):
         return min(MAX_STATES + 1, 1 + sum(1 + _size(inner) for inner in part[1]))
-    return 1
+    return part[2] if part[0] == "char" else 1
 
 
 class _Automaton:
@@ -279,7 +279,7 @@ class _Automaton:
     def is_in(self, text: str, spend: Callable[[int], None]) -> bool:
         if not self._states:
             # Another thread may do the same at the same time: whole lists are put in place, and both are equal.
-            made: list[_State] = [(None, "end", ())]
+            made: list[_State] = [(None, "end", (), 1)]
             self._start = _add(self._part, 0, made)
             self._states = made
         states: frozenset[int] = frozenset()
@@ -305,10 +305,12 @@ class _Automaton:
         places = {"": True, "^": before == "", "$": char == "", "b": is_border, "B": not is_border}
         waiting, known = [self._start, *states], set(states) | {self._start}
         after: set[int] = set()
+        spent = 2
         while waiting:
-            fits, place, targets = self._states[waiting.pop()]
+            fits, place, targets, cost = self._states[waiting.pop()]
+            spent += cost
             if place == "end":
-                return None, 1 + len(known) // 2
+                return None, spent // 2
             if fits is not None:
                 if char and fits(char):
                     after.update(targets)
@@ -316,7 +318,7 @@ class _Automaton:
                 new = [target for target in targets if target not in known]
                 known.update(new)
                 waiting += new
-        return frozenset(after), 1 + len(known) // 2
+        return frozenset(after), spent // 2
 
 
 def _add(part: Part, then: int, made: list[_State]) -> int:
@@ -330,18 +332,18 @@ def _add(part: Part, then: int, made: list[_State]) -> int:
         _, inner, least, most = part
         if most is None:
             again: list[int] = [then]
-            made.append((None, "", again))
+            made.append((None, "", again, 1))
             then = len(made) - 1
             again.append(_add(inner, then, made))
         end = then
         for _ in range(0 if most is None else most - least):
-            made.append((None, "", (_add(inner, then, made), end)))
+            made.append((None, "", (_add(inner, then, made), end), 1))
             then = len(made) - 1
         for _ in range(least):
             then = _add(inner, then, made)
         return then
     if kind == "any":
-        made.append((None, "", [_add(inner, then, made) for inner in part[1]]))
+        made.append((None, "", [_add(inner, then, made) for inner in part[1]], 1))
     else:
-        made.append((part[1], "", (then,)) if kind == "char" else (None, part[1], (then,)))
+        made.append((part[1], "", (then,), part[2]) if kind == "char" else (None, part[1], (then,), 1))
     return len(made) - 1

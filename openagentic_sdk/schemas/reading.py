@@ -16,6 +16,7 @@ from .expressions import expression
 
 MAX_SCHEMAS = 20_000  # in one schema
 MAX_SCHEMA_DEPTH = 100
+_MAX_READ = 4_000_000  # characters of patterns and references, and of the places of schemas
 _MAX_PROBLEMS = 20
 _MAX_COMPILED = 512
 
@@ -55,7 +56,7 @@ class Schema:
             run = Run()
             fault = self._root.check(value, None, run, None)
             if fault is not None and self._has_defaults:
-                run = Run(is_filling=True)
+                run = Run(is_filling=True, left=run.left)
                 fault = self._root.check(value, None, run, None)
             if fault is None:
                 return _filled(value, run) if run.fills else value
@@ -134,12 +135,19 @@ class _Reader:
         self._nodes: list[tuple[Node, str]] = []
         self._places: dict[tuple[str, str], Node] = {}
         self._dynamic: dict[str, dict[str, Node]] = {}  # anchor -> resource -> schema
+        self._left = _MAX_READ
         self.root = self._read(source, "", [("", "")], 0)
         is_scoped = any("$dynamicRef" in node.schema for node, _ in self._nodes)
         for node, place in self._nodes:
             self._resolve(node, place)
+        run = Run()
         for node, _ in self._nodes:
-            node.finish(is_scoped)
+            node.finish(is_scoped, run)
+
+    def _spend(self, characters: int) -> None:
+        self._left -= characters
+        if self._left < 0:
+            raise TooMuchWork("has too many long patterns, references or names to be read in bounded time")
 
     def _problem(self, place: str, words: str) -> None:
         if len(self.problems) < _MAX_PROBLEMS:
@@ -153,11 +161,13 @@ class _Reader:
                 f"holds more than {MAX_SCHEMAS:,} schemas, or is nested deeper than {MAX_SCHEMA_DEPTH} levels"
             )
         place = places[0][1]
+        self._spend(sum(10 + len(pointer) for _, pointer in places))
         if not isinstance(source, Mapping | bool):
             self._problem(place, f"a schema is an object, or true or false, and not {show(source)}")
             source = True
         kept = dict(self._keywords(source, place)) if isinstance(source, Mapping) else source
         if isinstance(kept, dict) and isinstance(kept.get("$id"), str) and not kept["$id"].startswith("#"):
+            self._spend(10 * (len(base) + len(kept["$id"])))
             base = _joined(base, kept["$id"])[0]
             places = [*places, (base, "")]
         node = Node(kept, base)
@@ -189,6 +199,9 @@ class _Reader:
         """The keywords that say something; what is wrong with the others is a problem."""
         for keyword, value in source.items():
             wrong = _WRONG.get(keyword)
+            if keyword in ("pattern", "patternProperties"):
+                patterns = [value] if isinstance(value, str) else value if isinstance(value, Mapping) else ()
+                self._spend(20 * sum(len(pattern) for pattern in patterns if isinstance(pattern, str)))
             if wrong is not None:
                 words = wrong(value)
                 if not words:
@@ -215,6 +228,7 @@ class _Reader:
             if keyword not in node.schema:
                 continue
             reference = node.schema[keyword]
+            self._spend(10 * len(reference) + (0 if reference.startswith("#") else 10 * len(node.base)))
             address, fragment = _joined(node.base, reference)
             target = self._places.get((address, fragment))
             if target is None:

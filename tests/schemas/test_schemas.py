@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import tracemalloc
 import unittest
 from collections.abc import Mapping
 from typing import Any
@@ -252,6 +253,56 @@ class Hostile(unittest.TestCase):
                 self.assertLess(time.process_time() - began, 20)  # for ever, before; counted steps are what bounds it
         self.assertIn(f"{MAX_STEPS:,} steps", words("a" * 500_000 + "!", {"pattern": "^(a+)+$"}))
         self.assertIn("nested deeper", words(1, loop))
+
+    def test_no_step_costs_more_than_a_moment(self) -> None:
+        texts = [str(n) * 50 for n in range(1_000)]
+        letters = "".join(map(chr, range(0x10000, 0x20000)))
+        ranges = "".join(f"{chr(n)}-{chr(n)}" for n in range(0x4E00, 0x9000, 2))
+        deep: Any = {"contains": {"anyOf": [False] * 200}, "minContains": 0}
+        inside: Any = [1] * 100_000
+        for _ in range(90):
+            deep, inside = {"properties": {"a": deep}}, {"a": inside}
+        many = [1] * 600_000
+        cases: list[tuple[Any, Any]] = [
+            # Faults that nobody reads.
+            ({"contains": {"contains": {"enum": texts}}, "minContains": 0}, [[1]] * 300_000),
+            ({"contains": {"not": {"enum": [1, *texts]}}, "minContains": 0}, many),
+            ({"contains": {"propertyNames": {"enum": texts}}, "minContains": 0}, [{"z": 1}] * 300_000),
+            (deep, inside),
+            # Classes of characters, and texts that are never the same.
+            ({"pattern": f"[{ranges}]{{2}}"}, letters),
+            ({"pattern": "[" + r"\p{Lu}" * 4_000 + "]{2}"}, letters),
+            # Long values that are compared often.
+            ({"items": {"anyOf": [{"const": [1]}] * 10_000}}, [["abc"] * 30_000] * 10),
+            ({"contains": {"const": 10**4000}, "minContains": 0}, [10**4001] * 600_000),
+        ]
+        for number, (schema, value) in enumerate(cases):
+            with self.subTest(number):
+                began = time.process_time()
+                self.assertIn(f"{MAX_STEPS:,} steps", words(value, schema))
+                self.assertLess(time.process_time() - began, 4)  # from 4 seconds to minutes, before
+
+    def test_reading_a_schema_ends_soon_and_takes_little_memory(self) -> None:
+        many: dict[str, Any] = {str(n): {} for n in range(15_000)}
+        apart: Any = {"properties": many}
+        for number in range(60):
+            apart = {"$id": f"http://a/{number}", "properties": {"a": apart}}
+        cases: list[Any] = [
+            {"properties": {"x" * 20_000: {"properties": many}}},
+            apart,
+            {"$id": "http://a/" + "b/" * 20_000, "properties": {name: {"$ref": "c#"} for name in list(many)[:5_000]}},
+            {"properties": {name: {"pattern": name + "a|" * 500} for name in list(many)[:5_000]}},
+            {"pattern": "a" * 1_000_000},
+        ]
+        for number, schema in enumerate(cases):
+            with self.subTest(number):
+                tracemalloc.start()
+                self.addCleanup(tracemalloc.stop)
+                said = words({}, schema)
+                most = tracemalloc.get_traced_memory()[1]
+                tracemalloc.stop()
+                self.assertIn("in bounded time", said)
+                self.assertLess(most, 80_000_000)
 
     def test_the_steps_of_a_check_are_the_same_each_time(self) -> None:
         schema = {"items": {"pattern": "(x+x+)+y"}}
