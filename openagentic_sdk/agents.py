@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from .checks import MAX_NUMBER, TEXT, TEXTS, check_settings, number
-from .disk import read_toml, working_dir
+from .disk import read_toml
 from .errors import AgentNotFoundError, OptionsError
 from .events import Mode
 from .frozen import frozen
@@ -31,6 +31,7 @@ from .project.settings import read_settings
 from .providers.base import Provider
 from .providers.guarded import guarded
 from .providers.named import find_provider
+from .system import working_dir
 from .testing.scripted import ScriptedProvider
 
 # The key of a session's metadata that says which agent it belongs to.

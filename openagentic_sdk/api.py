@@ -13,10 +13,10 @@ from .errors import EventLoopError, RunFailedError
 from .events import AssistantMessage, Event, Result, StopReason
 from .frozen import frozen, values_of
 from .kernel.loop import MAX_TEXT_TWICE
-from .kernel.prompt import Prompt
 from .kernel.task import RunTask, run_events
 from .options import OpenAgenticOptions
 from .parts.compaction import compact_closed_session
+from .prompts import Prompt, read_prompts
 from .sessions.folds.metrics import RunMetrics, run_metrics
 
 
@@ -61,7 +61,7 @@ class RunResult:
 def query(*, prompt: Prompt, options: OpenAgenticOptions) -> AsyncGenerator[Event, None]:
     """Run a prompt; yields each event after it is stored, `system.init` first and `result` last.
 
-    `prompt` is a str, a list of parts (text, pictures, documents, sound: see `kernel.prompt`), or an async iterable of
+    `prompt` is a str, a list of parts (text, pictures, documents, sound: see `prompts`), or an async iterable of
     prompts that run one after the other on one session. The run waits while the caller handles an event. Closing the
     generator, leaving the loop or cancelling the task ends the run: its calls are cancelled and closed in the log, and the
     session can be resumed. A question that a person is being asked stays open: the run then ends as `waiting`. Whatever
@@ -75,7 +75,7 @@ def query(*, prompt: Prompt, options: OpenAgenticOptions) -> AsyncGenerator[Even
 
     async def start() -> RunTask:
         agent = build_agent(options)
-        return await RunTask.start(agent, run_request(options, agent), prompt)
+        return await RunTask.start(agent, run_request(options, agent), read_prompts(prompt))
 
     return run_events(start)
 

@@ -18,10 +18,10 @@ from typing import Literal
 
 from .errors import OptionsError
 from .events import Event
-from .kernel.prompt import OnePrompt
 from .options import OpenAgenticOptions
 from .permissions.gate import PermissionGate
 from .permissions.policy import PermissionMode
+from .prompts import OnePrompt
 from .runs.turns import Turns
 from .sessions.folds.metrics import RunMetrics
 

@@ -14,45 +14,9 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Protocol
 
-from .errors import OptionsError
+from .system import BINARY, NO_FOLLOW
 
-BINARY = getattr(os, "O_BINARY", 0) | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOINHERIT", 0)
-NO_FOLLOW = getattr(os, "O_NOFOLLOW", 0)
 MAX_TOML_BYTES = 4 << 20
-
-
-def user_home() -> str:
-    """The user's home folder; where there is none, a path below which nothing can exist, so that nothing is read there.
-
-    The home of another user, which HOME names after `sudo -u` and the like, does not count.
-    """
-    home = os.path.expanduser("~")
-    try:
-        os.stat(os.path.join(home, "."))
-    except PermissionError:
-        return os.devnull
-    except (OSError, ValueError):  # one that is not there can be made
-        pass
-    return home if os.path.isabs(home) else os.devnull
-
-
-def working_dir() -> str:
-    """The folder that this process works in. Raises `OptionsError` when it has been removed."""
-    try:
-        return os.getcwd()
-    except FileNotFoundError as error:
-        raise OptionsError("the folder that this process works in has been removed: name another as cwd") from error
-
-
-def user_name() -> str:
-    """The user that this process runs as, as the system knows it; an environment variable can say anything."""
-    if sys.platform == "win32":
-        return os.getlogin()
-    import pwd
-
-    with contextlib.suppress(KeyError):
-        return pwd.getpwuid(os.getuid()).pw_name
-    return f"uid {os.getuid()}"
 
 
 def read_toml(path: Path) -> dict[str, Any]:

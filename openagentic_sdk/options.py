@@ -34,7 +34,6 @@ from .checks import (
     shown,
 )
 from .clock import Clock
-from .disk import working_dir
 from .errors import InvalidEventError, OptionsError, PermissionRuleError
 from .frozen import frozen
 from .hooks.engine import POINTS, HookEngine
@@ -55,6 +54,7 @@ from .sessions.base import SessionStore
 from .sessions.folds.trace import read_traceparent
 from .sessions.log.folder import is_session_id
 from .sessions.seal import Signer
+from .system import working_dir
 from .tools.base import Tool
 
 SettingSource = Literal["user", "project", "local"]

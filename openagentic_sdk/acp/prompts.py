@@ -9,9 +9,10 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from ..errors import OptionsError
-from ..kernel.prompt import Said, read_prompt
+from ..kernel.prompt import Said
 from ..media import part_type_of
 from ..patterns import regex
+from ..prompts import read_prompt
 from ..text import on_one_line, without_hidden
 from .calls import in_fence
 

@@ -9,7 +9,6 @@ from functools import partial
 from typing import Any, Literal
 
 from ..assemble import build_agent
-from ..disk import user_name
 from ..errors import OptionsError, RpcError, SessionError
 from ..events import AssistantMessage, FileKept, Result, UserAnswer, UserQuestion
 from ..frozen import frozen
@@ -21,6 +20,7 @@ from ..permissions.gate import PermissionGate
 from ..permissions.policy import PermissionMode
 from ..runs.turns import Turns
 from ..sessions.base import SessionStore
+from ..system import user_name
 from ..threads import run_in_thread
 from .buffers import unsaved_guard
 from .calls import Json

@@ -8,9 +8,9 @@ from dataclasses import replace
 from ..assemble import newest_session
 from ..errors import OpenAgentSdkError
 from ..events import Event, UserMessage, UserQuestion
-from ..kernel.prompt import OnePrompt
 from ..options import OpenAgenticOptions
 from ..permissions.gate import PermissionGate
+from ..prompts import OnePrompt
 from ..runs.background import answer_question, open_questions
 from ..runs.turns import Turns
 from ..sessions.base import SessionStore

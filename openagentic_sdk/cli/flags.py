@@ -7,19 +7,19 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from ..disk import working_dir
 from ..errors import OptionsError
-from ..kernel.prompt import OnePrompt
 from ..options import MAX_STEPS, SETTING_SOURCES, OpenAgenticOptions
 from ..patterns import regex
 from ..permissions.gate import PermissionGate
 from ..project.claude import find_project_root
+from ..prompts import OnePrompt
 from ..providers.base import Provider
 from ..providers.guarded import guarded
 from ..providers.named import PROVIDERS, find_provider
 from ..sessions.base import SessionStore
 from ..sessions.folds.summary import TAGS_KEY
 from ..sessions.seal import Signer
+from ..system import working_dir
 from .actions import add_list_flag
 from .stored.stores import ID_HELP, add_store_flag, find_session, open_session_store
 

@@ -8,10 +8,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 from ..assemble import trust_store
-from ..disk import working_dir
 from ..errors import OpenAgentSdkError
 from ..project.claude import find_project_root
 from ..project.settings_write import LOCAL_SETTINGS, add_allow_rule
+from ..system import working_dir
 
 
 def rule_keeper(args: argparse.Namespace, tell: Callable[[str], None]) -> Callable[[str], None] | None:

@@ -12,11 +12,11 @@ from ..events import Event, ModelResponse, Result, StopReason, SystemInit, UserM
 from ..kernel.agent import Agent, Run
 from ..kernel.lifetime import RunStopped
 from ..kernel.part import Part
-from ..kernel.prompt import Prompt
 from ..kernel.recorder import may_block, off_loop
 from ..kernel.task import RunTask
 from ..options import OpenAgenticOptions
 from ..parts.budgets import Budget
+from ..prompts import Prompt, read_prompts
 from ..runs.agent_replay import replay_agent
 from ..runs.replay import replay_events
 from ..runs.whatif import NEVER_MADE, start_what_if
@@ -120,7 +120,7 @@ class Player:
 
     async def _run(self, options: OpenAgenticOptions, prompt: Prompt) -> Result:
         agent = self._metered(build_agent(options))
-        return await self._drive(await RunTask.start(agent, run_request(options, agent), prompt))
+        return await self._drive(await RunTask.start(agent, run_request(options, agent), read_prompts(prompt)))
 
     async def _drive(self, task: RunTask) -> Result:
         async with task:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from ..agents import import_name, read_agent
-from ..disk import read_toml, working_dir
+from ..disk import read_toml
 from ..errors import OptionsError, SuiteError, ToolInputError
 from ..events import Outcome, StopReason
 from ..frozen import frozen
@@ -24,6 +24,7 @@ from ..patterns import regex
 from ..permissions.gate import PermissionGate
 from ..permissions.policy import PermissionMode
 from ..schemas import compiled, validate
+from ..system import working_dir
 from ..testing.scripted import ScriptedProvider
 from ..threads import error_words
 from ..tools.function import json_schema

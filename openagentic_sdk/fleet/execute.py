@@ -18,10 +18,11 @@ from ..errors import (
     SessionNotFoundError,
     StorageError,
 )
-from ..kernel.prompt import Said, read_prompt
+from ..kernel.prompt import Said
 from ..kernel.recorder import off_loop
 from ..options import OpenAgenticOptions
 from ..parts.abandoned import end_session
+from ..prompts import read_prompt
 from ..runs.background import BackgroundRun, submit
 from ..sessions.base import SessionStore
 from ..sessions.core import TENANT_KEY

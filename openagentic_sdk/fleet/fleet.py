@@ -15,9 +15,9 @@ from typing import Any
 from ..agents import Agents, NamedAgent
 from ..errors import AnswerRefusedError, FleetError, OptionsError, SessionLockedError, SessionNotFoundError
 from ..events import Event, UserQuestion
-from ..kernel.prompt import read_prompt
 from ..kernel.recorder import off_loop
 from ..options import OpenAgenticOptions
+from ..prompts import read_prompt
 from ..runs.background import answer_questions, cancel_session, open_questions
 from ..serialization import dumps_json
 from ..sessions.base import SessionStore, check_session_id

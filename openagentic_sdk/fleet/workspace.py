@@ -25,7 +25,6 @@ from pathlib import Path
 from typing import Any
 
 from ..agents import NamedAgent, Repository, check_ref
-from ..disk import BINARY
 from ..errors import FleetError, OptionsError, StorageError, ToolError
 from ..events import Event, HookEvent
 from ..frozen import frozen
@@ -36,6 +35,7 @@ from ..permissions.rules import EDIT_TOOLS, READ_TOOLS, TASK_TOOLS
 from ..permissions.subject import NETWORK_TOOLS, SESSION_TOOLS
 from ..sessions.base import SessionStore
 from ..sessions.log.lock import hold, let_go, try_lock
+from ..system import BINARY
 from ..text import one_line
 from ..tools.shell.environment import find_program
 from ..tools.shell.git_config import without_programs

@@ -28,6 +28,7 @@ from .gate import CallContext, Gate, ReadOnlyGate, narrowed_by
 from .hooks import Hooks, NoHooks, RunHooks
 from .lifetime import Lifetime, RunStopped
 from .part import Part, PartOpener, Parts
+from .prompt import Said
 from .recorder import Recorder
 from .registry import ToolRegistry
 
@@ -115,7 +116,7 @@ class Run:
     parent: Run | None = None
     request: RunRequest = field(default_factory=RunRequest)
     steps: int = 0
-    inbox: deque[Any] = field(default_factory=deque)
+    inbox: deque[Said] = field(default_factory=deque)
     notes: list[UserMessage] = field(default_factory=list)
     answers_taken: set[str] = field(default_factory=set)
     parked: dict[str | None, UserQuestion] = field(default_factory=dict)

@@ -192,6 +192,7 @@ class ReadOnlyGate(Gate):
 
 def _leaves(narrowing: Narrowing, name: str) -> bool:
     """Whether all calls of this tool may still run: a rule about some inputs takes the tool away."""
-    if any(fnmatchcase(name, rule.partition("(")[0]) for rule in narrowing.deny):
+    denied = [part.partition("(")[0] for rule in narrowing.deny for part in rule.split("|")]
+    if any(fnmatchcase(name, part) for part in denied):
         return False
     return narrowing.tools is None or any(fnmatchcase(name, rule) for rule in narrowing.tools)

@@ -32,7 +32,7 @@ from .closing import closing_events
 from .lifetime import RunStopped
 from .model_step import Reply, ask_model
 from .part import IncomingPrompt, Part
-from .prompt import Prompts, Said, prompt_sha256, read_prompt
+from .prompt import Prompts, Said, prompt_sha256
 from .settle import settle_open_calls, supersede, untouched_questions
 from .tool import REPEATABLE, RunResources
 from .tool_step import run_calls
@@ -196,10 +196,9 @@ def _init(run: Run) -> SystemInit:
 
 
 async def _prompts(prompt: Prompts, request_id: str | None) -> AsyncGenerator[Said, None]:
-    """The prompts of a source, checked; the request id names the first. Raises `OptionsError`."""
+    """The prompts of a source; the request id names the first."""
     async for item in prompt:
-        said = read_prompt(item)
-        yield replace(said, request_id=said.request_id or request_id)
+        yield replace(item, request_id=item.request_id or request_id)
         request_id = None
 
 
@@ -279,7 +278,7 @@ async def _next_reply(run: Run) -> Reply:
     while run.notes:
         await run.record(run.notes.pop(0))
     while run.inbox:
-        said = read_prompt(run.inbox.popleft())
+        said = run.inbox.popleft()
         if said.request_id is None or said.request_id not in run.view.requests:
             await store_prompt(run, IncomingPrompt(said, said.text, said.request_id, origin="steering"))
     _check_limits(run)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterable, Callable, Coroutine
+from collections.abc import AsyncGenerator, Callable, Coroutine
 from contextvars import Context, copy_context
 from dataclasses import replace
 from typing import Any
@@ -16,7 +16,7 @@ from .channel import EventChannel
 from .gate import Gate
 from .loop import run_session
 from .opening import open_run
-from .prompt import Prompt, Prompts, Said, prompt_sha256, read_prompt
+from .prompt import Prompts, Said, prompt_sha256
 from .recorder import off_loop
 
 
@@ -31,26 +31,25 @@ class RunTask:
         self._task.add_done_callback(lambda _: channel.close())
 
     @classmethod
-    async def start(cls, agent: Agent, request: RunRequest, prompt: Prompt) -> RunTask:
+    async def start(cls, agent: Agent, request: RunRequest, prompt: Said | Prompts | None) -> RunTask:
         """Open the session and begin.
 
-        Raises what `open_run` and `read_prompt` raise, `RequestConflictError` for a request id that came with another
+        Raises what `open_run` raises, `RequestConflictError` for a request id that came with another
         prompt, and `QuestionOpenError` for a prompt that may not end the questions that are open; then nothing has happened.
         """
         running_loop("a run")
-        given = prompt if prompt is None or isinstance(prompt, AsyncIterable) else read_prompt(prompt)
         channel = EventChannel[Event]()
-        if given is None:
+        if prompt is None:
             request = replace(request, request_id=None)  # there is no prompt that it could name
         run = await open_run(agent, request, channel)
         try:
-            if isinstance(given, Said):
-                run.request = replace(request, request_id=given.request_id or request.request_id)
-                await _check_prompt(run, given, run.request.request_id)
+            if isinstance(prompt, Said):
+                run.request = replace(request, request_id=prompt.request_id or request.request_id)
+                await _check_prompt(run, prompt, run.request.request_id)
         except BaseException:
             await run.recorder.close()
             raise
-        return cls(run, channel, given)
+        return cls(run, channel, prompt)
 
     @classmethod
     async def start_in(cls, context: Context, start: Callable[[], Coroutine[Any, Any, RunTask]]) -> RunTask:

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 from ..events import CommandExpanded, McpServerChanged, UserMessage
 from ..kernel.agent import Run
 from ..kernel.part import IncomingPrompt, Part, PartOpener
-from ..kernel.prompt import read_prompt
 from ..kernel.registry import ToolRegistry, tool_spec
 from ..kernel.tool import BareTool
 from ..project.prompt import server_block
+from ..prompts import read_prompt
 from ..sessions.folds.features.untrusted import short_source
 from ..sessions.request import canonical_json
 

@@ -18,13 +18,13 @@ from typing import Any
 
 from ..checks import BOOL, PATHS, TEXT, Check, check_settings, is_a, is_callable, or_none, path
 from ..clock import Clock, SystemClock
-from ..disk import working_dir
 from ..errors import OptionsError
 from ..events import Event, Mode, PermissionDecision, UserAnswer, UserQuestion
 from ..frozen import mutable
 from ..kernel.gate import ApprovalResult, CallContext, Gate
 from ..providers.loose import as_list
 from ..sessions.request import json_sha256
+from ..system import working_dir
 from ..threads import ask_callable
 from .asking import Approver, People, UserAnswerer, ask
 from .decide import judge, judge_by_rule, judge_rules

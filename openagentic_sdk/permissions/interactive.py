@@ -12,9 +12,9 @@ import sys
 import threading
 from collections.abc import Callable
 
-from ..disk import user_name
 from ..events import UserAnswer, UserQuestion
 from ..sessions.answers import answers_of, read_answer
+from ..system import user_name
 from ..text import visible, visible_lines
 from ..threads import in_daemon_thread
 from .display import coloured

@@ -14,10 +14,11 @@ import unicodedata
 from collections.abc import Iterable, Sequence
 from fnmatch import fnmatchcase
 
-from ..disk import is_within, user_home
+from ..disk import is_within
 from ..frozen import frozen
 from ..globs import path_regex
 from ..patterns import regex
+from ..system import user_home
 from ..text import is_hidden
 from .shell import as_fnmatch, word_set
 

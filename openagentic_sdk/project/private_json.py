@@ -13,10 +13,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from ..disk import BINARY, SystemDisk, write_durably
+from ..disk import SystemDisk, write_durably
 from ..errors import StorageError
 from ..sessions.log.lock import unlock, wait_for_lock
 from ..skills.files import read_bytes
+from ..system import BINARY
 
 MAX_BYTES = 4 * 1024 * 1024
 

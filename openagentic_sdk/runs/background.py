@@ -19,10 +19,11 @@ from ..assemble import named_session
 from ..errors import OptionsError, SessionError, SessionNotFoundError
 from ..events import Event, Result, StopReason, UserAnswer, UserMessage, UserQuestion
 from ..frozen import frozen
-from ..kernel.prompt import OnePrompt, Prompt, Said, read_prompt
+from ..kernel.prompt import Said
 from ..kernel.recorder import off_loop
 from ..options import OpenAgenticOptions
 from ..parts.abandoned import end_session
+from ..prompts import OnePrompt, Prompt, read_prompt
 from ..sessions.answers import check_answer
 from ..sessions.base import SessionStore
 from ..sessions.core import new_session_id

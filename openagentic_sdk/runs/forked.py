@@ -9,10 +9,10 @@ from functools import partial
 from ..assemble import build_agent, run_request
 from ..events import Event
 from ..kernel.agent import Agent
-from ..kernel.prompt import Prompt
 from ..kernel.recorder import may_block, off_loop
 from ..kernel.task import RunTask, run_events
 from ..options import OpenAgenticOptions
+from ..prompts import Prompt, read_prompts
 from ..sessions.lifecycle import fork_session
 
 
@@ -41,4 +41,4 @@ async def start_forked(
     fork = partial(fork, metadata=options.session_metadata)
     fork_id = await off_loop(may_block(store), fork, store, source_id)
     request = run_request(replace(options, resume=fork_id, session=None, session_id=None), agent)
-    return await RunTask.start(agent, request, prompt)
+    return await RunTask.start(agent, request, read_prompts(prompt))

@@ -15,11 +15,12 @@ from typing import Any, Literal
 from ..assemble import build_agent, end_conversation, run_request, store_of
 from ..events import Event, Result, UserQuestion
 from ..frozen import changed
-from ..kernel.prompt import OnePrompt, Prompt, Said, read_prompt
+from ..kernel.prompt import Said
 from ..kernel.task import RunTask
 from ..options import OpenAgenticOptions, check_options
 from ..parts.servers import ToolServers, servers_of
 from ..permissions.gate import permission_gate
+from ..prompts import OnePrompt, Prompt, read_prompt, read_prompts
 from ..sessions.base import SessionStore
 from ..sessions.folds.metrics import RunMetrics
 
@@ -78,7 +79,7 @@ class Turns:
         self.store = store_of(agent)
         request = run_request(self.options, agent)
         request = changed(request, parks=self._parks and not agent.gate.can_ask, guard=self._guard)
-        start = partial(RunTask.start, agent, request, prompt)
+        start = partial(RunTask.start, agent, request, read_prompts(prompt))
         task = self.running = await (start() if context is None else RunTask.start_in(context, start))
         self.result = None
         self.go_to(task.session_id, part="whole" if self.options.part == "whole" else "next")

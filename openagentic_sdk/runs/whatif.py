@@ -21,13 +21,13 @@ from ..hooks.models import HookDecision, HookMatcher
 from ..kernel.agent import Agent, Run
 from ..kernel.lifetime import RunStopped
 from ..kernel.part import Part, without_parts
-from ..kernel.prompt import Prompt
 from ..kernel.recorder import may_block, off_loop
 from ..kernel.registry import ToolRegistry
 from ..kernel.task import RunTask, run_events
 from ..kernel.tool import BareTool, Questions, ToolContext
 from ..options import OpenAgenticOptions
 from ..parts.servers import ServerTools, ToolServers, servers_of
+from ..prompts import Prompt, read_prompts
 from ..sessions.request import json_sha256
 from ..testing.replay import recorded_outcome
 from ..tools.base import Tool
@@ -91,7 +91,7 @@ async def start_what_if(
     for event in await off_loop(may_block(store), store.read_events, options.resume):
         if isinstance(event, ToolUse) and (event.seq or 0) > at_seq:
             known.take(event.name, event.input)
-    return await RunTask.start(answered, run_request(options, answered), prompt)
+    return await RunTask.start(answered, run_request(options, answered), read_prompts(prompt))
 
 
 class KnownCalls:

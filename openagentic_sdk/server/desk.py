@@ -27,10 +27,11 @@ from ..errors import (
 )
 from ..events import Event, Result, UserQuestion
 from ..frozen import frozen
-from ..kernel.prompt import OnePrompt, Said, prompt_sha256, read_prompt
+from ..kernel.prompt import Said, prompt_sha256
 from ..kernel.recorder import off_loop
 from ..options import OpenAgenticOptions
 from ..patterns import regex
+from ..prompts import OnePrompt, read_prompt
 from ..runs.background import (
     BackgroundResult,
     BackgroundRun,

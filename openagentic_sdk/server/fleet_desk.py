@@ -11,9 +11,10 @@ from ..agents import AGENT_KEY
 from ..errors import QuestionOpenError, RequestRefusedError, SessionExistsError
 from ..fleet.fleet import Fleet
 from ..fleet.record import OPEN
-from ..kernel.prompt import OnePrompt, Said
+from ..kernel.prompt import Said
 from ..kernel.recorder import off_loop
 from ..options import OpenAgenticOptions
+from ..prompts import OnePrompt
 from ..sessions.core import TENANT_KEY
 from .desk import WISHES_KEY, Desk, is_taken, read_said, request_id_of
 from .guard import Principal

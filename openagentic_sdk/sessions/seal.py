@@ -16,8 +16,8 @@ from hmac import compare_digest
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
-from ..disk import BINARY, NO_FOLLOW, user_home
 from ..errors import OptionsError
+from ..system import BINARY, NO_FOLLOW, user_home
 
 HOME_NAME = "OPENAGENTIC_SDK_HOME"
 KEY_FILE_NAME = "OPENAGENTIC_SDK_KEY"

@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from ..clock import Clock, SystemClock
-from ..disk import BINARY, NO_FOLLOW, Disk, SystemDisk, make_folder, remove_tree, rename_durably, write_durably
+from ..disk import Disk, SystemDisk, make_folder, remove_tree, rename_durably, write_durably
 from ..errors import (
     InvalidEventError,
     LogCorruptError,
@@ -35,6 +35,7 @@ from ..errors import (
     StorageError,
 )
 from ..events import Event
+from ..system import BINARY, NO_FOLLOW
 from .base import Metadata, SessionStore, When, check_copied_part, merged_metadata, stamp_events
 from .core import check_expected_seq, new_session_id
 from .folds.summary import SessionSummary, fold_session_summary, start_summary

@@ -13,9 +13,10 @@ from dataclasses import replace
 from typing import Any, Literal
 
 from ..clock import Clock, SystemClock
-from ..disk import is_within, user_home
+from ..disk import is_within
 from ..errors import FileRefusedError, SkillNotFoundError
 from ..frozen import frozen
+from ..system import user_home
 from ..text import one_line
 from .files import SAME_TICK_S, Bounds, FolderListings, FoundFile, read_text, walk_files
 from .frontmatter import Diagnostic

@@ -23,6 +23,7 @@ from typing import Any
 from ..events import AssistantMessage, AssistantReasoning, Event, ModelResponse, Result, ToolUse, UserMessage
 from ..kernel.agent import Agent, Run, RunRequest
 from ..kernel.part import Part, PartOpener
+from ..kernel.prompt import Said
 from ..kernel.task import RunTask
 from ..parts.compaction import compact_closed_session
 from ..parts.custom import CustomPart
@@ -110,7 +111,8 @@ class PartContract(unittest.IsolatedAsyncioTestCase):
 
         agent = self.make_agent(ScriptedProvider(turns), store)
         openers: list[Callable[[Run], Part]] = [partial(watched, opener) for opener in agent.parts]
-        async with await RunTask.start(replace(agent, parts=openers), RunRequest(resume=resume), prompt) as task:
+        said = None if prompt is None else Said(prompt)
+        async with await RunTask.start(replace(agent, parts=openers), RunRequest(resume=resume), said) as task:
             while await task.next_event() is not None:
                 pass
             result = await task.result()

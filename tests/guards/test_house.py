@@ -46,6 +46,7 @@ LAYERS = (
     ("options",),
     ("testing",),
     ("parts",),
+    ("prompts",),
     ("mcp",),
     ("permissions",),
     ("tools",),
@@ -60,6 +61,7 @@ LAYERS = (
     ("events",),
     ("checks", "schemas"),
     ("clock", "disk", "frozen", "globs", "media", "text", "threads", "untracked"),
+    ("system",),
     ("errors", "patterns", "version"),
 )
 FLOOR = {room: len(LAYERS) - row for row, rooms in enumerate(LAYERS) for room in rooms}

@@ -14,7 +14,6 @@ from dataclasses import replace
 from pathlib import Path
 
 from openagentic_sdk import OpenAgenticOptions, PermissionGate, query, run
-from openagentic_sdk.disk import user_name
 from openagentic_sdk.errors import OptionsError, SessionLockedError, StorageError
 from openagentic_sdk.events import Event, RecordSigned, Result, SystemNotice, UnknownEvent, UserAnswer, UserMessage
 from openagentic_sdk.frozen import changed
@@ -32,6 +31,7 @@ from openagentic_sdk.sessions.record.verify import receipt_of, verify_record
 from openagentic_sdk.sessions.seal import Seal, Signer
 from openagentic_sdk.sessions.sqlite import SqliteSessionStore
 from openagentic_sdk.sessions.store import FileSessionStore
+from openagentic_sdk.system import user_name
 from openagentic_sdk.testing import ScriptedProvider
 
 from .support import HAS_SSH, RecordCase, turn

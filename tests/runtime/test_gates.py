@@ -8,6 +8,7 @@ from openagentic_sdk.errors import OptionsError
 from openagentic_sdk.kernel.agent import RunRequest
 from openagentic_sdk.kernel.gate import ApprovalResult, Narrowing
 from openagentic_sdk.kernel.part import Part, without_parts
+from openagentic_sdk.kernel.prompt import Said
 from openagentic_sdk.kernel.task import RunTask, run_events
 from openagentic_sdk.parts.claude_names import ClaudeNames
 from openagentic_sdk.permissions.gate import PermissionGate, permission_gate
@@ -69,7 +70,7 @@ def calls(*names):
 
 
 async def play(agent):
-    return [event async for event in run_events(lambda: RunTask.start(agent, RunRequest(), "go"))]
+    return [event async for event in run_events(lambda: RunTask.start(agent, RunRequest(), Said("go")))]
 
 
 def decisions(events):

@@ -14,6 +14,7 @@ from pathlib import Path
 from openagentic_sdk.errors import MissingServiceError
 from openagentic_sdk.kernel.agent import Agent, RunRequest
 from openagentic_sdk.kernel.gate import CallContext, ReadOnlyGate
+from openagentic_sdk.kernel.prompt import Said
 from openagentic_sdk.kernel.registry import ToolRegistry
 from openagentic_sdk.kernel.task import RunTask
 from openagentic_sdk.sessions.lifecycle import fork_session
@@ -36,7 +37,8 @@ def agent_on(store, turns, tools=(echo, fail), **more):
 
 async def play(agent, prompt="go", **request):
     events = []
-    async with await RunTask.start(agent, RunRequest(**request), prompt) as task:
+    given = None if prompt is None else Said(prompt)
+    async with await RunTask.start(agent, RunRequest(**request), given) as task:
         while (event := await task.next_event()) is not None:
             events.append(event)
     return events

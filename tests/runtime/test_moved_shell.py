@@ -8,6 +8,7 @@ from pathlib import Path
 from openagentic_sdk.assemble import build_agent
 from openagentic_sdk.kernel.agent import RunRequest
 from openagentic_sdk.kernel.part import without_parts
+from openagentic_sdk.kernel.prompt import Said
 from openagentic_sdk.kernel.task import RunTask, run_events
 from openagentic_sdk.parts.shell_folder import ShellFolder
 from openagentic_sdk.permissions.gate import PermissionGate
@@ -34,7 +35,7 @@ class MovedShellTest(unittest.IsolatedAsyncioTestCase):
         options = options_for([*turns, {"text": "done"}], tools=[BashTool()], cwd=str(self.root))
         agent = build_agent(options)
         agent = replace(agent, parts=without_parts(agent.parts, ShellFolder))
-        events = [event async for event in run_events(lambda: RunTask.start(agent, RunRequest(), "go"))]
+        events = [event async for event in run_events(lambda: RunTask.start(agent, RunRequest(), Said("go")))]
         written = [event.output["stdout"] for event in events if event.type == "tool.result"]
         self.assertEqual(written, ["", f"{self.root}\n"])
 

@@ -10,8 +10,8 @@ from pathlib import Path
 from openagentic_sdk.api import query, run
 from openagentic_sdk.client import AgentClient
 from openagentic_sdk.errors import OptionsError
-from openagentic_sdk.kernel.prompt import read_prompt
 from openagentic_sdk.permissions.gate import PermissionGate
+from openagentic_sdk.prompts import read_prompt
 from openagentic_sdk.runs.background import submit
 from openagentic_sdk.runs.replay import replay_events
 from openagentic_sdk.serialization import dumps_event

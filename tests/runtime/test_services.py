@@ -12,6 +12,7 @@ from openagentic_sdk.errors import MissingServiceError, ToolError
 from openagentic_sdk.events import SystemNotice, ToolProgress, UserQuestion
 from openagentic_sdk.kernel.agent import RunRequest
 from openagentic_sdk.kernel.part import without_parts
+from openagentic_sdk.kernel.prompt import Said
 from openagentic_sdk.kernel.task import RunTask, run_events
 from openagentic_sdk.parts.code import CodeCalls
 from openagentic_sdk.parts.undo import KeptFiles
@@ -136,7 +137,7 @@ class PartsOfServicesTest(unittest.IsolatedAsyncioTestCase):
         with tempfile.TemporaryDirectory() as cwd:
             agent = build_agent(options_for(turns, tools=tools, cwd=cwd))
             agent = replace(agent, parts=without_parts(agent.parts, *left_out))
-            return [event async for event in run_events(partial(RunTask.start, agent, RunRequest(), "go"))]
+            return [event async for event in run_events(partial(RunTask.start, agent, RunRequest(), Said("go")))]
 
     async def test_a_tool_calls_others_inside_of_its_call_and_only_that_goes_with_the_part(self) -> None:
         turns = [{"tool_calls": [{"name": "twice"}]}, "ok"]

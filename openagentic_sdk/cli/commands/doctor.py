@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 from ...assemble import configured_servers, mcp_home
-from ...disk import working_dir
 from ...errors import OpenAgentSdkError, OptionsError, ProviderError, ProviderHTTPError, ProviderResponseError
 from ...frozen import frozen
 from ...providers.base import Done, ModelOutput, TextDelta
@@ -23,6 +22,7 @@ from ...providers.openai_compatible import OpenAICompatibleProvider
 from ...providers.wire.http import HttpTransport
 from ...providers.wire.timeouts import Timeouts
 from ...sessions.stores.locate import ENVIRONMENT_NAME
+from ...system import working_dir
 from ...text import on_one_line
 from .. import doctor_machine
 from ..exits import FAILED, OK

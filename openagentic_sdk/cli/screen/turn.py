@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
 from ...events import Event, ModelRetry, Result
-from ...kernel.prompt import Prompt
 from ...kernel.task import RunTask
 from ...parts.masking import shown
+from ...prompts import Prompt
 from ...runs.turns import Turns
 from ...serialization import dumps_event
 from ...text import printable

@@ -9,11 +9,11 @@ from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 
-from ...disk import user_name
 from ...errors import OptionsError
 from ...sessions.base import SessionStore
 from ...sessions.record.erase import erase, finish_erasures
 from ...sessions.record.keep import hold_session, purge_sessions, retain_session
+from ...system import user_name
 from ...text import on_one_line
 from ..actions import ActionList, add_list_flag
 from ..exits import FAILED, OK

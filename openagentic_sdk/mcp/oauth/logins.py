@@ -14,12 +14,12 @@ from collections.abc import AsyncIterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from ...disk import BINARY
 from ...errors import McpAuthError
 from ...frozen import frozen
 from ...project.private_json import KeptFile
 from ...providers.loose import as_mapping
 from ...sessions.log.lock import try_lock, unlock
+from ...system import BINARY
 from .grant import Client, Tokens
 
 _RENEWAL_S = 60.0

@@ -14,9 +14,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from urllib.parse import quote, urlsplit
 
-from ...disk import user_home
 from ...errors import OptionsError
 from ...frozen import frozen
+from ...system import user_home
 
 ALGORITHM = "AWS4-HMAC-SHA256"
 

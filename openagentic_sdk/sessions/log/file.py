@@ -18,10 +18,11 @@ from pathlib import Path
 from zlib import crc32
 
 from ...clock import Clock
-from ...disk import BINARY, NO_FOLLOW, Disk, write_durably
+from ...disk import Disk, write_durably
 from ...errors import ConcurrencyError, SessionLockedError, SessionNotFoundError, StorageError
 from ...events import Event, LogRecovered
 from ...serialization import dumps_time
+from ...system import BINARY, NO_FOLLOW
 from ..core import SessionWriter
 from ..folds.view import KeptView
 from .blocks import read_range

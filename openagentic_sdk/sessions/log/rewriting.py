@@ -9,7 +9,8 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from ...clock import Clock
-from ...disk import BINARY, NO_FOLLOW, Disk, remove_tree
+from ...disk import Disk, remove_tree
+from ...system import BINARY, NO_FOLLOW
 from ..base import SessionStore
 from ..request import DIGEST
 from ..rewriting import Change

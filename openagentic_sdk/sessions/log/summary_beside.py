@@ -7,8 +7,9 @@ import sys
 from contextlib import suppress
 from pathlib import Path
 
-from ...disk import BINARY, NO_FOLLOW, Disk, write_durably
+from ...disk import Disk, write_durably
 from ...errors import LogCorruptError
+from ...system import BINARY, NO_FOLLOW
 from ..folds.summary import SessionSummary, fold_session_summary
 from .folder import LOG_NAME, META_NAME, SUMMARY_NAME, folder_lock, open_cache, read_cache, read_open_cache
 from .scan import START, LogReader, Position

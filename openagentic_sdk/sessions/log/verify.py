@@ -16,7 +16,7 @@ from itertools import islice
 from typing import Any
 from zlib import crc32
 
-from ...disk import BINARY, NO_FOLLOW, SystemDisk
+from ...disk import SystemDisk
 from ...errors import LogCorruptError, SessionError, StorageError
 from ...events import (
     ContextCleared,
@@ -34,6 +34,7 @@ from ...events import (
 )
 from ...frozen import frozen
 from ...providers.base import MEDIA_KINDS
+from ...system import BINARY, NO_FOLLOW
 from ..authority import Authority, foreign_authority
 from ..base import Remains, SessionStore
 from ..core import new_session_id

@@ -9,8 +9,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ...disk import BINARY
 from ...errors import SessionNotFoundError, StorageError
+from ...system import BINARY
 from ..log.lock import is_locked, try_lock, unlock
 from .per_process import PerProcess
 from .sqlite_forks import Guarded, check_usable, connecting, driver, make_private

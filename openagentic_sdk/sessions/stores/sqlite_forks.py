@@ -16,8 +16,8 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, cast
 
-from ...disk import BINARY
 from ...errors import StorageError
+from ...system import BINARY
 
 if TYPE_CHECKING:
     import sqlite3

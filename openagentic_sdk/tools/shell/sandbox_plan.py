@@ -13,10 +13,11 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from typing import Any
 
-from ...disk import is_within, user_home
+from ...disk import is_within
 from ...errors import OptionsError, ToolError
 from ...frozen import frozen
 from ...sessions.seal import key_path
+from ...system import user_home
 from .process import CommandSpec, run_command
 from .settings_found import PLACEHOLDER_MODE, SETTINGS_FOLDERS, SettingsFound
 

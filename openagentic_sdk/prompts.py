@@ -1,0 +1,102 @@
+"""Prompts as people and programs give them: text, or a list of text, pictures, documents and sound.
+
+A part is `{"type": "text", "text"}`, or `{"type": "image" | "file" | "audio"}` with one of `path`, `data` (base64) and
+`url`, and perhaps a `media_type` and a `name`. Bytes go to blobs beside the log, once, and the event names them by digest;
+only a request that leaves holds them again (`parts.attachments`). A `path` is read on this machine, after the gate allowed
+it as a read; whoever passes on what others wrote (a server, an editor, a model) checks it with `paths=False` first. A `url`
+is never fetched here.
+"""
+
+from __future__ import annotations
+
+import binascii
+from collections.abc import AsyncIterable, AsyncIterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from .errors import OptionsError
+from .kernel.prompt import MediaPart, Said
+from .media import HEAD_BYTES, media_type_of, part_type_of, why_refused
+
+Parts = Sequence[Mapping[str, Any]]
+# None goes on with what is in the log; an iterable gives prompts that run one after the other.
+OnePrompt = str | Parts | Said
+Prompt = OnePrompt | AsyncIterable[OnePrompt | Mapping[str, Any]] | None
+_MEDIA = ("image", "file", "audio")
+_SOURCES = ("path", "data", "url")
+
+
+def read_prompts(prompt: Prompt) -> Said | AsyncIterator[Said] | None:
+    """What a run is asked, checked. Raises `OptionsError` that names the part; an iterable raises it as it comes."""
+    if prompt is None:
+        return None
+    return _each(prompt) if isinstance(prompt, AsyncIterable) else read_prompt(prompt)
+
+
+async def _each(prompts: AsyncIterable[Any]) -> AsyncIterator[Said]:
+    async for prompt in prompts:
+        yield read_prompt(prompt)
+
+
+def read_prompt(prompt: Any, *, paths: bool = True) -> Said:
+    """One prompt, checked. Raises `OptionsError` that names the part."""
+    if isinstance(prompt, Said):
+        return prompt
+    if isinstance(prompt, Mapping):
+        given = prompt.get("text") if isinstance(prompt.get("text"), str) else prompt.get("content")
+        if isinstance(given, str | Sequence):
+            return replace(read_prompt(given, paths=paths), may_answer=prompt.get("may_answer") is not False)
+    if isinstance(prompt, str):
+        return Said(prompt)
+    if not isinstance(prompt, Sequence) or isinstance(prompt, bytes) or not prompt:
+        raise OptionsError(f"a prompt is a str, a list of parts, or a dict with 'text' or 'content', not {prompt!r}")
+    texts: list[str] = []
+    parts: list[MediaPart] = []
+    for number, given in enumerate(prompt, 1):
+        if isinstance(given, Mapping) and given.get("type") == "text" and isinstance(given.get("text"), str):
+            texts.append(given["text"])
+        else:
+            parts.append(_read_part(given, f"part {number} of the prompt", paths))
+    return Said("\n\n".join(texts), parts)
+
+
+def _read_part(given: Any, where: str, paths: bool) -> MediaPart:
+    if not isinstance(given, Mapping) or given.get("type") not in _MEDIA:
+        raise OptionsError(
+            f"{where} is a dict whose type is text (with a text), image, file or audio, not {given!r:.200}"
+        )
+    sources = [name for name in _SOURCES if given.get(name) is not None]
+    wrong = [name for name in (*sources, "media_type", "name") if not isinstance(given.get(name, ""), str | None)]
+    if len(sources) != 1 or wrong:
+        raise OptionsError(
+            f"{where} ({given['type']}) needs one of path, data (base64) and url, as a str, and has {sources}"
+        )
+    if sources == ["path"] and not paths:
+        raise OptionsError(
+            f"{where} names a file of this machine ({given['path']!r}), which only code here may: send data"
+        )
+    known = {"type": given["type"], "name": given.get("name"), "media_type": given.get("media_type")}
+    if sources != ["data"]:
+        return MediaPart(**known, **{sources[0]: given[sources[0]]})
+    try:
+        data = binascii.a2b_base64(given["data"], strict_mode=True)
+    except (ValueError, binascii.Error) as error:
+        raise OptionsError(f"{where} ({given['type']}): its data is no base64: {error}") from None
+    return checked_part(MediaPart(**known, data=data), where)
+
+
+def checked_part(part: MediaPart, where: str) -> MediaPart:
+    """The part with its media type, when a vendor may take it. Raises `OptionsError`."""
+    data = part.data or b""
+    found = media_type_of(data[:HEAD_BYTES])
+    media_type = found or part.media_type
+    if media_type is None:
+        raise OptionsError(f"{where} is none of the kinds that its bytes tell: give its media_type")
+    if found and part.media_type and found != part.media_type.replace("/jpg", "/jpeg").replace("/mp3", "/mpeg"):
+        raise OptionsError(f"{where} says {part.media_type}, and its bytes are {found}")
+    if part.type != part_type_of(media_type):
+        raise OptionsError(f"{where} says {part.type}, and {media_type} is sent as {part_type_of(media_type)}")
+    refusal = why_refused(part.type, data)
+    if refusal:
+        raise OptionsError(f"{where} ({part.type}, {media_type}) cannot be sent: {refusal}")
+    return MediaPart(part.type, part.name, media_type, data)
