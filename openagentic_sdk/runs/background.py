@@ -122,7 +122,13 @@ def _find_questions(
 ) -> tuple[SessionView, dict[str, UserQuestion], dict[str, tuple[str, UserQuestion]]]:
     """A session's view, its own open questions, and those in the logs of its subagents with the session of each."""
     view, _ = load_view(store, session_id, (SubagentsFold,), seal=seal)
-    own = {question.question_id: question for question in view.open_questions()}
+    # A question whose call has ended, or was taken back, can be answered no more: not in a fork, nor behind a rewind.
+    open_ids = {None, *(record.use.tool_use_id for record in (*view.open_calls(), *view.open_inner_calls()))}
+    own = {
+        question.question_id: question
+        for question in view.open_questions()
+        if question.tool_use_id in open_ids or "child_session_id" in question.details
+    }
     inner: dict[str, tuple[str, UserQuestion]] = {}
     for child_id in [each.child_session_id for each in view.fold(SubagentsFold).open.values() if view.is_ours(each)]:
         with suppress(SessionError):

@@ -272,13 +272,13 @@ class Desk:
         """A copy of a session up to an event, None for all of it; returns its id. Sent again with its key, the same one."""
         self._check_open()
         await self._metadata(who, session_id)
-        fork_id = _hashed(who.tenant, "fork", _checked_key(key)) if key is not None else new_session_id()
+        fork_id = _hashed(who.tenant, "fork", session_id, _checked_key(key)) if key is not None else new_session_id()
         fork = partial(fork_session, self.store, session_id, at_seq=at_seq, session_id=fork_id)
         try:
             return str(await off_loop(True, fork))
         except SessionExistsError:
             made = await self._metadata(who, fork_id)
-            if made.get("parent_session_id") != session_id or at_seq not in (None, made.get("parent_seq")):
+            if at_seq not in (None, made.get("parent_seq")):
                 raise _other_body(key) from None
             return fork_id
 

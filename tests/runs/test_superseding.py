@@ -11,6 +11,7 @@ from openagentic_sdk import (
     MemorySessionStore,
     PermissionGate,
     answer_question,
+    fork_session,
     run,
     submit,
     tool,
@@ -23,6 +24,7 @@ from openagentic_sdk.hooks.models import HookDecision, HookMatcher
 from openagentic_sdk.kernel.prompt import Said
 from openagentic_sdk.runs.agent_replay import replay_agent
 from openagentic_sdk.runs.replay import replay_events
+from openagentic_sdk.sessions.lifecycle import rewind_session
 from openagentic_sdk.sessions.rebuild import rebuild_messages
 from openagentic_sdk.testing.validity import find_fault
 from openagentic_sdk.tools.ask_user_question import AskUserQuestionTool
@@ -91,6 +93,17 @@ class SupersedingTest(unittest.IsolatedAsyncioTestCase):
                     await answer_question(store, name, question_id, "yes")
         self.assertEqual(paid, [])
         self.assertEqual(store.read_summary(session_id).open_questions, ())
+
+    async def test_no_answer_is_taken_for_a_call_that_a_fork_ended_or_a_rewind_took_back(self):
+        session_id = await self.parked()
+        (question_id,) = self.store.read_summary(session_id).open_questions
+        fork_id = fork_session(self.store, session_id)
+        rewind_session(self.store, session_id, turns=1)
+        for name in (fork_id, session_id):
+            before = self.store.last_seq(name)
+            with self.assertRaisesRegex(OptionsError, question_id):
+                await answer_question(self.store, name, question_id, "yes")
+            self.assertEqual(self.store.last_seq(name), before)
 
     async def test_a_prompt_ends_the_question_that_waits_and_the_model_reads_both(self):
         answer = {"text": "As you wish.", "expect": {"contains": "said something else"}}

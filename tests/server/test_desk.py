@@ -164,6 +164,9 @@ class Runs(DeskCase):
         self.assertEqual(keyed[0], keyed[1])
         other = await ask(application, "POST", f"{path}/fork", {"at_seq": 1}, headers={"Idempotency-Key": "f"})
         self.assertEqual(other.status, 422)
+        again = f"/v1/sessions/{keyed[0]['session_id']}/fork"
+        of_another = await ask(application, "POST", again, {"at_seq": 2}, headers={"Idempotency-Key": "f"})
+        self.assertEqual(of_another.status, 201, "a key counts within its session")
         rewound = await ask(application, "POST", f"{path}/rewind", {"turns": 1})
         self.assertEqual((rewound.status, rewound.json["type"], rewound.json["to_seq"]), (200, "session.rewound", 1))
         self.assertEqual((await ask(application, "POST", f"{path}/rewind", {})).status, 400)
