@@ -69,15 +69,34 @@ class OutputSchema:
         return self.read_value(_json_in(text, self.is_wrapped))
 
     def read_value(self, value: Any) -> Any:
-        """The value, checked. Raises `ToolInputError` with the path of what does not fit."""
-        if self.is_wrapped and not (isinstance(value, Mapping) and set(value) == {_WRAPPED}):
-            value = {_WRAPPED: value}
+        """The value, checked. Raises `ToolInputError` with the path of what does not fit.
+
+        A value that fits as it is stays so; nulls are dropped and `value` is taken for the wrapper only where that fits.
+        """
+        forms = [{_WRAPPED: value}] if self.is_wrapped else [value]
+        if self.is_wrapped and isinstance(value, Mapping) and set(value) == {_WRAPPED}:
+            forms.insert(0, value)
+        failure: ToolInputError | None = None
+        for form in forms:
+            try:
+                checked = self._checked(form)
+            except ToolInputError as error:
+                failure = failure or error
+            except RecursionError:
+                failure = failure or ToolInputError("the answer is nested too deeply")
+            else:
+                return checked[_WRAPPED] if self.is_wrapped else checked
+        raise failure or AssertionError("there is always a form")
+
+    def _checked(self, value: Any) -> Any:
+        schema = compiled(self.schema)
         try:
-            value = without_added_nulls(value, self.schema, self.schema)
-            value = compiled(self.schema).check(value, "the answer")
-        except RecursionError:
-            raise ToolInputError("the answer is nested too deeply") from None
-        return value[_WRAPPED] if self.is_wrapped else value
+            return schema.check(value, "the answer")
+        except ToolInputError:
+            bare = without_added_nulls(value, self.schema, self.schema)
+            if bare == value:
+                raise
+            return schema.check(bare, "the answer")
 
     def repair_prompt(self, error: ToolInputError) -> str:
         """What to say to the model when its answer did not fit."""
@@ -95,10 +114,30 @@ def read_output_schema(spec: Any) -> OutputSchema:
     require_checkable(schema, "output_schema")
     if schema.get("type") == "object":
         return OutputSchema(schema, name=_usable(name))
-    definitions = {key: schema.pop(key) for key in ("$defs", "definitions") if key in schema}
+    definitions: dict[str, Any] = {}
+    if "$id" not in schema:  # below an $id, references lead from there
+        schema = _moved(schema)
+        definitions = {key: schema.pop(key) for key in ("$defs", "definitions") if key in schema}
     wrapper = object_schema({_WRAPPED: schema}, required=[_WRAPPED], additionalProperties=False, **definitions)
     require_checkable(wrapper, "output_schema")
     return OutputSchema(wrapper, is_wrapped=True, name=_usable(name))
+
+
+def _moved(part: Any) -> Any:
+    """A schema whose references to places in itself lead into the wrapper, where its definitions stay at the top."""
+    if isinstance(part, list | tuple):
+        return [_moved(item) for item in part]
+    if not isinstance(part, Mapping):
+        return part
+    moved: dict[str, Any] = {}
+    for key, value in part.items():
+        if key == "$ref" and isinstance(value, str) and re.match(r"#(?!/(\$defs|definitions)/|[^/])", value):
+            moved[key] = f"#/properties/{_WRAPPED}{value[1:]}"
+        elif key in ("properties", "patternProperties", "$defs", "definitions", "dependentSchemas"):
+            moved[key] = {name: _moved(item) for name, item in as_mapping(value).items()}
+        else:
+            moved[key] = value if key in ("const", "enum", "default", "examples") else _moved(value)
+    return moved
 
 
 def strict_schema(schema: Mapping[str, Any]) -> dict[str, Any] | None:

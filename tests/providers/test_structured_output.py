@@ -376,6 +376,31 @@ class Values(unittest.TestCase):
         )
         self.assertEqual(value, {"name": "x", "inner": {}})
 
+    def test_a_schema_that_refers_to_itself_means_the_same_when_it_is_wrapped(self) -> None:
+        words: dict[str, Any] = {"anyOf": [{"type": "string"}, {"type": "array", "items": {"$ref": "#"}}]}
+        numbers = {"type": "array", "items": {"anyOf": [{"type": "integer"}, {"$ref": "#/items/anyOf/0"}]}}
+        named = {"$ref": "#/$defs/n", "$defs": {"n": {"type": "array", "items": {"$ref": "#"}}}}
+        apart = {"$id": "http://x/y", **named}
+        constant = {"const": [{"$ref": "#"}]}
+        for schema, value in (
+            (words, ["a", ["b", ["c"]]]), (numbers, [1]), (named, [[], [[]]]), (apart, [[]]), (constant, [{"$ref": "#"}]),
+        ):  # fmt: skip
+            with self.subTest(schema):
+                self.assertEqual(read_output_schema(schema).read_text(json.dumps({"value": value})), value)
+        with self.assertRaises(ToolInputError):
+            read_output_schema(words).read_text('{"value": ["a", [3]]}')
+
+    def test_a_value_that_fits_as_it_is_stays_so(self) -> None:
+        first = {"type": "object", "properties": {"x": {"type": ["null", "string"]}}}
+        rest = {"type": "object", "properties": {"x": {"type": "string"}}}
+        row = {"type": "object", "properties": {"a": {"type": "array", "prefixItems": [first], "items": rest}}}
+        self.assertEqual(read_output_schema(row).read_text('{"a": [{"x": null}]}'), {"a": [{"x": None}]})
+        self.assertEqual(read_output_schema(row).read_text('{"a": [{}, {"x": null}]}'), {"a": [{}, {}]})
+        node = {"type": "object", "properties": {"value": {"type": "integer"}}, "required": ["value"]}
+        named = read_output_schema({"$ref": "#/$defs/n", "$defs": {"n": node}})
+        for text in ('{"value": 1}', '{"value": {"value": 1}}'):
+            self.assertEqual(named.read_text(text), {"value": 1})
+
     def test_what_does_not_fit_says_where(self) -> None:
         schema: Any = read_output_schema(City)
         for text, message in (
