@@ -187,7 +187,7 @@ def subagents(scene):
     agents = {"helper": AgentDefinition("Helps.", "You help.")}
     scene.play(call("Task", agent="helper", prompt="help"), {"agent": "You help.", "text": "helped"}, agents=agents)
     if SubagentRuns in scene.left_out:
-        scene.test.assertIn("MissingServiceError no part of this run offers Subagents", scene.output)
+        scene.test.assertIn("ToolError no subagent can be started here", scene.output)
     return "child_session_id" in scene.output
 
 
