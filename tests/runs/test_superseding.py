@@ -24,8 +24,10 @@ from openagentic_sdk.hooks.models import HookDecision, HookMatcher
 from openagentic_sdk.kernel.prompt import Said
 from openagentic_sdk.runs.agent_replay import replay_agent
 from openagentic_sdk.runs.replay import replay_events
+from openagentic_sdk.sessions.authority import Authority
 from openagentic_sdk.sessions.lifecycle import rewind_session
 from openagentic_sdk.sessions.rebuild import rebuild_messages
+from openagentic_sdk.sessions.seal import Seal
 from openagentic_sdk.testing.validity import find_fault
 from openagentic_sdk.tools.ask_user_question import AskUserQuestionTool
 from openagentic_sdk.tools.background_tasks import TaskOutputTool
@@ -213,7 +215,10 @@ class SupersedingTest(unittest.IsolatedAsyncioTestCase):
                     await self.assert_superseded(session_id)
 
     def as_killed(self, session_id):
-        """As SIGKILL leaves the logs: no parent has heard of the question, and no log has an end."""
+        """As SIGKILL leaves the logs: no parent has heard of the question, and no log has an end.
+
+        They are signed as they would have been written: a log that lacks events in the middle is nobody's own.
+        """
         killed = MemorySessionStore()
         for name in self.store.list_sessions():
             events = [event for event in self.store.read_events(name) if not isinstance(event, Result)]
@@ -221,7 +226,8 @@ class SupersedingTest(unittest.IsolatedAsyncioTestCase):
             hidden = {event.seq for event in asks}
             events = [event for event in events if event.seq not in hidden]
             known = self.store.read_metadata(name)["metadata"]
-            killed.import_session(name, [changed(e, seq=n) for n, e in enumerate(events, 1)], metadata=known)
+            signed = Authority(name, Seal()).sign([changed(e, seq=n) for n, e in enumerate(events, 1)], 0)
+            killed.import_session(name, signed, metadata=known)
         return killed
 
     async def test_a_subagent_in_the_background_that_waits_ends_and_the_model_hears_of_it(self):
