@@ -230,7 +230,9 @@ def _hand_over(work: Callable[[], object]) -> None:
     if _is_ending:
         _clean_up()
     else:
-        _thread.start_new_thread(_clean_up, ())  # `Thread.start` would wait for a lock
+        # `Thread.start` would wait for a lock. Where no thread begins any more, the end of the process does the work.
+        with contextlib.suppress(RuntimeError):
+            _thread.start_new_thread(_clean_up, ())
 
 
 def _clean_up() -> None:

@@ -40,6 +40,19 @@ NOT_TAKEN = {
 }
 ON_SERVERS = {f"openagentic_sdk.sessions.stores.{name}" for name in ("server", "news", "holders", "remote")}
 LIMIT_S = 90.0
+# From Python 3.12 on, no thread begins once the main thread has ended.
+_FORGETS_LATE = """
+import sys, threading
+from openagentic_sdk import open_store
+
+def work():
+    threading.main_thread().join()
+    store = open_store(f"sqlite:{sys.argv[1]}/s.db")
+    store.create_session()
+    del store
+
+threading.Thread(target=work).start()
+"""
 
 
 def made_in_package(call: str) -> set[str]:
@@ -91,6 +104,17 @@ class FinalizerTest(unittest.TestCase):
                         self.assertNotRegex(
                             held, r"lock|guard|changed|reading\(|transaction\(", f"{module.name}.{function.name}"
                         )
+
+    def test_a_store_that_a_thread_forgets_while_the_process_ends_is_closed_without_a_word(self) -> None:
+        place = tempfile.TemporaryDirectory()
+        self.addCleanup(place.cleanup)
+        done = subprocess.run(
+            [sys.executable, "-c", _FORGETS_LATE, place.name], cwd=ROOT, capture_output=True, text=True, timeout=LIMIT_S
+        )
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        self.assertEqual(
+            sorted(os.listdir(place.name)), ["s.db", "s.db-leases"], "a closed database has no log beside it"
+        )
 
     def test_the_collector_may_run_inside_every_lock_that_the_package_takes(self) -> None:
         done = subprocess.run(
@@ -189,6 +213,7 @@ def _walk() -> None:
 
     from openagentic_sdk import open_store
     from openagentic_sdk.events import UserMessage
+    from openagentic_sdk.kernel.tool import RunResources
     from openagentic_sdk.providers.wire.http import HttpTransport
     from openagentic_sdk.sessions.stores.per_process import SharedByName
     from openagentic_sdk.sessions.stores.remote import RemoteStore
@@ -285,7 +310,7 @@ def _walk() -> None:
     paths = (f"{place}/out", f"{place}/err")
     spec = CommandSpec(argv=("/bin/true",), env={}, cwd="/", keep_bytes=100, paths=paths, file_bytes=100)
     run_command(spec, timeout_s=20.0)
-    shells = RunShells()
+    shells = RunResources().get(RunShells)
     shells.start("true", spec, lambda: None)
     shells.close()
     if redis is not None:
