@@ -534,8 +534,12 @@ class ABadEventLeavesAPart(OneByOne):
 
 
 @caught_by("a_batch_is_seen_whole_or_not_at_all")
-class OthersSeeAPartOfABatch(OneByOne):
-    pass
+class OthersSeeAPartOfABatch(Writing):
+    class writer(WrappedWriter):
+        def append(self, events):
+            first = self.inner.append(events[:1])
+            time.sleep(GAP_S)
+            return first + self.inner.append(events[1:])
 
 
 @caught_by("one_bad_event_keeps_the_whole_batch_out")

@@ -84,8 +84,11 @@ class Appending(StoreTest):
                         self.append_patiently(session_id, [UserMessage("x" * 50)] * 50)
                 finally:
                     done.set()
-            while number == 1 and not done.is_set():
+            while number == 1:
+                is_last = done.is_set()
                 seen.append(len(other.read_events(session_id)))
+                if is_last:
+                    return
 
         self.assertEqual(self.at_once(2, work), [])
         self.assertEqual({count % 50 for count in seen}, {0})
