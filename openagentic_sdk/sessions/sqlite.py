@@ -28,8 +28,8 @@ from ..errors import (
     StorageError,
 )
 from ..events import Event
+from ..garbage import when_collected
 from ..serialization import dumps_json, loads_json
-from ..threads import when_collected
 from .base import Metadata, When, check_copied_part, check_session_id, dumps_all_stored, stamp_events
 from .core import SessionWriter, check_expected_seq
 from .folds.search import SearchHit, search_words

@@ -60,7 +60,7 @@ LAYERS = (
     ("serialization",),
     ("events",),
     ("checks", "schemas"),
-    ("clock", "disk", "frozen", "globs", "media", "text", "threads", "untracked"),
+    ("clock", "disk", "frozen", "garbage", "globs", "media", "text", "threads", "untracked"),
     ("system",),
     ("errors", "patterns", "version"),
 )

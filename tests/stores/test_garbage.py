@@ -25,7 +25,7 @@ from ..guards.source import PACKAGE, ROOT, nodes_of, package_modules
 
 # What is done when something of ours is collected: where it is asked for, and what may be asked for there.
 FINALIZERS = {
-    ("openagentic_sdk.threads", "weakref.finalize"),  # hands over to a thread
+    ("openagentic_sdk.garbage", "weakref.finalize"),  # hands over to a thread
     ("openagentic_sdk.providers.wire.http", "weakref.finalize"),  # takes no lock
     ("openagentic_sdk.sessions.stores.remote", "when_collected"),
     ("openagentic_sdk.sessions.sqlite", "when_collected"),

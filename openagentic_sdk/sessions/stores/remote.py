@@ -17,8 +17,8 @@ from typing import Any, Generic, TypeVar
 from ...errors import ConcurrencyError, LeaseLostError, SessionError, SessionLockedError, SessionNotFoundError
 from ...events import Event
 from ...frozen import changed, frozen
+from ...garbage import when_collected
 from ...serialization import loads_json
-from ...threads import when_collected
 from ..base import dumps_all_stored, stamp_events
 from ..core import SessionWriter, check_expected_seq
 from ..folds.summary import SessionSummary, moves_summary, start_summary, time_after

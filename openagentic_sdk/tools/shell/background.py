@@ -14,9 +14,9 @@ from typing import Any
 
 from ...errors import ToolError, ToolInputError
 from ...frozen import mutable
+from ...garbage import when_collected
 from ...kernel.tool import RunResources, Secrets, ToolContext
 from ...text import CUT_MARGIN, Redact
-from ...threads import when_collected
 from ..base import BlockingTool
 from ..schema import number, object_schema, string
 from .output import KeptText, keep_output, keep_text, trim_incomplete

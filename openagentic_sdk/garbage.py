@@ -1,0 +1,71 @@
+"""Do what is left to do for an object that the garbage collector found, in a thread that may wait for locks."""
+
+from __future__ import annotations
+
+import _thread
+import atexit
+import contextlib
+import os
+import threading
+import time
+import weakref
+from collections.abc import Callable
+from functools import cache, partial
+from queue import Empty, SimpleQueue
+from typing import Any
+
+# How long the end of the process waits for work that threads have begun.
+END_MOMENT_S = 2.0
+
+# `SimpleQueue.put` is the one way to hand over work that the collector may take inside of itself (see the module `queue`).
+_due: SimpleQueue[Callable[[], object]] = SimpleQueue()
+_cleaning: set[tuple[int, int]] = set()
+_is_ending = False
+
+
+def when_collected(owner: object, work: Callable[..., object], *args: Any) -> weakref.finalize[..., Any]:
+    """Do `work(*args)` when `owner` has been collected, at the latest when the process ends.
+
+    The collector may run at any instruction, so also inside any lock, of ours or of a driver: whoever waited for that lock
+    there would wait for ever. So the work is done in a thread of its own; only the end of the process waits for it.
+    """
+    finalizer = weakref.finalize(owner, _hand_over, partial(work, *args))
+    _watch_end()
+    return finalizer
+
+
+@cache
+def _watch_end() -> None:
+    # Behind the first finalizer, whose module registers its own: what is registered later is called earlier.
+    atexit.register(_begin_to_end)
+
+
+def _hand_over(work: Callable[[], object]) -> None:
+    _due.put(work)
+    if _is_ending:
+        _clean_up()
+    else:
+        # `Thread.start` would wait for a lock. Where no thread begins any more, the end of the process does the work.
+        with contextlib.suppress(RuntimeError):
+            _thread.start_new_thread(_clean_up, ())
+
+
+def _clean_up() -> None:
+    """Do one work that is due, if another thread has not."""
+    mine = (os.getpid(), threading.get_ident())
+    _cleaning.add(mine)
+    try:
+        with contextlib.suppress(Empty):
+            _due.get_nowait()()
+    finally:
+        _cleaning.discard(mine)
+
+
+def _begin_to_end() -> None:
+    global _is_ending
+    _is_ending = True
+    while not _due.empty():
+        _clean_up()
+    until = time.monotonic() + END_MOMENT_S
+    while any(pid == os.getpid() for pid, _ in _cleaning) and time.monotonic() < until:
+        time.sleep(0.001)
