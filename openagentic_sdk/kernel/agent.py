@@ -2,33 +2,30 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 from collections import deque
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import field
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any, Literal
 
 from ..clock import Clock, SystemClock
 from ..events import (
     Event,
-    UserAnswer,
     UserMessage,
-    UserQuestion,
 )
 from ..frozen import changed, frozen, mutable
 from ..providers.base import Provider
 from ..sessions.core import StoreCore
 from ..sessions.folds.view import Fold, SessionView
 from ..sessions.seal import Seal
-from ..threads import call_guest
 from .context import RequestContext
 from .gate import CallContext, Gate, ReadOnlyGate, narrowed_by
 from .hooks import Hooks, NoHooks, RunHooks
-from .lifetime import Lifetime, RunStopped
+from .lifetime import Lifetime
 from .part import Part, PartOpener, Parts
 from .prompt import Said
+from .questions import RunQuestions
 from .recorder import Recorder
 from .registry import ToolRegistry
 
@@ -103,9 +100,8 @@ class Run:
     """One run of an agent on one session.
 
     `inbox` holds messages that a person sent while the run was going on, `notes` messages of hooks and rules for the model.
-    `parked` holds the questions that stay open when the run ends, by the call that asks them. `children` counts the runs and
-    calls at work inside of this run's calls. `policy_told` is the digest of the policy that this run's log recorded last.
-    `helpers` are the runs of subagents and code at work.
+    `children` counts the runs and calls at work inside of this run's calls, `helpers` are the runs of subagents and code
+    among them. `policy_told` is the digest of the policy that this run's log recorded last.
     """
 
     agent: Agent
@@ -118,8 +114,6 @@ class Run:
     steps: int = 0
     inbox: deque[Said] = field(default_factory=deque)
     notes: list[UserMessage] = field(default_factory=list)
-    answers_taken: set[str] = field(default_factory=set)
-    parked: dict[str | None, UserQuestion] = field(default_factory=dict)
     children: int = 0
     policy_told: str = ""
     helpers: list[Run] = field(default_factory=list)
@@ -134,6 +128,11 @@ class Run:
     def hooks(self) -> RunHooks:
         """The hooks of this run."""
         return RunHooks(self)
+
+    @cached_property
+    def questions(self) -> RunQuestions:
+        """The questions of this run to people."""
+        return RunQuestions(self)
 
     @cached_property
     def context(self) -> RequestContext:
@@ -202,7 +201,7 @@ class Run:
             session_id=self.session_id,
             tool_use_id=tool_use_id,
             effect=effect,
-            ask=self.ask if self.can_ask or self.view.has_answer(tool_use_id) else None,
+            ask=self.questions.ask if self.can_ask or self.view.has_answer(tool_use_id) else None,
             told=self.whereabouts(tool_use_id=tool_use_id, effect=effect),
             **more,
         )
@@ -227,47 +226,3 @@ class Run:
     def protected_paths(self) -> tuple[str, ...]:
         """The session's own files, which no tool may edit."""
         return () if self.session_dir is None else (self.session_dir,)
-
-    async def ask(self, question: UserQuestion) -> UserAnswer:
-        """Put a question to a person; question and answer are in the log. An answer that is there already is taken.
-
-        Meanwhile the notification hooks run; they change nothing.
-        """
-        question = self.recorder.masked(question)  # an earlier one is in the log as it was stored
-        known = self.view.answer_to(question, self.answers_taken)
-        if known is not None:
-            self.answers_taken.add(known.question_id)
-            return known
-        if not self.can_ask:
-            return UserAnswer(question.question_id, "")
-        asked = self.view.open_question_like(question, self.answers_taken)
-        question = asked or question
-        self.answers_taken.add(question.question_id)
-        try:
-            if asked is None:
-                await self.record(question)
-            payload = {"message": question.prompt, "kind": question.kind}
-            notified = asyncio.create_task(self.hooks.run("notification", payload, tool_use_id=question.tool_use_id))
-            try:
-                if self.request.parks:
-                    await notified
-                    self.park(question)
-                    raise RunStopped("waiting", f"waiting for an answer to question {question.question_id}")
-                said = await call_guest(partial(self.agent.gate.answer, question), "who answers questions")
-                await notified
-            finally:
-                notified.cancel()
-            if not isinstance(said, UserAnswer):
-                said = UserAnswer("", said if isinstance(said, str) else "")
-            answer = changed(said, question_id=question.question_id)
-            await self.record(answer)
-            return answer
-        except asyncio.CancelledError:
-            # Whoever stops a run does not answer its question; a person who interrupts it and a limit do.
-            if self.lifetime.stopping.asked != "interrupt" and self.lifetime.deadline.remaining_s() != 0:
-                self.park(question)
-            raise
-
-    def park(self, question: UserQuestion) -> None:
-        """Let a question, and the call that asks it, stay open when this run ends."""
-        self.parked[question.tool_use_id] = question

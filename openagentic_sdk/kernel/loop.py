@@ -87,8 +87,8 @@ async def _run_to_end(run: Run, prompt: Said | Prompts | None) -> Result:
     except asyncio.CancelledError as error:
         cancelled, run.lifetime.is_ending = error, True
         ending = RunStopped("interrupted")
-        if run.parked:
-            ids = ", ".join(question.question_id for question in run.parked.values())
+        if run.questions.parked:
+            ids = ", ".join(question.question_id for question in run.questions.parked.values())
             ending = RunStopped("waiting", f"stopped while waiting for an answer to question {ids}")
     result = await _close(run, ending)
     if isinstance(ending.__cause__, ScriptMismatchError):
@@ -408,8 +408,8 @@ async def _last_events(run: Run, ending: RunStopped) -> RunStopped:
             if closing.error is not None:
                 problem = f"{name} could not be closed: {': '.join(error_words(closing.error))}"
                 await run.record(SystemNotice("resource.close", problem))
-    if ending.reason == "end" and run.parked:
-        ids = ", ".join(question.question_id for question in run.parked.values())
+    if ending.reason == "end" and run.questions.parked:
+        ids = ", ".join(question.question_id for question in run.questions.parked.values())
         ending = RunStopped("waiting", f"a subagent in the background waits for an answer to question {ids}")
     untouched = untouched_questions(run)
     kept = run.view.open_questions() if ending.reason == "waiting" else untouched
@@ -440,7 +440,7 @@ def _stays_open(run: Run, record: CallRecord, ending: RunStopped, kept_ids: Cont
     """Whether a call can still run when the session goes on: it waits for a person, or could start beside one that does."""
     started, use_id = record.started, record.use.tool_use_id
     if ending.reason == "waiting":
-        return started is None or started.effect in REPEATABLE or use_id in run.parked or use_id in kept_ids
+        return started is None or started.effect in REPEATABLE or use_id in run.questions.parked or use_id in kept_ids
     return use_id in kept_ids or (bool(kept_ids) and started is None)
 
 

@@ -74,14 +74,14 @@ async def supersede(run: Run) -> Sequence[Event]:
     ends: list[Event] = closing_events(calls, questions, SUPERSEDED, SAID_INSTEAD, asked_ids=asked_ids)
     for part in run.parts.at(Part.supersede):
         ends += await part.supersede(questions)
-    run.parked.clear()
+    run.questions.parked.clear()
     return ends
 
 
 def untouched_questions(run: Run) -> list[UserQuestion]:
     """The questions of an earlier run that this one neither asked again nor ended: it came to its end before its prompt was
     accepted. They still wait for their answer."""
-    asked_here = run.answers_taken | {question.question_id for question in run.parked.values()}
+    asked_here = run.questions.taken_ids | {question.question_id for question in run.questions.parked.values()}
     open_ids = {record.use.tool_use_id for record in run.view.open_calls()}
     return [
         question

@@ -45,7 +45,7 @@ class _RunQuestions(Questions):
             return await super().ask(ctx, prompt, choices)
         question_id = os.urandom(16).hex()
         question = UserQuestion(question_id, prompt, tuple(choices), "question", ctx.tool_use_id, details or {})
-        return (await self._run.ask(question)).answer
+        return (await self._run.questions.ask(question)).answer
 
 
 class _GateRules(PathRules):

@@ -187,10 +187,10 @@ def _cut_result(run: Run, item: Job | ToolResult) -> ToolResult | None:
     if isinstance(item, ToolResult):
         return item
     call = item.call
-    if call.use.tool_use_id in run.parked or isinstance(item.guest.error, StorageError | RunStopped):
+    if call.use.tool_use_id in run.questions.parked or isinstance(item.guest.error, StorageError | RunStopped):
         return None
     result = item.result(cut=True)
-    if result.outcome == "cancelled" and run.parked and call.tool.effect in REPEATABLE:
+    if result.outcome == "cancelled" and run.questions.parked and call.tool.effect in REPEATABLE:
         return None
     if result.outcome not in ("cancelled", "unknown") and run.agent.hooks.post_tool_use:
         return cancelled_result(call.use.tool_use_id, UNCHECKED)

@@ -64,12 +64,12 @@ class _CallsInside:
             "agent": replace(run.agent, tools=ToolRegistry(tools)),
             "request": replace(run.request, parks=False),
             "lifetime": replace(run.lifetime, stopping=Stopping("interrupt")),
-            "parked": {},
             "helpers": [],
             "outer_id": self._outer_id,
         }
         inner = _RunInside(**{**{field.name: getattr(run, field.name) for field in fields(Run)}, **changes})
         inner.parts = run.parts.offering({**run_services(inner), InnerCalls: CodeCalls(inner)})
+        inner.questions.taken_ids = run.questions.taken_ids
         run.helpers.append(inner)
         return inner
 

@@ -178,7 +178,7 @@ class SubagentRuns(Part, Subagents):
         async def end_cancelled() -> None:
             if not child.view.events:
                 await end_unbegun(child)
-            if child.parked:
+            if child.questions.parked:
                 await self._park(child, tool_use_id)
             else:
                 await run.record(finished("interrupted"))
@@ -212,10 +212,10 @@ class SubagentRuns(Part, Subagents):
         run = self.run
         known = {question.question_id for question in run.view.open_questions()}
         for question in child.view.open_questions():
-            if question.tool_use_id not in child.parked:
+            if question.tool_use_id not in child.questions.parked:
                 continue
             copied = copied_question(question, tool_use_id, child.session_id)
-            run.park(copied)
+            run.questions.park(copied)
             if question.question_id not in known and question.question_id not in child.view.answers:
                 await run.record(copied)
 

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import ast
 import unittest
+from dataclasses import fields
+
+from openagentic_sdk.kernel.agent import Run
+from openagentic_sdk.kernel.tool import ToolContext
 
 from .source import PACKAGE, Module, forget_modules, ours_imported_by, package_modules, reach_of
 
@@ -56,6 +60,10 @@ class Kernel(unittest.TestCase):
         counted = {name: lines for name, lines in reach_of(LOOP).items() if not is_shim(package_modules()[name])}
         self.assertLessEqual(len(counted), MAX_FILES, sorted(counted))
         self.assertLessEqual(sum(counted.values()), MAX_LINES, sorted(counted.items(), key=lambda pair: -pair[1]))
+
+    def test_what_a_run_and_a_call_hold_stays_small(self) -> None:
+        self.assertLessEqual(len(fields(Run)), 15, "a feature keeps its state in its part")
+        self.assertLessEqual(len(fields(ToolContext)), 12, "a tool asks for a service by its type")
 
     def test_no_module_of_the_kernel_imports_a_feature_even_for_its_types(self) -> None:
         found = [

@@ -1,0 +1,71 @@
+"""The questions of one run to people: asked once, answered from the log where it holds an answer, else parked."""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+from typing import TYPE_CHECKING
+
+from ..events import UserAnswer, UserQuestion
+from ..frozen import changed
+from ..threads import call_guest
+from .lifetime import RunStopped
+
+if TYPE_CHECKING:
+    from .agent import Run
+
+
+class RunQuestions:
+    """`parked` holds the questions that stay open when the run ends, by the call that asks them; `taken_ids` names those
+    that this run has asked or found answered.
+    """
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+        self.parked: dict[str | None, UserQuestion] = {}
+        self.taken_ids: set[str] = set()
+
+    async def ask(self, question: UserQuestion) -> UserAnswer:
+        """Put a question to a person; question and answer are in the log. An answer that is there already is taken.
+
+        Meanwhile the notification hooks run; they change nothing.
+        """
+        run = self._run
+        question = run.recorder.masked(question)  # an earlier one is in the log as it was stored
+        known = run.view.answer_to(question, self.taken_ids)
+        if known is not None:
+            self.taken_ids.add(known.question_id)
+            return known
+        if not run.can_ask:
+            return UserAnswer(question.question_id, "")
+        asked = run.view.open_question_like(question, self.taken_ids)
+        question = asked or question
+        self.taken_ids.add(question.question_id)
+        try:
+            if asked is None:
+                await run.record(question)
+            payload = {"message": question.prompt, "kind": question.kind}
+            notified = asyncio.create_task(run.hooks.run("notification", payload, tool_use_id=question.tool_use_id))
+            try:
+                if run.request.parks:
+                    await notified
+                    self.park(question)
+                    raise RunStopped("waiting", f"waiting for an answer to question {question.question_id}")
+                said = await call_guest(partial(run.agent.gate.answer, question), "who answers questions")
+                await notified
+            finally:
+                notified.cancel()
+            if not isinstance(said, UserAnswer):
+                said = UserAnswer("", said if isinstance(said, str) else "")
+            answer = changed(said, question_id=question.question_id)
+            await run.record(answer)
+            return answer
+        except asyncio.CancelledError:
+            # Whoever stops a run does not answer its question; a person who interrupts it and a limit do.
+            if run.lifetime.stopping.asked != "interrupt" and run.lifetime.deadline.remaining_s() != 0:
+                self.park(question)
+            raise
+
+    def park(self, question: UserQuestion) -> None:
+        """Let a question, and the call that asks it, stay open when this run ends."""
+        self.parked[question.tool_use_id] = question
