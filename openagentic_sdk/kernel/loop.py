@@ -9,7 +9,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Protocol, runtime_checkable
 
-from ..errors import ContextLengthError, InvalidEventError, ScriptMismatchError, StorageError
+from ..errors import ContextLengthError, InvalidEventError, QuestionOpenError, ScriptMismatchError, StorageError
 from ..events import (
     AssistantMessage,
     FilesRestoring,
@@ -23,6 +23,7 @@ from ..events import (
     UserMessage,
 )
 from ..providers.calls import cut_by
+from ..sessions.folds.requests import REFUSED
 from ..sessions.folds.usage import cached_share
 from ..sessions.folds.view import CallRecord
 from ..threads import Guest, call_guest, collect_left, error_words, run_in_thread, settled
@@ -67,6 +68,7 @@ async def run_session(run: Run, prompt: Said | Prompts | None) -> Result:
         # Nothing is stored: what is open, and what another request waits for, stays as it is.
         await run.recorder.show(_init(run))
         await run.recorder.close()
+        answered = replace(answered, session_id=run.session_id)
         await run.recorder.channel.send(answered)
         return answered
     finally:
@@ -215,6 +217,10 @@ async def accept_prompt(run: Run, said: Said, request_id: str | None) -> bool:
         if answered is not None:
             run.view.last_text = answered.final_text
         return answered is None
+    if (
+        not said.may_answer and run.view.open_questions()
+    ):  # of a source: any other prompt was refused before the run began
+        raise QuestionOpenError(run.session_id, [question.question_id for question in run.view.open_questions()])
     prompt = IncomingPrompt(said, said.text, request_id, sha256=digest, events=list(run.request.brings))
     if not run.depth:  # a subagent's prompt is a model's text: only people's prompts are expanded
         for part in run.parts.at(Part.expand_prompt):
@@ -260,15 +266,14 @@ async def run_turn(run: Run) -> None:
 
 def _pending_answer(run: Run) -> Reply | None:
     """The answer at the end of the log that no run came to its end with, and that no hook refused."""
-    said = (UserMessage, AssistantMessage, ToolUse, ToolResult, ModelResponse, SessionCompacted)
-    answer = None
+    said, answer = (UserMessage, AssistantMessage, ToolUse, ToolResult, ModelResponse, SessionCompacted), None
     for event in reversed(run.view.events):
-        if isinstance(event, Result) and (event.stop_reason == "end" or event.stop_reason.startswith("blocked:")):
+        if isinstance(event, Result) and event.stop_reason in ("end", *REFUSED):
             return None
         if isinstance(event, AssistantMessage) and answer is None and not event.incomplete:
             answer = event.text
         elif isinstance(event, said):
-            is_whole = isinstance(event, ModelResponse) and answer is not None and event.finish_reason != "pause_turn"
+            is_whole = isinstance(event, ModelResponse) and event.finish_reason != "pause_turn"
             return Reply(answer) if answer is not None and is_whole else None
     return None
 
@@ -302,9 +307,8 @@ async def _is_last(run: Run, reply: Reply) -> bool:
         await run_calls(run, reply.calls)
         answers = [part.take_answer() for part in run.parts.at(Part.take_answer)]
         answer = next((text for text in answers if text is not None), None)
-        if answer is None:
-            return False
-        return await _may_end(run, replace(reply, text=answer)) and await _may_stop(run, answer)
+        reply = replace(reply, text=answer or "")
+        return answer is not None and await _may_end(run, reply) and await _may_stop(run, answer)
     if reply.output.finish_reason == "pause_turn":
         return False  # a tool of the vendor's own needs more time: it goes on when the conversation is sent again
     return not run.inbox and await _may_end(run, reply) and await _may_stop(run, reply.text)

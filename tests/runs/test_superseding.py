@@ -96,6 +96,19 @@ class SupersedingTest(unittest.IsolatedAsyncioTestCase):
         self.assertEqual(paid, [])
         self.assertEqual(store.read_summary(session_id).open_questions, ())
 
+    async def test_a_prompt_of_a_source_whose_sender_may_not_answer_leaves_the_question_open(self):
+        session_id = await self.parked()
+
+        async def stranger():
+            yield Said("never mind", may_answer=False)
+
+        refused = await run(prompt=stranger(), options=self.settings(["Fine."], resume=session_id))
+        self.assertEqual((refused.stop_reason, refused.error_type), ("error", "QuestionOpenError"))
+        (question_id,) = self.store.read_summary(session_id).open_questions
+        await answer_question(self.store, session_id, question_id, "yes")
+        await run(prompt=None, options=self.settings(["Paid."], resume=session_id))
+        self.assertEqual(paid, [5])
+
     async def test_no_answer_is_taken_for_a_call_that_a_fork_ended_or_a_rewind_took_back(self):
         session_id = await self.parked()
         (question_id,) = self.store.read_summary(session_id).open_questions

@@ -20,6 +20,7 @@ from openagentic_sdk.events import Result, SessionCompacted, UserMessage
 from openagentic_sdk.frozen import changed
 from openagentic_sdk.hooks.engine import HookEngine
 from openagentic_sdk.hooks.models import HookDecision, HookMatcher
+from openagentic_sdk.kernel.prompt import Said
 from openagentic_sdk.serialization import dumps_event, loads_event
 from openagentic_sdk.sessions.folds.view import SessionView
 from openagentic_sdk.sessions.lifecycle import rewind_session
@@ -183,6 +184,23 @@ class AnswerTest(unittest.IsolatedAsyncioTestCase):
                 self.assertEqual(
                     result_of([event async for event in client.receive()]).final_text, {"T": "3"}.get(text[0], "4")
                 )
+
+    async def test_a_prompt_of_a_source_is_answered_when_the_next_one_is_said(self):
+        async def prompts(*names):
+            for name in names:
+                yield Said(f"{name}?", request_id=name)
+
+        for compacts in (False, True):
+            self.store = MemorySessionStore()
+            options = options_for(["1", GONE], session="s", session_store=self.store)
+            self.assertEqual((await run(prompt=prompts("One", "Two"), options=options)).stop_reason, "error")
+            if compacts:
+                self.store.append_event("s", SessionCompacted(self.store.last_seq("s"), "They talked."))
+            again = replace(options, provider=ScriptedProvider(["2"]))
+            self.assertEqual((await run(prompt=prompts("One", "Two"), options=again)).final_text, "2")
+            self.assertEqual(self.prompts(), ["One?", "Two?"])
+            for name, answer in (("One", "1"), ("Two", "2")):
+                self.assertEqual(await self.ask(name, f"{name}?"), (answer, "end", 0))
 
     async def test_a_request_that_was_taken_back_before_its_answer_is_said_again(self):
         await self.ask("r1", "Capital of Italy?", GONE)

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 from ...errors import RequestConflictError
-from ...events import Event, Result, SessionRewound, UserMessage
+from ...events import AssistantMessage, Result, SessionRewound, SystemInit, UserMessage
 from ...frozen import frozen
+from ...serialization import event_from_dict, event_to_dict
 
-# Ends of a run whose last answer was refused.
-_REFUSED = ("blocked:stop", "blocked:after_model_call")
+_Counts = SystemInit | AssistantMessage | UserMessage | SessionRewound | Result
+# Ends of a run whose last answer a hook refused.
+REFUSED = ("blocked:stop", "blocked:after_model_call")
 
 
 @frozen
@@ -32,43 +34,50 @@ class Requests(dict[str, Request]):
     """
 
     asked: tuple[str | None, ...] = ()
+    _is_answered = False
 
     @classmethod
-    def restored(cls, kept: Mapping[str, Any], events: Iterable[Event]) -> Requests:
-        """What `kept` was taken of; the answers are among `events`."""
-        results = {event.seq: event for event in events if isinstance(event, Result)}
-        found = {name: Request(seq, digest, results.get(at)) for name, (seq, digest, at) in kept["by_id"].items()}
-        requests = cls(found)
+    def restored(cls, kept: Mapping[str, Any]) -> Requests:
+        """What `kept` was taken of."""
+        requests = cls()
+        for name, (seq, digest, answer) in kept["by_id"].items():
+            requests[name] = Request(seq, digest, cast(Result, event_from_dict(answer)) if answer else None)
         requests.asked = tuple(kept["asked"])
+        requests._is_answered = kept["is_answered"]
         return requests
 
     def kept(self) -> Mapping[str, Any]:
-        """The value as JSON, each answer as its `seq`."""
-        by_id: dict[str, Sequence[Any]] = {
-            name: (request.seq, request.prompt_sha256, request.answer and request.answer.seq)
-            for name, request in self.items()
-        }
-        return {"by_id": by_id, "asked": self.asked}
+        """The value as JSON."""
+        by_id = {name: (r.seq, r.prompt_sha256, r.answer and event_to_dict(r.answer)) for name, r in self.items()}
+        return {"by_id": by_id, "asked": self.asked, "is_answered": self._is_answered}
 
-    def apply(self, event: UserMessage | SessionRewound | Result) -> None:
-        """Take one more event into account."""
+    def apply(self, event: _Counts, last_text: str) -> None:
+        """Take one more event into account; `last_text` is the newest answer of its run."""
+        was_answered, self._is_answered = self._is_answered, isinstance(event, AssistantMessage)
+        if isinstance(event, AssistantMessage | SystemInit):
+            return
         if isinstance(event, Result):
             # Older logs do not name the request: then it is that of the newest prompt.
             if event.stop_reason == "end" and event.request_id in (None, *self.asked):
-                for name in filter(None, self.asked):
-                    self[name] = replace(self[name], answer=self[name].answer or event)
-            elif event.stop_reason in _REFUSED:
+                self._answer(event)
+            elif event.stop_reason in REFUSED:
                 self.asked = ()  # the model is to answer a prompt, and not to go on behind what it said
             return
         if isinstance(event, SessionRewound):
             self.asked = ()  # what was taken back is asked no more
         elif event.origin == "user":
+            if was_answered and self.asked:  # by the turn before, in a source of prompts
+                self._answer(Result(last_text, "", "end", request_id=self.asked[0]))
             self.asked = (event.request_id,)
         elif event.request_id is not None:
             self.asked = (*self.asked, event.request_id)
         if event.request_id is not None:
             digest = event.prompt_sha256 if isinstance(event, UserMessage) else None
             self[event.request_id] = Request(event.seq or 0, digest, self.answer_to(event.request_id))
+
+    def _answer(self, end: Result) -> None:
+        for name in filter(None, self.asked):
+            self[name] = replace(self[name], answer=self[name].answer or end)
 
     def answer_to(self, request_id: str | None) -> Result | None:
         """The end of the run that answered this prompt, or None while none has."""

@@ -99,7 +99,7 @@ class CallRecord:
     attempts: int = 0
 
 
-KEPT_VERSION = 6
+KEPT_VERSION = 7
 _FREED_AT_ONCE = 200
 
 
@@ -203,7 +203,7 @@ class SessionView:
         blocks = ([by_seq[seq] for seq in block] for block in kept.blocks)
         view.conversation = Conversation.restored(blocks, horizon=kept.horizon, provider=provider, context=view.context)
         view.steps, view.usage, view.cost_usd = kept.steps, kept.usage, kept.cost_usd
-        view.last_text, view.requests = kept.last_text, Requests.restored(kept.requests, kept.events)
+        view.last_text, view.requests = kept.last_text, Requests.restored(kept.requests)
         view.last_request_tokens = None
         for fold in view._folds.values():
             fold.restore(kept.folds[fold.name][1])
@@ -262,7 +262,6 @@ class SessionView:
 
     def _in_force(self, cut: Cut) -> Iterator[int]:
         """The `seq` of what counts for the kernel though the model does not see it."""
-        answers = {request.answer.seq for request in self.requests.values() if request.answer is not None}
         notices: set[tuple[str, str]] = set()
         for event in self.events:
             seq, counts = event.seq or 0, False
@@ -275,8 +274,6 @@ class SessionView:
                 case UserAnswer():
                     asked = self._questions.get(event.question_id)
                     counts = asked is not None and asked.tool_use_id in cut.open_call_ids
-                case Result():
-                    counts = seq in answers
                 case SystemNotice():
                     counts = (event.code, event.message) not in notices
                     notices.add((event.code, event.message))
@@ -390,6 +387,7 @@ class SessionView:
 
     def _text(self, event: AssistantMessage | SystemInit) -> None:
         self.last_text = event.text if isinstance(event, AssistantMessage) else ""
+        self.requests.apply(event, self.last_text)
 
     def _compacted(self, event: SessionCompacted) -> None:
         self.last_request_tokens = None  # it was the size of what is gone
@@ -399,7 +397,7 @@ class SessionView:
         self.usage, self.cost_usd = None, 0.0
 
     def _asked(self, event: UserMessage | SessionRewound | Result) -> None:
-        self.requests.apply(event)
+        self.requests.apply(event, self.last_text)
 
     def _spent(self, event: ModelResponse | SubagentFinished) -> None:
         if isinstance(event, ModelResponse):
