@@ -35,6 +35,7 @@ from openagentic_sdk.parts.signing import RecordSigning
 from openagentic_sdk.parts.subagents import SubagentRuns
 from openagentic_sdk.parts.tool_search import DeferredTools
 from openagentic_sdk.parts.undo import KeptFiles
+from openagentic_sdk.prompts import read_prompt
 from openagentic_sdk.sessions.record.signers import InstallationKey
 from openagentic_sdk.sessions.store import FileSessionStore
 from openagentic_sdk.testing.scripted import ScriptedProvider
@@ -96,7 +97,7 @@ class Scene:
         return self
 
     async def _run(self, prompt, request):
-        async with await RunTask.start(self.agent, request, prompt) as task:
+        async with await RunTask.start(self.agent, request, read_prompt(prompt)) as task:
             while await task.next_event() is not None:
                 pass
             return await task.result()
