@@ -12,7 +12,6 @@ from typing import Protocol, runtime_checkable
 from ..errors import ContextLengthError, InvalidEventError, QuestionOpenError, ScriptMismatchError, StorageError
 from ..events import (
     AssistantMessage,
-    FilesRestoring,
     ModelResponse,
     Result,
     SessionCompacted,
@@ -134,13 +133,8 @@ def _failure(error: Exception) -> RunStopped:
 
 
 async def _converse(run: Run, prompt: Said | Prompts | None) -> None:
-    notices = [
-        SystemNotice("files.half_restored", f"putting files back as they were at event {event.to_seq} was interrupted")
-        for event in run.view.events[-1:]
-        if isinstance(event, FilesRestoring)
-    ]
     opening = [event for part in run.parts.at(Part.opening_events) for event in part.opening_events()]
-    await run.record(_init(run), *notices, *opening)
+    await run.record(_init(run), *opening)
     if run.request.part != "next":
         await run.hooks.run_session_start("startup" if run.request.resume is None else "resume")
     for part in run.parts.at(Part.begin):
@@ -217,10 +211,9 @@ async def accept_prompt(run: Run, said: Said, request_id: str | None) -> bool:
         if answered is not None:
             run.view.last_text = answered.final_text
         return answered is None
-    if (
-        not said.may_answer and run.view.open_questions()
-    ):  # of a source: any other prompt was refused before the run began
-        raise QuestionOpenError(run.session_id, [question.question_id for question in run.view.open_questions()])
+    open_ids = [question.question_id for question in run.view.open_questions()]
+    if open_ids and not said.may_answer:  # of a source: any other prompt was refused before the run began
+        raise QuestionOpenError(run.session_id, open_ids)
     prompt = IncomingPrompt(said, said.text, request_id, sha256=digest, events=list(run.request.brings))
     if not run.depth:  # a subagent's prompt is a model's text: only people's prompts are expanded
         for part in run.parts.at(Part.expand_prompt):

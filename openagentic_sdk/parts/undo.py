@@ -8,7 +8,7 @@ from collections.abc import Coroutine, Mapping, Sequence
 from typing import Any, TypeVar
 
 from ..errors import StorageError, ToolError
-from ..events import FileKept
+from ..events import Event, FileKept, FilesRestoring, SystemNotice
 from ..files import read_snapshot
 from ..kernel.agent import Run
 from ..kernel.part import Part
@@ -32,6 +32,12 @@ class KeptFiles(Part, FileCopies):
 
     def services(self) -> Mapping[type, object]:
         return {FileCopies: self}
+
+    def opening_events(self) -> Sequence[Event]:
+        last = self.run.view.events[-1:]
+        text = "putting files back as they were at event {} was interrupted"
+        restoring = [event for event in last if isinstance(event, FilesRestoring)]
+        return [SystemNotice("files.half_restored", text.format(event.to_seq)) for event in restoring]
 
     def keep(self, ctx: ToolContext, paths: Sequence[str]) -> None:
         """When it returns, a `file.kept` of each file that this run changes for the first time is on disk."""
