@@ -14,8 +14,8 @@ from functools import cache, partial
 from queue import Empty, SimpleQueue
 from typing import Any
 
-# How long the end of the process waits for work that threads have begun.
-END_MOMENT_S = 2.0
+# How long the end of the process, and a fork, wait for work that threads have begun.
+MOMENT_S = 2.0
 
 # `SimpleQueue.put` is the one way to hand over work that the collector may take inside of itself (see the module `queue`).
 _due: SimpleQueue[Callable[[], object]] = SimpleQueue()
@@ -38,6 +38,8 @@ def when_collected(owner: object, work: Callable[..., object], *args: Any) -> we
 def _watch_end() -> None:
     # Behind the first finalizer, whose module registers its own: what is registered later is called earlier.
     atexit.register(_begin_to_end)
+    if hasattr(os, "register_at_fork"):
+        os.register_at_fork(before=_wait_a_moment)  # the child would wait for ever for a lock that a thread holds
 
 
 def _hand_over(work: Callable[[], object]) -> None:
@@ -66,6 +68,13 @@ def _begin_to_end() -> None:
     _is_ending = True
     while not _due.empty():
         _clean_up()
-    until = time.monotonic() + END_MOMENT_S
-    while any(pid == os.getpid() for pid, _ in _cleaning) and time.monotonic() < until:
+    _wait_a_moment()
+
+
+def _wait_a_moment() -> None:
+    """Let the threads that clean up come to their end."""
+    here, until = (os.getpid(), threading.get_ident()), time.monotonic() + MOMENT_S
+    while not _due.empty() or any(pid == here[0] and (pid, thread) != here for pid, thread in list(_cleaning)):
+        if time.monotonic() > until:
+            return
         time.sleep(0.001)

@@ -40,6 +40,28 @@ NOT_TAKEN = {
 }
 ON_SERVERS = {f"openagentic_sdk.sessions.stores.{name}" for name in ("server", "news", "holders", "remote")}
 LIMIT_S = 90.0
+# What is collected is ended in a thread that holds a lock for a moment, and the process forks meanwhile.
+_FORKS_MEANWHILE = """
+import os, threading, warnings
+from openagentic_sdk.garbage import when_collected
+
+class Owner: ...
+
+def work():
+    with lock:
+        held.set()
+        threading.Event().wait(0.2)
+
+warnings.simplefilter("ignore", DeprecationWarning)
+lock, held, owner = threading.Lock(), threading.Event(), Owner()
+when_collected(owner, work)
+del owner
+held.wait()
+child = os.fork()
+if child == 0:
+    os._exit(0 if lock.acquire(timeout=5) else 1)
+os._exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
 # From Python 3.12 on, no thread begins once the main thread has ended.
 _FORGETS_LATE = """
 import sys, threading
@@ -115,6 +137,10 @@ class FinalizerTest(unittest.TestCase):
         self.assertEqual(
             sorted(os.listdir(place.name)), ["s.db", "s.db-leases"], "a closed database has no log beside it"
         )
+
+    def test_a_fork_waits_for_what_threads_are_ending(self) -> None:
+        done = subprocess.run([sys.executable, "-c", _FORKS_MEANWHILE], cwd=ROOT, timeout=LIMIT_S)
+        self.assertEqual(done.returncode, 0, "the child waits for a lock that nobody gives back")
 
     def test_the_collector_may_run_inside_every_lock_that_the_package_takes(self) -> None:
         done = subprocess.run(
