@@ -101,7 +101,9 @@ class KernelAloneTest(unittest.TestCase):
     def test_running_it_imports_no_feature(self):
         script = f"""
             import sys; sys.path.insert(0, {str(ROOT)!r})
-            exec(open({str(ROOT / "docs" / "kernel.md")!r}).read().split("```python\\n")[1].split("```")[0])
+            from pathlib import Path
+            page = Path({str(ROOT / "docs" / "kernel.md")!r}).read_text("utf-8")
+            exec(page.split("```python\\n")[1].split("```")[0])
             rooms = {{name.split(".")[1] for name in sys.modules if name.startswith("openagentic_sdk.")}}
             features = {{"parts", "permissions", "project", "skills", "mcp", "assemble", "options"}}
             print(sorted(rooms & features), file=sys.stderr)
