@@ -226,9 +226,11 @@ class FileSessionStore(RewritingFiles):
         with self._opened(session_id, folder / LOG_NAME) as fd:
             if kept and kept.position.offset == self._disk.fstat(fd).st_size:
                 return kept.summary
-            known = self._read_meta(session_id)
-            start = start_summary(session_id, known.created_at, known.metadata)
-            return beside.brought_up(fd, start, keep=not self.read_only)
+            return beside.brought_up(fd, partial(self._start_summary, session_id), keep=not self.read_only)
+
+    def _start_summary(self, session_id: str) -> SessionSummary:
+        known = self._read_meta(session_id)
+        return start_summary(session_id, known.created_at, known.metadata)
 
     def list_lost(self) -> list[str]:
         """The ids of sessions whose log is gone: it was removed, and what was kept beside it was not."""
@@ -306,7 +308,11 @@ class FileSessionStore(RewritingFiles):
                 raise SessionLockedError(session_id, lock_holder(fd))
             if expected_seq is not None:
                 check_expected_seq(session_id, expected_seq, self.last_seq(session_id))
-            rename_durably(self._disk, folder, doomed, sync=self.durability != "flush")
+            # Nobody who changes what stands beside the log finds another session under its name.
+            with folder_lock(folder):
+                if not os.path.samestat(self._disk.fstat(fd), os.stat(folder / LOG_NAME)):
+                    raise SessionLockedError(session_id, "a process that put another log in its place: try again")
+                rename_durably(self._disk, folder, doomed, sync=self.durability != "flush")
             # Ours, and what processes that were killed while deleting have left; another one may be at it as well.
             for path in folder.parent.glob(".deleted-*"):
                 remove_tree(path)

@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 import tempfile
 import unittest
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Literal
 
 from openagentic_sdk.disk import SystemDisk
 from openagentic_sdk.events import (
@@ -50,6 +51,31 @@ class CountingDisk(SystemDisk):
         data = os.read(fd, n)
         self.read_bytes += len(data)
         return data
+
+
+class InterruptedDisk(SystemDisk):
+    """The real disk; `work` is done behind each opening of a log, before the first look at one or before the first other
+    file is made: whichever `moment` says."""
+
+    def __init__(self, moment: Literal["opened", "looked at", "made"], work: Callable[[], object]) -> None:
+        self._moment: str | None = moment
+        self._work = work
+
+    def open(self, path: str, flags: int, mode: int = 0o666) -> int:
+        self._at("made", flags & os.O_CREAT)
+        fd = os.open(path, flags, mode)
+        if path.endswith(LOG_NAME) and self._moment == "opened":
+            self._work()
+        return fd
+
+    def fstat(self, fd: int) -> os.stat_result:
+        self._at("looked at")
+        return os.fstat(fd)
+
+    def _at(self, moment: str, is_met: int = True) -> None:
+        if self._moment == moment and is_met:
+            self._moment = None
+            self._work()
 
 
 def tool_turn(turn: int, *, calls: int = 2, size: int = 40) -> list[list[Event]]:

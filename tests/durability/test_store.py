@@ -6,10 +6,18 @@ import json
 import os
 import shutil
 import sys
+import threading
 import unittest
+from itertools import count
 from zlib import crc32
 
-from openagentic_sdk.errors import OptionsError, SessionExistsError, SessionNotFoundError, StorageError
+from openagentic_sdk.errors import (
+    OptionsError,
+    SessionExistsError,
+    SessionLockedError,
+    SessionNotFoundError,
+    StorageError,
+)
 from openagentic_sdk.events import AssistantMessage, SessionMeta, SystemNotice, UserMessage
 from openagentic_sdk.sessions import lifecycle
 from openagentic_sdk.sessions.base import SessionStore
@@ -19,7 +27,7 @@ from openagentic_sdk.testing import store_contract
 from openagentic_sdk.testing.faults import FaultyOS
 from tests.pythons import contract_python
 
-from .scenes import CountingDisk, InstantDisk, SceneTest, three_turns
+from .scenes import CountingDisk, InstantDisk, InterruptedDisk, SceneTest, three_turns
 
 IMPOSSIBLE: tuple[dict[str, object], ...] = (
     {"cost_usd": float("inf")},
@@ -191,6 +199,51 @@ class FilesTest(SceneTest):
                 writer.append([UserMessage(text)])
                 self.assertEqual(self.store.read_summary("s"), self.store.fold_summary("s"))
             self.assertEqual(self.store.read_summary("s").cwd, "/elsewhere")
+
+    def replace_session(self) -> None:
+        """Delete the session and make another one of its name, whose log is as long and says something else."""
+        self.store.delete_session("s")
+        self.store.create_session(session_id="s")
+        self.store.append_event("s", UserMessage("new"))
+
+    def test_a_change_of_metadata_is_none_of_a_session_that_takes_the_name_meanwhile(self) -> None:
+        openings, is_deleting, goes_on = count(1), threading.Event(), threading.Event()
+
+        def hold_deletion() -> None:
+            if next(openings) == 2:  # first, the session's row is looked at
+                is_deleting.set()
+                goes_on.wait()
+
+        def replace_session() -> None:
+            self.make_store(disk=InterruptedDisk("opened", hold_deletion)).delete_session("s")
+            self.store.create_session(session_id="s")
+
+        def let_go_on() -> None:
+            goes_on.set()
+            replacing.join(0.3)  # it waits for the change to be made
+
+        replacing = threading.Thread(target=replace_session)
+        replacing.start()
+        is_deleting.wait()
+        self.make_store(disk=InterruptedDisk("made", let_go_on)).update_metadata("s", {"cwd": "/old"})
+        replacing.join()
+        self.assertEqual(self.store.read_metadata("s")["metadata"], {})
+        self.assertEqual(self.store.read_summary("s"), self.store.fold_summary("s"))
+
+    def test_a_summary_is_kept_for_no_session_that_takes_the_name_meanwhile(self) -> None:
+        self.store.append_events("s", [UserMessage("old")] * 2)
+        (self.path.parent / "summary.json").unlink()
+        reader = self.make_store(disk=InterruptedDisk("looked at", self.replace_session))
+        self.assertEqual(reader.read_summary("s").last_prompt, "old")
+        self.store.append_event("s", UserMessage("more"))
+        self.assertEqual(sorted(os.listdir(self.path.parent)), ["events.jsonl", "meta.json", "summary.json"])
+        self.assertEqual(self.store.read_summary("s"), self.store.fold_summary("s"))
+
+    def test_deleting_takes_no_session_that_gets_the_name_meanwhile(self) -> None:
+        deleting = self.make_store(disk=InterruptedDisk("opened", self.replace_session))
+        with self.assertRaises(SessionLockedError):
+            deleting.delete_session("s")
+        self.assertEqual([event.text for event in self.store.read_events("s")], ["new"])
 
     def test_a_summary_of_an_end_that_the_log_lost_does_not_speak_for_another_end_as_long(self) -> None:
         self.store.append_event("s", UserMessage("kept"))

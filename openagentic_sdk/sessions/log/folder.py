@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import stat
 import sys
@@ -187,13 +188,18 @@ def storage_errors(session_id: str, what: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def folder_lock(folder: Path, *, shared: bool = False) -> Iterator[None]:
-    """Keep other processes out of what holds the same lock; `shared` keeps out only those that want it for themselves."""
+    """Keep other processes out of what holds the same lock; `shared` keeps out only those that want it for themselves.
+
+    Raises `FileNotFoundError` when the folder is deleted while its lock is waited for, whatever has its name then.
+    """
     if sys.platform == "win32":
         yield
         return
     fd = os.open(folder, os.O_RDONLY)
     try:
         (share_lock if shared else wait_for_lock)(fd)
+        if not os.path.samestat(os.fstat(fd), os.stat(folder)):
+            raise FileNotFoundError(errno.ENOENT, "deleted, and made anew", str(folder))
         yield
     finally:
         os.close(fd)

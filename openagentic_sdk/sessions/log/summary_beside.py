@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
 from ...disk import Disk, write_durably
-from ...errors import LogCorruptError
+from ...errors import LogCorruptError, SessionError
 from ...system import BINARY, NO_FOLLOW
 from ..folds.summary import SessionSummary, fold_session_summary
-from .folder import LOG_NAME, META_NAME, SUMMARY_NAME, folder_lock, open_cache, read_cache, read_open_cache
+from .folder import LOG_NAME, SUMMARY_NAME, folder_lock, open_cache, read_cache, read_open_cache
 from .scan import START, LogReader, Position
 from .summary_file import KeptSummary
 
@@ -35,13 +36,13 @@ class SummaryBeside:
         looks = (self._ours(read_cache(self._folder / SUMMARY_NAME)) for _ in range(LOOKS))
         return next((kept for kept in looks if kept), None)
 
-    def brought_up(self, fd: int, start: SessionSummary, *, keep: bool) -> SessionSummary:
-        """The summary of all that the open log holds, folded on from the kept one, else from `start`; `keep` stores it.
+    def brought_up(self, fd: int, start_summary: Callable[[], SessionSummary], *, keep: bool) -> SessionSummary:
+        """The summary of all that the open log holds, folded on from the kept one, else from the start; `keep` stores it.
 
         A kept one that disagrees with the log stays where it is: it is a witness of what the log lost.
         """
         # In this order: a summary that was kept for these metadata, and a log that has all that it says.
-        meta, kept = read_cache(self._folder / META_NAME), self.kept()
+        start, kept = start_summary(), self.kept()
         size = self._disk.fstat(fd).st_size
         fresh = None
         if kept and kept.position.offset <= size:
@@ -51,8 +52,9 @@ class SummaryBeside:
         agrees = kept is None or fresh is not None
         fresh = fresh or self._folded(fd, KeptSummary(start, START))
         if fresh.position.terminated and keep and agrees:
-            with suppress(OSError), folder_lock(self._folder):
-                if meta == read_cache(self._folder / META_NAME):
+            with suppress(OSError, SessionError), folder_lock(self._folder):
+                log = os.stat(self._folder / LOG_NAME)
+                if os.path.samestat(log, self._disk.fstat(fd)) and start == start_summary():
                     self._keep(fresh)
         return fresh.summary
 
