@@ -166,7 +166,7 @@ class Part:
         return result
 
     async def after_call(self, call: Permitted, result: ToolResult) -> ToolResult:
-        """Change the result of a call, or take note of it, before hooks see it."""
+        """Change the result of a call as hooks left it, or take note of it."""
         return result
 
     async def may_end(self, reply: Reply) -> bool:
