@@ -96,8 +96,8 @@ class MemorySessionStore(SessionStore):
         return {"session_id": session_id, "created_at": session.created_at, "metadata": loads_json(session.metadata)}
 
     def update_metadata(self, session_id: str, changes: Mapping[str, Any]) -> None:
-        session = self._session(session_id)
         with self._guard:
+            session = self._session(session_id)
             session.metadata = dumps_json(merged_metadata(loads_json(session.metadata), changes))
             session.summary = self.fold_summary(session_id)
 

@@ -288,10 +288,10 @@ class SqliteSessionStore(TableStore, RewritingSqlite):
         with self._file.reading(at.head.summary.id) as db:
             return db.execute(command, (place_of(at.key, after_seq), place_of(at.key + 1, 0), size)).fetchall()
 
-    def _keep_folded(self, session_id: str, folded: SessionSummary) -> None:
-        with self._file.transaction(session_id) as db:
-            at = self._position_in(db, session_id)
-            if at.head.last_seq == folded.events:
+    def _keep_folded(self, at: Position, folded: SessionSummary) -> None:
+        with self._file.transaction(at.id) as db:
+            now = self._position_in(db, at.id)
+            if (now.key, now.metadata, now.head.last_seq) == (at.key, at.metadata, folded.events):
                 self._keep_summary(db, at.key, Head(folded))
 
     def _page(

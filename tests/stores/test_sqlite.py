@@ -10,13 +10,14 @@ import subprocess
 import sys
 import tempfile
 import unittest
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 from openagentic_sdk.cli.main import main
 from openagentic_sdk.errors import LeaseLostError, LogCorruptError, OptionsError, SessionLockedError, StorageError
-from openagentic_sdk.events import SessionMeta, ToolResult, UserMessage
+from openagentic_sdk.events import Event, SessionMeta, ToolResult, UserMessage
 from openagentic_sdk.sessions.base import SessionStore
 from openagentic_sdk.sessions.sqlite import SqliteSessionStore
 from openagentic_sdk.sessions.store import FileSessionStore
@@ -133,6 +134,31 @@ class SqliteTest(unittest.TestCase):
             self.store.append_event(session_id, SessionMeta(title="new"))
             expected = self.store.fold_summary(session_id)
             self.assertEqual(self.store.read_summary(session_id), expected)
+
+    def test_a_summary_that_was_folded_anew_is_kept_for_the_session_and_metadata_that_it_was_folded_of(self) -> None:
+        session_id = self.session()
+        number = self.store.last_seq(session_id)
+
+        def replace_session() -> None:
+            self.store.delete_session(session_id)
+            self.store.create_session(session_id=session_id)
+            self.store.append_events(session_id, [UserMessage("new")] * number)
+            self.change("UPDATE sessions SET summary = NULL")
+
+        class Interrupted(SqliteSessionStore):
+            meanwhile: Callable[[], object]
+
+            def iter_events(self, *args: Any, **named: Any) -> Iterator[Event]:
+                events = list(super().iter_events(*args, **named))
+                self.meanwhile()
+                return iter(events)
+
+        for meanwhile in (lambda: self.store.update_metadata(session_id, {"cwd": "/new"}), replace_session):
+            self.change("UPDATE sessions SET summary = NULL")
+            with closing(Interrupted(self.path)) as reader:
+                reader.meanwhile = meanwhile
+                reader.read_summary(session_id)
+            self.assertEqual(self.store.read_summary(session_id), self.store.fold_summary(session_id))
 
     def test_events_that_only_count_are_in_the_summary_of_whoever_asks(self) -> None:
         session_id, other = self.session(), self.session()

@@ -24,7 +24,7 @@ from ...serialization import dumps_json, loads_json
 from ..base import SessionStore, as_shown, iter_pages, loads_stored, merged_metadata
 from ..core import new_session_id
 from ..folds.search import SearchHit, context_of, event_text
-from ..folds.summary import SessionSummary, failed_summary, start_summary
+from ..folds.summary import SessionSummary, failed_summary, fold_session_summary, start_summary
 from ..log.line import dumps_stored
 from ..rewriting import Change
 from .log_state import Head
@@ -75,8 +75,8 @@ class DatabaseStore(SessionStore):
         """In one step: these texts in the place of those events, this head, and no checkpoint. Raises `LeaseLostError`."""
 
     @abstractmethod
-    def _keep_folded(self, session_id: str, folded: SessionSummary) -> None:
-        """Keep a summary that was folded anew, unless the session was written to meanwhile."""
+    def _keep_folded(self, at: Position, folded: SessionSummary) -> None:
+        """Keep the summary of the session that stands there, unless it was written to or changed since."""
 
     @abstractmethod
     def _page(
@@ -135,11 +135,12 @@ class DatabaseStore(SessionStore):
         return self._position(session_id).head.last_seq
 
     def kept_summary(self, session_id: str) -> SessionSummary:
-        head = self._position(session_id).head
-        if head.is_kept:
-            return head.summary
-        folded = self.fold_summary(session_id)
-        self._keep_folded(session_id, folded)
+        at = self._position(session_id)
+        if at.head.is_kept:
+            return at.head.summary
+        start = start_summary(session_id, at.created_at, loads_json(at.metadata))
+        folded = fold_session_summary(start, self.iter_events(session_id))
+        self._keep_folded(at, folded)
         return folded
 
     def _list_page(

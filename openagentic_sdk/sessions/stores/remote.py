@@ -224,10 +224,9 @@ class RemoteStore(DatabaseStore, Generic[S]):
             if head.last_seq == at.head.last_seq and self._call(session_id, change):
                 return
 
-    def _keep_folded(self, session_id: str, folded: SessionSummary) -> None:
-        at = self._position(session_id)
+    def _keep_folded(self, at: Position, folded: SessionSummary) -> None:
         if at.head.last_seq == folded.events:
-            self._call(session_id, partial(self._change_metadata, at=at, metadata=at.metadata, head=Head(folded)))
+            self._call(at.id, partial(self._change_metadata, at=at, metadata=at.metadata, head=Head(folded)))
 
     def delete_session(self, session_id: str, *, expected_seq: int | None = None) -> None:
         self.refuse_kept(session_id)
