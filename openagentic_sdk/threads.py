@@ -21,6 +21,7 @@ from collections.abc import Awaitable, Callable, Generator
 from functools import partial
 from itertools import dropwhile
 from opcode import opmap
+from queue import SimpleQueue
 from typing import Any, Generic, TypeVar
 
 from .errors import EventLoopError, OpenAgentSdkError
@@ -35,6 +36,7 @@ GUEST_MOMENT_S = 2.0
 _OWN_FOLDERS = (os.path.dirname(__file__) + os.sep, os.path.dirname(asyncio.__file__) + os.sep)
 
 _left: contextvars.ContextVar[list[str] | None] = contextvars.ContextVar("left_behind", default=None)
+_kept: contextvars.ContextVar[KeptThreads | None] = contextvars.ContextVar("kept_threads", default=None)
 
 
 def running_loop(what: str) -> asyncio.AbstractEventLoop:
@@ -66,13 +68,17 @@ def note_left(name: str) -> None:
 
 
 async def run_in_thread(
-    work: Callable[[], T], cancelled: threading.Event | None = None, name: str = "openagentic-tool"
+    work: Callable[[], T],
+    cancelled: threading.Event | None = None,
+    name: str = "openagentic-tool",
+    *,
+    keep: bool = False,
 ) -> T:
-    """What `work` returns or raises, from a daemon thread of its own.
+    """What `work` returns or raises, from a daemon thread: of its own, or with `keep` one of `KeptThreads`.
 
     When this is cancelled, `cancelled` is set for the work to see, and its end is waited for a moment.
     """
-    done = start_thread(work, name)
+    done = start_thread(work, name, keep=keep)
     try:
         return await asyncio.shield(done)
     except asyncio.CancelledError:
@@ -105,18 +111,89 @@ async def ask_callable(work: Callable[[], Any], name: str) -> Any:
     return await given if inspect.isawaitable(given) else given
 
 
-def start_thread(work: Callable[[], T], name: str) -> asyncio.Future[T]:
+def start_thread(work: Callable[[], T], name: str, *, keep: bool = False) -> asyncio.Future[T]:
     """Start `work` in a daemon thread and a copy of this context; the future gets what it returns or raises, when the loop
     still runs.
+
+    `keep` is for this package's own code, which leaves nothing behind in a thread: it may run in one of `KeptThreads`.
     """
     loop = running_loop("this call, which waits for a thread,")
     done: asyncio.Future[T] = loop.create_future()
-    inside = partial(contextvars.copy_context().run, work)
-    thread = threading.Thread(target=_carry, args=(inside, loop, done), name=name, daemon=True)
+    carry = partial(_carry, partial(contextvars.copy_context().run, work), loop, done)
+    kept = _kept.get() if keep else None
+    if kept is not None and kept.is_open_in(loop):
+        kept.do(carry, name, done)
+        return done
+    thread = threading.Thread(target=carry, name=name, daemon=True)
     thread.start()
     # One that has handed over its outcome only has to return, and then nothing of it is left.
     done.add_done_callback(lambda _: None if done.cancelled() else thread.join())
     return done
+
+
+class KeptThreads:
+    """The threads of one run that wait for its next work, because starting a thread costs more than most of that work.
+
+    The run's event loop alone hands them out and takes them back; code in another loop, and so in a forked process, starts
+    threads of its own. A thread that hangs is never taken back, and ends when it comes to its end.
+    """
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._idle: list[_Worker] = []
+        self._is_open = True
+
+    def use(self) -> None:
+        """Let this context, and those that are copied from it, run work that may be kept in these threads."""
+        _kept.set(self)
+
+    def is_open_in(self, loop: asyncio.AbstractEventLoop) -> bool:
+        """Whether work of this event loop may run here."""
+        return self._is_open and loop is self._loop
+
+    def do(self, work: Callable[[], None], name: str, done: asyncio.Future[Any]) -> None:
+        """Do work in an idle thread or a new one; once `done` has its outcome, the thread is idle."""
+        worker = self._idle.pop() if self._idle else _Worker()
+        worker.thread.name = name
+        worker.inbox.put(work)
+        done.add_done_callback(partial(self._take_back, worker))
+
+    def close(self) -> None:
+        """End the threads that are idle, and each of the others behind its work."""
+        self._is_open = False
+        while self._idle:
+            self._idle.pop().end()
+
+    def _take_back(self, worker: _Worker, done: asyncio.Future[Any]) -> None:
+        if done.cancelled():
+            return  # it is still at work
+        if self._is_open:
+            self._idle.append(worker)
+        else:
+            worker.end()
+
+
+class _Worker:
+    """A thread that does one work after the other for as long as anybody holds this object."""
+
+    def __init__(self) -> None:
+        self.inbox: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+        self.thread = threading.Thread(target=_do_all, args=(self.inbox,), daemon=True)
+        self.thread.start()
+
+    def end(self) -> None:
+        """End a thread that has handed over the outcome of its last work; then nothing of it is left."""
+        self.inbox.put(None)
+        self.thread.join()
+
+    def __del__(self) -> None:
+        self.inbox.put(None)  # safe wherever the garbage collector runs
+
+
+def _do_all(inbox: SimpleQueue[Callable[[], None] | None]) -> None:
+    while (work := inbox.get()) is not None:
+        work()
+        del work  # it holds the context of its caller
 
 
 async def settled(

@@ -201,7 +201,7 @@ async def ask_store(
             if gave_up and too_late is not None:
                 too_late()
 
-    done, now = start_thread(work, "openagentic-store"), asyncio.get_running_loop().time
+    done, now = start_thread(work, "openagentic-store", keep=True), asyncio.get_running_loop().time
     give_up_at, cancelled = math.inf, None
     while not done.done():
         limit_s = patience()  # a run that is told to end meanwhile has less of it

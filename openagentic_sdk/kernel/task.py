@@ -10,7 +10,7 @@ from typing import Any
 
 from ..errors import QuestionOpenError
 from ..events import Event, Result, UserQuestion
-from ..threads import running_loop, settled
+from ..threads import KeptThreads, running_loop, settled
 from .agent import Agent, Run, RunRequest
 from .channel import EventChannel
 from .gate import Gate
@@ -23,12 +23,15 @@ from .recorder import off_loop
 class RunTask:
     """One run from `start` to `close`. Whoever starts one closes it, however it ends; `async with` does so."""
 
-    def __init__(self, run: Run, channel: EventChannel[Event], prompt: Said | Prompts | None) -> None:
+    def __init__(
+        self, run: Run, channel: EventChannel[Event], prompt: Said | Prompts | None, threads: KeptThreads
+    ) -> None:
         self.session_id = run.session_id
         self._run = run
         self._channel = channel
         self._task = asyncio.create_task(run_session(run, prompt))
         self._task.add_done_callback(lambda _: channel.close())
+        self._task.add_done_callback(lambda _: threads.close())
 
     @classmethod
     async def start(cls, agent: Agent, request: RunRequest, prompt: Said | Prompts | None) -> RunTask:
@@ -41,15 +44,22 @@ class RunTask:
         channel = EventChannel[Event]()
         if prompt is None:
             request = replace(request, request_id=None)  # there is no prompt that it could name
-        run = await open_run(agent, request, channel)
+        threads = KeptThreads()
+        threads.use()
+        try:
+            run = await open_run(agent, request, channel)
+        except BaseException:
+            threads.close()
+            raise
         try:
             if isinstance(prompt, Said):
                 run.request = replace(request, request_id=prompt.request_id or request.request_id)
                 await _check_prompt(run, prompt, run.request.request_id)
         except BaseException:
             await run.recorder.close()
+            threads.close()
             raise
-        return cls(run, channel, prompt)
+        return cls(run, channel, prompt, threads)
 
     @classmethod
     async def start_in(cls, context: Context, start: Callable[[], Coroutine[Any, Any, RunTask]]) -> RunTask:

@@ -107,7 +107,7 @@ class ReadTool(Tool):
         else:
             path = await permitted_path(input["file_path"], ctx, write=False)
             work = partial(self._read_file, path, input, ctx)
-        return await run_in_thread(work, ctx.cancelled)
+        return await run_in_thread(work, ctx.cancelled, keep=True)
 
     def _read_file(self, path: ResolvedPath, input: Mapping[str, Any], ctx: ToolContext) -> ToolOutput:
         try:
