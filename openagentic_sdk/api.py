@@ -47,10 +47,11 @@ class RunResult:
         """One short text for each field, whatever it holds: long ones are cut, events are counted."""
         short = Repr()
         short.maxstring, short.maxother, short.maxdict = 280, 280, 8
-        values = {known.name: short.repr(getattr(self, known.name)) for known in fields(self)}
-        values |= {"events": f"<{len(self.events)} events>", "metrics": repr(self.metrics)}
+        # `asyncio.run` of Python 3.11 asks for this text at the end of each run.
+        write = {"events": lambda events: f"<{len(events)} events>", "metrics": repr}
+        values = {name: write.get(name, short.repr)(value) for name, value in values_of(self).items()}
         values = {name: value if len(value) <= 280 else f"{value[:277]}..." for name, value in values.items()}
-        return f"RunResult({', '.join(f'{name}={value}' for name, value in values.items())})"
+        return f"RunResult({', '.join([f'{name}={value}' for name, value in values.items()])})"
 
     @property
     def ok(self) -> bool:

@@ -141,9 +141,9 @@ def mask_value(value: Any, redact: Redact) -> Any:
     if isinstance(value, str):
         return redact(value)
     if value.__class__ is dict or isinstance(value, Mapping):
-        return {key: mask_value(item, redact) for key, item in value.items()}
+        return {key: redact(item) if item.__class__ is str else mask_value(item, redact) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return type(value)(mask_value(item, redact) for item in value) if value else value
+        return type(value)([mask_value(item, redact) for item in value]) if value else value
     return value
 
 

@@ -60,7 +60,7 @@ class DeferredTools(Part):
     def update(self) -> None:
         """Decide again, when tools, the model or what it sees are others than at the last decision."""
         run = self.run
-        tools = tuple(tool for tool in run.agent.tools if not isinstance(tool, ToolSearchTool))
+        tools = tuple([tool for tool in run.agent.tools if not isinstance(tool, ToolSearchTool)])
         if (
             not run.view.fold(LoadedToolsFold).names
             and sum([tool.name not in _ALWAYS_TOLD for tool in tools]) < _LEAST_DEFERRED

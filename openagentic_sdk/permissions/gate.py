@@ -340,12 +340,13 @@ class PermissionGate:
 
     def offered_tools(self, names: Iterable[str]) -> tuple[str, ...]:
         """The tools worth showing to a model: all but those that a deny rule forbids whatever their input."""
-
-        def is_shown(layer: Policy, name: str) -> bool:
-            is_among = layer.only is None or any(rule.covers(name) for rule in layer.only.rules)
-            return is_among and layer.deny.for_tool(name) is None
-
-        return tuple(name for name in names if all(is_shown(layer, name) for layer in self._layers))
+        shown = tuple(names)
+        for layer in self._layers:
+            if layer.only is not None:
+                shown = tuple([name for name in shown if any(rule.covers(name) for rule in layer.only.rules)])
+            if layer.deny.rules:
+                shown = tuple([name for name in shown if layer.deny.for_tool(name) is None])
+        return shown
 
     def read_filter(self, cwd: str, roots: Sequence[str] = ()) -> Callable[[str], bool] | None:
         """A quick test of paths for Grep and Glob: False for what a deny or ask rule keeps from being read.

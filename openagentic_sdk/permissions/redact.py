@@ -66,7 +66,7 @@ class Redactor:
         self._forms = sorted(forms.items(), key=lambda pair: -len(pair[0]))
         self._shapes = _PATTERNS if shapes else ()
         # Two that know the same mask the same.
-        self.known = (*(form for form, _ in self._forms), *(hint for _, hint, _ in self._shapes))
+        self.known = (*[form for form, _ in self._forms], *[hint for _, hint, _ in self._shapes])
 
     @classmethod
     def from_environment(

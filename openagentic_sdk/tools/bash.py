@@ -39,6 +39,25 @@ MAX_COMMAND_BYTES = 120_000
 MAX_FILE_BYTES = 2 * 1024**3
 
 
+@functools.lru_cache(maxsize=64, typed=True)  # most agents have the same, which is then read once
+def _input_schema(timeout_s: float, max_timeout_s: float) -> Mapping[str, Any]:
+    return object_schema(
+        {
+            "command": string("The command line, as bash reads it.", minLength=1),
+            "timeout_s": number(
+                f"Seconds after which the command is ended; {timeout_s:g} when left out.",
+                minimum=0.01,
+                maximum=max_timeout_s,
+            ),
+            "run_in_background": boolean(
+                "Start it and return at once; BashOutput reads what it writes, KillBash ends it."
+            ),
+            "description": string("What the command does, in a few words, for people."),
+        },
+        required=["command"],
+    )
+
+
 class BashTool(BlockingTool):
     """Returns a dict:
 
@@ -99,21 +118,7 @@ class BashTool(BlockingTool):
         )
         self._sandbox_is_announced = sandbox_is_announced
         self._trusts_git = trusts_git
-        self.input_schema = object_schema(
-            {
-                "command": string("The command line, as bash reads it.", minLength=1),
-                "timeout_s": number(
-                    f"Seconds after which the command is ended; {timeout_s:g} when left out.",
-                    minimum=0.01,
-                    maximum=max(timeout_s, max_timeout_s),
-                ),
-                "run_in_background": boolean(
-                    "Start it and return at once; BashOutput reads what it writes, KillBash ends it."
-                ),
-                "description": string("What the command does, in a few words, for people."),
-            },
-            required=["command"],
-        )
+        self.input_schema = _input_schema(timeout_s, max(timeout_s, max_timeout_s))
         self.description = (
             "Run a command with bash and return its output. Each call is a new shell: only the working directory is kept, "
             "variables are not. There is no standard input and no terminal. The command is ended after "

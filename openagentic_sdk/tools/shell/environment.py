@@ -54,7 +54,11 @@ def command_environment(
     """
     source = os.environ if host is None else host
     kept = frozenset(keep)
-    environment = {name: value for name, value in source.items() if name in kept or not is_dropped(name, value)}
+    environment = {
+        name: value
+        for name, value in source.items()
+        if name in kept or not (_is_dropped_name(name) or ("@" in value and is_dropped(name, value)))
+    }
     if "PATH" not in kept:
         environment["PATH"] = os.pathsep.join(search_path(environment.get("PATH", ""), workspace)[0]) or os.defpath
     environment.update(_QUIET)
