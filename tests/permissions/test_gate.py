@@ -100,6 +100,15 @@ class Modes(WorkspaceTestCase):
                 with self.subTest(mode=mode, call=name):
                     self.assertEqual(self.outcome({"permission_mode": mode}, tool, input, effect=effect), expected)
 
+    def test_an_ask_rule_asks_in_every_mode_but_those_that_refuse_the_call(self) -> None:
+        rules = {"ask": ["Read(README.md)", "Edit(README.md)", "Bash(ls:*)"], "allow": ["Read", "Edit", "Bash"]}
+        calls = {"Read": {"file_path": "README.md"}, "Edit": {"file_path": "README.md"}, "Bash": {"command": "ls"}}
+        refused = {"deny": {"Read", "Edit", "Bash"}, "plan": {"Edit"}, "dontAsk": {"Read", "Edit", "Bash"}}
+        for mode, (tool, input) in itertools.product(MODES, calls.items()):
+            with self.subTest(mode=mode, tool=tool):
+                expected = "deny" if tool in refused.get(mode, ()) else "ask"
+                self.assertEqual(self.outcome({"permission_mode": mode, **rules}, tool, input), expected)
+
     def test_the_name_of_a_tool_of_ones_own_covers_every_use_of_it(self) -> None:
         call = ("Inventory", {"path": "/v1/items"})
         self.assertEqual(self.outcome({}, *call, effect="read"), "ask")
