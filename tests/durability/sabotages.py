@@ -358,4 +358,25 @@ SABOTAGES = (
         '{"model": model, "tools": []}',
         ("tests.runs.test_replay.ReplayTest.test_a_request_with_other_tools_is_found",),
     ),
+    Sabotage(
+        "the end of a run leaves its questions open",
+        "kernel/loop.py",
+        "    questions = [question for question in run.view.open_questions() if question not in kept]\n",
+        "    questions: list[UserQuestion] = []\n",
+        (RUNTIME + "test_loop.EndingTest.test_a_question_that_is_open_when_the_time_is_over_ends_with_the_run",),
+    ),
+    Sabotage(
+        "a result goes to a call that a rewind took out of view",
+        "sessions/rebuild.py",
+        "        self._by_call = {call_id: block for block in view for call_id in block.calls}\n",
+        "",
+        ("tests.sessions.test_rebuild.OperationsTest.test_a_result_behind_a_rewind_is_that_of_the_call_in_view",),
+    ),
+    Sabotage(
+        "a writer that is given up says that it can be tried again",
+        "sessions/log/file.py",
+        '"open the session again" if self._unusable else "make room and try again"',
+        '"make room and try again"',
+        (DISK + "test_after_an_unknown_error_or_a_failed_sync_the_handle_is_not_written_to_again",),
+    ),
 )

@@ -91,6 +91,7 @@ class DiskErrorTest(SceneTest):
                     with self.assertRaises(StorageError) as caught:
                         writer.append([UserMessage("lost"), UserMessage("lost too")])
                     self.assertTrue(caught.exception.retryable)
+                    self.assertRegex(str(caught.exception), "; make room and try again$")
                     self.assertEqual(self.path.read_bytes(), before)
                 disk.armed = False
                 (kept,) = writer.append([UserMessage("kept")])
@@ -105,6 +106,7 @@ class DiskErrorTest(SceneTest):
                 with self.assertRaises(StorageError) as caught:
                     writer.append([UserMessage("in doubt")])
                 self.assertFalse(caught.exception.retryable)
+                self.assertRegex(str(caught.exception), "; open the session again$")
                 asked = len(disk.operations)
                 with self.assertRaises(StorageError):
                     writer.append([UserMessage("never")])

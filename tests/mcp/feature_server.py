@@ -109,7 +109,10 @@ class Server:
             return {"result": {"prompts": [{"name": "brew", "arguments": arguments}]}}
         if method == "prompts/get":
             text = f"Brew {json.dumps(params['arguments'], sort_keys=True)}\u202e."
-            return {"result": {"messages": [{"role": "user", "content": {"type": "text", "text": text}}]}}
+            parts = [{"type": "text", "text": text}]
+            if params["arguments"].get("how") == "drawn":
+                parts.append({"type": "image", "mimeType": "image/png", "data": PIXEL})
+            return {"result": {"messages": [{"role": "user", "content": part} for part in parts]}}
         return {"error": {"code": -32601, "message": f"no {method}"}}
 
     def call(self, asked, params):

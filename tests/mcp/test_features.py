@@ -280,6 +280,18 @@ class ResourcesAndPrompts(unittest.IsolatedAsyncioTestCase):
             self.assertIn(reason, failed[-1].error_message)
             self.assertEqual(provider.requests, [])
 
+    async def test_pictures_that_a_prompt_or_a_named_resource_brings_are_sent_with_it(self) -> None:
+        for prompt in ("/mcp__x__brew oolong how=drawn", "Look at @x:tea://picture"):
+            provider = ScriptedProvider(["Done."])
+            events = await events_of(prompt, options_for([], feature_server("modern"), provider=provider))
+            with self.subTest(prompt):
+                said = next(event for event in events if isinstance(event, UserMessage))
+                self.assertEqual(
+                    [(part["type"], part["media_type"]) for part in said.attachments], [("image", "image/png")]
+                )
+                text, picture = provider.requests[0]["messages"][-1]["content"]
+                self.assertEqual((text["text"], picture["type"]), (said.text, "image"))
+
     async def test_what_a_server_says_of_itself_stands_cleaned_and_named_in_the_system_prompt(self) -> None:
         provider = ScriptedProvider(["Done."])
         await events_of("go", options_for([], feature_server("modern"), provider=provider))

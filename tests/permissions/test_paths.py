@@ -21,7 +21,7 @@ class PathTable(WorkspaceTestCase):
             policy = self.filled(group["policy"])
             for expected, path in group["cases"]:
                 count += 1
-                key = "root" if group["tool"] == "Grep" else "file_path"
+                key = {"Grep": "root", "Glob": "pattern"}.get(group["tool"], "file_path")
                 with self.subTest(about=group["about"], path=path):
                     self.assertEqual(self.outcome(policy, group["tool"], {key: self.filled(path)}), expected)
         self.assertGreaterEqual(count, 60)

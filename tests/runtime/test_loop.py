@@ -292,6 +292,17 @@ class EndingTest(unittest.IsolatedAsyncioTestCase):
         self.assertEqual([event.input for event in started], [{"text": "better"}])
         self.assertEqual([e.allowed for e in events if e.type == "permission.decision"], [False, True])
 
+    async def test_the_decision_names_the_hook_that_blocked_the_call(self):
+        hooks = HookEngine(
+            pre_tool_use=[
+                HookMatcher("looks on", hook=lambda payload: None),
+                HookMatcher("guard", hook=lambda payload: HookDecision(block=True, block_reason="not today")),
+            ]
+        )
+        events = await events_of("hi", options_for([{"tool_calls": [ECHO]}, "Done."], hooks=hooks))
+        decision = next(event for event in events if event.type == "permission.decision")
+        self.assertEqual((decision.allowed, decision.hook, decision.reason), (False, "guard", "not today"))
+
     async def test_an_input_that_a_hook_made_invalid_does_not_run(self):
         hooks = HookEngine(
             pre_tool_use=[HookMatcher("h", "*", lambda payload: HookDecision(override_tool_input={"text": 5}))]
@@ -314,6 +325,19 @@ class EndingTest(unittest.IsolatedAsyncioTestCase):
             self.assertEqual([e.outcome for e in events if e.type == "tool.result"], [outcome])
             decision = next(event for event in events if event.type == "permission.decision")
             self.assertEqual(decision.hook, "policy")
+
+    async def test_a_question_that_is_open_when_the_time_is_over_ends_with_the_run(self):
+        async def late(question):
+            skip_time(60)
+            await asyncio.Event().wait()
+
+        gate = PermissionGate(permission_mode="prompt", user_answerer=late)
+        options = options_for([{"tool_calls": [ECHO]}], permission_gate=gate, timeout_s=60)
+        events = await events_of("hi", options)
+        asked, answer = (next(e for e in events if e.type == kind) for kind in ("user.question", "user.answer"))
+        self.assertEqual((answer.question_id, answer.answer, answer.answered_by), (asked.question_id, "", "timeout"))
+        [summary] = options.session_store.list_session_summaries()
+        self.assertEqual((result_of(events).stop_reason, summary.open_questions), ("timeout", ()))
 
     async def test_who_gave_an_answer_stands_with_the_answer_and_with_the_decision(self):
         async def ann(question):

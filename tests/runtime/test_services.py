@@ -1,7 +1,9 @@
 """What a tool is given for a call: few fields, and services that it asks for by their type."""
 
+import asyncio
 import tempfile
 import unittest
+from contextlib import suppress
 from dataclasses import fields, replace
 from functools import partial
 from typing import assert_type
@@ -14,10 +16,12 @@ from openagentic_sdk.kernel.agent import RunRequest
 from openagentic_sdk.kernel.part import without_parts
 from openagentic_sdk.kernel.prompt import Said
 from openagentic_sdk.kernel.task import RunTask, run_events
+from openagentic_sdk.options import AgentDefinition
 from openagentic_sdk.parts.code import CodeCalls
 from openagentic_sdk.parts.undo import KeptFiles
 from openagentic_sdk.permissions.gate import PermissionGate
 from openagentic_sdk.sessions.folds.features.untrusted import UntrustedFold
+from openagentic_sdk.threads import next_turn
 from openagentic_sdk.tools.base import (
     Blobs,
     PathRules,
@@ -32,6 +36,7 @@ from openagentic_sdk.tools.function import tool
 from openagentic_sdk.tools.inner_calls import InnerCalls
 from openagentic_sdk.tools.task import Subagents
 from openagentic_sdk.tools.write import WriteTool
+from tests.looptime import skip_time
 
 from .support import echo, events_of, options_for, result_of
 
@@ -98,6 +103,36 @@ class RunServicesTest(unittest.IsolatedAsyncioTestCase):
         self.assertEqual([event.output for event in events if event.type == "tool.result"], ["b'bytes' ***"] * 2)
         self.assertIs(counters[0], counters[1])
         self.assertTrue(counters[0].is_closed)
+
+    async def test_a_call_that_does_not_end_gets_a_moment_only_once_its_own_calls_and_subagents_have_ended(
+        self,
+    ) -> None:
+        async def call_echo(ctx: ToolContext) -> object:
+            return await ctx.services.get(InnerCalls).inside(ctx).make("echo", {"text": "x"})
+
+        async def start_subagent(ctx: ToolContext) -> object:
+            return await ctx.services.get(Subagents).spawn(ctx.tool_use_id or "", "one", "help")
+
+        for work in (call_echo, start_subagent):
+
+            @tool
+            async def stay(ctx: ToolContext, work=work) -> str:
+                """Do the work, and then outlast the run's time and the moment that a call gets when it is told to end."""
+                await work(ctx)
+                skip_time(60)
+                with suppress(asyncio.CancelledError):
+                    await asyncio.Event().wait()
+                skip_time(60)
+                for _ in range(1000):
+                    await next_turn()
+                return "stayed"
+
+            agents = {"one": AgentDefinition("helps", "You help.")}
+            turns = [{"tool_calls": [{"name": "stay"}]}, *(["Helped."] if work is start_subagent else [])]
+            events = await events_of("go", options_for(turns, tools=[stay, echo], agents=agents, timeout_s=60))
+            with self.subTest(work.__name__):
+                ended = [event for event in events if event.type == "tool.result" and event.parent_tool_use_id is None]
+                self.assertEqual((result_of(events).stop_reason, ended[-1].outcome), ("timeout", "unknown"), ended)
 
     async def test_a_tool_asks_a_person_and_is_told_where_nobody_can_be_asked(self) -> None:
         said = []

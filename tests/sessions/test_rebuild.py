@@ -14,7 +14,7 @@ from openagentic_sdk.events import (
     ToolUse,
     UserMessage,
 )
-from openagentic_sdk.sessions.rebuild import NO_RESULT, Conversation, rebuild_messages
+from openagentic_sdk.sessions.rebuild import NO_RESULT, Conversation, rebuild_messages, standing_events
 from openagentic_sdk.testing.validity import find_fault
 from tests.size import LARGE
 
@@ -53,6 +53,22 @@ class RebuildTest(unittest.TestCase):
         messages = rebuild_messages(numbered(UserMessage("hi"), ToolUse("a", "R", {}), UserMessage("and?")))
         self.assertEqual([m["role"] for m in messages], ["user", "assistant", "tool", "user"])
         self.assertEqual(messages[2]["content"], NO_RESULT)
+
+    def test_each_result_names_the_event_that_it_comes_from(self):
+        uses = [ToolUse(call, "Read", {}) for call in ("a", "b", "c")]
+        conversation = Conversation()
+        for event in numbered(UserMessage("hi"), AssistantMessage("x"), *uses, ToolResult("b", 2), ToolResult("a", 1)):
+            conversation.apply(event)
+        self.assertEqual(
+            [(origin.first_seq, origin.last_seq, origin.kind) for origin in conversation.origins()],
+            [
+                (1, 1, "prompt"),
+                (2, 5, "answer"),
+                (7, 7, "result of Read"),
+                (6, 6, "result of Read"),
+                (0, 0, "no result of Read"),
+            ],
+        )
 
     def test_orphan_and_second_results_are_left_out(self):
         events = numbered(
@@ -132,6 +148,14 @@ class OperationsTest(unittest.TestCase):
         messages = rebuild_messages(numbered(*events, SessionCompacted(3, "they said one"), UserMessage("three")))
         self.assertIn("they said one", messages[0]["content"])
         self.assertEqual([m["content"] for m in messages[1:]], ["two", "second", "three"])
+
+    def test_a_result_behind_a_rewind_is_that_of_the_call_in_view(self):
+        call = ToolUse("call_1", "Read", {})  # models that count their calls anew give one id twice
+        events = numbered(
+            UserMessage("hi"), call, UserMessage("again"), call, SessionRewound(to_seq=3), ToolResult("call_1", "text")
+        )
+        self.assertEqual([m["content"] for m in rebuild_messages(events)], ["hi", None, "text", "again"])
+        self.assertEqual(rebuild_messages(events), rebuild_messages(standing_events(events)))
 
     def test_a_rewind_takes_back_what_followed_and_a_compaction_with_it(self):
         events = [UserMessage("one"), *turn(1, "first"), SessionCompacted(3, "short"), UserMessage("two")]
