@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import os
-from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from functools import partial
@@ -95,6 +95,7 @@ class Desk:
         self._followers: set[Follower] = set()
         self._news = asyncio.Event()  # of messages in the store
         self._handed: set[str] = set()
+        self._answered: list[str] = []  # sessions between an answer and the run that goes on with it
         self._is_hearing = False
 
     @property
@@ -193,15 +194,19 @@ class Desk:
         parked = self._runs.get(session_id)
         if parked is None or parked.is_over:
             self._check_room()  # before anything is stored: no run could go on with it
+        self._answered.append(session_id)
         try:
-            await self._when_free(session_id, store_answers)
-        except AnswerRefusedError:
-            raise
-        except OptionsError as error:
-            raise RequestRefusedError(409, str(error)) from None
-        if parked is not None:
-            await parked.over()  # it has given its session back, or nothing could have been stored
-        await self._go_on(session_id, options)
+            try:
+                await self._when_free(session_id, store_answers)
+            except AnswerRefusedError:
+                raise
+            except OptionsError as error:
+                raise RequestRefusedError(409, str(error)) from None
+            if parked is not None:
+                await parked.over()  # it has given its session back, or nothing could have been stored
+            await self._go_on(session_id, options)
+        finally:
+            self._answered.remove(session_id)
 
     async def _go_on(self, session_id: str, options: OpenAgenticOptions) -> None:
         """Start the run that goes on with answers that were just stored, unless another process has by now.
@@ -317,7 +322,7 @@ class Desk:
         except OptionsError:
             raise SessionNotFoundError(session_id) from None
         _check_tenant(who, session_id, {TENANT_KEY: row.tenant or ""})
-        return row
+        return _seen_here(row, self._runs, self._answered)
 
     async def questions(self, who: Principal, session_id: str) -> list[UserQuestion]:
         """What the session waits to hear; `answer_all` takes their ids."""
@@ -336,7 +341,7 @@ class Desk:
         """A page of the tenant's sessions, the one last written to first."""
         list_rows = partial(self.store.list_session_summaries, tenant=who.tenant)
         found: list[SessionSummary] = await off_loop(True, partial(list_rows, query=query, limit=limit, offset=offset))
-        return found
+        return [_seen_here(row, self._runs, self._answered) for row in found]
 
     async def search(self, who: Principal, query: str, *, limit: int = 50) -> list[SearchHit]:
         """Events of the tenant's sessions that hold every word."""
@@ -606,6 +611,13 @@ def _said(message: InboxMessage) -> Said | None:
         return None
     may_answer = message.message.get("may_answer") is not False
     return replace(said, request_id=_name_of(message), may_answer=may_answer)
+
+
+def _seen_here(row: SessionSummary, runs: Mapping[str, BackgroundRun], answered: Collection[str]) -> SessionSummary:
+    """The row as clients see it: a run of this process that does not hold its session yet has not stopped."""
+    run = runs.get(row.id)
+    goes_on = row.id in answered or (run is not None and not run.is_over)
+    return replace(row, state="running") if goes_on and row.state == "stopped" else row
 
 
 async def _not_taken(run: BackgroundRun) -> RequestRefusedError:

@@ -327,6 +327,9 @@ def as_shown(
     if questions:
         state = "waiting"
     elif state == "running" and (is_held or partial(store.is_held, row.id))() is False:
+        newer = store.kept_summary(row.id)
+        if newer.events > row.events:  # its run ended, or another began, between the two looks
+            return as_shown(store, newer)
         state = "stopped"
     return replace(row, state=state, open_questions=tuple(questions))
 

@@ -7,6 +7,7 @@ import json
 import tempfile
 import time
 import unittest
+from pathlib import Path
 
 from openagentic_sdk.events import PermissionDecision, Result, SessionRewound, UserAnswer, UserMessage
 from openagentic_sdk.hooks.engine import HookEngine
@@ -18,7 +19,7 @@ from openagentic_sdk.sessions.sqlite import SqliteSessionStore
 from openagentic_sdk.sessions.store import FileSessionStore
 from tests.runtime.support import assert_closed
 
-from .support import ASK, TOKEN, Gate, agents, ask, options, until_free, until_state
+from .support import ASK, TOKEN, WAIT_S, Gate, agents, ask, options, until_free, until_state
 
 
 class DeskCase(unittest.IsolatedAsyncioTestCase):
@@ -52,6 +53,38 @@ class Runs(DeskCase):
         self.assertEqual((again.status, again.json["after_seq"]), (202, row["events"]))
         await until_state(application, session_id, "idle")
         self.assertEqual([event.text for event in self.texts(session_id)], ["Tea?", "More?"])
+
+    async def test_a_session_whose_run_begins_here_after_an_answer_is_never_shown_as_stopped(self):
+        gate = Gate()
+
+        class SlowToOpen(SqliteSessionStore):
+            def open_writer(self, session_id):
+                if any(isinstance(event, UserAnswer) for event in self.iter_events(session_id)):
+                    gate.reached.set()
+                    gate.open.wait(WAIT_S)
+                return super().open_writer(session_id)
+
+        with tempfile.TemporaryDirectory() as folder:
+            store = SlowToOpen(Path(folder, "sessions.db"))
+            self.addCleanup(store.close)
+            application = self.app(store, tea=[ASK, "Milk it is."])
+            session_id = await self.start(application)
+            row = await until_state(application, session_id, "waiting")
+            await until_free(application)
+            application.desk.agents._agents["tea"] = agents(tea=["Milk it is."])["tea"]
+            body = {"question_id": row["open_questions"][0]["question_id"], "answer": "milk"}
+            answering = asyncio.create_task(ask(application, "POST", f"/v1/sessions/{session_id}/answers", body))
+            try:
+                await asyncio.to_thread(gate.reached.wait, WAIT_S)
+                row = (await ask(application, "GET", f"/v1/sessions/{session_id}")).json
+                [listed] = (await ask(application, "GET", "/v1/sessions")).json["sessions"]
+            finally:
+                gate.open.set()
+            self.assertEqual((row["state"], listed["state"]), ("running", "running"))
+            self.assertEqual((await answering).status, 202)
+            await until_state(application, session_id, "idle")
+            await until_free(application)
+            await application.desk.drain(2.0)
 
     async def test_a_question_parks_the_run_and_the_answer_that_goes_on_with_it_names_who_gave_it(self):
         application = self.app(tea=[ASK, "Lemon it is."])

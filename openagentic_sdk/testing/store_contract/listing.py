@@ -23,6 +23,7 @@ from ...events import (
     UserMessage,
     UserQuestion,
 )
+from ...sessions.base import as_shown
 from .base import StoreTest
 
 
@@ -134,6 +135,15 @@ class Listing(StoreTest):
         self.assertEqual(self.row(grandchild).state, "waiting")
         self.store.append_event(parent, Result("done", parent, "end"))
         self.assertEqual(self.row(parent).state, "idle")
+
+    def test_a_run_that_ends_while_its_row_is_read_is_not_shown_as_stopped(self) -> None:
+        session_id = self.store.create_session()
+        with self.store.open_writer(session_id) as writer:
+            writer.append([SystemInit(session_id, "/w", "1")])
+            row = self.store.kept_summary(session_id)
+            writer.append([Result("done", session_id, "end")])
+        expected = "running" if self.store.is_held(session_id) is None else "idle"
+        self.assertEqual(as_shown(self.store, row).state, expected)
 
     def test_the_time_of_the_last_write_rises_with_every_append(self) -> None:
         session_id = self.store.create_session()
