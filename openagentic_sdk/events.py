@@ -173,7 +173,8 @@ class UserQuestion(Event):
 
 @frozen
 class UserAnswer(Event):
-    """The answer to a question. `answered_by` names who or what gave it: `superseded` is a prompt that came instead.
+    """The answer to a question. `answered_by` names who or what gave it: `superseded` is a prompt that came instead,
+    `rewound` a rewind that took the question back.
 
     `approver` is `{"name", "how"}` where it is known who that was: how it is known is `server token`, `operating system`
     or `editor`, see docs/record.md.

@@ -21,9 +21,9 @@ from ..errors import (
 from ..kernel.prompt import Said
 from ..kernel.recorder import off_loop
 from ..options import OpenAgenticOptions
-from ..parts.abandoned import end_session
 from ..prompts import read_prompt
 from ..runs.background import BackgroundRun, submit
+from ..sessions.abandoned import end_session
 from ..sessions.base import SessionStore
 from ..sessions.core import TENANT_KEY
 from ..sessions.seal import Seal

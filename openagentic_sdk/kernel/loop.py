@@ -22,13 +22,13 @@ from ..events import (
     UserMessage,
 )
 from ..providers.calls import cut_by
+from ..sessions.closing import closing_events
 from ..sessions.folds.requests import REFUSED
 from ..sessions.folds.usage import cached_share
 from ..sessions.folds.view import CallRecord
 from ..threads import Guest, call_guest, collect_left, error_words, run_in_thread, settled
 from ..version import __version__
 from .agent import Run
-from .closing import closing_events
 from .lifetime import RunStopped
 from .model_step import Reply, ask_model
 from .part import IncomingPrompt, Part

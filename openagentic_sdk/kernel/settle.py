@@ -19,16 +19,16 @@ from ..events import (
     ToolStarted,
     UserQuestion,
 )
-from ..sessions.folds.view import CallRecord
-from ..threads import call_guest
-from .agent import Run
-from .closing import (
+from ..sessions.closing import (
     IN_DOUBT,
     SAID_INSTEAD,
     SUPERSEDED,
     closing_events,
     unknown_result,
 )
+from ..sessions.folds.view import CallRecord
+from ..threads import call_guest
+from .agent import Run
 from .lifetime import RunStopped
 from .part import Part
 from .tool import REPEATABLE, BareTool, ToolOutput

@@ -15,9 +15,9 @@ from typing import Any
 from ..errors import StorageError, ToolError, UnknownOutcomeError
 from ..events import HookEvent, ToolResult, ToolUse, UserMessage
 from ..frozen import changed
+from ..sessions.closing import INTERRUPTED, cancelled_result, unknown_result
 from ..threads import Guest, collect_left, settled
 from .agent import Run
-from .closing import INTERRUPTED, cancelled_result, unknown_result
 from .lifetime import RunStopped
 from .part import Part
 from .tool import REPEATABLE, ToolOutput

@@ -13,7 +13,6 @@ from ..errors import ToolError
 from ..events import CODE_CALLER, Event, ToolResult, ToolUse
 from ..frozen import changed, mutable
 from ..kernel.agent import Run
-from ..kernel.closing import closing_events
 from ..kernel.lifetime import Stopping
 from ..kernel.part import Part
 from ..kernel.registry import ToolRegistry
@@ -21,6 +20,7 @@ from ..kernel.tool import BareTool, ToolContext, may_call
 from ..kernel.tool_call import error_result
 from ..kernel.tool_context import run_services
 from ..kernel.tool_step import run_calls
+from ..sessions.closing import closing_events
 from ..threads import settled
 from ..tools.inner_calls import CallsInside, InnerCalls
 

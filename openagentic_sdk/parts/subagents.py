@@ -12,7 +12,6 @@ from typing import Any
 from ..errors import SessionError, ToolError
 from ..events import Event, StopReason, SubagentFinished, SubagentStarted, UserAnswer, UserMessage, UserQuestion
 from ..kernel.agent import Agent, Run, RunRequest
-from ..kernel.closing import SAID_INSTEAD, SUPERSEDED
 from ..kernel.lifetime import RunStopped
 from ..kernel.loop import end_unbegun, run_session
 from ..kernel.opening import open_run
@@ -21,6 +20,8 @@ from ..kernel.prompt import Said
 from ..kernel.recorder import may_block, off_loop
 from ..kernel.tool import RunResources
 from ..serialization import dumps_json
+from ..sessions.abandoned import copied_question, end_abandoned
+from ..sessions.closing import SAID_INSTEAD, SUPERSEDED
 from ..sessions.core import TENANT_KEY, StoreCore
 from ..sessions.folds.features.subagents import SubagentsFold
 from ..sessions.folds.features.untrusted import UntrustedFold
@@ -28,7 +29,6 @@ from ..sessions.folds.view import SessionView
 from ..threads import settled
 from ..tools.background_tasks import RunTasks, SubagentResult, describe_result
 from ..tools.task import Subagents
-from .abandoned import copied_question, end_abandoned
 from .budgets import Budgets
 from .project import ProjectPart
 

@@ -18,7 +18,6 @@ from ..errors import ReplayMismatchError
 from ..events import Event, PartState, PermissionDecision, ToolResult, ToolUse, UserAnswer, UserMessage, UserQuestion
 from ..frozen import frozen
 from ..kernel.agent import Agent, Run
-from ..kernel.closing import SAID_INSTEAD
 from ..kernel.lifetime import RunStopped
 from ..kernel.part import without_parts
 from ..kernel.registry import ToolRegistry
@@ -29,6 +28,7 @@ from ..parts.compaction import Compaction
 from ..parts.servers import ServerTools
 from ..permissions.gate import permission_gate
 from ..serialization import dumps_json
+from ..sessions.closing import SAID_INSTEAD
 from ..sessions.memory import MemorySessionStore
 from ..testing.replay import RecordedRun, RecordedTool, Recording
 from ..text import shortened

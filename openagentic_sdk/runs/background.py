@@ -22,8 +22,8 @@ from ..frozen import frozen
 from ..kernel.prompt import Said
 from ..kernel.recorder import off_loop
 from ..options import OpenAgenticOptions
-from ..parts.abandoned import end_session
 from ..prompts import OnePrompt, Prompt, read_prompt
+from ..sessions.abandoned import end_session
 from ..sessions.answers import check_answer
 from ..sessions.base import SessionStore
 from ..sessions.core import new_session_id

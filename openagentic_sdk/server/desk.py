@@ -301,10 +301,11 @@ class Desk:
         Sent again with its key, the same one.
         """
         self._check_open()
-        await self._metadata(who, session_id)
+        seal = Seal(self._key_file(await self._metadata(who, session_id)))
         request_id = request_id_of(key, "rewind", to_seq, turns)
         await is_taken(self.store, session_id, None, request_id, key)
-        rewind = partial(rewind_session, self.store, session_id, to_seq=to_seq, turns=turns, request_id=request_id)
+        rewind = partial(rewind_session, self.store, session_id, to_seq=to_seq, turns=turns)
+        rewind = partial(rewind, request_id=request_id, seal=seal)
         event: Event = await self._when_free(session_id, partial(off_loop, True, rewind))
         return event
 

@@ -36,9 +36,10 @@ from ..events import (
     UserMessage,
 )
 from ..frozen import frozen
+from .abandoned import ends_of_rewind
 from .authority import Authority, sign_fork
 from .base import SessionStore, whole_id, windows_from_end
-from .core import new_session_id
+from .core import check_expected_seq, new_session_id
 from .folds.summary import SessionSummary, plain_line
 from .folds.usage import Usage
 from .folds.view import SessionView
@@ -165,16 +166,23 @@ def turns_of(events: Iterable[Event]) -> list[list[Event]]:
 
 
 def append_signed(
-    store: SessionStore, session_id: str, events: Sequence[Event], seal: Seal | None = None
+    store: SessionStore,
+    session_id: str,
+    events: Sequence[Event] | Callable[[], Sequence[Event]],
+    seal: Seal | None = None,
+    *,
+    expected_seq: int | None = None,
 ) -> list[Event]:
     """Append outside of a run what a person decided, as this installation's; `append_events` only adds to the history.
 
-    Raises like `append_events`.
+    What makes the `events` is called while nobody else writes. Raises like `append_events`.
     """
     with store.open_writer(session_id) as writer:
+        check_expected_seq(session_id, expected_seq, writer.last_seq)
         authority = Authority(session_id, seal or Seal())
         for event in store.iter_events(session_id):
             authority.apply(event)
+        events = events() if callable(events) else events
         return writer.append(authority.sign(events, writer.last_seq))
 
 
@@ -228,7 +236,8 @@ def rewind_session(
     """Take back, in the model's view, everything after `to_seq`, or the newest `turns` prompts and what followed them.
 
     The log keeps all of it. A `request_id` names the rewind in the log: sent again, it changes nothing and returns the same
-    event. With `files`, what calls did to files since then is taken back too, as `restore_files` does it
+    event. What is open behind that position ends in the same batch: questions as `answered_by: rewound`, calls, subagents,
+    and the run. With `files`, what calls did to files since then is taken back too, as `restore_files` does it
     and under its conditions. Raises `OptionsError` for a position behind the log's end, and what `restore_files` raises.
     """
     last_seq = None if request_id is None else store.last_seq(session_id)
@@ -237,11 +246,16 @@ def rewind_session(
         if request is not None:
             return store.read_events(session_id, after_seq=request.seq - 1, limit=1)[0]
     to_seq = rewind_point(store, session_id, to_seq=to_seq, turns=turns)
-    tail = [SessionRewound(to_seq, request_id=request_id)]
+    seal = seal or Seal()
+
+    def tail() -> list[Event]:
+        return [*ends_of_rewind(store, session_id, to_seq, seal), SessionRewound(to_seq, request_id=request_id)]
+
     if not files:
-        return store.append_events(session_id, tail, expected_seq=last_seq)[0]
+        return append_signed(store, session_id, tail, seal, expected_seq=last_seq)[-1]
     restored = restore_files(store, session_id, to_seq=to_seq, conflicts=conflicts, roots=roots, seal=seal, tail=tail)
-    return next(iter(store.iter_events(session_id, after_seq=restored.seq or 0, limit=1)))
+    behind = store.iter_events(session_id, after_seq=restored.seq or 0)
+    return next(event for event in behind if isinstance(event, SessionRewound))
 
 
 def rewind_point(store: SessionStore, session_id: str, *, to_seq: int | None = None, turns: int | None = None) -> int:
@@ -268,7 +282,7 @@ def undo_compaction(store: SessionStore, session_id: str) -> Event:
     compactions = [event for event in standing if isinstance(event, SessionCompacted)]
     if not compactions:
         raise OptionsError(f"session {session_id!r} has no compaction in force: there is nothing to undo")
-    return store.append_event(session_id, SessionRewound((compactions[-1].seq or 1) - 1))
+    return rewind_session(store, session_id, to_seq=(compactions[-1].seq or 1) - 1)
 
 
 def fork_session(

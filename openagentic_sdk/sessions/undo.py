@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import field
 from typing import Any, Literal
@@ -279,11 +279,11 @@ def restore_files(
     conflicts: Conflicts = "refuse",
     roots: Sequence[str] = (),
     seal: Seal | None = None,
-    tail: Sequence[Event] = (),
+    tail: Callable[[], Sequence[Event]] = tuple,
 ) -> FilesRestored:
     """Put the files that the session changed back as they were at event `to_seq`; returns the event that says so.
 
-    Finishes a restore that was interrupted first. `tail` is recorded together with the event. Raises `FilesChangedError`
+    Finishes an interrupted restore first. What `tail` makes is recorded with the event. Raises `FilesChangedError`
     when a file cannot be put back and `conflicts` is "refuse", `SessionLockedError` while a run goes on; then nothing was
     changed.
     """
@@ -319,7 +319,7 @@ def restore_files(
             record(journal)
         done = _put_back(store, journal)
         done = FilesRestored(to_seq, done.paths, {**refused, **done.failed})
-        stored = record(done, *tail)[0]
+        stored = record(done, *tail())[0]
         assert isinstance(stored, FilesRestored)
         return stored
 

@@ -23,6 +23,7 @@ from openagentic_sdk.hooks.engine import HookEngine
 from openagentic_sdk.hooks.models import HookDecision, HookMatcher
 from openagentic_sdk.kernel.prompt import Said
 from openagentic_sdk.runs.agent_replay import replay_agent
+from openagentic_sdk.runs.background import open_questions
 from openagentic_sdk.runs.replay import replay_events
 from openagentic_sdk.sessions.authority import Authority
 from openagentic_sdk.sessions.lifecycle import rewind_session
@@ -119,6 +120,49 @@ class SupersedingTest(unittest.IsolatedAsyncioTestCase):
             with self.assertRaisesRegex(OptionsError, question_id):
                 await answer_question(self.store, name, question_id, "yes")
             self.assertEqual(self.store.last_seq(name), before)
+
+    async def test_a_rewind_ends_the_questions_that_it_takes_back_those_of_subagents_too_and_the_run(self):
+        cases = {
+            "own": (self.settings, [PAY]),
+            "several": (self.settings, [{"tool_calls": [*PAY["tool_calls"], ASK]}]),
+            "subagent": (self.family, [HELP, PAY]),
+        }
+        for name, (make, turns) in cases.items():
+            for files in (False, True):
+                with self.subTest(name, files=files):
+                    self.store = MemorySessionStore()
+                    session_id = await self.parked(turns, make)
+                    before = self.store.last_seq(session_id)
+                    asked_ids = self.store.read_summary(session_id).open_questions
+                    self.assertTrue(asked_ids)
+                    done = rewind_session(self.store, session_id, turns=1, files=files)
+                    self.assertEqual((done.type, done.seq), ("session.rewound", self.store.last_seq(session_id)))
+                    row = self.store.read_summary(session_id)
+                    self.assertEqual((row.state, row.open_questions, row.subagents), ("idle", (), ()))
+                    self.assertEqual(open_questions(self.store, session_id, Seal()), [])
+                    events = self.store.read_events(session_id)
+                    self.assertEqual((events[-2].type, events[-2].stop_reason), ("result", "interrupted"))
+                    ends = [event for event in events if isinstance(event, UserAnswer)]
+                    self.assertEqual(
+                        {(end.question_id, end.answered_by) for end in ends}, {(i, "rewound") for i in asked_ids}
+                    )
+                    self.assertTrue(all(end.seq > before for end in ends))
+                    for child in self.store.list_children(session_id):
+                        assert_closed(self, self.store, child)
+                        self.assertEqual(self.store.read_summary(child).open_questions, ())
+                    result = await run(prompt="anew", options=make(["Fine."], resume=session_id))
+                    self.assertEqual((result.final_text, paid), ("Fine.", []))
+                    assert_closed(self, self.store, session_id)
+
+    async def test_a_rewind_to_behind_a_question_leaves_it_open(self):
+        session_id = await self.parked()
+        (question_id,) = self.store.read_summary(session_id).open_questions
+        rewind_session(self.store, session_id, to_seq=self.store.last_seq(session_id))
+        row = self.store.read_summary(session_id)
+        self.assertEqual((row.state, row.open_questions), ("waiting", (question_id,)))
+        await answer_question(self.store, session_id, question_id, "yes")
+        await run(prompt=None, options=self.settings(["Paid."], resume=session_id))
+        self.assertEqual(paid, [5])
 
     async def test_a_prompt_ends_the_question_that_waits_and_the_model_reads_both(self):
         answer = {"text": "As you wish.", "expect": {"contains": "said something else"}}

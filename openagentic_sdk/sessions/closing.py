@@ -7,10 +7,12 @@ from typing import Final
 
 from ..events import Event, ToolResult, UserAnswer, UserQuestion
 from ..frozen import changed, frozen
-from ..sessions.folds.view import CallRecord
+from .folds.view import CallRecord
 
 # `user.answer.answered_by` of a question that ended because its person sent a prompt instead of an answer.
 SUPERSEDED: Final = "superseded"
+# That of one whose call, or that itself, a rewind took back.
+REWOUND: Final = "rewound"
 
 
 @frozen
