@@ -177,7 +177,7 @@ class UserAnswer(Event):
     `rewound` a rewind that took the question back.
 
     `approver` is `{"name", "how"}` where it is known who that was: how it is known is `server token`, `operating system`
-    or `editor`, see docs/record.md.
+    or `editor`, see docs/record.md. `request_id` makes a retried answer harmless.
     """
 
     type: ClassVar[str] = "user.answer"
@@ -185,6 +185,7 @@ class UserAnswer(Event):
     answer: str
     answered_by: str = "user"
     approver: Mapping[str, Any] | None = None
+    request_id: str | None = None
 
 
 # --- what the model is asked and says --------------------------------------------------------------------------------

@@ -16,7 +16,7 @@ from typing import Any, Literal
 from weakref import WeakKeyDictionary
 
 from ..assemble import named_session
-from ..errors import OptionsError, SessionError, SessionNotFoundError
+from ..errors import OptionsError, SessionError, SessionLockedError, SessionNotFoundError
 from ..events import Event, Result, StopReason, UserAnswer, UserMessage, UserQuestion
 from ..frozen import frozen
 from ..kernel.prompt import Said
@@ -30,6 +30,7 @@ from ..sessions.core import new_session_id
 from ..sessions.folds.features.subagents import SubagentsFold
 from ..sessions.folds.metrics import RunMetrics
 from ..sessions.folds.view import SessionView
+from ..sessions.lifecycle import descendants
 from ..sessions.resume import load_view
 from ..sessions.seal import Seal
 from ..threads import running_loop
@@ -105,9 +106,37 @@ async def answer_questions(
     answered_by: str = "user",
     key_file: str | None = None,
     approver: Mapping[str, Any] | None = None,
-) -> None:
-    """`answer_question` for several, all or none. `approver` is as in `user.answer`, for who knows it."""
-    await off_loop(True, _append_answers, store, session_id, answers, (answered_by, approver), Seal(key_file))
+    request_id: str | None = None,
+) -> bool:
+    """`answer_question` for several, all or none. `approver` is as in `user.answer`, for who knows it.
+
+    With a `request_id`, answers that the same person gave under it before are not stored again; False when all of them were.
+    """
+    made = UserAnswer("", "", answered_by, approver, request_id)
+    store_answers = partial(off_loop, True, _append_answers, store, session_id)
+    try:
+        await store_answers(answers, made, Seal(key_file))
+    except (OptionsError, SessionLockedError):
+        ids = set() if request_id is None else await off_loop(True, _answered_ids, store, session_id, made)
+        if ids.isdisjoint(answers):
+            raise
+        rest = {question_id: answer for question_id, answer in answers.items() if question_id not in ids}
+        if rest:
+            await store_answers(rest, made, Seal(key_file))
+        return bool(rest)
+    return True
+
+
+def _answered_ids(store: SessionStore, session_id: str, like: UserAnswer) -> set[str]:
+    """The questions, those of subagents too, that the person of this answer has answered with the same request."""
+    return {
+        event.question_id
+        for name in (session_id, *descendants(store, session_id))
+        for event in store.iter_events(name)
+        if isinstance(event, UserAnswer)
+        and (event.request_id, event.answered_by) == (like.request_id, like.answered_by)
+        and event.approver == like.approver
+    }
 
 
 def open_questions(store: SessionStore, session_id: str, seal: Seal) -> list[UserQuestion]:
@@ -140,9 +169,10 @@ def _append_answers(
     store: SessionStore,
     session_id: str,
     answers: Mapping[str, str],
-    by: tuple[str, Mapping[str, Any] | None],
+    made: UserAnswer,
     seal: Seal,
 ) -> None:
+    """Store answers that are `made` like this one, but for question and text."""
     with store.open_writer(session_id) as writer:
         view, own, inner = _find_questions(store, session_id, seal)
         waiting = {**{name: question for name, (_, question) in inner.items()}, **own}
@@ -160,9 +190,9 @@ def _append_answers(
             if isinstance(child_id, str):
                 # The subagent's own log decides; it has the answer already when the process died between the two.
                 with suppress(OptionsError) if name in own else nullcontext():
-                    _append_answers(store, child_id, {name: answer}, by, seal)
+                    _append_answers(store, child_id, {name: answer}, made, seal)
         assert view.authority is not None, "a view with a seal has one"
-        known = [UserAnswer(name, answer, *by) for name, answer in said.items() if name in own]
+        known = [replace(made, question_id=name, answer=answer) for name, answer in said.items() if name in own]
         if known:
             writer.append(view.authority.sign(known, writer.last_seq))
 

@@ -25,7 +25,7 @@ from ..errors import (
     SessionNotFoundError,
     StorageError,
 )
-from ..events import Event, Result, UserQuestion
+from ..events import Event, Result, UserAnswer, UserQuestion
 from ..frozen import frozen
 from ..kernel.prompt import Said, prompt_sha256
 from ..kernel.recorder import off_loop
@@ -170,8 +170,12 @@ class Desk:
             await off_loop(True, self.store.update_metadata, target, kept)
         return earlier or Started(target, request_id, after_seq)
 
-    async def answer_all(self, who: Principal, session_id: str, answers: Mapping[str, str]) -> None:
+    async def answer_all(
+        self, who: Principal, session_id: str, answers: Mapping[str, str], *, key: str | None = None
+    ) -> None:
         """Answer questions (by their ids) that the session is parked on, as `who`; the run goes on here.
+
+        Sent again with its key, the same answers are not stored again, and the run goes on if it has not.
 
         Raises `RequestRefusedError`: 403 for somebody who may not answer, 409 when one of them is not open (any more);
         and `AnswerRefusedError` for words that are no answer. All answers are stored or none.
@@ -190,6 +194,7 @@ class Desk:
             answered_by=who.name,
             key_file=options.key_file,
             approver={"name": who.name, "how": "server token", "tenant": who.tenant},
+            request_id=request_id_of(key, "answers", sorted(answers.items())),
         )
         parked = self._runs.get(session_id)
         if parked is None or parked.is_over:
@@ -197,14 +202,17 @@ class Desk:
         self._answered.append(session_id)
         try:
             try:
-                await self._when_free(session_id, store_answers)
+                is_new = await self._when_free(session_id, store_answers)
             except AnswerRefusedError:
                 raise
             except OptionsError as error:
                 raise RequestRefusedError(409, str(error)) from None
-            if parked is not None:
+            if is_new and parked is not None:
                 await parked.over()  # it has given its session back, or nothing could have been stored
-            await self._go_on(session_id, options)
+            row = await off_loop(True, self.store.read_summary, session_id)
+            newest = await off_loop(True, partial(self.store.read_events, session_id, after_seq=row.events - 1))
+            if is_new or row.state == "stopped" or isinstance(newest[-1], UserAnswer):
+                await self._go_on(session_id, options)
         finally:
             self._answered.remove(session_id)
 

@@ -80,7 +80,7 @@ async def post_answer(office: Office, who: Principal, session_id: str, body: Any
         raise RequestRefusedError(
             400, "an answer needs question_id and answer, or answers: a text for each question_id"
         )
-    await office.desk.answer_all(who, session_id, answers)
+    await office.desk.answer_all(who, session_id, answers, key=key)
     return 202, {"session_id": session_id}
 
 

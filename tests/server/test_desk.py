@@ -13,6 +13,7 @@ from openagentic_sdk.events import PermissionDecision, Result, SessionRewound, U
 from openagentic_sdk.hooks.engine import HookEngine
 from openagentic_sdk.hooks.models import HookMatcher
 from openagentic_sdk.server.asgi import app
+from openagentic_sdk.server.desk import Desk
 from openagentic_sdk.server.guard import Principal
 from openagentic_sdk.sessions.memory import MemorySessionStore
 from openagentic_sdk.sessions.sqlite import SqliteSessionStore
@@ -53,6 +54,43 @@ class Runs(DeskCase):
         self.assertEqual((again.status, again.json["after_seq"]), (202, row["events"]))
         await until_state(application, session_id, "idle")
         self.assertEqual([event.text for event in self.texts(session_id)], ["Tea?", "More?"])
+
+    async def test_an_answer_sent_again_with_its_key_starts_the_run_that_a_crash_kept_from_going_on(self):
+        with tempfile.TemporaryDirectory() as folder:
+            store = SqliteSessionStore(Path(folder, "sessions.db"))
+            self.addCleanup(store.close)
+
+            class Dying(Desk):
+                async def _go_on(self, session_id, options):
+                    raise asyncio.CancelledError  # the process ends between the answer and its run
+
+            application = self.app(store, tea=[ASK, "Milk it is."])
+            session_id = await self.start(application)
+            row = await until_state(application, session_id, "waiting")
+            await until_free(application)
+            question_id = row["open_questions"][0]["question_id"]
+            dead = Dying(application.desk.agents, store)
+            with self.assertRaises(asyncio.CancelledError):
+                await dead.answer_all(Principal(), session_id, {question_id: "milk"}, key="k")
+            [stored] = self.texts(session_id, UserAnswer)
+            application.desk.agents._agents["tea"] = agents(tea=["Milk it is."])["tea"]
+            path, body = f"/v1/sessions/{session_id}/answers", {"question_id": question_id, "answer": "milk"}
+            key = {"Idempotency-Key": "k"}
+            for given, headers in (
+                ({**body, "answer": "lemon"}, key),
+                (body, {}),
+                (body, {"Idempotency-Key": "other"}),
+            ):
+                self.assertEqual((await ask(application, "POST", path, given, headers=headers)).status, 409)
+            self.assertEqual((await ask(application, "GET", f"/v1/sessions/{session_id}")).json["state"], "stopped")
+            for _ in range(2):  # while the run goes on, too
+                self.assertEqual((await ask(application, "POST", path, body, headers=key)).status, 202)
+            row = await until_state(application, session_id, "idle")
+            await until_free(application)
+            self.assertEqual((await ask(application, "POST", path, body, headers=key)).status, 202)
+            self.assertEqual(self.texts(session_id, UserAnswer), [stored])
+            self.assertEqual(self.texts(session_id, Result)[-1].final_text, "Milk it is.")
+            self.assertEqual(store.last_seq(session_id), row["events"])
 
     async def test_a_session_whose_run_begins_here_after_an_answer_is_never_shown_as_stopped(self):
         gate = Gate()
