@@ -6,6 +6,7 @@ import time
 import tracemalloc
 import unittest
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from openagentic_sdk import McpServer, MemorySessionStore, OpenAgenticOptions, PermissionGate, run
@@ -200,6 +201,11 @@ class Patterns(unittest.TestCase):
             self.assertLess(sum(spent), 20_000)
 
 
+def _timed(value: Any, schema: Any) -> tuple[str, float]:
+    began = time.thread_time()
+    return words(value, schema), time.thread_time() - began
+
+
 class Hostile(unittest.TestCase):
     def test_work_is_counted_and_ends(self) -> None:
         loop = {"$defs": {"a": {"anyOf": [{"$ref": "#/$defs/a"}] * 2}}, "$ref": "#/$defs/a"}
@@ -278,9 +284,12 @@ class Hostile(unittest.TestCase):
         ]
         for number, (schema, value) in enumerate(cases):
             with self.subTest(number):
-                began = time.process_time()
-                self.assertIn(f"{MAX_STEPS:,} steps", words(value, schema))
-                self.assertLess(time.process_time() - began, 4)  # from 4 seconds to minutes, before
+                # In a thread, whose stack begins anew: where a call crosses into the next piece of the stack of CPython,
+                # each call costs some 20 times as much, and how deep a test runner stands here is not ours to say.
+                with ThreadPoolExecutor(1) as apart:
+                    said, cpu_s = apart.submit(_timed, value, schema).result()
+                self.assertIn(f"{MAX_STEPS:,} steps", said)
+                self.assertLess(cpu_s, 4)  # from 4 seconds to minutes, before
 
     def test_reading_a_schema_ends_soon_and_takes_little_memory(self) -> None:
         many: dict[str, Any] = {str(n): {} for n in range(15_000)}
