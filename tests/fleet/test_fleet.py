@@ -30,7 +30,7 @@ from openagentic_sdk.fleet.queue import Claimer
 from openagentic_sdk.fleet.record import FORMAT, Outcome
 from openagentic_sdk.runs.background import answer_question, cancel_session
 from openagentic_sdk.sessions.core import SessionWriter
-from openagentic_sdk.sessions.lifecycle import rename_session
+from openagentic_sdk.sessions.lifecycle import rename_session, rewind_session
 from openagentic_sdk.sessions.memory import MemorySessionStore
 from openagentic_sdk.sessions.sqlite import SqliteSessionStore
 from openagentic_sdk.sessions.store import FileSessionStore
@@ -232,13 +232,16 @@ class QueueTest(FleetTest):
         self.assertEqual(self.status(first).state, "waiting")
         self.assertEqual(len(self.store.read_summary("s").open_questions), 1)
 
-    def test_a_session_that_was_ended_or_deleted_while_its_run_was_parked_ends_the_run(self) -> None:
-        ended, deleted = self.pay("e", agent="asker"), self.pay("d", agent="asker")
+    def test_a_session_that_was_ended_rewound_or_deleted_while_its_run_was_parked_ends_the_run(self) -> None:
+        ended, deleted, rewound = (self.pay(name, agent="asker") for name in "edr")
         self.work()
+        rewind_session(self.store, self.status(rewound).session, turns=1)
+        self.assertEqual(self.run_async(self.fleet.questions(rewound)), [])
         self.run_async(cancel_session(self.store, self.status(ended).session))
         self.store.delete_session(self.status(deleted).session)
         self.work()
-        self.assertEqual([self.status(each).state for each in (ended, deleted)], ["cancelled", "failed"])
+        states = [self.status(each).state for each in (ended, deleted, rewound)]
+        self.assertEqual(states, ["cancelled", "failed", "cancelled"])
         self.assertEqual(self.payments(), {})
 
     def test_a_run_whose_model_fails_is_failed_with_its_words_and_is_not_tried_again(self) -> None:
