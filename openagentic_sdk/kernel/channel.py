@@ -31,8 +31,10 @@ class EventChannel(Generic[T]):
         if self.is_closed or not events:
             return
         handled = asyncio.get_running_loop().create_future()
-        self._waiting.extend([(event, None) for event in events[:-1]])
-        self._waiting.append((events[-1], handled))
+        *first, last = events
+        for event in first:
+            self._waiting.append((event, None))
+        self._waiting.append((last, handled))
         _release(self._arrival)
         await handled
 

@@ -43,20 +43,42 @@ class Masking(Part):
     def __init__(self, run: Run, redact: Redact) -> None:
         super().__init__(run)
         self._redact = redact
+        self._clean_tools: Any = None
 
     def services(self) -> Mapping[type, object]:
         return {Secrets: Secrets(self._redact)}
 
     def mask(self, event: E) -> E:
-        return mask_event(event, self._redact)
+        return mask_event(event, self._redact, self._are_clean)
 
     def mask_value(self, value: T) -> T:
         masked: T = mask_value(value, self._redact)
         return masked
 
+    def _are_clean(self, tools: Any, redact: Redact) -> bool:
+        """The same for one list after another: a context is masked to be sent and again to be stored, and read once."""
+        if tools is not self._clean_tools and _are_clean(tools, redact):
+            self._clean_tools = tools
+        return tools is self._clean_tools
 
-def mask_event(event: E, redact: Redact) -> E:
-    """The event as it may be stored. `meta["masked"]` of a result counts what a `Redactor` masked in it, by name."""
+
+def _are_clean(tools: Any, redact: Redact) -> bool:
+    """Whether a look at all the texts of tools' definitions at once finds nothing to mask: there are hundreds of them."""
+    if not isinstance(redact, Redactor):
+        return False  # somebody's own may look at where a text ends
+    key = (dumps_json(tools), redact.known)
+    if key not in _CLEAN:
+        if len(_CLEAN) >= _MAX_CLEAN:
+            _CLEAN.clear()
+        _CLEAN[key] = _is_clean(key[0], redact)
+    return _CLEAN[key]
+
+
+def mask_event(event: E, redact: Redact, are_clean: Callable[[Any, Redact], bool] = _are_clean) -> E:
+    """The event as it may be stored. `meta["masked"]` of a result counts what a `Redactor` masked in it, by name.
+
+    `are_clean` decides whether the definitions of a context's tools hold nothing to mask.
+    """
     kind: Any = event.__class__
     names, take = _masked_fields(kind)
     values = take(event)
@@ -70,7 +92,7 @@ def mask_event(event: E, redact: Redact) -> E:
     changes: dict[str, Any] = {}
     for index in places:
         name, value = names[index], values[index]
-        if kind is ModelContext and name == "tools" and _are_clean(value, redact):
+        if kind is ModelContext and name == "tools" and are_clean(value, redact):
             continue
         masked = redact(value) if value.__class__ is str else mask_value(value, redact)
         if masked is not value and masked != value:
@@ -88,18 +110,6 @@ def mask_event(event: E, redact: Redact) -> E:
         if counts:
             changes["meta"] = {**(changes.get("meta", event.meta) or {}), "masked": counts}
     return replace(event, **changes)
-
-
-def _are_clean(tools: Any, redact: Redact) -> bool:
-    """Whether a look at all the texts of tools' definitions at once finds nothing to mask: there are hundreds of them."""
-    if not isinstance(redact, Redactor):
-        return False  # somebody's own may look at where a text ends
-    key = (dumps_json(tools), redact.known)
-    if key not in _CLEAN:
-        if len(_CLEAN) >= _MAX_CLEAN:
-            _CLEAN.clear()
-        _CLEAN[key] = _is_clean(key[0], redact)
-    return _CLEAN[key]
 
 
 # Whether a mask finds nothing in the definitions of tools, by both: most runs of a process have the same ones.

@@ -344,7 +344,7 @@ class PermissionGate:
         for layer in self._layers:
             if layer.only is not None:
                 shown = tuple([name for name in shown if any(rule.covers(name) for rule in layer.only.rules)])
-            if layer.deny.rules:
+            if layer.deny.tools:
                 shown = tuple([name for name in shown if layer.deny.for_tool(name) is None])
         return shown
 

@@ -221,7 +221,6 @@ def pattern_problem(pattern: str) -> str | None:
     return None
 
 
-@functools.lru_cache(maxsize=4096)
 def compile_pattern(pattern: str, base: str, root: str, *, wide: bool) -> re.Pattern[str]:
     """The paths that a rule's pattern means, as a regular expression for whole absolute paths.
 
@@ -229,7 +228,13 @@ def compile_pattern(pattern: str, base: str, root: str, *, wide: bool) -> re.Pat
     `base`: anchored there when it holds a slash, at any depth when it is a bare name. What is below a match matches too.
     `wide` is for rules that forbid: letters match whatever their case, and `dir/**` fits at any depth.
     """
-    anchor, rest, deep = _anchored(pattern, base, root, wide)
+    return _compiled(*_anchored(pattern, base, root, wide), wide)
+
+
+@functools.lru_cache(
+    maxsize=4096
+)  # by the anchor: most rules that forbid are the same below every base, as each session has
+def _compiled(anchor: str, rest: str, deep: bool, wide: bool) -> re.Pattern[str]:
     prefix = "" if anchor == "/" else re.escape(anchor.rstrip("/"))
     middle = "/(?:.*/)?" if deep else "/"
     names = [name for name in rest.split("/") if name]

@@ -312,7 +312,7 @@ class SessionView:
 
     def _bind(self, kind: str) -> _Calls:
         """What is called for events of this type: the kernel's function, and `apply` of each fold that reads them."""
-        reads = tuple(self._folds[fold].apply for fold in self._readers.get(kind, ()))
+        reads = tuple([self._folds[fold].apply for fold in self._readers.get(kind, ())])
         self._dispatch[kind] = calls = _FOLDS.get(kind), reads
         return calls
 
