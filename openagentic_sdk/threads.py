@@ -155,7 +155,7 @@ class KeptThreads:
         """Do work in an idle thread or a new one; once `done` has its outcome, the thread is idle."""
         worker = self._idle.pop() if self._idle else _Worker()
         worker.thread.name = name
-        worker.inbox.put(work)
+        worker.due.put(work)
         done.add_done_callback(partial(self._take_back, worker))
 
     def close(self) -> None:
@@ -177,21 +177,21 @@ class _Worker:
     """A thread that does one work after the other for as long as anybody holds this object."""
 
     def __init__(self) -> None:
-        self.inbox: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
-        self.thread = threading.Thread(target=_do_all, args=(self.inbox,), daemon=True)
+        self.due: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+        self.thread = threading.Thread(target=_do_all, args=(self.due,), daemon=True)
         self.thread.start()
 
     def end(self) -> None:
         """End a thread that has handed over the outcome of its last work; then nothing of it is left."""
-        self.inbox.put(None)
+        self.due.put(None)
         self.thread.join()
 
     def __del__(self) -> None:
-        self.inbox.put(None)  # safe wherever the garbage collector runs
+        self.due.put(None)  # safe wherever the garbage collector runs
 
 
-def _do_all(inbox: SimpleQueue[Callable[[], None] | None]) -> None:
-    while (work := inbox.get()) is not None:
+def _do_all(due: SimpleQueue[Callable[[], None] | None]) -> None:
+    while (work := due.get()) is not None:
         work()
         del work  # it holds the context of its caller
 

@@ -29,6 +29,7 @@ FINALIZERS = {
     ("openagentic_sdk.providers.wire.http", "weakref.finalize"),  # takes no lock
     ("openagentic_sdk.sessions.stores.remote", "when_collected"),
     ("openagentic_sdk.sessions.sqlite", "when_collected"),
+    ("openagentic_sdk.threads", "__del__"),  # `SimpleQueue.put` waits for no lock
     ("openagentic_sdk.tools.shell.background", "when_collected"),
 }
 OWNERS = {"HttpTransport", "RemoteStore", "SqliteSessionStore", "RunShells"}
