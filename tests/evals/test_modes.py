@@ -178,7 +178,7 @@ class Live(unittest.TestCase):
         self.assertIn("cwd '/nowhere' is no folder", scores_of(report)["run"]["words"])
 
     def test_no_more_runs_are_under_way_at_a_time_than_the_limit(self) -> None:
-        model = Counting()
+        model = Counting(awaited=3)
         suite = Suite(name="x", cases=[Case(id=f"c{n}", prompt="?") for n in range(9)], agent=made(provider=model))
         self.assertTrue(evaluate(suite, parallel=3).ok)
         self.assertEqual(model.most, 3)
@@ -210,16 +210,21 @@ class Live(unittest.TestCase):
 
 
 class Counting:
-    """A model that answers only when as many ask at a time as ever will."""
+    """A model that answers nobody before `awaited` ask at a time."""
 
     name = "counting"
 
-    def __init__(self) -> None:
+    def __init__(self, awaited: int) -> None:
         self.now = self.most = 0
+        self._awaited, self._all_here = awaited, asyncio.Event()
 
     async def complete(self, *, model: str, messages: Any, tools: Any = (), api_key: str | None = None) -> ModelOutput:
         self.now += 1
         self.most = max(self.most, self.now)
+        if self.now >= self._awaited:
+            self._all_here.set()
+        async with asyncio.timeout(60):  # ends a test that would hang, where fewer are let in
+            await self._all_here.wait()
         for _ in range(50):
             await asyncio.sleep(0)
         self.now -= 1
