@@ -17,12 +17,12 @@ from openagentic_sdk.events import (
     ToolStarted,
     ToolUse,
 )
+from openagentic_sdk.parts.project.settings import Settings, SettingsRule
+from openagentic_sdk.parts.record.folds.costs import BY, cost_report
 from openagentic_sdk.permissions.hindsight.calls import backtest, recorded_calls
 from openagentic_sdk.permissions.layers import rules_of_settings
-from openagentic_sdk.project.settings import Settings, SettingsRule
 from openagentic_sdk.serialization import dumps_event, loads_event
 from openagentic_sdk.sessions.base import stamp_events
-from openagentic_sdk.sessions.folds.costs import BY, cost_report
 from openagentic_sdk.sessions.folds.summary import (
     fold_session_summary,
     start_summary,

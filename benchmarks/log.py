@@ -17,8 +17,8 @@ from functools import partial
 from pathlib import Path
 from zlib import crc32
 
-from openagentic_sdk.disk import SystemDisk
 from openagentic_sdk.events import AssistantMessage
+from openagentic_sdk.ground.disk import SystemDisk
 from openagentic_sdk.serialization import event_to_dict
 from openagentic_sdk.sessions.log.scan import LogReader
 from openagentic_sdk.sessions.store import LOG_NAME, FileSessionStore

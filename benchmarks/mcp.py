@@ -12,9 +12,9 @@ import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
-from openagentic_sdk.mcp.seat import Seat
-from openagentic_sdk.mcp.server_config import McpServer
-from openagentic_sdk.mcp.servers import Servers
+from openagentic_sdk.parts.mcp.seat import Seat
+from openagentic_sdk.parts.mcp.server_config import McpServer
+from openagentic_sdk.parts.mcp.servers import Servers
 from openagentic_sdk.tools.base import ToolContext
 
 from . import Row

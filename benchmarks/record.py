@@ -11,10 +11,10 @@ from hashlib import sha256
 from itertools import pairwise
 
 from openagentic_sdk import FileSessionStore, OpenAgenticOptions, run
+from openagentic_sdk.parts.record.sign import sign_session
+from openagentic_sdk.parts.record.signers import InstallationKey, Trust
+from openagentic_sdk.parts.record.verify import verify_record
 from openagentic_sdk.serialization import dumps_event
-from openagentic_sdk.sessions.record.sign import sign_session
-from openagentic_sdk.sessions.record.signers import InstallationKey, Trust
-from openagentic_sdk.sessions.record.verify import verify_record
 from openagentic_sdk.sessions.seal import Seal, Signer
 
 from . import Row, best_cpu_s

@@ -21,8 +21,8 @@ from pathlib import Path
 from urllib.parse import quote
 
 from openagentic_sdk.events import AssistantMessage, Event, ModelRequest, ToolResult, ToolUse, UserMessage
+from openagentic_sdk.parts.record import lifecycle
 from openagentic_sdk.serialization import dumps_event
-from openagentic_sdk.sessions import lifecycle
 from openagentic_sdk.sessions.base import SessionStore, stamp_events
 from openagentic_sdk.sessions.log.line import dumps_stored
 from openagentic_sdk.sessions.sqlite import SqliteSessionStore

@@ -53,9 +53,14 @@ if TYPE_CHECKING:
     from .kernel.registry import ToolRegistry as ToolRegistry
     from .kernel.tool import ToolContext as ToolContext
     from .kernel.tool import ToolOutput as ToolOutput
-    from .mcp.server_config import McpServer as McpServer
     from .options import AgentDefinition as AgentDefinition
     from .options import OpenAgenticOptions as OpenAgenticOptions
+    from .parts.mcp.server_config import McpServer as McpServer
+    from .parts.record.async_store import AsyncSessionStore as AsyncSessionStore
+    from .parts.record.async_store import AsyncStore as AsyncStore
+    from .parts.record.folds.metrics import RunMetrics as RunMetrics
+    from .parts.record.interop import ClaudeSessionStore as ClaudeSessionStore
+    from .parts.record.lifecycle import fork_session as fork_session
     from .permissions.gate import ApprovalResult as ApprovalResult
     from .permissions.gate import PermissionGate as PermissionGate
     from .permissions.policy import PermissionMode as PermissionMode
@@ -66,11 +71,11 @@ if TYPE_CHECKING:
     from .providers.base import TextDelta as TextDelta
     from .providers.base import ToolCall as ToolCall
     from .providers.base import ToolCallReady as ToolCallReady
-    from .providers.fallback import Fallback as Fallback
     from .providers.openai import OpenAIProvider as OpenAIProvider
     from .providers.openai_compatible import OpenAICompatibleProvider as OpenAICompatibleProvider
     from .providers.openai_responses import OpenAIResponsesProvider as OpenAIResponsesProvider
-    from .providers.retry import RetryPolicy as RetryPolicy
+    from .providers.wrappers.fallback import Fallback as Fallback
+    from .providers.wrappers.retry import RetryPolicy as RetryPolicy
     from .runs.background import BackgroundResult as BackgroundResult
     from .runs.background import BackgroundRun as BackgroundRun
     from .runs.background import answer_question as answer_question
@@ -81,13 +86,8 @@ if TYPE_CHECKING:
     from .runs.whatif import what_if as what_if
     from .serialization import dumps_event as dumps_event
     from .serialization import loads_event as loads_event
-    from .sessions.async_store import AsyncSessionStore as AsyncSessionStore
-    from .sessions.async_store import AsyncStore as AsyncStore
     from .sessions.base import SessionStore as SessionStore
-    from .sessions.folds.metrics import RunMetrics as RunMetrics
     from .sessions.follow import follow as follow
-    from .sessions.interop import ClaudeSessionStore as ClaudeSessionStore
-    from .sessions.lifecycle import fork_session as fork_session
     from .sessions.memory import MemorySessionStore as MemorySessionStore
     from .sessions.rebuild import rebuild_messages as rebuild_messages
     from .sessions.store import FileSessionStore as FileSessionStore
@@ -104,22 +104,22 @@ _HOMES = {
     "AgentDefinition": "options",
     "AnthropicProvider": "providers.anthropic",
     "ApprovalResult": "permissions.gate",
-    "AsyncSessionStore": "sessions.async_store",
-    "AsyncStore": "sessions.async_store",
+    "AsyncSessionStore": "parts.record.async_store",
+    "AsyncStore": "parts.record.async_store",
     "BackgroundResult": "runs.background",
     "BackgroundRun": "runs.background",
-    "ClaudeSessionStore": "sessions.interop",
+    "ClaudeSessionStore": "parts.record.interop",
     "CodeLimits": "tools.code",
     "CodeTool": "tools.code",
     "Done": "providers.base",
     "Event": "events",
     "EventLoopError": "errors",
-    "Fallback": "providers.fallback",
+    "Fallback": "providers.wrappers.fallback",
     "FileSessionStore": "sessions.store",
     "HookDecision": "hooks.models",
     "HookEngine": "hooks.engine",
     "HookMatcher": "hooks.models",
-    "McpServer": "mcp.server_config",
+    "McpServer": "parts.mcp.server_config",
     "MemorySessionStore": "sessions.memory",
     "ModelOutput": "providers.base",
     "OpenAICompatibleProvider": "providers.openai_compatible",
@@ -133,8 +133,8 @@ _HOMES = {
     "PermissionMode": "permissions.policy",
     "Redactor": "permissions.redact",
     "Result": "events",
-    "RetryPolicy": "providers.retry",
-    "RunMetrics": "sessions.folds.metrics",
+    "RetryPolicy": "providers.wrappers.retry",
+    "RunMetrics": "parts.record.folds.metrics",
     "RunFailedError": "errors",
     "RunResult": "api",
     "SessionStore": "sessions.base",
@@ -156,7 +156,7 @@ _HOMES = {
     "errors": "",
     "events": "",
     "follow": "sessions.follow",
-    "fork_session": "sessions.lifecycle",
+    "fork_session": "parts.record.lifecycle",
     "loads_event": "serialization",
     "open_store": "sessions.stores.locate",
     "query": "api",

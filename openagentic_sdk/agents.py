@@ -16,22 +16,22 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
-from .checks import MAX_NUMBER, TEXT, TEXTS, check_settings, number
-from .disk import read_toml
 from .errors import AgentNotFoundError, OptionsError
 from .events import Mode
-from .frozen import frozen
+from .ground.checks import MAX_NUMBER, TEXT, TEXTS, check_settings, number
+from .ground.disk import read_toml
+from .ground.frozen import frozen
+from .ground.patterns import regex
+from .ground.system import working_dir
 from .options import OpenAgenticOptions, check_options
-from .patterns import regex
+from .parts.project.claude import claude_folders
+from .parts.project.settings import read_settings
 from .permissions.gate import PermissionGate
 from .permissions.layers import read_mode
 from .permissions.policy import STRICTEST_FIRST
-from .project.claude import claude_folders
-from .project.settings import read_settings
 from .providers.base import Provider
-from .providers.guarded import guarded
 from .providers.named import find_provider
-from .system import working_dir
+from .providers.wrappers.guarded import guarded
 from .testing.scripted import ScriptedProvider
 
 # The key of a session's metadata that says which agent it belongs to.

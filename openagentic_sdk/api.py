@@ -11,13 +11,13 @@ from typing import Any
 from .assemble import build_agent, run_request
 from .errors import EventLoopError, RunFailedError
 from .events import AssistantMessage, Event, Result, StopReason
-from .frozen import frozen, values_of
+from .ground.frozen import frozen, values_of
 from .kernel.loop import MAX_TEXT_TWICE
 from .kernel.task import RunTask, run_events
 from .options import OpenAgenticOptions
 from .parts.compaction import compact_closed_session
+from .parts.record.folds.metrics import RunMetrics, run_metrics
 from .prompts import Prompt, read_prompts
-from .sessions.folds.metrics import RunMetrics, run_metrics
 
 
 @frozen

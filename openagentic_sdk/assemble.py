@@ -13,9 +13,10 @@ from operator import methodcaller
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from .clock import Clock, SystemClock
 from .errors import OptionsError, SessionNotFoundError, StorageError, ToolInputError
 from .events import CODE_CALLER, Event, SystemNotice
+from .ground.clock import Clock, SystemClock
+from .ground.threads import error_words
 from .hooks.engine import HookEngine
 from .kernel.agent import Agent, RunRequest
 from .kernel.hooks import end_session
@@ -24,7 +25,8 @@ from .kernel.registry import ToolRegistry
 from .options import AgentDefinition, OpenAgenticOptions, check_options
 from .parts.attachments import Attachments
 from .parts.budgets import Budgets
-from .parts.claude_names import ALSO, ClaudeNames
+from .parts.claude.names import ALSO, ClaudeNames
+from .parts.claude.project import GENERAL_AGENT, ProjectGuidance, ProjectPart
 from .parts.code import CodeCalls
 from .parts.compaction import Compaction
 from .parts.custom import class_of
@@ -39,8 +41,15 @@ from .parts.final_answer import (
 )
 from .parts.masking import Masking, mask_value
 from .parts.memory import Memories
-from .parts.project import GENERAL_AGENT, ProjectGuidance, ProjectPart
+from .parts.project.agents import AgentFile
+from .parts.project.granting import files_named
+from .parts.project.plugins import PluginRegistry
+from .parts.project.project import Project, read_project
+from .parts.project.prompt import DEFAULT_BASE
+from .parts.project.settings import CommandHook, Settings
+from .parts.project.trust import TRUST_VARIABLE, TrustAnswer, TrustStore, trust_from_variable
 from .parts.publishing import Publishing
+from .parts.record.folds.prices import PriceTable, built_in_prices, cost, own_prices, with_prices
 from .parts.servers import ServerTools, ToolServers
 from .parts.shell_folder import ShellFolder
 from .parts.signing import RecordSigning
@@ -54,19 +63,11 @@ from .permissions.layers import read_mode, rules_of_settings
 from .permissions.policy import PermissionMode
 from .permissions.redact import Redactor
 from .permissions.rules import parse_rules
-from .project.agents import AgentFile
-from .project.granting import files_named
-from .project.plugins import PluginRegistry
-from .project.project import Project, read_project
-from .project.prompt import DEFAULT_BASE
-from .project.settings import CommandHook, Settings
-from .project.trust import TRUST_VARIABLE, TrustAnswer, TrustStore, trust_from_variable
 from .providers.base import HostedProvider, Provider
 from .sessions.base import SessionStore
 from .sessions.core import TENANT_KEY, session_of_request
 from .sessions.folds.compaction import BYTES_PER_TOKEN, ContextLimits
 from .sessions.folds.features.all import ALL_FOLDS
-from .sessions.folds.prices import PriceTable, built_in_prices, cost, own_prices, with_prices
 from .sessions.follow import publish
 from .sessions.seal import Seal, key_path, known_home, sdk_home
 from .sessions.store import FileSessionStore
@@ -74,18 +75,17 @@ from .sessions.stores.locate import open_store
 from .skills.fields import served_model
 from .skills.files import bytecode_folder
 from .skills.frontmatter import Diagnostic
-from .threads import error_words
 from .tools.base import Tool
 from .tools.bash import BashTool
 from .tools.defaults import default_tools
+from .tools.session.task import TaskTool
 from .tools.shell.sandbox_plan import probe_sandbox
 from .tools.shell.sandboxed import BashSandbox
-from .tools.task import TaskTool
 
 if TYPE_CHECKING:
-    from .mcp.configured.home import McpHome
-    from .mcp.configured.resolve import ConfiguredServers
-    from .mcp.servers import Servers
+    from .parts.mcp.configured.home import McpHome
+    from .parts.mcp.configured.resolve import ConfiguredServers
+    from .parts.mcp.servers import Servers
     from .tools.memory import MemoryTool
 
 LIMITS_VARIABLE = "OPENAGENTIC_SDK_LIMITS"
@@ -111,7 +111,7 @@ def build_agent(options: OpenAgenticOptions, *, servers: ToolServers | None = No
 
 def mcp_home() -> McpHome:
     """What this machine's user keeps about MCP servers. The door to that room: a run without servers loads nothing of it."""
-    from .mcp.configured.home import McpHome
+    from .parts.mcp.configured.home import McpHome
 
     home = known_home()
     return McpHome(home / "mcp" if home is not None else None)
@@ -133,7 +133,7 @@ def _servers(
     """
     if not options.mcp_servers and configured is None:
         return None, {}
-    from .mcp.configured.open import open_servers, secrets_told
+    from .parts.mcp.configured.open import open_servers, secrets_told
 
     given, home, roots = options.mcp_servers, mcp_home(), project.workspace_roots
     servers = open_servers(given, configured, home, cwd=project.cwd, roots=roots)
@@ -200,10 +200,10 @@ def project_findings(project: Project) -> tuple[Diagnostic, ...]:
 def _with_command_hooks(
     engine: HookEngine, described: Sequence[CommandHook], project: Project, mode: str = "default"
 ) -> tuple[HookEngine, tuple[str, ...]]:
-    """See `parts.command_hooks`. The door to that room."""
+    """See `parts.claude.command_hooks`. The door to that room."""
     if not described:
         return engine, ()
-    from .parts.command_hooks import with_command_hooks
+    from .parts.claude.command_hooks import with_command_hooks
 
     return with_command_hooks(
         engine,
@@ -504,8 +504,8 @@ class _Assembly:
         options = self._options
         if options.otlp_endpoint is None and not self._may_export:
             return None
-        from .sessions.telemetry.exporter import exporter_for
-        from .sessions.telemetry.settings import read_telemetry
+        from .parts.record.telemetry.exporter import exporter_for
+        from .parts.record.telemetry.settings import read_telemetry
 
         settings = read_telemetry(options.otlp_endpoint, options.otlp_headers, os.environ)
         if settings is None:
@@ -562,7 +562,7 @@ def guarded_provider(options: OpenAgenticOptions, clock: Clock) -> Provider:
     is_bare = options.retry is None and not options.fallback and not isinstance(provider, HostedProvider)
     if is_bare and options.stream:
         return provider
-    from .providers.guarded import guarded, unstreamed  # not for a provider that plays a script
+    from .providers.wrappers.guarded import guarded, unstreamed  # not for a provider that plays a script
 
     if not options.stream:
         provider = unstreamed(provider)

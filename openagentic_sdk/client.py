@@ -19,11 +19,11 @@ from typing import Literal
 from .errors import OptionsError
 from .events import Event
 from .options import OpenAgenticOptions
+from .parts.record.folds.metrics import RunMetrics
 from .permissions.gate import PermissionGate
 from .permissions.policy import PermissionMode
 from .prompts import OnePrompt
 from .runs.turns import Turns
-from .sessions.folds.metrics import RunMetrics
 
 State = Literal["created", "connected", "running", "closed", "failed"]
 

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import field
 from typing import Any, ClassVar, Literal
 
-from .frozen import frozen
+from .ground.frozen import frozen
 
 StopReason = Literal[
     "end",
@@ -781,7 +781,7 @@ class LogFragment(Event):
 @frozen
 class RecordSigned(Event):
     """Somebody vouches for the events `from_seq` to `to_seq`, and through `before` for all before them, see
-    `sessions.record`.
+    `parts.record`.
 
     `before` and `head` are the ends of the SHA-256 chain around the range, `digests` those of its events, joined, in base64.
     Each of `signatures` is `{"by", ...}`: a key's, a person's, a witness's, over the statement that these fields make.

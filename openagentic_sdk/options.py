@@ -13,7 +13,8 @@ from dataclasses import field
 from pathlib import Path
 from typing import Any, Literal
 
-from .checks import (
+from .errors import InvalidEventError, OptionsError, PermissionRuleError
+from .ground.checks import (
     BOOL,
     COUNT,
     NAME,
@@ -33,28 +34,27 @@ from .checks import (
     path,
     shown,
 )
-from .clock import Clock
-from .errors import InvalidEventError, OptionsError, PermissionRuleError
-from .frozen import frozen
+from .ground.clock import Clock
+from .ground.frozen import frozen
+from .ground.schemas import require_checkable
+from .ground.system import working_dir
 from .hooks.engine import POINTS, HookEngine
 from .hooks.models import HookMatcher
 from .kernel.registry import ToolRegistry
 from .parts.custom import CustomPart, check_parts
+from .parts.project.claude import find_project_root
 from .permissions.gate import PermissionGate
 from .permissions.policy import MODES, PermissionMode
 from .permissions.rules import Effect, Rule, parse_rules
-from .project.claude import find_project_root
 from .providers.base import CompletingProvider, Provider, StreamingProvider
-from .providers.fallback import Fallback
 from .providers.keys import ApiKey
-from .providers.retry import RetryPolicy
-from .schemas import require_checkable
+from .providers.wrappers.fallback import Fallback
+from .providers.wrappers.retry import RetryPolicy
 from .serialization import dumps_json
 from .sessions.base import SessionStore
 from .sessions.folds.trace import read_traceparent
 from .sessions.log.folder import is_session_id
 from .sessions.seal import Signer
-from .system import working_dir
 from .tools.base import Tool
 
 SettingSource = Literal["user", "project", "local"]
@@ -100,7 +100,7 @@ class OpenAgenticOptions:
         stream              False asks for whole answers, for endpoints that cannot stream
         retry               how often and how long an endpoint is asked again (default: `RetryPolicy()` for endpoints, never
                             for other providers); with it comes the circuit breaker that all runs of the process share
-        fallback            models, or `providers.fallback.Fallback`s, to ask in order when the first one's endpoint gave up
+        fallback            models, or `Fallback`s, to ask in order when the first one's endpoint gave up
         output_schema       JSON schema, dataclass or TypedDict that the final answer must fit, see `structured_output`
         output_form         how it is asked for: by the endpoint's "response_format", a last "tool", or as "text";
                             "auto" takes the first that the provider has
@@ -160,10 +160,10 @@ class OpenAgenticOptions:
         key_file            the key that marks what this installation allowed, 32 bytes or more, mode 0600; hosts that resume
                             each other's sessions share it (default: what $OPENAGENTIC_SDK_KEY names, else installation.key
                             in $OPENAGENTIC_SDK_HOME or ~/.openagentic-sdk; made when it is not there)
-        record_signers      who signs the record when a run ends, as in `sessions.record.signers` (default: nobody); a
+        record_signers      who signs the record when a run ends, as in `parts.record.signers` (default: nobody); a
                             signer that fails is a `system.notice`, and the next one signs what it did not
         otlp_endpoint       where the session's OpenTelemetry spans go while it runs (OTLP over HTTP, JSON), see
-                            `sessions.telemetry`; None is what $OTEL_EXPORTER_OTLP_ENDPOINT names, "" is nowhere
+                            `parts.record.telemetry`; None is what $OTEL_EXPORTER_OTLP_ENDPOINT names, "" is nowhere
         otlp_headers        headers of those requests, for keys
         blob_bytes          tool outputs above this size are stored beside the log, and the model sees a cut
 
@@ -416,7 +416,7 @@ _CHECKS: Mapping[str, Check] = {
     "max_context_bytes": or_none(number(1, whole=True)),
     "clock": or_none(_CLOCK),
     "key_file": or_none(file),
-    "record_signers": list_of(is_a(Signer, "a signer"), "signers, as in `sessions.record.signers`"),
+    "record_signers": list_of(is_a(Signer, "a signer"), "signers, as in `parts.record.signers`"),
 }
 _AGENT_CHECKS: Mapping[str, Check] = {
     "description": TEXT,

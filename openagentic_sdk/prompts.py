@@ -15,8 +15,8 @@ from dataclasses import replace
 from typing import Any
 
 from .errors import OptionsError
+from .ground.media import HEAD_BYTES, media_type_of, part_type_of, why_refused
 from .kernel.prompt import MediaPart, Said
-from .media import HEAD_BYTES, media_type_of, part_type_of, why_refused
 
 Parts = Sequence[Mapping[str, Any]]
 # None goes on with what is in the log; an iterable gives prompts that run one after the other.

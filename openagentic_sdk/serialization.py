@@ -17,8 +17,8 @@ from typing import Any, NoReturn
 
 from .errors import InvalidEventError, UnknownEventTypeError
 from .events import EVENT_CLASSES, Event, UnknownEvent
-from .frozen import values_of
-from .text import sendable
+from .ground.frozen import values_of
+from .ground.text import sendable
 
 # Deeper values could be written here and not be read again from a deeper stack: the JSON reader is recursive.
 MAX_DEPTH = 200

@@ -144,7 +144,7 @@ if os.fork():
 root, number = sys.argv[1:]
 sys.path[0] = root
 import asyncio, unittest
-import openagentic_sdk.acp.stdio, openagentic_sdk.assemble
+import openagentic_sdk.server.acp.stdio, openagentic_sdk.assemble
 import openagentic_sdk.cli.commands.chat, openagentic_sdk.cli.commands.run
 import openagentic_sdk.cli.commands.fleet, openagentic_sdk.tools.defaults, openagentic_sdk.testing.scripted
 import tests.stores.faulty

@@ -8,6 +8,7 @@ from dataclasses import replace
 from ..assemble import newest_session
 from ..errors import OpenAgentSdkError
 from ..events import Event, UserMessage, UserQuestion
+from ..ground.text import printable
 from ..options import OpenAgenticOptions
 from ..permissions.gate import PermissionGate
 from ..prompts import OnePrompt
@@ -17,7 +18,6 @@ from ..sessions.base import SessionStore
 from ..sessions.folds.features.all import ALL_FOLDS
 from ..sessions.resume import load_view
 from ..sessions.seal import Seal
-from ..text import printable
 from .screen.render import EventPrinter
 from .screen.terminal import Screen
 from .screen.turn import Stopped, Turn

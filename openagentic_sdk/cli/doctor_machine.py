@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from ..assemble import open_project, project_findings
-from ..frozen import frozen
+from ..ground.frozen import frozen
+from ..ground.text import on_one_line
 from ..options import SETTING_SOURCES, OpenAgenticOptions
-from ..project.project import Project
-from ..sessions.folds.prices import price_date
-from ..text import on_one_line
+from ..parts.project.project import Project
+from ..parts.record.folds.prices import price_date
 from ..tools.shell.sandbox_plan import SandboxReport, probe_sandbox
 from .screen.terminal import Screen
 

@@ -8,18 +8,18 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ..errors import OptionsError
+from ..ground.patterns import regex
+from ..ground.system import working_dir
 from ..options import MAX_STEPS, SETTING_SOURCES, OpenAgenticOptions
-from ..patterns import regex
+from ..parts.project.claude import find_project_root
 from ..permissions.gate import PermissionGate
-from ..project.claude import find_project_root
 from ..prompts import OnePrompt
 from ..providers.base import Provider
-from ..providers.guarded import guarded
 from ..providers.named import PROVIDERS, find_provider
+from ..providers.wrappers.guarded import guarded
 from ..sessions.base import SessionStore
 from ..sessions.folds.summary import TAGS_KEY
 from ..sessions.seal import Signer
-from ..system import working_dir
 from .actions import add_list_flag
 from .stored.stores import ID_HELP, add_store_flag, find_session, open_session_store
 
@@ -133,7 +133,7 @@ def positive(text: str) -> int:
 
 
 def _signers() -> list[Signer]:
-    from ..sessions.record.signers import InstallationKey  # starts other programs, which few runs need
+    from ..parts.record.signers import InstallationKey  # starts other programs, which few runs need
 
     return [InstallationKey()]
 

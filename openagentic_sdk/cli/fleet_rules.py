@@ -13,7 +13,7 @@ from ..fleet.limits import KINDS
 from ..fleet.record import MAX_ATTEMPTS
 from ..fleet.schedules import Schedule
 from ..fleet.stats import to_text
-from ..text import on_one_line
+from ..ground.text import on_one_line
 from .actions import ActionList
 from .exits import OK
 from .screen.terminal import Screen

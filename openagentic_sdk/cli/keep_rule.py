@@ -9,9 +9,9 @@ from pathlib import Path
 
 from ..assemble import trust_store
 from ..errors import OpenAgentSdkError
-from ..project.claude import find_project_root
-from ..project.settings_write import LOCAL_SETTINGS, add_allow_rule
-from ..system import working_dir
+from ..ground.system import working_dir
+from ..parts.project.claude import find_project_root
+from ..parts.project.settings_write import LOCAL_SETTINGS, add_allow_rule
 
 
 def rule_keeper(args: argparse.Namespace, tell: Callable[[str], None]) -> Callable[[str], None] | None:

@@ -13,7 +13,7 @@ import sys
 from collections.abc import Sequence
 
 from ..errors import OpenAgentSdkError, OptionsError, PermissionRuleError
-from ..text import printable
+from ..ground.text import printable
 from ..version import __version__
 from .commands import COMMANDS, Subcommand, load_command
 from .exits import FAILED, INTERRUPTED, USAGE

@@ -9,17 +9,17 @@ from pathlib import Path
 
 from ..api import compact_session
 from ..assemble import build_agent
-from ..disk import write_for_one
 from ..errors import OpenAgentSdkError, OptionsError
 from ..events import UserQuestion
+from ..ground.disk import write_for_one
+from ..ground.text import on_one_line
 from ..parts.masking import known_here
+from ..parts.record.folds.export import to_markdown
+from ..parts.record.lifecycle import fork_session, rewind_point, rewind_session
+from ..parts.record.undo import plan_restore
 from ..permissions.gate import permission_gate
 from ..permissions.layers import read_mode
-from ..sessions.folds.export import to_markdown
-from ..sessions.lifecycle import fork_session, rewind_point, rewind_session
 from ..sessions.seal import Seal
-from ..sessions.undo import plan_restore
-from ..text import on_one_line
 from .conversation import Conversation
 from .screen.live import CallOutputs
 from .screen.render import cost_words

@@ -26,9 +26,9 @@ from types import ModuleType
 from typing import Any
 
 from ..errors import ToolInputError
-from ..schemas import validate
+from ..ground.schemas import validate
+from ..ground.threads import error_words, run_in_thread, start_thread
 from ..serialization import event_from_dict
-from ..threads import error_words, run_in_thread, start_thread
 from ..tools.find.worker import find_interpreter
 
 MAX_ANSWER_BYTES = 1 << 20

@@ -22,7 +22,7 @@ from math import comb, sqrt
 from typing import Any
 
 from ..errors import OptionsError
-from ..frozen import frozen
+from ..ground.frozen import frozen
 from .report import EvalReport, Row, mean
 
 LEAST_CASES = 6

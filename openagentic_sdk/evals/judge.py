@@ -12,12 +12,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from ..ground.schemas import validate
+from ..ground.text import without_hidden
 from ..options import OpenAgenticOptions
 from ..parts.masking import known_here, mask_value
 from ..parts.structured import FINAL_ANSWER
 from ..permissions.gate import PermissionGate
-from ..schemas import validate
-from ..text import without_hidden
 from .played import Played
 from .scorers import MAX_WORDS_CHARS, Judge, Score
 

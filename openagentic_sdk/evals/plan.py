@@ -9,7 +9,7 @@ from typing import Any
 
 from ..errors import InvalidEventError, SessionError, SessionNotFoundError, SuiteError
 from ..events import Event, UserMessage
-from ..frozen import frozen
+from ..ground.frozen import frozen
 from ..serialization import loads_event
 from ..sessions.base import SessionStore
 from .suite import PLAIN, Case, Mode, Suite

@@ -16,12 +16,12 @@ from ..kernel.recorder import may_block, off_loop
 from ..kernel.task import RunTask
 from ..options import OpenAgenticOptions
 from ..parts.budgets import Budget
+from ..parts.record.folds.prices import session_cost
 from ..prompts import Prompt, read_prompts
 from ..runs.agent_replay import replay_agent
 from ..runs.replay import replay_events
 from ..runs.whatif import NEVER_MADE, start_what_if
 from ..sessions.base import SessionStore
-from ..sessions.folds.prices import session_cost
 from ..sessions.folds.usage import usage
 from .judge import judge_options, question, verdict
 from .plan import EVAL_KEY, Job, Planned, prompts_of

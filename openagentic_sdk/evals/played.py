@@ -20,9 +20,9 @@ from ..events import (
     ToolUse,
     UserMessage,
 )
-from ..frozen import frozen
+from ..ground.frozen import frozen
 from ..kernel.loop import MAX_TEXT_TWICE
-from ..sessions.folds.prices import session_cost
+from ..parts.record.folds.prices import session_cost
 from ..sessions.folds.usage import usage
 
 

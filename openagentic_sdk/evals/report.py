@@ -11,9 +11,9 @@ from xml.sax.saxutils import escape, quoteattr
 
 from ..errors import SuiteError
 from ..events import EvalCase, EvalFinished, EvalStarted, Event
-from ..frozen import frozen
+from ..ground.frozen import frozen
+from ..ground.text import on_one_line, printable
 from ..permissions.shell import words
-from ..text import on_one_line, printable
 
 # What the report as JSON says of each run, besides its scores.
 _TOLD = tuple(

@@ -14,12 +14,12 @@ from functools import partial
 
 from ..errors import SuiteError
 from ..events import EvalCase, EvalStarted, Event, SessionMeta
+from ..ground.threads import error_words, running_loop
 from ..kernel.recorder import may_block, off_loop
 from ..parts.budgets import Budget
 from ..parts.masking import known_here, mask_event
 from ..sessions.base import SessionStore
 from ..sessions.core import SessionWriter
-from ..threads import error_words, running_loop
 from .apart import Apart
 from .judge import names_of
 from .plan import EVAL_KEY, Job, jobs_of, plan_cases, planned_before, variants_of

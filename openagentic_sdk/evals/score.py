@@ -9,11 +9,11 @@ from functools import partial
 from typing import Any
 
 from ..errors import OpenAgentSdkError
-from ..globs import fits_name
+from ..ground.globs import fits_name
+from ..ground.text import on_one_line
+from ..ground.threads import error_words
 from ..serialization import event_to_dict
 from ..sessions.request import json_sha256
-from ..text import on_one_line
-from ..threads import error_words
 from ..tools.find.search_files import is_linear
 from .apart import Answer, Apart
 from .played import MadeCall, Played

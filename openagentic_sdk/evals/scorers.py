@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..events import Outcome
-from ..frozen import frozen
+from ..ground.frozen import frozen
 
 MAX_WORDS_CHARS = 2_000
 

@@ -15,18 +15,18 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from ..agents import import_name, read_agent
-from ..disk import read_toml
 from ..errors import OptionsError, SuiteError, ToolInputError
 from ..events import Outcome, StopReason
-from ..frozen import frozen
+from ..ground.disk import read_toml
+from ..ground.frozen import frozen
+from ..ground.patterns import regex
+from ..ground.schemas import compiled, validate
+from ..ground.system import working_dir
+from ..ground.threads import error_words
 from ..options import OpenAgenticOptions, check_options
-from ..patterns import regex
 from ..permissions.gate import PermissionGate
 from ..permissions.policy import PermissionMode
-from ..schemas import compiled, validate
-from ..system import working_dir
 from ..testing.scripted import ScriptedProvider
-from ..threads import error_words
 from ..tools.function import json_schema
 from .apart import load_file
 from .scorers import CALL_LISTS, SCORERS, Call, Calls, Function, JsonSchema, Judge, Regex, Scorer, as_call

@@ -13,7 +13,7 @@ from datetime import UTC, datetime, timedelta, tzinfo
 from zoneinfo import ZoneInfo
 
 from ..errors import OptionsError
-from ..frozen import frozen
+from ..ground.frozen import frozen
 
 MAX_CHARS = 500
 _MINUTE = timedelta(minutes=1)

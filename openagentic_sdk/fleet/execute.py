@@ -18,17 +18,17 @@ from ..errors import (
     SessionNotFoundError,
     StorageError,
 )
+from ..ground.text import on_one_line
+from ..ground.threads import error_words, settled
 from ..kernel.prompt import Said
 from ..kernel.recorder import off_loop
 from ..options import OpenAgenticOptions
+from ..parts.record.abandoned import end_session
 from ..prompts import read_prompt
 from ..runs.background import BackgroundRun, submit
-from ..sessions.abandoned import end_session
 from ..sessions.base import SessionStore
 from ..sessions.core import TENANT_KEY
 from ..sessions.seal import Seal
-from ..text import on_one_line
-from ..threads import error_words, settled
 from .fleet import Fleet
 from .lease import Lease
 from .prepare import rated_options, within_budget, workspace_of

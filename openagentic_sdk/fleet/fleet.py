@@ -15,6 +15,7 @@ from typing import Any
 from ..agents import Agents, NamedAgent
 from ..errors import AnswerRefusedError, FleetError, OptionsError, SessionLockedError, SessionNotFoundError
 from ..events import Event, UserQuestion
+from ..ground.text import on_one_line
 from ..kernel.recorder import off_loop
 from ..options import OpenAgenticOptions
 from ..prompts import read_prompt
@@ -27,7 +28,6 @@ from ..sessions.follow import Follower
 from ..sessions.seal import Seal, sdk_home
 from ..sessions.stores.locate import open_store
 from ..sessions.stores.tables import tables_of
-from ..text import on_one_line
 from .queue import NewRun, Queue
 from .rates import Rates
 from .record import MAX_ATTEMPTS, FleetRun, State

@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 
 from ..errors import OptionsError
-from ..frozen import frozen
+from ..ground.frozen import frozen
 from ..sessions.stores.tables import Execute, Tables
 
 KINDS = ("tenant", "queue", "agent")

@@ -9,9 +9,9 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 
+from ..ground.threads import settled
 from ..kernel.recorder import off_loop
 from ..options import OpenAgenticOptions
-from ..threads import settled
 from .fleet import Fleet
 from .lease import Lease
 from .rates import rated

@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from ..errors import FleetError, RunNotFoundError
-from ..frozen import changed, frozen
+from ..ground.frozen import changed, frozen
 from ..sessions.stores.tables import Execute, Rows, Steps, Tables, drive
 from .limits import BUSY, FAIR, IS_FULL, Limits
 from .record import FORMAT, FleetRun, Outcome, State

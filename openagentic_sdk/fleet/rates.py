@@ -17,15 +17,15 @@ from functools import partial
 from typing import Any, Self
 
 from ..assemble import guarded_provider
-from ..clock import Clock, SystemClock
 from ..errors import OptionsError, ProviderHTTPError
+from ..ground.clock import Clock, SystemClock
 from ..kernel.recorder import off_loop
 from ..options import OpenAgenticOptions
 from ..providers.base import Done, Message, Provider, StreamEvent, ToolSpec
-from ..providers.fallback import FallbackProvider
-from ..providers.retry import retry_after_s
 from ..providers.token_count import estimate_tokens
-from ..providers.wrap import AroundProvider, KeyedProvider, ask
+from ..providers.wrappers.fallback import FallbackProvider
+from ..providers.wrappers.retry import retry_after_s
+from ..providers.wrappers.wrap import AroundProvider, KeyedProvider, ask
 from ..sessions.folds.usage import normalize_usage
 from ..sessions.stores.tables import Execute, Tables
 

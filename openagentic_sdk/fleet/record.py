@@ -17,7 +17,7 @@ from dataclasses import fields
 from typing import Any, Literal
 
 from ..events import StopReason
-from ..frozen import frozen
+from ..ground.frozen import frozen
 from ..serialization import loads_json
 
 State = Literal["queued", "running", "waiting", "ended", "failed", "cancelled"]

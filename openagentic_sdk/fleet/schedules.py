@@ -13,10 +13,10 @@ from datetime import UTC, datetime
 from typing import Any
 
 from ..errors import FleetError, OptionsError
-from ..frozen import frozen
+from ..ground.frozen import frozen
+from ..ground.text import on_one_line
 from ..sessions.core import new_session_id
 from ..sessions.stores.tables import Execute, drive
-from ..text import on_one_line
 from .cron import next_fire, parse_cron, read_zone
 from .queue import NewRun, Queue
 

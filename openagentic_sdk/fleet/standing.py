@@ -8,7 +8,7 @@ from itertools import takewhile
 
 from ..errors import FleetError, LogCorruptError, SessionNotFoundError
 from ..events import Event, Result, SystemInit, ToolResult, UserAnswer, UserMessage
-from ..frozen import frozen
+from ..ground.frozen import frozen
 from ..sessions.base import SessionStore
 from ..sessions.core import TENANT_KEY
 from ..sessions.folds.usage import Usage, add_cost, add_usage, own_spending

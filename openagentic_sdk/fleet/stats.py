@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from ..frozen import frozen
+from ..ground.frozen import frozen
 from ..sessions.stores.tables import Tables
 from .record import STATES
 

@@ -12,8 +12,8 @@ from functools import partial
 from typing import Any
 
 from ..errors import FleetError, OptionsError, StorageError
+from ..ground.threads import running_loop
 from ..kernel.recorder import off_loop
-from ..threads import running_loop
 from .execute import carry_out
 from .fleet import Fleet
 from .lease import Heart, Lease, elapsed_s

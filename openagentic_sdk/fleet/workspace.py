@@ -27,7 +27,9 @@ from typing import Any
 from ..agents import NamedAgent, Repository, check_ref
 from ..errors import FleetError, OptionsError, StorageError, ToolError
 from ..events import Event, HookEvent
-from ..frozen import frozen
+from ..ground.frozen import frozen
+from ..ground.system import BINARY
+from ..ground.text import one_line
 from ..hooks.engine import HookEngine
 from ..hooks.models import HookDecision, HookMatcher
 from ..options import OpenAgenticOptions
@@ -35,8 +37,6 @@ from ..permissions.rules import EDIT_TOOLS, READ_TOOLS, TASK_TOOLS
 from ..permissions.subject import NETWORK_TOOLS, SESSION_TOOLS
 from ..sessions.base import SessionStore
 from ..sessions.log.lock import hold, let_go, try_lock
-from ..system import BINARY
-from ..text import one_line
 from ..tools.shell.environment import find_program
 from ..tools.shell.git_config import without_programs
 from ..tools.shell.process import CommandSpec, run_command

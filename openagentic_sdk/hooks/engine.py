@@ -14,11 +14,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import field, replace
 from typing import Any
 
-from ..clock import Clock, SystemClock
 from ..events import HookEvent
-from ..frozen import frozen
-from ..globs import fits_name
-from ..threads import ask_callable, call_guest, error_words, running_loop
+from ..ground.clock import Clock, SystemClock
+from ..ground.frozen import frozen
+from ..ground.globs import fits_name
+from ..ground.threads import ask_callable, call_guest, error_words, running_loop
 from .models import HookDecision, HookMatcher
 
 Hooks = Sequence[HookMatcher]

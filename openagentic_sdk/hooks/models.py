@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Literal
 
-from ..frozen import frozen
+from ..ground.frozen import frozen
 
 Permission = Literal["allow", "deny", "ask"]
 

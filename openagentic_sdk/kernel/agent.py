@@ -9,12 +9,12 @@ from dataclasses import field
 from functools import cached_property
 from typing import Any, Literal
 
-from ..clock import Clock, SystemClock
 from ..events import (
     Event,
     UserMessage,
 )
-from ..frozen import changed, frozen, mutable
+from ..ground.clock import Clock, SystemClock
+from ..ground.frozen import changed, frozen, mutable
 from ..providers.base import Provider
 from ..sessions.core import StoreCore
 from ..sessions.folds.view import Fold, SessionView

@@ -12,7 +12,7 @@ from fnmatch import fnmatchcase
 from typing import Any, Protocol, Self
 
 from ..events import Event, Mode, UserAnswer, UserQuestion
-from ..frozen import frozen
+from ..ground.frozen import frozen
 from ..sessions.request import json_sha256
 
 # Gives names that rules may use for a call, from its input.

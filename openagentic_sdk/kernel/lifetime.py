@@ -6,11 +6,11 @@ from collections.abc import Callable
 from dataclasses import field
 from typing import Any, Literal
 
-from ..clock import Clock
 from ..errors import ScriptMismatchError
 from ..events import StopReason
-from ..frozen import frozen, mutable
-from ..threads import GUEST_MOMENT_S, Guest
+from ..ground.clock import Clock
+from ..ground.frozen import frozen, mutable
+from ..ground.threads import GUEST_MOMENT_S, Guest
 
 # How long a store may still take to answer when the run is over or was told to end.
 STORE_MOMENT_S = 3.0

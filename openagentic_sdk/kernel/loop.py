@@ -21,12 +21,12 @@ from ..events import (
     ToolUse,
     UserMessage,
 )
+from ..ground.threads import Guest, call_guest, collect_left, error_words, run_in_thread, settled
 from ..providers.calls import cut_by
 from ..sessions.closing import closing_events
 from ..sessions.folds.requests import REFUSED
 from ..sessions.folds.usage import cached_share
 from ..sessions.folds.view import CallRecord
-from ..threads import Guest, call_guest, collect_left, error_words, run_in_thread, settled
 from ..version import __version__
 from .agent import Run
 from .lifetime import RunStopped

@@ -21,15 +21,15 @@ from ..events import (
     ReasoningDelta,
     ToolUse,
 )
-from ..frozen import frozen
+from ..ground.frozen import frozen
+from ..ground.threads import Guest, call_guest, error_words, run_in_thread, settled
 from ..providers import base as wire
 from ..providers.calls import without_unfinished_calls
-from ..providers.wrap import Pieces, ask, streams, whole
+from ..providers.wrappers.wrap import Pieces, ask, streams, whole
 from ..serialization import dumps_json
 from ..sessions.folds.usage import normalize_usage
 from ..sessions.rebuild import MANY_BLOCKS, fit_rewritten, system_messages
 from ..sessions.request import request_sha256
-from ..threads import Guest, call_guest, error_words, run_in_thread, settled
 from .agent import Run
 from .channel import EventChannel
 from .lifetime import RunStopped

@@ -14,7 +14,7 @@ from functools import cache, partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..events import Event, Result, ToolResult, ToolUse, UserQuestion
-from ..frozen import mutable
+from ..ground.frozen import mutable
 from .tool import Services
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterable, Mapping, Sequence
 from dataclasses import field
 from typing import Any
 
-from ..frozen import frozen
+from ..ground.frozen import frozen
 from ..sessions.request import json_sha256
 
 

@@ -7,8 +7,8 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from ..events import UserAnswer, UserQuestion
-from ..frozen import changed
-from ..threads import call_guest
+from ..ground.frozen import changed
+from ..ground.threads import call_guest
 from .lifetime import RunStopped
 
 if TYPE_CHECKING:

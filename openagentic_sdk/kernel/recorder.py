@@ -14,10 +14,10 @@ from typing import Any, Literal, TypeVar
 
 from ..errors import OpenAgentSdkError, StorageError, StorageTimeoutError
 from ..events import Event, SessionCompacted, SystemNotice
-from ..frozen import changed
+from ..ground.frozen import changed
+from ..ground.threads import error_words, note_left, run_in_thread, settled, start_thread
 from ..sessions.core import SessionWriter, StoreCore
 from ..sessions.folds.view import SessionView
-from ..threads import error_words, note_left, run_in_thread, settled, start_thread
 from .channel import EventChannel
 from .lifetime import STORE_MOMENT_S
 from .part import Part, Parts

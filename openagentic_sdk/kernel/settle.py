@@ -19,6 +19,7 @@ from ..events import (
     ToolStarted,
     UserQuestion,
 )
+from ..ground.threads import call_guest
 from ..sessions.closing import (
     IN_DOUBT,
     SAID_INSTEAD,
@@ -27,7 +28,6 @@ from ..sessions.closing import (
     unknown_result,
 )
 from ..sessions.folds.view import CallRecord
-from ..threads import call_guest
 from .agent import Run
 from .lifetime import RunStopped
 from .part import Part

@@ -10,7 +10,7 @@ from typing import Any
 
 from ..errors import QuestionOpenError
 from ..events import Event, Result, UserQuestion
-from ..threads import KeptThreads, running_loop, settled
+from ..ground.threads import KeptThreads, running_loop, settled
 from .agent import Agent, Run, RunRequest
 from .channel import EventChannel
 from .gate import Gate

@@ -15,7 +15,7 @@ from typing import Any, ClassVar, TypeVar
 
 from ..errors import MissingServiceError, ToolError
 from ..events import Effect, Event, ToolUse
-from ..frozen import frozen
+from ..ground.frozen import frozen
 
 T = TypeVar("T")
 

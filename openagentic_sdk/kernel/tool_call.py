@@ -13,11 +13,11 @@ from typing import Any
 
 from ..errors import ToolError, ToolInputError
 from ..events import Effect, PermissionDecision, ToolResult, ToolStarted, ToolUse, UserMessage
-from ..frozen import frozen
+from ..ground.frozen import frozen
+from ..ground.text import shortened
+from ..ground.threads import error_trace, error_words
 from ..hooks.models import HookDecision
 from ..sessions.request import json_sha256
-from ..text import shortened
-from ..threads import error_trace, error_words
 from .agent import Run
 from .gate import ApprovalResult, Gate
 from .lifetime import RunStopped

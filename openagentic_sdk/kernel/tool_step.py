@@ -14,9 +14,9 @@ from typing import Any
 
 from ..errors import StorageError, ToolError, UnknownOutcomeError
 from ..events import HookEvent, ToolResult, ToolUse, UserMessage
-from ..frozen import changed
+from ..ground.frozen import changed
+from ..ground.threads import Guest, collect_left, settled
 from ..sessions.closing import INTERRUPTED, cancelled_result, unknown_result
-from ..threads import Guest, collect_left, settled
 from .agent import Run
 from .lifetime import RunStopped
 from .part import Part

@@ -10,17 +10,17 @@ from typing import Any
 
 from ..errors import OptionsError, StorageError
 from ..events import ToolResult, ToolUse
-from ..files import iter_bytes, open_file, read_at_most
+from ..ground.files import iter_bytes, open_file, read_at_most
+from ..ground.media import HEAD_BYTES, media_type_of, part_type_of
+from ..ground.threads import run_in_thread
 from ..kernel.part import IncomingPrompt, Part
 from ..kernel.prompt import MediaPart
 from ..kernel.recorder import off_loop
 from ..kernel.tool_call import ask_gate
 from ..kernel.tool_output import put_blob
-from ..media import HEAD_BYTES, media_type_of, part_type_of
 from ..prompts import checked_part
 from ..providers.base import MEDIA_KINDS, takes
 from ..sessions.folds.features.untrusted import UntrustedFold, is_outside, short_source
-from ..threads import run_in_thread
 from ..tools.files.workspace import resolve_path
 
 # More than any vendor takes: a file is not read any further.

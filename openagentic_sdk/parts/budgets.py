@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ..events import Event, ModelResponse
-from ..frozen import mutable
+from ..ground.frozen import mutable
 from ..kernel.agent import Run
 from ..kernel.lifetime import RunStopped
 from ..kernel.part import Part

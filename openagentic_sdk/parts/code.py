@@ -11,7 +11,8 @@ from typing import Any
 
 from ..errors import ToolError
 from ..events import CODE_CALLER, Event, ToolResult, ToolUse
-from ..frozen import changed, mutable
+from ..ground.frozen import changed, mutable
+from ..ground.threads import settled
 from ..kernel.agent import Run
 from ..kernel.lifetime import Stopping
 from ..kernel.part import Part
@@ -21,7 +22,6 @@ from ..kernel.tool_call import error_result
 from ..kernel.tool_context import run_services
 from ..kernel.tool_step import run_calls
 from ..sessions.closing import closing_events
-from ..threads import settled
 from ..tools.inner_calls import CallsInside, InnerCalls
 
 

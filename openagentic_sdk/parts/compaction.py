@@ -15,6 +15,7 @@ from typing import Any
 
 from ..errors import BudgetError, ContextLengthError, ProviderError, StorageError
 from ..events import ContextCleared, Event, ModelRequest, ModelResponse, ModelRetry, SystemNotice
+from ..ground.threads import call_guest, error_words, run_in_thread
 from ..kernel.agent import Agent, Run, RunRequest
 from ..kernel.channel import EventChannel
 from ..kernel.lifetime import RunStopped
@@ -23,7 +24,7 @@ from ..kernel.opening import open_run, session_state
 from ..kernel.part import Part
 from ..kernel.tool_output import put_blob
 from ..providers.base import Provider, Retrying, StreamEvent, for_session
-from ..providers.wrap import ask, fold
+from ..providers.wrappers.wrap import ask, fold
 from ..sessions.folds.clearing import ClearingPlan, plan_clearing
 from ..sessions.folds.compaction import (
     BYTES_PER_TOKEN,
@@ -42,7 +43,6 @@ from ..sessions.folds.compaction import (
 from ..sessions.folds.usage import normalize_usage
 from ..sessions.rebuild import size_of, system_messages
 from ..sessions.request import canonical_json, request_sha256
-from ..threads import call_guest, error_words, run_in_thread
 from .budgets import Budgets
 from .tool_search import DeferredTools
 

@@ -8,9 +8,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from ..checks import shown
 from ..errors import PartError, StorageError
 from ..events import Event, PartState, SystemNotice, ToolResult, UserMessage
+from ..ground.checks import shown
+from ..ground.threads import Guest, ask_callable, call_guest, error_words
 from ..kernel.agent import Run
 from ..kernel.lifetime import RunStopped
 from ..kernel.model_step import Reply
@@ -18,7 +19,6 @@ from ..kernel.part import Part
 from ..serialization import dumps_json, loads_json
 from ..sessions.folds.features.part_states import PartStatesFold
 from ..sessions.rebuild import standing_events
-from ..threads import Guest, ask_callable, call_guest, error_words
 from .custom import MAX_BLOCK_BYTES, MAX_STATE_BYTES, CustomPart, CustomPartOpener, PartPlace, SeenPrompt, SeenResult
 
 

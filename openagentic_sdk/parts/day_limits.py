@@ -18,15 +18,15 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ..checks import check_settings, number
-from ..disk import read_toml
 from ..errors import OptionsError
-from ..frozen import frozen
+from ..ground.checks import check_settings, number
+from ..ground.disk import read_toml
+from ..ground.frozen import frozen
 from ..sessions.base import SessionStore
-from ..sessions.folds.costs import DaySpending, spending_of_day
 from ..sessions.folds.spent import SECONDS_PER_DAY
 from ..sessions.folds.summary import SessionSummary
 from .budgets import Room
+from .record.folds.costs import DaySpending, spending_of_day
 
 _CHECKS = {"max_cost_usd": number(0), "max_tokens": number(0, whole=True)}
 _PAGE_ROWS = 200

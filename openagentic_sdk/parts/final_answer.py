@@ -11,13 +11,13 @@ from typing import Any, Literal
 
 from ..errors import OptionsError, StructuredOutputError, ToolInputError
 from ..events import Result, UserMessage
-from ..frozen import frozen
+from ..ground.frozen import frozen
 from ..kernel.agent import Run
 from ..kernel.model_step import Reply
 from ..kernel.part import IncomingPrompt, Part
 from ..kernel.tool import ToolContext
 from ..providers.base import Provider
-from ..providers.wrap import formatted
+from ..providers.wrappers.wrap import formatted
 from ..serialization import dumps_json
 from ..tools.base import Tool
 from .structured import FINAL_ANSWER, OutputSchema

@@ -14,13 +14,13 @@ from operator import attrgetter
 from typing import Any, TypeVar
 
 from ..events import Event, ModelContext, PermissionDecision, ToolResult, ToolStarted, ToolUse, UserAnswer
+from ..ground.text import Redact
 from ..kernel.agent import Run
 from ..kernel.part import Part
 from ..kernel.tool import Secrets
 from ..permissions.redact import Redactor, secrets_of
 from ..permissions.shell import word_set
 from ..serialization import dumps_json, loads_json
-from ..text import Redact
 
 E = TypeVar("E", bound=Event)
 T = TypeVar("T")

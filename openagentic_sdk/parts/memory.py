@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping
 
 from ..errors import StorageError
 from ..events import SystemNotice
+from ..ground.threads import run_in_thread
 from ..kernel.agent import Run
 from ..kernel.part import Part
-from ..threads import run_in_thread
 
 
 class Memories(Part):

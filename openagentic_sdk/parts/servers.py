@@ -17,13 +17,13 @@ from ..kernel.agent import Run
 from ..kernel.part import IncomingPrompt, Part, PartOpener
 from ..kernel.registry import ToolRegistry, tool_spec
 from ..kernel.tool import BareTool
-from ..project.prompt import server_block
 from ..prompts import read_prompt
 from ..sessions.folds.features.untrusted import short_source
 from ..sessions.request import canonical_json
+from .project.prompt import server_block
 
 if TYPE_CHECKING:
-    from ..mcp.resources import Brought
+    from .mcp.resources import Brought
 
 
 class ToolServers(Protocol):

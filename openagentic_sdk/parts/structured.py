@@ -12,11 +12,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..errors import OptionsError, ToolInputError
-from ..frozen import frozen
-from ..patterns import regex
+from ..ground.frozen import frozen
+from ..ground.patterns import regex
+from ..ground.schemas import compiled, require_checkable
 from ..providers.base import ToolSpec
 from ..providers.loose import as_list, as_mapping
-from ..schemas import compiled, require_checkable
 from ..serialization import DECODER
 from ..tools.function import json_schema
 from ..tools.schema import object_schema

@@ -11,6 +11,7 @@ from typing import Any
 
 from ..errors import SessionError, ToolError
 from ..events import Event, StopReason, SubagentFinished, SubagentStarted, UserAnswer, UserMessage, UserQuestion
+from ..ground.threads import settled
 from ..kernel.agent import Agent, Run, RunRequest
 from ..kernel.lifetime import RunStopped
 from ..kernel.loop import end_unbegun, run_session
@@ -20,17 +21,16 @@ from ..kernel.prompt import Said
 from ..kernel.recorder import may_block, off_loop
 from ..kernel.tool import RunResources
 from ..serialization import dumps_json
-from ..sessions.abandoned import copied_question, end_abandoned
 from ..sessions.closing import SAID_INSTEAD, SUPERSEDED
 from ..sessions.core import TENANT_KEY, StoreCore
 from ..sessions.folds.features.subagents import SubagentsFold
 from ..sessions.folds.features.untrusted import UntrustedFold
 from ..sessions.folds.view import SessionView
-from ..threads import settled
-from ..tools.background_tasks import RunTasks, SubagentResult, describe_result
-from ..tools.task import Subagents
+from ..tools.session.background_tasks import RunTasks, SubagentResult, describe_result
+from ..tools.session.task import Subagents
 from .budgets import Budgets
-from .project import ProjectPart
+from .claude.project import ProjectPart
+from .record.abandoned import copied_question, end_abandoned
 
 
 class SubagentRuns(Part, Subagents):

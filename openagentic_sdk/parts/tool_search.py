@@ -12,6 +12,7 @@ from operator import is_
 from typing import Any
 
 from ..events import ToolsLoaded
+from ..ground.text import one_line
 from ..kernel.agent import Run
 from ..kernel.model_step import Reply
 from ..kernel.part import Part
@@ -21,8 +22,7 @@ from ..permissions.shell import word_set
 from ..providers.base import can_load_tools
 from ..sessions.folds.features.loaded_tools import LoadedToolsFold
 from ..sessions.request import canonical_json
-from ..text import one_line
-from ..tools.tool_search import TOOL_SEARCH, ToolSearchTool
+from ..tools.session.tool_search import TOOL_SEARCH, ToolSearchTool
 
 # Fewer tools than these are not worth a search.
 _LEAST_DEFERRED = 10

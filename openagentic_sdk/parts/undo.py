@@ -1,4 +1,4 @@
-"""Keep what files are before a call changes them, so that `sessions.undo` can put them back."""
+"""Keep what files are before a call changes them, so that `parts.record.undo` can put them back."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from ..errors import StorageError, ToolError
 from ..events import Event, FileKept, FilesRestoring, SystemNotice
-from ..files import read_snapshot
+from ..ground.files import read_snapshot
 from ..kernel.agent import Run
 from ..kernel.part import Part
 from ..kernel.tool import Blobs, SessionLog, ToolContext

@@ -12,13 +12,13 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from ..clock import Clock
 from ..events import UserAnswer, UserQuestion
-from ..frozen import frozen
+from ..ground.clock import Clock
+from ..ground.frozen import frozen
+from ..ground.text import visible
+from ..ground.threads import ask_callable, call_guest, error_words, in_daemon_thread, running_loop
 from ..kernel.gate import ApprovalResult
 from ..sessions.answers import edited_input
-from ..text import visible
-from ..threads import ask_callable, call_guest, error_words, in_daemon_thread, running_loop
 from .decide import judge_rules
 from .display import preview
 from .facts import Facts

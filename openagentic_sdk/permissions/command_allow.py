@@ -10,8 +10,8 @@ import os
 from collections.abc import Iterator
 from dataclasses import replace
 
-from ..frozen import frozen
-from ..patterns import regex
+from ..ground.frozen import frozen
+from ..ground.patterns import regex
 from .paths import OPTION_NAME, TOO_MANY_PATHS, is_inside
 from .policy import READING_MODES, Policy, permits_access
 from .program_tables import NEVER_READS, NEVER_READS_IN, READERS, WILDCARD_PROOF, WRITERS

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
-from ..patterns import regex
+from ..ground.patterns import regex
 from .guess import LooseWord, loose_commands, loose_words
 from .program_tables import SHELLS, WRAPPERS
 from .programs import FIND_RUNS, hazard, inner_commands, program_of, takes_code

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ..text import visible, visible_lines
+from ..ground.text import visible, visible_lines
 
 MAX_DIFF_LINES = 400
 MAX_FILE_BYTES = 512 * 1024

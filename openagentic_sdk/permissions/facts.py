@@ -7,7 +7,7 @@ from dataclasses import fields, replace
 from typing import Any
 
 from ..events import Mode
-from ..frozen import frozen
+from ..ground.frozen import frozen
 from ..kernel.gate import ApprovalResult, CallContext
 from ..sessions.request import json_sha256
 from .policy import Policy, Verdict

@@ -16,16 +16,16 @@ from dataclasses import field, replace
 from functools import partial
 from typing import Any
 
-from ..checks import BOOL, PATHS, TEXT, Check, check_settings, is_a, is_callable, or_none, path
-from ..clock import Clock, SystemClock
 from ..errors import OptionsError
 from ..events import Event, Mode, PermissionDecision, UserAnswer, UserQuestion
-from ..frozen import mutable
+from ..ground.checks import BOOL, PATHS, TEXT, Check, check_settings, is_a, is_callable, or_none, path
+from ..ground.clock import Clock, SystemClock
+from ..ground.frozen import mutable
+from ..ground.system import working_dir
+from ..ground.threads import ask_callable
 from ..kernel.gate import ApprovalResult, CallContext, Gate
 from ..providers.loose import as_list
 from ..sessions.request import json_sha256
-from ..system import working_dir
-from ..threads import ask_callable
 from .asking import Approver, People, UserAnswerer, ask
 from .decide import judge, judge_by_rule, judge_rules
 from .facts import Facts, read_context

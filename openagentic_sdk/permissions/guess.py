@@ -10,8 +10,8 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice, product
 
-from ..frozen import frozen
-from ..patterns import regex
+from ..ground.frozen import frozen
+from ..ground.patterns import regex
 from .shell import MAX_COMMAND_CHARS, RESERVED_WORDS
 
 

@@ -13,10 +13,10 @@ import threading
 from collections.abc import Callable
 
 from ..events import UserAnswer, UserQuestion
+from ..ground.system import user_name
+from ..ground.text import visible, visible_lines
+from ..ground.threads import in_daemon_thread
 from ..sessions.answers import answers_of, read_answer
-from ..system import user_name
-from ..text import visible, visible_lines
-from ..threads import in_daemon_thread
 from .display import coloured
 
 # So often somebody at a terminal is asked, and what stands for an answer when nothing that was typed is one.

@@ -9,11 +9,11 @@ from dataclasses import replace
 from itertools import groupby
 from typing import Any
 
-from ..checks import shown
 from ..errors import OptionsError, PermissionRuleError
 from ..events import Mode
-from ..frozen import frozen
-from ..project.settings import Settings, SettingsRule
+from ..ground.checks import shown
+from ..ground.frozen import frozen
+from ..parts.project.settings import Settings, SettingsRule
 from ..providers.loose import as_list, as_mappings
 from ..skills.frontmatter import Diagnostic
 from .policy import MODES, Policy

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from ..text import visible
+from ..ground.text import visible
 from .rules import EDIT_TOOLS, TASK_TOOLS
 from .shell import CommandLine
 from .subject import Subject

@@ -14,12 +14,12 @@ import unicodedata
 from collections.abc import Iterable, Sequence
 from fnmatch import fnmatchcase
 
-from ..disk import is_within
-from ..frozen import frozen
-from ..globs import path_regex
-from ..patterns import regex
-from ..system import user_home
-from ..text import is_hidden
+from ..ground.disk import is_within
+from ..ground.frozen import frozen
+from ..ground.globs import path_regex
+from ..ground.patterns import regex
+from ..ground.system import user_home
+from ..ground.text import is_hidden
 from .shell import as_fnmatch, word_set
 
 MAX_LINKS = 40

@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Literal
 
 from ..events import Mode
-from ..frozen import frozen
+from ..ground.frozen import frozen
 from .paths import compile_pattern, is_inside, is_protected, matches
 from .rules import EDIT_TOOLS, READ_TOOLS, Rule, RuleBook
 from .subject import Access, Subject

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from functools import cached_property
 
-from ..frozen import frozen
+from ..ground.frozen import frozen
 from .shell import word_set, words
 
 # Programs whose arguments are, or hold, another command.

@@ -12,8 +12,8 @@ import posixpath
 import re
 from collections.abc import Callable, Iterator, Sequence
 
-from ..frozen import frozen
-from ..patterns import regex
+from ..ground.frozen import frozen
+from ..ground.patterns import regex
 from .program_tables import (
     CODE_MODULES,
     FETCHERS,

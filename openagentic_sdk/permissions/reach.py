@@ -9,7 +9,7 @@ import os
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice, pairwise
 
-from ..frozen import frozen
+from ..ground.frozen import frozen
 from .guess import UNKNOWN, loose_commands
 from .paths import anchor_of, is_inside
 from .program_tables import (

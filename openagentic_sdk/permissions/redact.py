@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 from urllib.parse import quote, quote_plus
 
-from ..patterns import regex
+from ..ground.patterns import regex
 from ..tools.shell.environment import PASSWORD_IN_URL, is_secret_name
 
 MIN_SECRET_CHARS = 8

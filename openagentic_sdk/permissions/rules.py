@@ -12,10 +12,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Literal
 
-from ..checks import shown
 from ..errors import PermissionRuleError
-from ..frozen import frozen
-from ..patterns import regex
+from ..ground.checks import shown
+from ..ground.frozen import frozen
+from ..ground.patterns import regex
 from ..skills.names import name_key
 from .paths import compile_pattern, matches_any, pattern_problem
 from .shell import CommandLine, SimpleCommand, parse_command

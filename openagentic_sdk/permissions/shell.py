@@ -12,9 +12,9 @@ import re
 import unicodedata
 from fnmatch import fnmatchcase
 
-from ..frozen import frozen
-from ..patterns import regex
-from ..text import is_plain
+from ..ground.frozen import frozen
+from ..ground.patterns import regex
+from ..ground.text import is_plain
 
 PARSER_VERSION = 1
 MAX_COMMAND_CHARS = 10_000

@@ -13,9 +13,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from ..frozen import frozen
+from ..ground.frozen import frozen
+from ..ground.patterns import regex
 from ..kernel.gate import NamesOf
-from ..patterns import regex
 from .guess import loose_words
 from .paths import TOO_MANY_PATHS, Places, is_inside
 from .program_tables import GIT_WRITES, WRITERS

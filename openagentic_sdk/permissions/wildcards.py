@@ -10,8 +10,8 @@ from __future__ import annotations
 import functools
 from collections.abc import Sequence
 
-from ..frozen import frozen
-from ..patterns import regex
+from ..ground.frozen import frozen
+from ..ground.patterns import regex
 from .guess import LooseWord
 from .shell import IS_GLOB, RESERVED_WORDS, base_name, could_become
 

@@ -15,7 +15,7 @@ from dataclasses import field
 from typing import Any, Unpack
 
 from ..errors import GarbledResponseError, OptionsError, ProviderHTTPError
-from ..frozen import mutable
+from ..ground.frozen import mutable
 from .base import Message, ModelOutput, ReasoningDelta, StreamEvent, TextDelta, ToolCall, ToolSpec
 from .calls import (
     TOOL_SEARCH,

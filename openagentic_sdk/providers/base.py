@@ -15,7 +15,7 @@ from dataclasses import field, fields
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
 from ..errors import ProviderResponseError
-from ..frozen import frozen, mutable
+from ..ground.frozen import frozen, mutable
 
 Message = Mapping[str, Any]
 ToolSpec = Mapping[str, Any]

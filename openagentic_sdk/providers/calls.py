@@ -15,7 +15,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from ..frozen import mutable
+from ..ground.frozen import mutable
 from ..serialization import refuse_constant
 from .base import ModelOutput, ToolCall, read_tool_call
 from .loose import as_mapping, as_mappings

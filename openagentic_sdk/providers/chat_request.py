@@ -18,7 +18,7 @@ from functools import lru_cache
 from typing import Any
 
 from ..errors import OptionsError
-from ..frozen import frozen
+from ..ground.frozen import frozen
 from ..serialization import whole_letters
 from .base import Message, ToolSpec
 from .content import cannot_carry, read_part, read_parts

@@ -6,7 +6,7 @@ the newest. A setting that a model refuses is left out with a notice, because th
 
 from __future__ import annotations
 
-from ..frozen import frozen
+from ..ground.frozen import frozen
 from .bound_reasoning import claude_version
 
 

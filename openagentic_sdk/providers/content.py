@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..errors import OptionsError
-from ..frozen import frozen
+from ..ground.frozen import frozen
 from .base import MEDIA_KINDS
 from .loose import as_mapping
 

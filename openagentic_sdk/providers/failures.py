@@ -18,8 +18,8 @@ from ..errors import (
     ProviderHTTPError,
     ProviderResponseError,
 )
-from ..patterns import regex
-from ..text import shortened
+from ..ground.patterns import regex
+from ..ground.text import shortened
 
 RETRYABLE_STATUSES = frozenset({408, 409, 429})
 MAX_MESSAGE_CHARS = 1000

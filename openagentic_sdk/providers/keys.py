@@ -12,8 +12,8 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from ..errors import OptionsError, ProviderConnectionError, ProviderError
-from ..frozen import frozen
-from ..threads import ask_callable
+from ..ground.frozen import frozen
+from ..ground.threads import ask_callable
 
 # A token is renewed this long before it ends: a request may wait in a queue before it is looked at.
 RENEW_BEFORE_S = 120.0

@@ -13,7 +13,7 @@ from dataclasses import field
 from typing import Any
 
 from ..errors import GarbledResponseError
-from ..frozen import mutable
+from ..ground.frozen import mutable
 from .base import ModelOutput, ReasoningDelta, StreamEvent, TextDelta, ToolCall
 from .calls import HeardCall, finish_calls, is_unfinished, read_arguments
 from .failures import cut_answer

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from urllib.parse import urlsplit
 
-from ..frozen import frozen
+from ..ground.frozen import frozen
 
 
 @frozen(kw_only=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from ..errors import ProviderHTTPError
-from ..patterns import regex
+from ..ground.patterns import regex
 
 # How the requests of a session are written after one was refused, see `base.SessionState`.
 DROP_BLOCK, NO_REASONING, UNSIGNED = "drop_block", "no_reasoning", "unsigned"

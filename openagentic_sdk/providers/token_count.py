@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from ..frozen import frozen
+from ..ground.frozen import frozen
 
 # Vendors tell their users to expect about four characters of English per token; source code, JSON and other scripts have
 # fewer, so this is a guess in the middle.

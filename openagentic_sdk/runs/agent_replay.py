@@ -16,7 +16,8 @@ from typing import Any
 from ..assemble import build_agent
 from ..errors import ReplayMismatchError
 from ..events import Event, PartState, PermissionDecision, ToolResult, ToolUse, UserAnswer, UserMessage, UserQuestion
-from ..frozen import frozen
+from ..ground.frozen import frozen
+from ..ground.text import shortened
 from ..kernel.agent import Agent, Run
 from ..kernel.lifetime import RunStopped
 from ..kernel.part import without_parts
@@ -31,7 +32,6 @@ from ..serialization import dumps_json
 from ..sessions.closing import SAID_INSTEAD
 from ..sessions.memory import MemorySessionStore
 from ..testing.replay import RecordedRun, RecordedTool, Recording
-from ..text import shortened
 from ..tools.function import FunctionTool
 from .replay import RecordedSteps, Replay, is_prompt
 

@@ -18,22 +18,22 @@ from weakref import WeakKeyDictionary
 from ..assemble import named_session
 from ..errors import OptionsError, SessionError, SessionLockedError, SessionNotFoundError
 from ..events import Event, Result, StopReason, UserAnswer, UserMessage, UserQuestion
-from ..frozen import frozen
+from ..ground.frozen import frozen
+from ..ground.threads import running_loop
 from ..kernel.prompt import Said
 from ..kernel.recorder import off_loop
 from ..options import OpenAgenticOptions
+from ..parts.record.abandoned import end_session
+from ..parts.record.folds.metrics import RunMetrics
+from ..parts.record.lifecycle import descendants
 from ..prompts import OnePrompt, Prompt, read_prompt
-from ..sessions.abandoned import end_session
 from ..sessions.answers import check_answer
 from ..sessions.base import SessionStore
 from ..sessions.core import new_session_id
 from ..sessions.folds.features.subagents import SubagentsFold
-from ..sessions.folds.metrics import RunMetrics
 from ..sessions.folds.view import SessionView
-from ..sessions.lifecycle import descendants
 from ..sessions.resume import load_view
 from ..sessions.seal import Seal
-from ..threads import running_loop
 from .turns import Turns
 
 State = Literal["queued", "running", "waiting", "ended", "failed", "cancelled"]

@@ -12,8 +12,8 @@ from ..kernel.agent import Agent
 from ..kernel.recorder import may_block, off_loop
 from ..kernel.task import RunTask, run_events
 from ..options import OpenAgenticOptions
+from ..parts.record.lifecycle import fork_session
 from ..prompts import Prompt, read_prompts
-from ..sessions.lifecycle import fork_session
 
 
 def query_forked(

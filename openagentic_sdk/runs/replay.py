@@ -11,10 +11,10 @@ from dataclasses import field, replace
 from functools import partial
 from typing import Any
 
-from ..clock import SystemClock
 from ..errors import ReplayMismatchError
 from ..events import Event, PartState, SessionCompacted, SessionRewound, UserMessage
-from ..frozen import frozen
+from ..ground.clock import SystemClock
+from ..ground.frozen import frozen
 from ..hooks.engine import HookEngine
 from ..hooks.models import HookDecision, HookMatcher
 from ..kernel.agent import Agent, Run, RunRequest
@@ -24,7 +24,7 @@ from ..kernel.prompt import Said
 from ..kernel.registry import ToolRegistry
 from ..kernel.task import RunTask
 from ..kernel.tool import BareTool
-from ..parts.claude_names import ClaudeNames
+from ..parts.claude.names import ClaudeNames
 from ..parts.publishing import Publishing
 from ..parts.shell_folder import ShellFolder
 from ..permissions.gate import PermissionGate

@@ -14,15 +14,15 @@ from typing import Any, Literal
 
 from ..assemble import build_agent, end_conversation, run_request, store_of
 from ..events import Event, Result, UserQuestion
-from ..frozen import changed
+from ..ground.frozen import changed
 from ..kernel.prompt import Said
 from ..kernel.task import RunTask
 from ..options import OpenAgenticOptions, check_options
+from ..parts.record.folds.metrics import RunMetrics
 from ..parts.servers import ToolServers, servers_of
 from ..permissions.gate import permission_gate
 from ..prompts import OnePrompt, Prompt, read_prompt, read_prompts
 from ..sessions.base import SessionStore
-from ..sessions.folds.metrics import RunMetrics
 
 
 class Turns:

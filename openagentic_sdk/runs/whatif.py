@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from ..assemble import build_agent, run_request
 from ..errors import OptionsError, ToolError
 from ..events import Event, McpServerChanged, ModelContext, ToolResult, ToolUse
-from ..frozen import frozen
+from ..ground.frozen import frozen
 from ..hooks.engine import HookEngine
 from ..hooks.models import HookDecision, HookMatcher
 from ..kernel.agent import Agent, Run
@@ -34,7 +34,7 @@ from ..tools.base import Tool
 from .forked import start_forked
 
 if TYPE_CHECKING:
-    from ..mcp.resources import Brought
+    from ..parts.mcp.resources import Brought
 
 # How the sentence ends that says why a what-if stopped.
 NEVER_MADE = "is a call that the recorded session never made"

@@ -31,7 +31,7 @@ from ..events import (
     UserMessage,
     UserQuestion,
 )
-from ..frozen import frozen
+from ..ground.frozen import frozen
 from ..parts.masking import known_here, shown
 from ..serialization import dumps_json
 from ..sessions.answers import takes_own_words

@@ -17,10 +17,10 @@ from typing import Any
 from ..agents import Agents
 from ..errors import RequestRefusedError
 from ..fleet.fleet import Fleet
+from ..ground.threads import running_loop
 from ..options import OpenAgenticOptions
 from ..sessions.base import SessionStore
 from ..sessions.stores.locate import open_store
-from ..threads import running_loop
 from .call import MAX_BODY_BYTES, PROTECTION, Call
 from .connection import Receive, Scope, Send
 from .desk import GRACE_S, MAX_RUNS, Desk

@@ -26,11 +26,12 @@ from ..errors import (
     StorageError,
 )
 from ..events import Event, Result, UserAnswer, UserQuestion
-from ..frozen import frozen
+from ..ground.frozen import frozen
+from ..ground.patterns import regex
 from ..kernel.prompt import Said, prompt_sha256
 from ..kernel.recorder import off_loop
 from ..options import OpenAgenticOptions
-from ..patterns import regex
+from ..parts.record.lifecycle import fork_session, rewind_session
 from ..prompts import OnePrompt, read_prompt
 from ..runs.background import (
     BackgroundResult,
@@ -48,7 +49,6 @@ from ..sessions.folds.search import SearchHit
 from ..sessions.folds.summary import SessionSummary
 from ..sessions.follow import Follower, watch_of
 from ..sessions.inbox import InboxMessage
-from ..sessions.lifecycle import fork_session, rewind_session
 from ..sessions.resume import load_view
 from ..sessions.seal import Seal
 from .guard import Principal

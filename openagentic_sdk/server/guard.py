@@ -21,7 +21,7 @@ from ipaddress import ip_address
 from pathlib import Path
 
 from ..errors import InvalidEventError, OptionsError, RequestRefusedError
-from ..frozen import frozen
+from ..ground.frozen import frozen
 from ..serialization import dumps_json, loads_json
 from ..sessions.seal import read_key, sdk_home
 from .connection import Scope

@@ -9,8 +9,8 @@ from __future__ import annotations
 from http import HTTPStatus
 
 from ..errors import RequestRefusedError
-from ..frozen import frozen
-from ..patterns import regex
+from ..ground.frozen import frozen
+from ..ground.patterns import regex
 
 MAX_HEAD_BYTES = 64 * 1024
 MAX_LINE_BYTES = 8 * 1024

@@ -11,10 +11,11 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from ..errors import OpenAgentSdkError, RequestRefusedError, RpcError
-from ..frozen import frozen
-from ..jsonrpc import INTERNAL_ERROR, INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND, encode
-from ..mcp.http_headers import NAMED_BY, decode_header_value
-from ..mcp.protocol import (
+from ..ground.frozen import frozen
+from ..ground.jsonrpc import INTERNAL_ERROR, INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND, encode
+from ..ground.threads import error_words
+from ..parts.mcp.http_headers import NAMED_BY, decode_header_value
+from ..parts.mcp.protocol import (
     CLIENT_CAPABILITIES,
     CLIENT_INFO,
     HEADER_MISMATCH,
@@ -26,7 +27,6 @@ from ..mcp.protocol import (
     UNSUPPORTED_VERSION,
 )
 from ..providers.loose import as_mapping
-from ..threads import error_words
 from .call import COMMENT_S, Call, EventStream
 from .desk import Desk
 from .guard import Principal

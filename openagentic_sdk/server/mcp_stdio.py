@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..errors import RpcError
-from ..jsonrpc import INVALID_PARAMS, Peer
+from ..ground.jsonrpc import INVALID_PARAMS, Peer
+from ..ground.stdio import Output, end_on_signals, read_lines
 from ..providers.loose import as_mapping
-from ..stdio import Output, end_on_signals, read_lines
 from .desk import Desk
 from .guard import Principal
 from .mcp import Client, Face, is_modern

@@ -25,15 +25,15 @@ from ..events import (
     UserMessage,
     UserQuestion,
 )
-from ..frozen import frozen
-from ..jsonrpc import INVALID_PARAMS
+from ..ground.frozen import frozen
+from ..ground.jsonrpc import INVALID_PARAMS
+from ..ground.schemas import validate
+from ..ground.text import on_one_line, without_hidden
 from ..kernel.recorder import off_loop
+from ..parts.record.folds.notes import describe_input, note_of
 from ..permissions.interactive import question_text
-from ..schemas import validate
 from ..sessions.answers import takes_own_words
-from ..sessions.folds.notes import describe_input, note_of
 from ..sessions.resume import load_view
-from ..text import on_one_line, without_hidden
 from .desk import Desk
 from .guard import Principal
 

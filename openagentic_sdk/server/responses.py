@@ -16,8 +16,8 @@ from typing import Any
 
 from ..errors import OptionsError
 from ..events import Event, ModelResponse, ModelRetry, Result, SubagentFinished, SystemInit, UserQuestion
-from ..frozen import frozen
-from ..patterns import regex
+from ..ground.frozen import frozen
+from ..ground.patterns import regex
 from ..sessions.folds.streamed import Piece, Streamed
 from ..sessions.folds.usage import Usage, add_usage
 

@@ -24,7 +24,7 @@ from ..errors import (
     StorageError,
 )
 from ..fleet.stats import fleet_stats, to_text
-from ..frozen import frozen
+from ..ground.frozen import frozen
 from ..kernel.recorder import off_loop
 from ..serialization import event_to_dict
 from ..sessions.folds.summary import SessionSummary

@@ -13,7 +13,7 @@ import struct
 from io import StringIO
 from typing import Literal
 
-from ..frozen import frozen
+from ..ground.frozen import frozen
 
 GUID = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
 MAX_MESSAGE_BYTES = 4 * 1024 * 1024

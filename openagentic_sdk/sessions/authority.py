@@ -37,8 +37,8 @@ from ..events import (
     UserAnswer,
     UserQuestion,
 )
-from ..frozen import changed
-from ..patterns import regex
+from ..ground.frozen import changed
+from ..ground.patterns import regex
 from .log.line import EncodedEvents, encode_event
 from .seal import Seal
 

@@ -14,7 +14,6 @@ from functools import partial
 from itertools import chain
 from typing import Any
 
-from ..checks import shown
 from ..errors import (
     InvalidEventError,
     LogCorruptError,
@@ -25,10 +24,11 @@ from ..errors import (
     StorageError,
 )
 from ..events import Event, RecordKept
-from ..frozen import frozen
-from ..patterns import regex
+from ..ground.checks import shown
+from ..ground.frozen import frozen
+from ..ground.patterns import regex
+from ..ground.text import on_one_line
 from ..serialization import dumps_event, loads_event
-from ..text import on_one_line
 from .core import SessionWriter
 from .folds.search import SearchHit, scan_events, search_words
 from .folds.summary import (

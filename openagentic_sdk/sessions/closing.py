@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from ..events import Event, ToolResult, UserAnswer, UserQuestion
-from ..frozen import changed, frozen
+from ..ground.frozen import changed, frozen
 from .folds.view import CallRecord
 
 # `user.answer.answered_by` of a question that ended because its person sent a prompt instead of an answer.

@@ -17,9 +17,9 @@ from itertools import islice
 from threading import Lock
 from weakref import WeakKeyDictionary
 
-from ..checks import COUNT, check_settings
 from ..events import Event, Result, SystemInit
-from ..threads import in_daemon_thread, running_loop
+from ..ground.checks import COUNT, check_settings
+from ..ground.threads import in_daemon_thread, running_loop
 from .base import SessionStore
 
 # How many of the newest events of a session are at hand for its followers; who is further behind reads the store.

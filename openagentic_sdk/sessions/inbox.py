@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..errors import InvalidEventError, OptionsError, StorageError
-from ..frozen import frozen
+from ..ground.frozen import frozen
 from ..serialization import dumps_json, loads_json
 
 MAX_MESSAGE_BYTES = 256 * 1024

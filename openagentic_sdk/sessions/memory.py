@@ -12,7 +12,6 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import field
 from typing import Any
 
-from ..clock import Clock, SystemClock
 from ..errors import (
     ConcurrencyError,
     LeaseLostError,
@@ -22,7 +21,8 @@ from ..errors import (
     StorageError,
 )
 from ..events import Event
-from ..frozen import mutable
+from ..ground.clock import Clock, SystemClock
+from ..ground.frozen import mutable
 from ..serialization import dumps_json, loads_json
 from .base import (
     Metadata,

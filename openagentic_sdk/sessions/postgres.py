@@ -15,9 +15,9 @@ from itertools import islice
 from typing import Any
 from uuid import uuid4
 
-from ..clock import Clock, SystemClock
 from ..errors import LeaseLostError, SessionExistsError, SessionNotFoundError, StorageError
 from ..events import Event
+from ..ground.clock import Clock, SystemClock
 from ..serialization import dumps_json
 from .base import Metadata, When, check_copied_part, check_session_id, stamp_events
 from .folds.search import SearchHit, search_words
@@ -25,10 +25,10 @@ from .folds.summary import start_summary
 from .inbox import MAX_WAITING, InboxMessage, dumps_message, full_inbox, is_sendable, loads_message
 from .stores.database import Position, intact_blob, text_key
 from .stores.log_state import Head, copied_head, read_head
-from .stores.postgres_link import SERVERS, PostgresServer, driver
-from .stores.postgres_schema import LOCK_SPACE
-from .stores.postgres_search import has_index, search_index
-from .stores.postgres_tables import PostgresTables
+from .stores.postgres.link import SERVERS, PostgresServer, driver
+from .stores.postgres.schema import LOCK_SPACE
+from .stores.postgres.search import has_index, search_index
+from .stores.postgres.tables import PostgresTables
 from .stores.remote import Batch, RemoteStore
 from .stores.tables import Tables, TableStore
 

@@ -37,11 +37,11 @@ from ..events import (
     ToolUse,
     UserMessage,
 )
-from ..frozen import frozen, mutable
+from ..ground.frozen import frozen, mutable
+from ..ground.text import sendable
+from ..ground.untracked import untrack
 from ..providers.bound_reasoning import is_bound, without_reasoning
 from ..serialization import json_encoder
-from ..text import sendable
-from ..untracked import untrack
 from .request import RunningDigest, canonical_json
 
 Message = dict[str, Any]

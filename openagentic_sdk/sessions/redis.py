@@ -27,7 +27,6 @@ from functools import partial
 from itertools import islice
 from typing import Any
 
-from ..clock import Clock, SystemClock
 from ..errors import (
     LogCorruptError,
     SessionError,
@@ -37,7 +36,8 @@ from ..errors import (
     StorageError,
 )
 from ..events import Event
-from ..frozen import frozen
+from ..ground.clock import Clock, SystemClock
+from ..ground.frozen import frozen
 from ..serialization import dumps_json, loads_json
 from .base import (
     Metadata,
@@ -53,9 +53,9 @@ from .folds.summary import start_summary
 from .log.line import Durability, check_durability, dumps_stored
 from .stores.database import Position, intact_blob, text_key
 from .stores.log_state import Head, copied_head, read_head
-from .stores.redis_link import driver, run, without_settings
-from .stores.redis_rewriting import RewritingRedis
-from .stores.redis_scripts import (
+from .stores.redis.link import driver, run, without_settings
+from .stores.redis.rewriting import RewritingRedis
+from .stores.redis.scripts import (
     ADOPT,
     APPEND,
     CHANGE,

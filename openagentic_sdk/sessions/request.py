@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from copy import copy
 from typing import Any
 
-from ..patterns import regex
+from ..ground.patterns import regex
 from ..serialization import json_encoder
 
 DIGEST = regex(r"[0-9a-f]{64}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..events import SessionCompacted, SessionRewound
-from ..untracked import untrack
+from ..ground.untracked import untrack
 from .authority import Authority
 from .core import StoreCore
 from .folds.view import Fold, KeptView, SessionView

@@ -1,4 +1,4 @@
-"""The one way in which what a log says is ever taken out of it: fields that are erased under a proof, see `sessions.record`.
+"""The one way in which what a log says is ever taken out of it: fields that are erased under a proof, see `parts.record`.
 
 Nothing else rewrites a log. A store that can do this replaces events whole, all of them or none, in one step.
 """

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 from ..errors import OptionsError
-from ..system import BINARY, NO_FOLLOW, user_home
+from ..ground.system import BINARY, NO_FOLLOW, user_home
 
 HOME_NAME = "OPENAGENTIC_SDK_HOME"
 KEY_FILE_NAME = "OPENAGENTIC_SDK_KEY"
@@ -29,7 +29,7 @@ _INNER, _OUTER = (bytes(map(pad.__xor__, range(256))) for pad in (0x36, 0x5C))
 
 @runtime_checkable
 class Signer(Protocol):
-    """Vouches for the record of a session, see `sessions.record.signers`."""
+    """Vouches for the record of a session, see `parts.record.signers`."""
 
     def sign(self, statement: bytes) -> Mapping[str, Any]:
         """`{"by", ...}`, JSON. Raises `OptionsError` where it cannot be used, `StorageError` when it failed."""

@@ -17,8 +17,6 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..clock import Clock, SystemClock
-from ..disk import remove_tree
 from ..errors import (
     ConcurrencyError,
     LeaseLostError,
@@ -28,7 +26,9 @@ from ..errors import (
     StorageError,
 )
 from ..events import Event
-from ..garbage import when_collected
+from ..ground.clock import Clock, SystemClock
+from ..ground.disk import remove_tree
+from ..ground.garbage import when_collected
 from ..serialization import dumps_json, loads_json
 from .base import Metadata, When, check_copied_part, check_session_id, dumps_all_stored, stamp_events
 from .core import SessionWriter, check_expected_seq
@@ -40,11 +40,11 @@ from .log.lock import LeaseFile, living_holder
 from .stores.database import Position, changed_metadata, intact_blob
 from .stores.log_state import Head, copied_head, read_head
 from .stores.per_process import check_open, check_own
-from .stores.sqlite_file import MEMORY, SqliteFile
-from .stores.sqlite_rewriting import RewritingSqlite
-from .stores.sqlite_schema import LAST_EVENT, LAST_SEQ, place_of
-from .stores.sqlite_search import SearchFile
-from .stores.sqlite_tables import SqliteTables
+from .stores.sqlite.file import MEMORY, SqliteFile
+from .stores.sqlite.rewriting import RewritingSqlite
+from .stores.sqlite.schema import LAST_EVENT, LAST_SEQ, place_of
+from .stores.sqlite.search import SearchFile
+from .stores.sqlite.tables import SqliteTables
 from .stores.tables import Tables, TableStore
 
 if TYPE_CHECKING:

@@ -24,8 +24,6 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from ..clock import Clock, SystemClock
-from ..disk import Disk, SystemDisk, make_folder, remove_tree, rename_durably, write_durably
 from ..errors import (
     InvalidEventError,
     LogCorruptError,
@@ -35,7 +33,9 @@ from ..errors import (
     StorageError,
 )
 from ..events import Event
-from ..system import BINARY, NO_FOLLOW
+from ..ground.clock import Clock, SystemClock
+from ..ground.disk import Disk, SystemDisk, make_folder, remove_tree, rename_durably, write_durably
+from ..ground.system import BINARY, NO_FOLLOW
 from .base import Metadata, SessionStore, When, check_copied_part, merged_metadata, stamp_events
 from .core import check_expected_seq, new_session_id
 from .folds.summary import SessionSummary, fold_session_summary, start_summary

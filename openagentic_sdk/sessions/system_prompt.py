@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..frozen import frozen
+from ..ground.frozen import frozen
 
 
 @frozen

@@ -20,8 +20,8 @@ from ..events import (
     SkillDrifted,
     UserMessage,
 )
-from ..frozen import frozen
-from ..text import without_hidden
+from ..ground.frozen import frozen
+from ..ground.text import without_hidden
 from .fields import served_model
 from .index import SkillInfo
 from .names import name_key

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
-from ..text import one_line, without_hidden
+from ..ground.text import one_line, without_hidden
 from .frontmatter import Diagnostic, Frontmatter
 from .yaml_subset import Value
 

@@ -8,10 +8,10 @@ import stat
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from ..clock import Clock, SystemClock
-from ..disk import is_within
 from ..errors import FileRefusedError
-from ..frozen import frozen
+from ..ground.clock import Clock, SystemClock
+from ..ground.disk import is_within
+from ..ground.frozen import frozen
 
 # Entering these never finds a skill, only other people's code.
 SKIPPED_FOLDERS = frozenset({".git", "node_modules"})

@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from dataclasses import field, replace
 from typing import TypeAlias
 
-from ..frozen import frozen
-from ..patterns import regex
+from ..ground.frozen import frozen
+from ..ground.patterns import regex
 from .yaml_subset import Source, Unreadable, Value, read_mapping
 
 MAX_FRONTMATTER_CHARS = 64 * 1024

@@ -12,12 +12,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
-from ..clock import Clock, SystemClock
-from ..disk import is_within
 from ..errors import FileRefusedError, SkillNotFoundError
-from ..frozen import frozen
-from ..system import user_home
-from ..text import one_line
+from ..ground.clock import Clock, SystemClock
+from ..ground.disk import is_within
+from ..ground.frozen import frozen
+from ..ground.system import user_home
+from ..ground.text import one_line
 from .files import SAME_TICK_S, Bounds, FolderListings, FoundFile, read_text, walk_files
 from .frontmatter import Diagnostic
 from .names import name_key

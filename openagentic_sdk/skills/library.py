@@ -1,6 +1,6 @@
 """The skills that a run may use, and how far they are trusted: what the skill tools, the prompt and the loop share.
 
-No skill is trusted unless `trusts` says so, which `openagentic_sdk.project.trust` answers for a project.
+No skill is trusted unless `trusts` says so, which `openagentic_sdk.parts.project.trust` answers for a project.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from ..errors import FileRefusedError
 from ..events import Event, SkillActivated, SkillDrifted, SystemNotice, UserMessage
-from ..frozen import frozen
+from ..ground.frozen import frozen
 from .activation import activation_event, active_skills, drift_event, render_body, skill_policy
 from .files import tree_sha256
 from .index import PROJECT_FOLDERS, Precedence, SkillIndex, SkillInfo, SkillRoot, load_skill

@@ -6,8 +6,8 @@ import os
 from collections.abc import Iterator
 from dataclasses import replace
 
-from ..patterns import regex
-from ..text import without_hidden
+from ..ground.patterns import regex
+from ..ground.text import without_hidden
 from .files import Bounds, read_text, walk_files
 from .frontmatter import Diagnostic
 from .index import MAX_SKILL_BYTES

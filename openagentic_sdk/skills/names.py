@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import unicodedata
 
-from ..patterns import regex
+from ..ground.patterns import regex
 from .frontmatter import Diagnostic
 
 MAX_NAME_CHARS = 64

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import field
 
-from ..frozen import frozen
-from ..patterns import regex
-from ..text import one_line
+from ..ground.frozen import frozen
+from ..ground.patterns import regex
+from ..ground.text import one_line
 
 
 @frozen

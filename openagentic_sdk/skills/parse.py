@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from dataclasses import field, replace
 from typing import Any
 
-from ..frozen import frozen
-from ..text import one_line
+from ..ground.frozen import frozen
+from ..ground.text import one_line
 from .fields import Fields
 from .frontmatter import Diagnostic, read_frontmatter
 from .names import name_diagnostics

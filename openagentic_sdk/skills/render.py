@@ -11,8 +11,8 @@ import re
 import shlex
 from collections.abc import Mapping, Sequence
 
-from ..frozen import mutable
-from ..patterns import regex
+from ..ground.frozen import mutable
+from ..ground.patterns import regex
 
 # A long argument and a text of many placeholders would otherwise multiply.
 MAX_FILLED_CHARS = 1024 * 1024

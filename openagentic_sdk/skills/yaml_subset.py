@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 from typing import NamedTuple, NoReturn, TypeAlias
 
-from ..patterns import regex
+from ..ground.patterns import regex
 
 MAX_DEPTH = 20
 # A key longer than this is none (YAML 1.1, section 7.4.2).

@@ -21,7 +21,7 @@ from dataclasses import field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-from ..frozen import frozen, mutable
+from ..ground.frozen import frozen, mutable
 from .validity import PromptPart, Protocol, bound_signature, find_binding_fault, prompt_sha256, protocol_of, read_prompt
 
 BYTES_PER_TOKEN = 4

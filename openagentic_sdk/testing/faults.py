@@ -16,8 +16,8 @@ import signal
 from collections.abc import Sequence
 from typing import Any
 
-from ..disk import Disk, SystemDisk
-from ..frozen import frozen
+from ..ground.disk import Disk, SystemDisk
+from ..ground.frozen import frozen
 
 # What can go wrong. The first group is raised as an OSError before anything happens; `short` and `torn` write half.
 ERRORS = ("EIO", "ENOSPC", "EDQUOT", "EFBIG", "EINTR")

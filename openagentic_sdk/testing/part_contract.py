@@ -28,10 +28,10 @@ from ..kernel.task import RunTask
 from ..parts.compaction import compact_closed_session
 from ..parts.custom import CustomPart
 from ..parts.custom_run import CustomPartRun
+from ..parts.record.lifecycle import fork_session
 from ..providers.base import Provider
 from ..serialization import dumps_json
 from ..sessions.base import SessionStore
-from ..sessions.lifecycle import fork_session
 from ..sessions.memory import MemorySessionStore
 from .scripted import ScriptedProvider
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from ..permissions.redact import Redactor
 from ..providers.base import Message, ModelOutput, Provider, StreamEvent, ToolSpec
-from ..providers.wrap import Pieces, StreamedProvider, ask
+from ..providers.wrappers.wrap import Pieces, StreamedProvider, ask
 
 
 class RecordingProvider(StreamedProvider):

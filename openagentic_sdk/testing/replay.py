@@ -27,11 +27,11 @@ from ..events import (
     ToolResult,
     ToolUse,
 )
-from ..frozen import frozen, mutable
+from ..ground.frozen import frozen, mutable
 from ..kernel.tool import ToolContext, ToolOutput
+from ..parts.record.commit import ERASED
+from ..parts.record.folds.audit import rebuild_requests
 from ..providers.base import Done, Message, ModelOutput, TextDelta, ToolCall, ToolSpec
-from ..sessions.folds.audit import rebuild_requests
-from ..sessions.record.commit import ERASED
 from ..sessions.request import RequestDigest
 from ..tools.base import Tool
 

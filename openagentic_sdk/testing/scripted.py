@@ -35,7 +35,6 @@ from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ..clock import Clock, SystemClock
 from ..errors import (
     IncompleteResponseError,
     ProviderConnectionError,
@@ -45,6 +44,7 @@ from ..errors import (
     ScriptError,
     ScriptMismatchError,
 )
+from ..ground.clock import Clock, SystemClock
 from ..providers.base import (
     Done,
     Message,
@@ -56,7 +56,7 @@ from ..providers.base import (
     ToolCallReady,
     ToolSpec,
 )
-from ..providers.wrap import StreamedProvider
+from ..providers.wrappers.wrap import StreamedProvider
 
 _KEYS = frozenset(
     ("text", "tool_calls", "reasoning", "deltas", "usage", "delay_s", "error", "finish_reason", "expect", "agent")

@@ -14,7 +14,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal
 
-from ..frozen import frozen
+from ..ground.frozen import frozen
 
 Protocol = Literal["chat", "responses", "messages", "gemini"]
 _MARKS = ("cache_control",)

@@ -12,6 +12,8 @@ from collections.abc import Mapping
 from contextvars import copy_context
 from typing import Any
 
+from ..ground.schemas import compiled
+from ..ground.threads import run_in_thread
 from ..kernel.tool import (
     BareTool,
     Blobs,
@@ -24,8 +26,6 @@ from ..kernel.tool import (
     ToolContext,
     ToolOutput,
 )
-from ..schemas import compiled
-from ..threads import run_in_thread
 
 __all__ = [
     "Blobs",

@@ -15,12 +15,12 @@ from contextlib import ExitStack
 from signal import Signals
 from typing import Any
 
-from ..disk import is_within
 from ..errors import OptionsError, ToolError, ToolInputError
 from ..events import SystemNotice
-from ..files import file_state
+from ..ground.disk import is_within
+from ..ground.files import file_state
+from ..ground.text import CUT_MARGIN
 from ..kernel.tool import Secrets, SessionLog, ToolContext, ToolOutput
-from ..text import CUT_MARGIN
 from .base import BlockingTool
 from .files.copies import keep_files
 from .schema import boolean, number, object_schema, string

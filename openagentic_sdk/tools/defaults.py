@@ -6,20 +6,20 @@ from collections.abc import Mapping
 
 from ..kernel.registry import ToolRegistry
 from ..skills.library import SkillLibrary
-from .ask_user_question import AskUserQuestionTool
-from .background_tasks import TaskOutputTool
 from .bash import BashTool
 from .edit import EditTool
 from .glob import GlobTool
 from .grep import GrepTool
 from .read import ReadTool
+from .session.ask_user_question import AskUserQuestionTool
+from .session.background_tasks import TaskOutputTool
+from .session.task import TaskTool
+from .session.todo_write import TodoWriteTool
 from .shell.background import BashOutputTool, KillBashTool
 from .skill_activate import SkillActivateTool
 from .skill_deactivate import SkillDeactivateTool
 from .skill_list import SkillListTool
 from .skill_load import SkillLoadTool
-from .task import TaskTool
-from .todo_write import TodoWriteTool
 from .web_fetch import WebFetchTool
 from .web_search_tavily import WebSearchTool
 from .write import WriteTool

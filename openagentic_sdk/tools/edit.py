@@ -11,10 +11,10 @@ from typing import Any
 
 from ..errors import ToolError
 from ..events import ToolUse
-from ..files import change_lock, digest_bytes, digest_file, read_snapshot, replace_file
-from ..frozen import frozen
+from ..ground.files import change_lock, digest_bytes, digest_file, read_snapshot, replace_file
+from ..ground.frozen import frozen
+from ..ground.threads import run_in_thread
 from ..kernel.tool import ToolContext, ToolOutput
-from ..threads import run_in_thread
 from .base import Tool
 from .files.copies import keep_files
 from .files.encoding import binary_kind, decode, encode, is_binary

@@ -21,12 +21,12 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import repeat
 from typing import Any, Generic, Literal, ParamSpec, TypeVar, Union, get_args, get_origin, overload
 
-from ..checks import shown
 from ..errors import OptionsError, ToolInputError
 from ..events import Effect
+from ..ground.checks import shown
+from ..ground.schemas import validate
+from ..ground.threads import run_in_thread
 from ..kernel.tool import ToolContext
-from ..schemas import validate
-from ..threads import run_in_thread
 from .base import Tool
 from .schema import object_schema
 

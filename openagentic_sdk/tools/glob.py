@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from ..ground.threads import run_in_thread
 from ..kernel.tool import ToolContext
-from ..threads import run_in_thread
 from .base import Tool
 from .files.workspace import permitted_search
 from .schema import boolean, integer, object_schema, string

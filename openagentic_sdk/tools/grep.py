@@ -6,9 +6,9 @@ import functools
 from collections.abc import Mapping
 from typing import Any
 
-from ..clock import Clock, SystemClock
+from ..ground.clock import Clock, SystemClock
+from ..ground.threads import run_in_thread
 from ..kernel.tool import ToolContext
-from ..threads import run_in_thread
 from .base import Tool
 from .files.workspace import permitted_search
 from .schema import boolean, integer, object_schema, string

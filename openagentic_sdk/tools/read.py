@@ -14,13 +14,13 @@ from functools import partial
 from typing import Any
 
 from ..errors import ToolError
-from ..files import CHUNK_BYTES, iter_bytes, open_file, read_at_most
-from ..frozen import frozen
+from ..ground.files import CHUNK_BYTES, iter_bytes, open_file, read_at_most
+from ..ground.frozen import frozen
+from ..ground.media import MAX_BYTES, media_type_of, part_type_of, pixels_of, why_refused
+from ..ground.patterns import regex
+from ..ground.text import plural
+from ..ground.threads import run_in_thread
 from ..kernel.tool import Blobs, Secrets, ToolContext, ToolOutput
-from ..media import MAX_BYTES, media_type_of, part_type_of, pixels_of, why_refused
-from ..patterns import regex
-from ..text import plural
-from ..threads import run_in_thread
 from .base import Tool
 from .files.encoding import (
     HEAD_BYTES,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ..schemas import validate
+from ..ground.schemas import validate
 
 __all__ = ["array", "boolean", "integer", "number", "object_schema", "string", "validate"]
 

@@ -12,8 +12,8 @@ from ..sessions.folds.features.skills import SkillsFold
 from ..skills.activation import active_skills, grantable, skill_request
 from ..skills.index import find_skill
 from ..skills.text_commands import Draft
-from .background_tasks import SubagentResult, describe_result
 from .schema import string
+from .session.background_tasks import SubagentResult, describe_result
 from .skill_list import SkillTool, one_skill_schema
 from .skill_load import refuse_user_only
 

@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..errors import FileRefusedError, ToolError
+from ..ground.text import without_hidden
 from ..kernel.tool import PathRules, ToolContext
 from ..skills.files import list_resources, read_text
 from ..skills.index import SkillInfo, load_skill
-from ..text import without_hidden
 from .schema import string
 from .skill_list import SkillTool, one_skill_schema
 

@@ -13,8 +13,8 @@ from typing import Any
 from urllib.parse import urljoin
 
 from ..errors import AddressRefusedError, ToolError
+from ..ground.text import Redact
 from ..kernel.tool import Secrets, ToolContext
-from ..text import Redact
 from .schema import integer, object_schema, string
 from .web.address import IPAddress, WebUrl, check_addresses, parse_web_url, refusal_of
 from .web.fetch import FetchAnswer, FetchingTool, FetchRequest, FetchSignal, resolve

@@ -11,9 +11,9 @@ from typing import Any
 
 from ..errors import ToolError
 from ..events import ToolUse
-from ..files import change_lock, digest_bytes, digest_file, file_status, replace_file
+from ..ground.files import change_lock, digest_bytes, digest_file, file_status, replace_file
+from ..ground.threads import run_in_thread
 from ..kernel.tool import ToolContext, ToolOutput
-from ..threads import run_in_thread
 from .base import Tool
 from .files.copies import keep_files
 from .files.workspace import ResolvedPath, observed_digest, permitted_path, refuse_if_stale, resolve_path, shown_path

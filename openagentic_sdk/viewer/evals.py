@@ -6,7 +6,7 @@ import html
 
 from ..evals.report import EvalReport, Row
 from ..events import EvalCase
-from ..text import printable
+from ..ground.text import printable
 from .page import fill_page
 
 

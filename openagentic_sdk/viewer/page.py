@@ -18,13 +18,13 @@ from urllib.parse import quote
 
 from ..errors import SessionError
 from ..events import Event, SystemInit
-from ..media import HEAD_BYTES, media_type_of
+from ..ground.media import HEAD_BYTES, media_type_of
+from ..ground.patterns import regex
+from ..ground.text import on_one_line, plural
 from ..parts.masking import shown
-from ..patterns import regex
 from ..serialization import event_to_dict
 from ..sessions.folds.summary import SessionSummary
 from ..sessions.request import DIGEST
-from ..text import on_one_line, plural
 
 # Pictures of one page, before they are written as text.
 MAX_PICTURES_BYTES = 8 << 20

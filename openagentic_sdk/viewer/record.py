@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from ..events import Event
-from ..sessions.record.bundle import bundle_of
+from ..parts.record.bundle import bundle_of
 from .page import asset, fill_scripted_page
 
 

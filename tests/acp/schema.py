@@ -12,7 +12,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from openagentic_sdk.jsonrpc import encode
+from openagentic_sdk.ground.jsonrpc import encode
 
 _REQUESTS = {
     "session/request_permission": "RequestPermissionRequest",

@@ -11,18 +11,18 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from openagentic_sdk.acp.view import EditorView, replay
 from openagentic_sdk.api import compact_session
 from openagentic_sdk.events import Event, SystemNotice
-from openagentic_sdk.frozen import changed
-from openagentic_sdk.jsonrpc import encode
+from openagentic_sdk.ground.frozen import changed
+from openagentic_sdk.ground.jsonrpc import encode
 from openagentic_sdk.options import AgentDefinition, OpenAgenticOptions
+from openagentic_sdk.parts.record.lifecycle import fork_session, rename_session, rewind_session
 from openagentic_sdk.permissions.gate import PermissionGate
-from openagentic_sdk.providers.retry import RetryPolicy
+from openagentic_sdk.providers.wrappers.retry import RetryPolicy
 from openagentic_sdk.serialization import loads_event
+from openagentic_sdk.server.acp.view import EditorView, replay
 from openagentic_sdk.server.agui import RunEvents, conversation
 from openagentic_sdk.server.responses import ResponseEvents
-from openagentic_sdk.sessions.lifecycle import fork_session, rename_session, rewind_session
 from openagentic_sdk.sessions.store import FileSessionStore
 from openagentic_sdk.testing.scripted import ScriptedProvider
 from tests.security.test_redaction import event_types, filled

@@ -10,12 +10,12 @@ import tempfile
 import unittest
 from typing import Any
 
-from openagentic_sdk.acp.agent import EditorAgent
 from openagentic_sdk.errors import ApiKeyError
 from openagentic_sdk.events import SessionMeta
 from openagentic_sdk.options import OpenAgenticOptions
+from openagentic_sdk.parts.record.lifecycle import fork_session
 from openagentic_sdk.permissions.gate import PermissionGate
-from openagentic_sdk.sessions.lifecycle import fork_session
+from openagentic_sdk.server.acp.agent import EditorAgent
 from openagentic_sdk.sessions.memory import MemorySessionStore
 from openagentic_sdk.sessions.store import FileSessionStore
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from openagentic_sdk.cli.main import main
-from openagentic_sdk.system import user_home
+from openagentic_sdk.ground.system import user_home
 
 try:
     import pwd

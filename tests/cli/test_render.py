@@ -27,7 +27,7 @@ from openagentic_sdk.events import (
     UserMessage,
     UserQuestion,
 )
-from openagentic_sdk.sessions.folds.notes import describe_input
+from openagentic_sdk.parts.record.folds.notes import describe_input
 
 from .test_terminal import Terminal
 

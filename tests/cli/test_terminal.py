@@ -6,7 +6,7 @@ import io
 import unittest
 
 from openagentic_sdk.cli.screen.terminal import Screen
-from openagentic_sdk.text import on_one_line, printable
+from openagentic_sdk.ground.text import on_one_line, printable
 
 HOSTILE = {
     "\x1b[2J": "\\x1b[2J",  # clears the screen

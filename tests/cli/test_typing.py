@@ -16,7 +16,7 @@ from openagentic_sdk.cli.screen.live import text_of
 from openagentic_sdk.cli.screen.palette import TRUE_COLOUR, codes, colour_depth
 from openagentic_sdk.cli.screen.terminal import Screen
 from openagentic_sdk.events import UserQuestion
-from openagentic_sdk.tools.ask_user_question import SEVERAL_ANSWERS
+from openagentic_sdk.tools.session.ask_user_question import SEVERAL_ANSWERS
 
 TYPED = "a\x1b[A漢\r\x1b\r\x1b[200~x\r\ny\x1b[31m\x1b[201~\x1b[1;5C\x03\x1bOD\x7f"
 KEYS = [

@@ -12,7 +12,7 @@ from openagentic_sdk.cli.screen.render import EventPrinter
 from openagentic_sdk.cli.screen.terminal import Screen
 from openagentic_sdk.cli.screen.widths import begins_letter, cut_at, shortened, text_width, wrapped
 from openagentic_sdk.events import AssistantDelta, AssistantMessage
-from openagentic_sdk.text import printable
+from openagentic_sdk.ground.text import printable
 from tests.size import LARGE
 
 FAMILY = "\U0001f469\u200d\U0001f469\u200d\U0001f467\u200d\U0001f466"

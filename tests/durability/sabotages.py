@@ -271,7 +271,7 @@ SABOTAGES = (
     ),
     Sabotage(
         "a file is renamed before its bytes are on disk",
-        "disk.py",
+        "ground/disk.py",
         "        if sync:\n            disk.fdatasync(fd)\n",
         "",
         (STORE + "FilesTest.test_a_blob_is_on_disk_before_its_digest_is_known",),

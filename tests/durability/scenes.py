@@ -10,7 +10,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
-from openagentic_sdk.disk import SystemDisk
 from openagentic_sdk.events import (
     AssistantMessage,
     AssistantReasoning,
@@ -24,7 +23,8 @@ from openagentic_sdk.events import (
     UnknownEvent,
     UserMessage,
 )
-from openagentic_sdk.sessions.log.verify import verify_session
+from openagentic_sdk.ground.disk import SystemDisk
+from openagentic_sdk.parts.record.verify_log import verify_session
 from openagentic_sdk.sessions.store import LOG_NAME, FileSessionStore
 from openagentic_sdk.testing.clock import FakeClock
 from tests.size import IN_MEMORY

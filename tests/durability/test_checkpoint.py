@@ -12,10 +12,10 @@ from pathlib import Path
 
 from openagentic_sdk.errors import OptionsError
 from openagentic_sdk.events import AssistantMessage, Event, SessionCompacted, SessionRewound, UserMessage
-from openagentic_sdk.sessions.archive import archive_session, restore_session
+from openagentic_sdk.parts.record.archive import archive_session, restore_session
+from openagentic_sdk.parts.record.verify_log import verify_session
 from openagentic_sdk.sessions.folds.view import SessionView
 from openagentic_sdk.sessions.log.checkpoint_file import CHECKPOINT_NAME
-from openagentic_sdk.sessions.log.verify import verify_session
 from openagentic_sdk.sessions.resume import load_view
 from openagentic_sdk.sessions.seal import Seal, read_key
 from openagentic_sdk.testing.faults import FaultyOS

@@ -25,8 +25,8 @@ from openagentic_sdk.events import (
     ToolUse,
     UserMessage,
 )
+from openagentic_sdk.parts.record.verify_log import Problem, salvage, verify_session
 from openagentic_sdk.sessions.folds.view import SessionView
-from openagentic_sdk.sessions.log.verify import Problem, salvage, verify_session
 from openagentic_sdk.sessions.rebuild import rebuild_messages
 from openagentic_sdk.sessions.resume import load_view
 from openagentic_sdk.sessions.seal import Seal

@@ -11,8 +11,8 @@ from itertools import cycle, product
 
 from openagentic_sdk.errors import ConcurrencyError, SessionError, SessionLockedError, StorageError
 from openagentic_sdk.events import AssistantMessage, Event, UserMessage
+from openagentic_sdk.parts.record.verify_log import verify_session
 from openagentic_sdk.sessions.log.file import LogWriter
-from openagentic_sdk.sessions.log.verify import verify_session
 from openagentic_sdk.sessions.store import FileSessionStore
 from openagentic_sdk.testing.faults import ERRORS, WRITE_FAULTS, FaultyOS
 from tests.size import LARGE

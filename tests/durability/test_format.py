@@ -18,9 +18,9 @@ from openagentic_sdk.events import (
     UserAnswer,
     UserMessage,
 )
+from openagentic_sdk.parts.record.verify_log import verify_session
 from openagentic_sdk.serialization import MAX_DEPTH, dumps_event
 from openagentic_sdk.sessions.log.line import is_barrier, seal_line
-from openagentic_sdk.sessions.log.verify import verify_session
 
 from .scenes import SceneTest, bare, three_turns
 

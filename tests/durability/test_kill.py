@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from openagentic_sdk.events import Event, UserMessage
-from openagentic_sdk.sessions.log.verify import verify_session
+from openagentic_sdk.parts.record.verify_log import verify_session
 from openagentic_sdk.sessions.store import LOG_NAME
 from openagentic_sdk.testing.faults import KILLS as KILL_FAULTS
 from openagentic_sdk.testing.faults import FaultyOS

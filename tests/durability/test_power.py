@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 from openagentic_sdk.errors import StorageError
 from openagentic_sdk.events import AssistantMessage, Event, UserMessage
+from openagentic_sdk.parts.record.verify_log import verify_session
 from openagentic_sdk.sessions.log.line import is_barrier
 from openagentic_sdk.sessions.log.unsynced import DISTRUSTED, MARK
-from openagentic_sdk.sessions.log.verify import verify_session
 from openagentic_sdk.sessions.store import LOG_NAME, FileSessionStore
 from openagentic_sdk.testing.faults import Step, Tape, after_power_cut
 from tests.size import LARGE

@@ -14,8 +14,8 @@ from pathlib import Path
 
 from openagentic_sdk.errors import ConcurrencyError, SessionLockedError
 from openagentic_sdk.events import UserMessage
+from openagentic_sdk.parts.record.verify_log import verify_session
 from openagentic_sdk.sessions.log.file import LogWriter
-from openagentic_sdk.sessions.log.verify import verify_session
 from openagentic_sdk.sessions.store import FileSessionStore
 from openagentic_sdk.testing.faults import FaultyOS
 from tests.pythons import Python

@@ -27,7 +27,7 @@ SERVICE = """
 import asyncio, signal, sys
 from openagentic_sdk import *
 from openagentic_sdk.testing import ScriptedProvider
-from openagentic_sdk.tools.ask_user_question import AskUserQuestionTool
+from openagentic_sdk.tools.session.ask_user_question import AskUserQuestionTool
 
 WRITE = {"tool_calls": [{"name": "write", "arguments": {}}]}
 TURNS = {

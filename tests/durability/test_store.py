@@ -19,7 +19,7 @@ from openagentic_sdk.errors import (
     StorageError,
 )
 from openagentic_sdk.events import AssistantMessage, SessionMeta, SystemNotice, UserMessage
-from openagentic_sdk.sessions import lifecycle
+from openagentic_sdk.parts.record import lifecycle
 from openagentic_sdk.sessions.base import SessionStore
 from openagentic_sdk.sessions.log.folder import folder_lock
 from openagentic_sdk.sessions.store import FileSessionStore, is_session_id

@@ -6,10 +6,10 @@ import os
 from bisect import bisect_right
 from itertools import accumulate
 
-from openagentic_sdk.disk import SystemDisk
 from openagentic_sdk.events import LogRecovered, UserMessage
+from openagentic_sdk.ground.disk import SystemDisk
+from openagentic_sdk.parts.record.verify_log import verify_session
 from openagentic_sdk.sessions.log.scan import LogReader
-from openagentic_sdk.sessions.log.verify import verify_session
 from tests.size import LARGE
 
 from .scenes import SceneTest, small_batches, tool_turn

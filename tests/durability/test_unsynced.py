@@ -11,8 +11,8 @@ from contextlib import contextmanager, suppress
 
 from openagentic_sdk.errors import SessionExistsError, SessionLockedError, SessionNotFoundError, StorageError
 from openagentic_sdk.events import Event, LogRecovered, UserMessage
+from openagentic_sdk.parts.record.verify_log import verify_session
 from openagentic_sdk.sessions.log.unsynced import DISTRUSTED, MARK
-from openagentic_sdk.sessions.log.verify import verify_session
 from openagentic_sdk.sessions.store import FileSessionStore
 from openagentic_sdk.testing.faults import FaultyOS
 
@@ -20,7 +20,7 @@ from .scenes import InstantDisk, SceneTest, bare
 
 DRILL = """
 import errno, sys
-from openagentic_sdk.disk import SystemDisk
+from openagentic_sdk.ground.disk import SystemDisk
 from openagentic_sdk.errors import StorageError
 from openagentic_sdk.events import UserMessage
 from openagentic_sdk.sessions.store import FileSessionStore

@@ -11,8 +11,8 @@ from typing import Any
 from openagentic_sdk import MemorySessionStore
 from openagentic_sdk.evals import Case, EvalReport, Exact, Function, Regex, Suite, Variant, to_junit
 from openagentic_sdk.events import EvalCase, EvalFinished, EvalStarted, Event
+from openagentic_sdk.parts.record.folds.export import to_otlp
 from openagentic_sdk.serialization import dumps_event, loads_event
-from openagentic_sdk.sessions.folds.export import to_otlp
 from openagentic_sdk.viewer.evals import build_eval_page
 
 from .support import evaluate, made, recorded

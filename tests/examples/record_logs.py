@@ -24,7 +24,7 @@ from openagentic_sdk.sessions.rebuild import rebuild_messages
 from openagentic_sdk.testing import FakeClock, ScriptedProvider
 from openagentic_sdk.tools.bash import BashTool
 from openagentic_sdk.tools.read import ReadTool
-from openagentic_sdk.tools.task import TaskTool
+from openagentic_sdk.tools.session.task import TaskTool
 
 ROOT = Path(__file__).resolve().parents[2]
 LOGS = ROOT / "fixtures" / "logs"

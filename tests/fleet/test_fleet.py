@@ -28,9 +28,9 @@ from openagentic_sdk.fleet import Fleet, FleetRun, Worker, execute_run
 from openagentic_sdk.fleet.lease import Heart, Lease, elapsed_s
 from openagentic_sdk.fleet.queue import Claimer
 from openagentic_sdk.fleet.record import FORMAT, Outcome
+from openagentic_sdk.parts.record.lifecycle import rename_session, rewind_session
 from openagentic_sdk.runs.background import answer_question, cancel_session
 from openagentic_sdk.sessions.core import SessionWriter
-from openagentic_sdk.sessions.lifecycle import rename_session, rewind_session
 from openagentic_sdk.sessions.memory import MemorySessionStore
 from openagentic_sdk.sessions.sqlite import SqliteSessionStore
 from openagentic_sdk.sessions.store import FileSessionStore

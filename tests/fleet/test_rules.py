@@ -23,9 +23,9 @@ from openagentic_sdk.fleet.record import FleetRun, Outcome
 from openagentic_sdk.fleet.schedules import request_id_of
 from openagentic_sdk.fleet.stats import BUCKETS_S, to_text
 from openagentic_sdk.options import OpenAgenticOptions
-from openagentic_sdk.providers.fallback import Fallback
-from openagentic_sdk.providers.guarded import guarded
-from openagentic_sdk.providers.retry import RetryPolicy
+from openagentic_sdk.providers.wrappers.fallback import Fallback
+from openagentic_sdk.providers.wrappers.guarded import guarded
+from openagentic_sdk.providers.wrappers.retry import RetryPolicy
 from openagentic_sdk.server.asgi import app
 from openagentic_sdk.sessions.memory import MemorySessionStore
 from openagentic_sdk.sessions.stores.locate import open_store

@@ -12,7 +12,7 @@ import types
 import unittest
 from typing import Any
 
-from openagentic_sdk.frozen import changed, frozen, mutable, values_of
+from openagentic_sdk.ground.frozen import changed, frozen, mutable, values_of
 
 HEADER = """
 from __future__ import annotations

@@ -6,7 +6,7 @@ import re
 import time
 import unittest
 
-from openagentic_sdk.globs import MAX_CHARS, compile_glob, expand_braces, path_regex, static_folder
+from openagentic_sdk.ground.globs import MAX_CHARS, compile_glob, expand_braces, path_regex, static_folder
 
 
 class GlobsTest(unittest.TestCase):

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from openagentic_sdk.errors import RpcError
-from openagentic_sdk.jsonrpc import Answer, Lines, Peer, encode
+from openagentic_sdk.ground.jsonrpc import Answer, Lines, Peer, encode
 
 
 class Wire(unittest.TestCase):

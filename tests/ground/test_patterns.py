@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import unittest
 
-from openagentic_sdk.patterns import regex
+from openagentic_sdk.ground.patterns import regex
 
 
 class RegexTest(unittest.TestCase):

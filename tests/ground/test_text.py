@@ -5,7 +5,7 @@ from __future__ import annotations
 import unicodedata
 import unittest
 
-from openagentic_sdk.text import is_hidden, is_plain, one_line, printable, visible, visible_lines, without_hidden
+from openagentic_sdk.ground.text import is_hidden, is_plain, one_line, printable, visible, visible_lines, without_hidden
 
 # Python names nothing else but the ideographs of planes 2 and 3, and no plane between 3 and 14 holds a letter.
 LETTERS = [chr(code) for code in (*range(0x20000), *range(0xE0000, 0xE1000))]

@@ -10,8 +10,8 @@ import threading
 import unittest
 
 from openagentic_sdk import MemorySessionStore, OpenAgenticOptions, run
+from openagentic_sdk.ground.threads import KeptThreads, run_in_thread, start_thread
 from openagentic_sdk.testing.scripted import ScriptedProvider
-from openagentic_sdk.threads import KeptThreads, run_in_thread, start_thread
 
 WAIT_S = 20  # bounds failures only
 _word: contextvars.ContextVar[str] = contextvars.ContextVar("word", default="")

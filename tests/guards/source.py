@@ -12,6 +12,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = "openagentic_sdk"
+# Rooms within a room that stand on a floor of their own.
+ROOMS_WITHIN = {"ground.jsonrpc", "ground.stdio", "parts.mcp", "parts.project", "parts.record", "server.acp"}
 
 
 @dataclass(frozen=True)
@@ -25,8 +27,9 @@ class Module:
     @property
     def room(self) -> str:
         """The part of the package that it belongs to: a folder, or a module beside the folders; empty for the package."""
-        parts = self.name.split(".")
-        return parts[1] if len(parts) > 1 else ""
+        parts = self.name.split(".")[1:]
+        within = ".".join(parts[:2])
+        return within if within in ROOMS_WITHIN else ".".join(parts[:1])
 
 
 @cache

@@ -11,7 +11,7 @@ import tempfile
 import unittest
 from pathlib import Path
 
-from openagentic_sdk.project.settings import _KEYS, _MANAGED_KEYS, _OWN_KEYS, _PERMISSION_KEYS
+from openagentic_sdk.parts.project.settings import _KEYS, _MANAGED_KEYS, _OWN_KEYS, _PERMISSION_KEYS
 
 from . import events_page
 from .source import ROOT
@@ -93,8 +93,10 @@ class Docs(unittest.TestCase):
         self.assertEqual(printed, "")
 
     def test_the_rooms_stand_in_the_architecture_as_in_the_list_that_holds_them_apart(self) -> None:
-        rows = re.findall(r"^\| ((?:`\w+` ?)+)\|", (DOCS / "architecture.md").read_text(encoding="utf-8"), re.MULTILINE)
-        drawn = [set(re.findall(r"\w+", row)) for row in rows]
+        rows = re.findall(
+            r"^\| ((?:`[\w.]+` ?)+)\|", (DOCS / "architecture.md").read_text(encoding="utf-8"), re.MULTILINE
+        )
+        drawn = [set(re.findall(r"[\w.]+", row)) for row in rows]
         self.assertEqual(drawn, [set(rooms) for rooms in LAYERS if rooms != ("__main__",)])
 
     def test_every_setting_that_is_read_stands_in_the_table(self) -> None:

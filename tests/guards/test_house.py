@@ -35,7 +35,7 @@ from .source import (
 LAYERS = (
     ("__main__",),
     ("cli",),
-    ("server", "acp"),
+    ("server", "server.acp"),
     ("viewer",),
     ("evals", "fleet"),
     ("client",),
@@ -47,32 +47,33 @@ LAYERS = (
     ("testing",),
     ("parts",),
     ("prompts",),
-    ("mcp",),
+    ("parts.mcp",),
     ("permissions",),
     ("tools",),
-    ("project",),
+    ("parts.project",),
+    ("parts.record",),
     ("skills",),
     ("kernel",),
     ("sessions",),
-    ("providers", "files", "hooks"),
-    ("stdio",),
-    ("jsonrpc",),
+    ("providers", "hooks"),
+    ("ground.stdio",),
+    ("ground.jsonrpc",),
     ("serialization",),
     ("events",),
-    ("checks", "schemas"),
-    ("clock", "disk", "frozen", "garbage", "globs", "media", "text", "threads", "untracked"),
-    ("system",),
-    ("errors", "patterns", "version"),
+    ("ground",),
+    ("errors", "version"),
 )
 FLOOR = {room: len(LAYERS) - row for row, rooms in enumerate(LAYERS) for room in rooms}
 # A driver is only imported where its store talks to the server.
 DRIVERS = {
-    "redis": (f"{PACKAGE}.sessions.redis", f"{PACKAGE}.sessions.stores.redis_"),
-    "psycopg": (f"{PACKAGE}.sessions.postgres", f"{PACKAGE}.sessions.stores.postgres_"),
-    "psycopg_pool": (f"{PACKAGE}.sessions.stores.postgres_",),
+    "redis": (f"{PACKAGE}.sessions.redis", f"{PACKAGE}.sessions.stores.redis."),
+    "psycopg": (f"{PACKAGE}.sessions.postgres", f"{PACKAGE}.sessions.stores.postgres."),
+    "psycopg_pool": (f"{PACKAGE}.sessions.stores.postgres.",),
 }
 MAX_FUNCTION_LINES = 60
 MAX_METHODS = 35
+MAX_ROOMS = 16
+MAX_ENTRIES = 25
 MAX_PRIVATE_PER_PUBLIC = 0.8
 MAX_USED_ONCE = 0.14
 # How a run ends, thrown and caught by those that drive the loop; callers get a `result`.
@@ -88,6 +89,13 @@ class Layers(unittest.TestCase):
     def test_every_room_stands_in_the_list_of_layers(self) -> None:
         rooms = {module.room for module in package_modules().values()} - {""}
         self.assertEqual(rooms - set(FLOOR), set())
+
+    def test_a_newcomer_can_name_the_rooms(self) -> None:
+        folders = [path for path in (ROOT / PACKAGE).rglob("*") if path.is_dir() and path.name != "__pycache__"]
+        self.assertLessEqual(sum(path.parent == ROOT / PACKAGE for path in folders), MAX_ROOMS)
+        entries = {path: [entry for entry in path.iterdir() if entry.name != "__pycache__"] for path in folders}
+        full = {str(path): len(names) for path, names in entries.items() if len(names) > MAX_ENTRIES}
+        self.assertEqual(full, {}, "a folder that grows beyond this holds rooms of its own")
 
     def test_imports_point_down(self) -> None:
         upward = [
@@ -273,7 +281,7 @@ class Shape(unittest.TestCase):
             f"{module.path}:{line} uses {name}"
             for module in package_modules().values()
             for name, line in imports_of(module)
-            if name == "dataclasses.dataclass" and module.room != "frozen"
+            if name == "dataclasses.dataclass" and module.name != f"{PACKAGE}.ground.frozen"
         ]
         self.assertEqual(others, [])
 

@@ -14,17 +14,12 @@ from .source import PACKAGE, Module, forget_modules, ours_imported_by, package_m
 LOOP = f"{PACKAGE}.kernel.loop"
 # Rooms and modules of features. The kernel asks for what it needs of them by a protocol, or offers a seam of `kernel.part`.
 FEATURES = (
-    "mcp",
     "parts",
     "permissions",
-    "project",
-    "schemas",
-    "skills",
-    "media",
+    "ground.media",
+    "ground.schemas",
     "sessions.folds.features",
-    "sessions.folds.transcript",
-    "sessions.record",
-    "sessions.telemetry",
+    "skills",
     "tools",
 )
 # The bar of the design, section 2; 40 files and 9,000 lines are the aim.

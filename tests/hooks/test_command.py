@@ -13,8 +13,8 @@ from typing import Any
 
 from openagentic_sdk.hooks.engine import HookEngine
 from openagentic_sdk.hooks.models import HookDecision, HookMatcher
-from openagentic_sdk.parts.command_hooks import ShellHook, answer_of, matched_names, with_command_hooks
-from openagentic_sdk.project.settings import CommandHook
+from openagentic_sdk.parts.claude.command_hooks import ShellHook, answer_of, matched_names, with_command_hooks
+from openagentic_sdk.parts.project.settings import CommandHook
 from tests.looptime import skip_time
 
 FIXTURES = Path(__file__).resolve().parents[2] / "fixtures" / "hooks"

@@ -8,9 +8,9 @@ import threading
 import unittest
 from typing import Any
 
+from openagentic_sdk.ground.threads import in_daemon_thread
 from openagentic_sdk.hooks.engine import HookEngine, _match_name
 from openagentic_sdk.hooks.models import HookDecision, HookMatcher
-from openagentic_sdk.threads import in_daemon_thread
 from tests.looptime import skip_time
 
 

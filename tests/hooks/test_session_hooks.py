@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 from openagentic_sdk.client import AgentClient
 from openagentic_sdk.errors import ToolInputError
 from openagentic_sdk.options import OpenAgenticOptions
-from openagentic_sdk.parts.claude_names import with_our_names, with_their_names
+from openagentic_sdk.parts.claude.names import with_our_names, with_their_names
 from openagentic_sdk.permissions.gate import PermissionGate
 from openagentic_sdk.testing.scripted import ScriptedProvider
 from tests.skills.support import RunTestCase

@@ -16,10 +16,10 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from openagentic_sdk.errors import ToolError
-from openagentic_sdk.mcp.oauth.login import OAuth
-from openagentic_sdk.mcp.server_config import McpServer
-from openagentic_sdk.mcp.servers import Servers
-from openagentic_sdk.mcp.tools import RemoteTool
+from openagentic_sdk.parts.mcp.oauth.login import OAuth
+from openagentic_sdk.parts.mcp.server_config import McpServer
+from openagentic_sdk.parts.mcp.servers import Servers
+from openagentic_sdk.parts.mcp.tools import RemoteTool
 from openagentic_sdk.tools.base import Questions, Services, ToolContext
 
 # PORT is where the test listens; the first line of its answer is the exit code.

@@ -175,7 +175,7 @@ class ConsentTest(McpCase):
     def test_a_run_without_servers_loads_nothing_of_the_room(self) -> None:
         code = (
             "import sys; from openagentic_sdk.cli.main import main; main(sys.argv[1:]); "
-            "print([name for name in sys.modules if name.startswith('openagentic_sdk.mcp')])"
+            "print([name for name in sys.modules if name.startswith('openagentic_sdk.parts.mcp')])"
         )
         argv = ["run", "Go.", "--script", self.script("Done."), "--store", "memory:"]
         done = subprocess.run(

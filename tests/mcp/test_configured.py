@@ -9,15 +9,15 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from openagentic_sdk.errors import OptionsError, StorageError
-from openagentic_sdk.mcp.configured.consent import changes, definition_of, describe
-from openagentic_sdk.mcp.configured.expand import expand_entry, variables_in
-from openagentic_sdk.mcp.configured.home import McpHome
-from openagentic_sdk.mcp.configured.read import plugin_server_name
-from openagentic_sdk.mcp.configured.resolve import Configured, ConfiguredServers
-from openagentic_sdk.mcp.configured.write import add_entry, read_entry, remove_entry
-from openagentic_sdk.project.plugins import PluginRegistry, read_plugins
-from openagentic_sdk.project.project import Project, read_project
-from openagentic_sdk.project.trust import TrustAnswer
+from openagentic_sdk.parts.mcp.configured.consent import changes, definition_of, describe
+from openagentic_sdk.parts.mcp.configured.expand import expand_entry, variables_in
+from openagentic_sdk.parts.mcp.configured.home import McpHome
+from openagentic_sdk.parts.mcp.configured.read import plugin_server_name
+from openagentic_sdk.parts.mcp.configured.resolve import Configured, ConfiguredServers
+from openagentic_sdk.parts.mcp.configured.write import add_entry, read_entry, remove_entry
+from openagentic_sdk.parts.project.plugins import PluginRegistry, read_plugins
+from openagentic_sdk.parts.project.project import Project, read_project
+from openagentic_sdk.parts.project.trust import TrustAnswer
 from openagentic_sdk.sessions.request import json_sha256
 from tests.skills.support import ProjectTestCase
 

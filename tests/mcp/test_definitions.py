@@ -7,9 +7,9 @@ import unittest
 from typing import Any
 
 from openagentic_sdk.errors import ToolInputError
-from openagentic_sdk.mcp.definitions import read_definitions, read_schema, shown_name, tool_digest
-from openagentic_sdk.mcp.http_headers import encode_header_value, param_headers
-from openagentic_sdk.mcp.server_config import McpServer
+from openagentic_sdk.parts.mcp.definitions import read_definitions, read_schema, shown_name, tool_digest
+from openagentic_sdk.parts.mcp.http_headers import encode_header_value, param_headers
+from openagentic_sdk.parts.mcp.server_config import McpServer
 from openagentic_sdk.permissions.gate import PermissionGate
 from openagentic_sdk.tools.schema import validate
 

@@ -30,7 +30,7 @@ from openagentic_sdk.events import (
     UserMessage,
     UserQuestion,
 )
-from openagentic_sdk.mcp.questions import elicit
+from openagentic_sdk.parts.mcp.questions import elicit
 from openagentic_sdk.sessions.folds.features.untrusted import UntrustedFold
 from openagentic_sdk.sessions.folds.view import SessionView
 from openagentic_sdk.testing import ScriptedProvider

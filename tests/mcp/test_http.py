@@ -11,9 +11,9 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from openagentic_sdk.errors import McpError, UnknownOutcomeError
-from openagentic_sdk.mcp.seat import Seat
-from openagentic_sdk.mcp.server_config import McpServer
-from openagentic_sdk.mcp.tools import RemoteTool
+from openagentic_sdk.parts.mcp.seat import Seat
+from openagentic_sdk.parts.mcp.server_config import McpServer
+from openagentic_sdk.parts.mcp.tools import RemoteTool
 from openagentic_sdk.tools.base import ToolContext
 from tests.providers.server import Connection, Request, Server
 

@@ -16,10 +16,10 @@ from pathlib import Path
 
 from openagentic_sdk import HookEngine, HookMatcher, McpServer
 from openagentic_sdk.errors import McpError, UnknownOutcomeError
-from openagentic_sdk.mcp.definitions import ToolDefinition
-from openagentic_sdk.mcp.seat import MAX_QUICK_DEATHS, Seat
-from openagentic_sdk.mcp.session import Hooks
-from openagentic_sdk.mcp.stdio import server_environment
+from openagentic_sdk.parts.mcp.definitions import ToolDefinition
+from openagentic_sdk.parts.mcp.seat import MAX_QUICK_DEATHS, Seat
+from openagentic_sdk.parts.mcp.session import Hooks
+from openagentic_sdk.parts.mcp.stdio import server_environment
 from tests.mcp.test_hostile_servers import MARK, bad_server, outcome_of, processes
 
 ROOT = Path(__file__).parents[2]
@@ -27,8 +27,8 @@ BREW = ToolDefinition("brew", "mcp__x__brew", "", {}, "", {})
 # A host that starts a server with grandchildren, says so, and waits.
 _HOST = """
 import asyncio, sys
-from openagentic_sdk.mcp.server_config import McpServer
-from openagentic_sdk.mcp.servers import Servers
+from openagentic_sdk.parts.mcp.server_config import McpServer
+from openagentic_sdk.parts.mcp.servers import Servers
 async def main():
     settings = McpServer(command=sys.executable, args=["-I", "-S", sys.argv[1], "grandchildren", sys.argv[2]])
     servers = Servers({"a": settings, "b": settings}, cwd="/")
@@ -120,7 +120,7 @@ class Environment(unittest.TestCase):
             line.rpartition("|")[2].strip() for line in done.stderr.splitlines() if line.startswith("import time:")
         ]
         self.assertIn("openagentic_sdk.kernel.loop", loaded, done.stderr[-2000:])
-        self.assertEqual([name for name in loaded if name.startswith("openagentic_sdk.mcp")], [])
+        self.assertEqual([name for name in loaded if name.startswith("openagentic_sdk.parts.mcp")], [])
 
 
 if __name__ == "__main__":

@@ -25,11 +25,11 @@ from openagentic_sdk.kernel.agent import Agent, Run
 from openagentic_sdk.kernel.part import Part
 from openagentic_sdk.parts.custom import MAX_STATE_BYTES, CustomPart
 from openagentic_sdk.parts.custom_run import CustomPartRun
+from openagentic_sdk.parts.record.lifecycle import rewind_session
 from openagentic_sdk.permissions.gate import PermissionGate
 from openagentic_sdk.runs.agent_replay import replay_agent
 from openagentic_sdk.runs.forked import query_forked
 from openagentic_sdk.runs.replay import replay_events
-from openagentic_sdk.sessions.lifecycle import rewind_session
 from openagentic_sdk.sessions.memory import MemorySessionStore
 from openagentic_sdk.sessions.store import FileSessionStore
 from openagentic_sdk.tools.base import Tool

@@ -16,19 +16,20 @@ from openagentic_sdk.events import PartState, SystemInit, ToolResult, UserMessag
 from openagentic_sdk.kernel.agent import RunRequest
 from openagentic_sdk.kernel.part import kind_of, without_parts
 from openagentic_sdk.kernel.task import RunTask
-from openagentic_sdk.mcp.server_config import McpServer
 from openagentic_sdk.options import AgentDefinition
 from openagentic_sdk.parts.attachments import Attachments
 from openagentic_sdk.parts.budgets import Budgets
-from openagentic_sdk.parts.claude_names import ClaudeNames
+from openagentic_sdk.parts.claude.names import ClaudeNames
+from openagentic_sdk.parts.claude.project import ProjectPart
 from openagentic_sdk.parts.code import CodeCalls
 from openagentic_sdk.parts.compaction import Compaction, compact_closed_session
 from openagentic_sdk.parts.custom_run import CustomPartRun
 from openagentic_sdk.parts.final_answer import StructuredOutput
 from openagentic_sdk.parts.masking import Masking
+from openagentic_sdk.parts.mcp.server_config import McpServer
 from openagentic_sdk.parts.memory import Memories
-from openagentic_sdk.parts.project import ProjectPart
 from openagentic_sdk.parts.publishing import Publishing
+from openagentic_sdk.parts.record.signers import InstallationKey
 from openagentic_sdk.parts.servers import ServerTools
 from openagentic_sdk.parts.shell_folder import ShellFolder
 from openagentic_sdk.parts.signing import RecordSigning
@@ -36,7 +37,6 @@ from openagentic_sdk.parts.subagents import SubagentRuns
 from openagentic_sdk.parts.tool_search import DeferredTools
 from openagentic_sdk.parts.undo import KeptFiles
 from openagentic_sdk.prompts import read_prompt
-from openagentic_sdk.sessions.record.signers import InstallationKey
 from openagentic_sdk.sessions.store import FileSessionStore
 from openagentic_sdk.testing.scripted import ScriptedProvider
 from openagentic_sdk.tools.base import Tool

@@ -7,11 +7,11 @@ from pathlib import Path
 
 from openagentic_sdk.assemble import build_agent
 from openagentic_sdk.parts.budgets import Budgets
-from openagentic_sdk.parts.project import ProjectPart
+from openagentic_sdk.parts.claude.project import ProjectPart
+from openagentic_sdk.parts.record.lifecycle import fork_session
 from openagentic_sdk.parts.tool_search import DeferredTools
 from openagentic_sdk.sessions.folds.features.loaded_tools import LoadedToolsFold
 from openagentic_sdk.sessions.folds.features.skills import SkillsFold
-from openagentic_sdk.sessions.lifecycle import fork_session
 from openagentic_sdk.skills.activation import active_skills
 from openagentic_sdk.testing import part_contract
 from openagentic_sdk.tools.function import tool

@@ -8,9 +8,9 @@ import unicodedata
 import unittest
 
 from openagentic_sdk.events import UserQuestion
+from openagentic_sdk.ground.text import visible
 from openagentic_sdk.permissions.display import coloured, preview
 from openagentic_sdk.permissions.interactive import InteractiveApprover, question_text
-from openagentic_sdk.text import visible
 from tests.size import LARGE
 
 from .workspace import Person, WorkspaceTestCase, fixture

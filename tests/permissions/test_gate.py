@@ -11,11 +11,11 @@ from typing import Any
 
 from openagentic_sdk.errors import OptionsError, PermissionRuleError
 from openagentic_sdk.events import PermissionDecision, UserAnswer, UserQuestion
+from openagentic_sdk.parts.project.settings import Settings, SettingsRule
 from openagentic_sdk.permissions.gate import ApprovalResult, PermissionGate
 from openagentic_sdk.permissions.interactive import InteractiveApprover, question_text
 from openagentic_sdk.permissions.layers import rules_of_settings
 from openagentic_sdk.permissions.policy import MODES
-from openagentic_sdk.project.settings import Settings, SettingsRule
 from openagentic_sdk.sessions.request import json_sha256
 from openagentic_sdk.testing.clock import FakeClock
 from tests.size import LARGE

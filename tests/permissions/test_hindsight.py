@@ -16,11 +16,11 @@ from openagentic_sdk.cli.main import main
 from openagentic_sdk.events import Effect, PermissionDecision, SystemInit, ToolUse
 from openagentic_sdk.hooks.engine import HookEngine
 from openagentic_sdk.hooks.models import HookDecision, HookMatcher
+from openagentic_sdk.parts.project.settings import Settings, SettingsRule
+from openagentic_sdk.parts.record.lifecycle import fork_session
 from openagentic_sdk.permissions.hindsight.calls import RecordedCall, backtest, recorded_calls
 from openagentic_sdk.permissions.layers import rules_of_settings
-from openagentic_sdk.project.settings import Settings, SettingsRule
 from openagentic_sdk.sessions.base import stamp_events
-from openagentic_sdk.sessions.lifecycle import fork_session
 from openagentic_sdk.sessions.request import json_sha256
 from openagentic_sdk.testing import ScriptedProvider
 from openagentic_sdk.tools.base import Tool, ToolContext

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from openagentic_sdk.project.agents import AgentSet, read_agents
-from openagentic_sdk.project.claude import ClaudeFolders, claude_folders
-from openagentic_sdk.project.commands import Expansion, expand_prompt, read_commands
+from openagentic_sdk.parts.project.agents import AgentSet, read_agents
+from openagentic_sdk.parts.project.claude import ClaudeFolders, claude_folders
+from openagentic_sdk.parts.project.commands import Expansion, expand_prompt, read_commands
 from openagentic_sdk.skills.index import index_skills
 from tests.skills.support import ProjectTestCase
 

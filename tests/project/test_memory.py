@@ -6,8 +6,8 @@ import os
 import time
 from typing import Any
 
-from openagentic_sdk.project.claude import claude_folders, find_project_root
-from openagentic_sdk.project.memory import Memory, import_targets, read_memory, without_comments
+from openagentic_sdk.parts.project.claude import claude_folders, find_project_root
+from openagentic_sdk.parts.project.memory import Memory, import_targets, read_memory, without_comments
 from tests.skills.support import ProjectTestCase
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import os
 
-from openagentic_sdk.project.project import read_project
-from openagentic_sdk.project.trust import TrustAnswer
+from openagentic_sdk.parts.project.project import read_project
+from openagentic_sdk.parts.project.trust import TrustAnswer
 from tests.skills.support import ProjectTestCase
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import unittest
 
 from openagentic_sdk.events import SkillActivated, UserMessage
-from openagentic_sdk.project.memory import Memory, MemoryFile
-from openagentic_sdk.project.prompt import SystemPrompt, build_system_prompt, index_text, skill_message
+from openagentic_sdk.parts.project.memory import Memory, MemoryFile
+from openagentic_sdk.parts.project.prompt import SystemPrompt, build_system_prompt, index_text, skill_message
 from openagentic_sdk.skills.activation import active_skills
 from openagentic_sdk.skills.index import SkillInfo
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from openagentic_sdk.project.claude import claude_folders
-from openagentic_sdk.project.settings import CommandHook, Settings, read_settings
+from openagentic_sdk.parts.project.claude import claude_folders
+from openagentic_sdk.parts.project.settings import CommandHook, Settings, read_settings
 from tests.skills.support import ProjectTestCase
 
 PLACES = {

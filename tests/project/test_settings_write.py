@@ -7,9 +7,9 @@ import os
 from unittest import skipIf
 
 from openagentic_sdk.errors import OptionsError
-from openagentic_sdk.project.claude import claude_folders
-from openagentic_sdk.project.settings import read_settings
-from openagentic_sdk.project.settings_write import add_allow_rule
+from openagentic_sdk.parts.project.claude import claude_folders
+from openagentic_sdk.parts.project.settings import read_settings
+from openagentic_sdk.parts.project.settings_write import add_allow_rule
 from tests.skills.support import ProjectTestCase
 
 FILE = ".claude/settings.local.json"

@@ -9,9 +9,9 @@ import os
 from typing import Any
 
 from openagentic_sdk.cli.main import main
+from openagentic_sdk.parts.project.claude import claude_folders
+from openagentic_sdk.parts.project.settings import read_settings
 from openagentic_sdk.permissions.gate import PermissionGate
-from openagentic_sdk.project.claude import claude_folders
-from openagentic_sdk.project.settings import read_settings
 from openagentic_sdk.skills.frontmatter import read_frontmatter
 from tests.skills.support import RunTestCase
 

@@ -13,7 +13,7 @@ from openagentic_sdk.cli.commands.trust import ask_for_trust
 from openagentic_sdk.cli.screen.terminal import Screen
 from openagentic_sdk.errors import StorageError
 from openagentic_sdk.options import OpenAgenticOptions
-from openagentic_sdk.project.trust import TrustStore, project_digest, requests_of, skill_trust
+from openagentic_sdk.parts.project.trust import TrustStore, project_digest, requests_of, skill_trust
 from openagentic_sdk.skills.index import SkillIndex
 from tests.skills.support import ProjectTestCase
 

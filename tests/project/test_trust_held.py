@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from openagentic_sdk.cli.main import main
-from openagentic_sdk.project.trust import TRUST_VARIABLE, TrustStore, project_digest
+from openagentic_sdk.parts.project.trust import TRUST_VARIABLE, TrustStore, project_digest
 from tests.pythons import run_python
 from tests.skills.support import RunTestCase
 

@@ -8,8 +8,8 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+from openagentic_sdk.parts.project.trust import TrustStore, project_digest
 from openagentic_sdk.permissions.gate import PermissionGate
-from openagentic_sdk.project.trust import TrustStore, project_digest
 from tests.skills.support import RunTestCase
 
 FIXTURE = Path(__file__).parents[2] / "fixtures/projects/claude_code"

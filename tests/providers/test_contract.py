@@ -8,12 +8,12 @@ from typing import Any
 
 from openagentic_sdk.providers.anthropic import AnthropicProvider
 from openagentic_sdk.providers.base import Provider
-from openagentic_sdk.providers.breaker import BreakingProvider, CircuitBreaker
-from openagentic_sdk.providers.fallback import FallbackProvider
 from openagentic_sdk.providers.openai_compatible import OpenAICompatibleProvider
 from openagentic_sdk.providers.openai_responses import OpenAIResponsesProvider
-from openagentic_sdk.providers.retry import RetryingProvider, RetryPolicy
 from openagentic_sdk.providers.wire.http import HttpTransport
+from openagentic_sdk.providers.wrappers.breaker import BreakingProvider, CircuitBreaker
+from openagentic_sdk.providers.wrappers.fallback import FallbackProvider
+from openagentic_sdk.providers.wrappers.retry import RetryingProvider, RetryPolicy
 from openagentic_sdk.testing import ScriptedProvider, provider_contract
 
 from .server import Connection, Request, Server

@@ -27,9 +27,9 @@ from openagentic_sdk.providers.clouds.gemini import GeminiProvider, GeminiReadin
 from openagentic_sdk.providers.endpoint import Reading
 from openagentic_sdk.providers.openai_compatible import OpenAICompatibleProvider
 from openagentic_sdk.providers.openai_responses import OpenAIResponsesProvider
-from openagentic_sdk.providers.retry import RetryPolicy
 from openagentic_sdk.providers.wire.exchange import BodyReader
 from openagentic_sdk.providers.wire.http import HttpTransport
+from openagentic_sdk.providers.wrappers.retry import RetryPolicy
 from openagentic_sdk.sessions.memory import MemorySessionStore
 from openagentic_sdk.tools.base import Tool, ToolContext
 from tests.size import LARGE

@@ -14,7 +14,7 @@ from typing import Any
 
 from openagentic_sdk.cli.commands import doctor
 from openagentic_sdk.errors import OptionsError
-from openagentic_sdk.project.claude import find_project_root
+from openagentic_sdk.parts.project.claude import find_project_root
 from openagentic_sdk.tools.shell.sandbox_plan import probe_sandbox
 from tests.pythons import run_python
 

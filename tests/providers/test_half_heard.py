@@ -29,8 +29,8 @@ from openagentic_sdk.providers.base import Provider, Retrying, TextDelta
 from openagentic_sdk.providers.calls import is_unfinished
 from openagentic_sdk.providers.openai_compatible import OpenAICompatibleProvider
 from openagentic_sdk.providers.openai_responses import OpenAIResponsesProvider
-from openagentic_sdk.providers.retry import RetryingProvider, RetryPolicy
 from openagentic_sdk.providers.wire.http import HttpTransport
+from openagentic_sdk.providers.wrappers.retry import RetryingProvider, RetryPolicy
 from openagentic_sdk.sessions.memory import MemorySessionStore
 from openagentic_sdk.sessions.rebuild import rebuild_messages
 from openagentic_sdk.testing.clock import FakeClock

@@ -32,9 +32,9 @@ from openagentic_sdk.errors import (
 )
 from openagentic_sdk.providers.base import Done, ModelOutput, Retrying, TextDelta
 from openagentic_sdk.providers.openai_compatible import OpenAICompatibleProvider
-from openagentic_sdk.providers.retry import RetryingProvider, RetryPolicy
 from openagentic_sdk.providers.wire.http import HttpTransport, shown_url
 from openagentic_sdk.providers.wire.timeouts import Timeouts
+from openagentic_sdk.providers.wrappers.retry import RetryingProvider, RetryPolicy
 from openagentic_sdk.testing.clock import FakeClock
 from tests.size import LARGE
 

@@ -23,17 +23,17 @@ from openagentic_sdk.errors import (
 )
 from openagentic_sdk.options import OpenAgenticOptions
 from openagentic_sdk.providers.anthropic import AnthropicProvider
-from openagentic_sdk.providers.breaker import BreakingProvider, CircuitBreaker, shared_breaker
 from openagentic_sdk.providers.chat_request import RequestSettings
-from openagentic_sdk.providers.guarded import guarded
 from openagentic_sdk.providers.keys import Token
 from openagentic_sdk.providers.openai import OpenAIProvider
 from openagentic_sdk.providers.openai_compatible import AzureOpenAIProvider, OpenAICompatibleProvider
 from openagentic_sdk.providers.openai_responses import OpenAIResponsesProvider
-from openagentic_sdk.providers.retry import RetryPolicy
 from openagentic_sdk.providers.wire.connect import Line, connect_one, find_proxy, in_turn
 from openagentic_sdk.providers.wire.http import HttpTransport
 from openagentic_sdk.providers.wire.timeouts import Timeouts
+from openagentic_sdk.providers.wrappers.breaker import BreakingProvider, CircuitBreaker, shared_breaker
+from openagentic_sdk.providers.wrappers.guarded import guarded
+from openagentic_sdk.providers.wrappers.retry import RetryPolicy
 from openagentic_sdk.sessions.memory import MemorySessionStore
 
 from .server import Connection, Request, Server, delta, sse

@@ -18,12 +18,12 @@ from openagentic_sdk.errors import (
     ProviderTimeoutError,
 )
 from openagentic_sdk.providers.base import Done, ModelOutput, Retrying, StreamEvent, TextDelta
-from openagentic_sdk.providers.breaker import BreakingProvider, CircuitBreaker, State, shared_breaker
 from openagentic_sdk.providers.failures import http_error
-from openagentic_sdk.providers.fallback import Fallback, FallbackProvider
-from openagentic_sdk.providers.guarded import guarded
 from openagentic_sdk.providers.openai_compatible import OpenAICompatibleProvider
-from openagentic_sdk.providers.retry import RetryingProvider, RetryPolicy, retry_after_s
+from openagentic_sdk.providers.wrappers.breaker import BreakingProvider, CircuitBreaker, State, shared_breaker
+from openagentic_sdk.providers.wrappers.fallback import Fallback, FallbackProvider
+from openagentic_sdk.providers.wrappers.guarded import guarded
+from openagentic_sdk.providers.wrappers.retry import RetryingProvider, RetryPolicy, retry_after_s
 from openagentic_sdk.testing.clock import FakeClock
 
 NOW = 1_700_000_000.0

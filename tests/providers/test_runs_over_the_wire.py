@@ -13,13 +13,13 @@ from openagentic_sdk import query, run
 from openagentic_sdk.events import AssistantDelta, AssistantMessage, ModelRetry, Result, ToolResult
 from openagentic_sdk.options import OpenAgenticOptions
 from openagentic_sdk.permissions.gate import PermissionGate
-from openagentic_sdk.providers.breaker import BreakingProvider, CircuitBreaker
-from openagentic_sdk.providers.fallback import Fallback, FallbackProvider
 from openagentic_sdk.providers.openai_compatible import OpenAICompatibleProvider
 from openagentic_sdk.providers.quirks import LOCAL
-from openagentic_sdk.providers.retry import RetryingProvider, RetryPolicy
 from openagentic_sdk.providers.wire.http import HttpTransport
 from openagentic_sdk.providers.wire.timeouts import Timeouts
+from openagentic_sdk.providers.wrappers.breaker import BreakingProvider, CircuitBreaker
+from openagentic_sdk.providers.wrappers.fallback import Fallback, FallbackProvider
+from openagentic_sdk.providers.wrappers.retry import RetryingProvider, RetryPolicy
 from openagentic_sdk.sessions.memory import MemorySessionStore
 from openagentic_sdk.testing.clock import FakeClock
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from openagentic_sdk.errors import OptionsError
 from openagentic_sdk.events import Event, ModelResponse, SessionForked, SubagentFinished, SystemInit
-from openagentic_sdk.sessions.folds.prices import (
+from openagentic_sdk.parts.record.folds.prices import (
     built_in_prices,
     cost,
     load_prices,

@@ -22,12 +22,12 @@ from openagentic_sdk.events import (
     UserMessage,
     UserQuestion,
 )
-from openagentic_sdk.frozen import changed
+from openagentic_sdk.ground.frozen import changed
+from openagentic_sdk.parts.record.lifecycle import append_signed
+from openagentic_sdk.parts.record.signers import InstallationKey, Trust
+from openagentic_sdk.parts.record.verify import RecordReport, verify_record
 from openagentic_sdk.sessions.base import SessionStore
-from openagentic_sdk.sessions.lifecycle import append_signed
 from openagentic_sdk.sessions.memory import MemorySessionStore
-from openagentic_sdk.sessions.record.signers import InstallationKey, Trust
-from openagentic_sdk.sessions.record.verify import RecordReport, verify_record
 from openagentic_sdk.sessions.seal import Seal
 
 HAS_SSH = shutil.which("ssh-keygen") is not None

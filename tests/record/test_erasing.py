@@ -26,19 +26,19 @@ from openagentic_sdk.events import (
     ToolUse,
     UserMessage,
 )
-from openagentic_sdk.sessions.archive import archive_session
+from openagentic_sdk.parts.record.archive import archive_session
+from openagentic_sdk.parts.record.bundle import read_bundle
+from openagentic_sdk.parts.record.commit import ERASED, leaves
+from openagentic_sdk.parts.record.erase import Erasure, erase, finish_erasures
+from openagentic_sdk.parts.record.lifecycle import fork_session
+from openagentic_sdk.parts.record.places import Needles, erase_places
+from openagentic_sdk.parts.record.sign import sign_session
+from openagentic_sdk.parts.record.verify import verify_record
+from openagentic_sdk.parts.record.verify_log import verify_session
 from openagentic_sdk.sessions.authority import foreign_authority
 from openagentic_sdk.sessions.base import SessionStore
-from openagentic_sdk.sessions.lifecycle import fork_session
-from openagentic_sdk.sessions.log.verify import verify_session
 from openagentic_sdk.sessions.memory import MemorySessionStore
 from openagentic_sdk.sessions.rebuild import rebuild_messages
-from openagentic_sdk.sessions.record.bundle import read_bundle
-from openagentic_sdk.sessions.record.commit import ERASED, leaves
-from openagentic_sdk.sessions.record.erase import Erasure, erase, finish_erasures
-from openagentic_sdk.sessions.record.places import Needles, erase_places
-from openagentic_sdk.sessions.record.sign import sign_session
-from openagentic_sdk.sessions.record.verify import verify_record
 from openagentic_sdk.sessions.sqlite import SqliteSessionStore
 from openagentic_sdk.sessions.store import FileSessionStore
 from openagentic_sdk.sessions.stores.locate import open_store

@@ -12,17 +12,11 @@ from functools import partial
 from openagentic_sdk.cli.main import main
 from openagentic_sdk.errors import SessionHeldError
 from openagentic_sdk.events import RecordErased, RecordKept, RecordPurged, UserMessage
-from openagentic_sdk.sessions.archive import archive_session
-from openagentic_sdk.sessions.lifecycle import delete_session, fork_session
+from openagentic_sdk.parts.record.archive import archive_session
+from openagentic_sdk.parts.record.keep import TOMBSTONES, hold_session, purge_session, purge_sessions, retain_session
+from openagentic_sdk.parts.record.lifecycle import delete_session, fork_session
+from openagentic_sdk.parts.record.sign import sign_session
 from openagentic_sdk.sessions.memory import MemorySessionStore
-from openagentic_sdk.sessions.record.keep import (
-    TOMBSTONES,
-    hold_session,
-    purge_session,
-    purge_sessions,
-    retain_session,
-)
-from openagentic_sdk.sessions.record.sign import sign_session
 from openagentic_sdk.sessions.seal import KEY_FILE_NAME
 from openagentic_sdk.sessions.sqlite import SqliteSessionStore
 from openagentic_sdk.sessions.store import FileSessionStore

@@ -7,12 +7,12 @@ import unittest
 from pathlib import Path
 
 from openagentic_sdk.events import UserMessage
+from openagentic_sdk.parts.record.bundle import read_bundle
+from openagentic_sdk.parts.record.erase import erase
+from openagentic_sdk.parts.record.sign import sign_session
+from openagentic_sdk.parts.record.signers import SshKey, Trust
+from openagentic_sdk.parts.record.verify import verify_record
 from openagentic_sdk.sessions.memory import MemorySessionStore
-from openagentic_sdk.sessions.record.bundle import read_bundle
-from openagentic_sdk.sessions.record.erase import erase
-from openagentic_sdk.sessions.record.sign import sign_session
-from openagentic_sdk.sessions.record.signers import SshKey, Trust
-from openagentic_sdk.sessions.record.verify import verify_record
 from openagentic_sdk.viewer.record import build_record_page
 
 from .support import HAS_SSH, RecordCase

@@ -16,22 +16,22 @@ from pathlib import Path
 from openagentic_sdk import OpenAgenticOptions, PermissionGate, query, run
 from openagentic_sdk.errors import OptionsError, SessionLockedError, StorageError
 from openagentic_sdk.events import Event, RecordSigned, Result, SystemNotice, UnknownEvent, UserAnswer, UserMessage
-from openagentic_sdk.frozen import changed
+from openagentic_sdk.ground.frozen import changed
+from openagentic_sdk.ground.system import user_name
+from openagentic_sdk.parts.record.archive import archive_session
+from openagentic_sdk.parts.record.bundle import read_bundle
+from openagentic_sdk.parts.record.commit import ZERO, Opening, chain_digests, event_digest, leaves
+from openagentic_sdk.parts.record.lifecycle import export_session, fork_session
+from openagentic_sdk.parts.record.sign import RANGE_EVENTS, sign_session
+from openagentic_sdk.parts.record.signers import InstallationKey, SshKey, Timestamp, Trust, Witness, timestamp_query
+from openagentic_sdk.parts.record.verify import receipt_of, verify_record
 from openagentic_sdk.permissions.interactive import InteractiveApprover
-from openagentic_sdk.sessions.archive import archive_session
 from openagentic_sdk.sessions.base import SessionStore
-from openagentic_sdk.sessions.lifecycle import export_session, fork_session
 from openagentic_sdk.sessions.log.line import decode_line
 from openagentic_sdk.sessions.memory import MemorySessionStore
-from openagentic_sdk.sessions.record.bundle import read_bundle
-from openagentic_sdk.sessions.record.commit import ZERO, Opening, chain_digests, event_digest, leaves
-from openagentic_sdk.sessions.record.sign import RANGE_EVENTS, sign_session
-from openagentic_sdk.sessions.record.signers import InstallationKey, SshKey, Timestamp, Trust, Witness, timestamp_query
-from openagentic_sdk.sessions.record.verify import receipt_of, verify_record
 from openagentic_sdk.sessions.seal import Seal, Signer
 from openagentic_sdk.sessions.sqlite import SqliteSessionStore
 from openagentic_sdk.sessions.store import FileSessionStore
-from openagentic_sdk.system import user_name
 from openagentic_sdk.testing import ScriptedProvider
 
 from .support import HAS_SSH, RecordCase, turn

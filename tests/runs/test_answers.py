@@ -13,19 +13,19 @@ from dataclasses import replace
 from pathlib import Path
 
 from openagentic_sdk import MemorySessionStore, PermissionGate, answer_question, answer_questions, submit
-from openagentic_sdk.acp.questions import form_answer, form_params
 from openagentic_sdk.errors import AnswerRefusedError, OptionsError
 from openagentic_sdk.events import UserAnswer, UserQuestion
-from openagentic_sdk.mcp.questions import elicit
+from openagentic_sdk.parts.mcp.questions import elicit
 from openagentic_sdk.permissions.interactive import InteractiveApprover
+from openagentic_sdk.server.acp.questions import form_answer, form_params
 from openagentic_sdk.server.asgi import app
 from openagentic_sdk.server.guard import Principal
 from openagentic_sdk.server.mcp_tools import Caller, RunTools
 from openagentic_sdk.sessions.answers import pick_choices, read_answer
 from openagentic_sdk.sessions.store import FileSessionStore
-from openagentic_sdk.tools.ask_user_question import AskUserQuestionTool
 from openagentic_sdk.tools.base import Questions, Tool
 from openagentic_sdk.tools.bash import BashTool
+from openagentic_sdk.tools.session.ask_user_question import AskUserQuestionTool
 from tests.runtime.support import assert_closed, options_for
 from tests.server.support import TOKEN, agents, ask, options, until_free, until_state
 

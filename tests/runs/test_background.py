@@ -13,8 +13,8 @@ from openagentic_sdk.runs.background import answer_question, submit
 from openagentic_sdk.sessions.follow import follow
 from openagentic_sdk.sessions.sqlite import SqliteSessionStore
 from openagentic_sdk.sessions.store import FileSessionStore
-from openagentic_sdk.tools.ask_user_question import AskUserQuestionTool
 from openagentic_sdk.tools.function import tool
+from openagentic_sdk.tools.session.ask_user_question import AskUserQuestionTool
 from tests.runtime.support import assert_closed, options_for
 from tests.size import LARGE
 

@@ -16,14 +16,14 @@ from openagentic_sdk import (
 )
 from openagentic_sdk.errors import OptionsError
 from openagentic_sdk.events import Result, UserQuestion
-from openagentic_sdk.frozen import changed
+from openagentic_sdk.ground.frozen import changed
 from openagentic_sdk.hooks.engine import HookEngine
 from openagentic_sdk.hooks.models import HookMatcher
 from openagentic_sdk.sessions.rebuild import rebuild_messages
 from openagentic_sdk.testing.validity import find_fault
-from openagentic_sdk.tools.ask_user_question import AskUserQuestionTool
-from openagentic_sdk.tools.background_tasks import TaskOutputTool
-from openagentic_sdk.tools.task import TaskTool
+from openagentic_sdk.tools.session.ask_user_question import AskUserQuestionTool
+from openagentic_sdk.tools.session.background_tasks import TaskOutputTool
+from openagentic_sdk.tools.session.task import TaskTool
 from tests.runtime.support import assert_closed, options_for
 from tests.size import LARGE
 

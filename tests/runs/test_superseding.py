@@ -18,21 +18,21 @@ from openagentic_sdk import (
 )
 from openagentic_sdk.errors import OptionsError, QuestionOpenError
 from openagentic_sdk.events import Result, SystemInit, UserAnswer, UserMessage, UserQuestion
-from openagentic_sdk.frozen import changed
+from openagentic_sdk.ground.frozen import changed
 from openagentic_sdk.hooks.engine import HookEngine
 from openagentic_sdk.hooks.models import HookDecision, HookMatcher
 from openagentic_sdk.kernel.prompt import Said
+from openagentic_sdk.parts.record.lifecycle import rewind_session
 from openagentic_sdk.runs.agent_replay import replay_agent
 from openagentic_sdk.runs.background import open_questions
 from openagentic_sdk.runs.replay import replay_events
 from openagentic_sdk.sessions.authority import Authority
-from openagentic_sdk.sessions.lifecycle import rewind_session
 from openagentic_sdk.sessions.rebuild import rebuild_messages
 from openagentic_sdk.sessions.seal import Seal
 from openagentic_sdk.testing.validity import find_fault
-from openagentic_sdk.tools.ask_user_question import AskUserQuestionTool
-from openagentic_sdk.tools.background_tasks import TaskOutputTool
-from openagentic_sdk.tools.task import TaskTool
+from openagentic_sdk.tools.session.ask_user_question import AskUserQuestionTool
+from openagentic_sdk.tools.session.background_tasks import TaskOutputTool
+from openagentic_sdk.tools.session.task import TaskTool
 from tests.runtime.support import assert_closed, echo, options_for
 
 paid = []

@@ -8,7 +8,7 @@ from openagentic_sdk.api import query, run
 from openagentic_sdk.options import AgentDefinition
 from openagentic_sdk.sessions.memory import MemorySessionStore
 from openagentic_sdk.tools.function import tool
-from openagentic_sdk.tools.task import TaskTool
+from openagentic_sdk.tools.session.task import TaskTool
 from tests.looptime import skip_time
 from tests.size import LARGE
 

@@ -11,24 +11,24 @@ from openagentic_sdk.api import run
 from openagentic_sdk.errors import OptionsError, ToolError
 from openagentic_sdk.hooks.engine import HookEngine
 from openagentic_sdk.hooks.models import HookDecision, HookMatcher
+from openagentic_sdk.parts.record.lifecycle import fork_session
+from openagentic_sdk.parts.record.undo import plan_restore
 from openagentic_sdk.permissions.gate import PermissionGate
 from openagentic_sdk.runs.agent_replay import replay_agent
 from openagentic_sdk.runs.background import submit
 from openagentic_sdk.runs.replay import replay_events
 from openagentic_sdk.runs.whatif import what_if
-from openagentic_sdk.sessions.lifecycle import fork_session
 from openagentic_sdk.sessions.memory import MemorySessionStore
 from openagentic_sdk.sessions.rebuild import rebuild_messages
 from openagentic_sdk.sessions.store import FileSessionStore
-from openagentic_sdk.sessions.undo import plan_restore
 from openagentic_sdk.tools.base import Tool
 from openagentic_sdk.tools.bash import BashTool
 from openagentic_sdk.tools.code import CodeLimits, CodeTool
 from openagentic_sdk.tools.code.program import _read_call
 from openagentic_sdk.tools.function import tool
+from openagentic_sdk.tools.session.task import TaskTool
 from openagentic_sdk.tools.shell import sandbox_plan
 from openagentic_sdk.tools.shell.sandbox_plan import SandboxReport, probe_sandbox
-from openagentic_sdk.tools.task import TaskTool
 from openagentic_sdk.tools.write import WriteTool
 from tests.size import IN_MEMORY, LARGE
 

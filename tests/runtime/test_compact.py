@@ -11,11 +11,11 @@ from openagentic_sdk.errors import ContextLengthError
 from openagentic_sdk.events import ContextCleared, SessionRewound
 from openagentic_sdk.hooks.engine import HookEngine
 from openagentic_sdk.hooks.models import HookDecision, HookMatcher
+from openagentic_sdk.parts.record.folds.audit import find_mismatches
+from openagentic_sdk.parts.record.verify_log import verify_session
 from openagentic_sdk.providers.base import ModelOutput, ToolCall
 from openagentic_sdk.runs.replay import replay_events
-from openagentic_sdk.sessions.folds.audit import find_mismatches
 from openagentic_sdk.sessions.folds.view import SessionView
-from openagentic_sdk.sessions.log.verify import verify_session
 from openagentic_sdk.sessions.resume import load_view
 from openagentic_sdk.sessions.seal import Seal
 from openagentic_sdk.sessions.store import FileSessionStore

@@ -25,13 +25,13 @@ from openagentic_sdk.events import (
 from openagentic_sdk.hooks.engine import HookEngine
 from openagentic_sdk.hooks.models import HookDecision, HookMatcher
 from openagentic_sdk.options import OpenAgenticOptions
+from openagentic_sdk.parts.record.folds.audit import find_mismatches
 from openagentic_sdk.permissions.gate import PermissionGate
 from openagentic_sdk.providers.anthropic import AnthropicProvider
 from openagentic_sdk.providers.clouds.gemini import GeminiProvider
 from openagentic_sdk.providers.endpoint import EndpointProvider
 from openagentic_sdk.providers.openai_compatible import OpenAICompatibleProvider
 from openagentic_sdk.providers.openai_responses import OpenAIResponsesProvider
-from openagentic_sdk.sessions.folds.audit import find_mismatches
 from openagentic_sdk.sessions.memory import MemorySessionStore
 from openagentic_sdk.testing.endpoint import Answer, Asked, CachingEndpoint
 from openagentic_sdk.testing.validity import PromptPart

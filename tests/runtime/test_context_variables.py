@@ -30,13 +30,13 @@ from openagentic_sdk import (
     what_if,
 )
 from openagentic_sdk.events import Event, UserQuestion
+from openagentic_sdk.parts.record.telemetry.exporter import close_all
 from openagentic_sdk.permissions.interactive import InteractiveApprover
 from openagentic_sdk.providers.openai_compatible import OpenAICompatibleProvider
-from openagentic_sdk.sessions.telemetry.exporter import close_all
 from openagentic_sdk.testing import ScriptedProvider
-from openagentic_sdk.tools.ask_user_question import AskUserQuestionTool
 from openagentic_sdk.tools.base import BlockingTool, ToolContext
 from openagentic_sdk.tools.schema import object_schema
+from openagentic_sdk.tools.session.ask_user_question import AskUserQuestionTool
 from openagentic_sdk.tools.web_fetch import WebFetchTool
 
 from .support import options_for

@@ -11,14 +11,14 @@ from pathlib import Path
 
 from openagentic_sdk.api import run
 from openagentic_sdk.options import AgentDefinition
+from openagentic_sdk.parts.record.folds.audit import find_mismatches
 from openagentic_sdk.sessions.core import SessionWriter
-from openagentic_sdk.sessions.folds.audit import find_mismatches
 from openagentic_sdk.sessions.rebuild import rebuild_messages
 from openagentic_sdk.sessions.store import FileSessionStore
 from openagentic_sdk.testing.scripted import ScriptedProvider
 from openagentic_sdk.testing.validity import find_fault
 from openagentic_sdk.tools.function import tool
-from openagentic_sdk.tools.task import TaskTool
+from openagentic_sdk.tools.session.task import TaskTool
 from tests.size import IN_MEMORY, LARGE
 
 from .support import options_for

@@ -14,15 +14,15 @@ from typing import Any
 from openagentic_sdk import McpServer
 from openagentic_sdk.api import run
 from openagentic_sdk.events import ModelContext, ToolResult, ToolsLoaded, UserMessage
+from openagentic_sdk.parts.record.folds.audit import find_mismatches
 from openagentic_sdk.permissions.gate import PermissionGate
 from openagentic_sdk.providers.anthropic import AnthropicProvider
 from openagentic_sdk.providers.openai_responses import OpenAIResponsesProvider
 from openagentic_sdk.runs.replay import replay_events
-from openagentic_sdk.sessions.folds.audit import find_mismatches
 from openagentic_sdk.testing.endpoint import Answer, CachingEndpoint
 from openagentic_sdk.testing.scripted import ScriptedProvider
 from openagentic_sdk.tools.base import Tool, ToolContext
-from openagentic_sdk.tools.tool_search import MAX_FOUND, rank_tools
+from openagentic_sdk.tools.session.tool_search import MAX_FOUND, rank_tools
 from tests.size import LARGE
 
 from .support import options_for

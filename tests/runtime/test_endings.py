@@ -84,7 +84,7 @@ class Made(Tool):
 
 class InThread(Made):
     async def run(self, input, ctx):
-        from openagentic_sdk.threads import run_in_thread
+        from openagentic_sdk.ground.threads import run_in_thread
 
         return await run_in_thread(lambda: self._work(input), ctx.cancelled)
 

@@ -10,7 +10,7 @@ from openagentic_sdk.kernel.gate import ApprovalResult, Narrowing
 from openagentic_sdk.kernel.part import Part, without_parts
 from openagentic_sdk.kernel.prompt import Said
 from openagentic_sdk.kernel.task import RunTask, run_events
-from openagentic_sdk.parts.claude_names import ClaudeNames
+from openagentic_sdk.parts.claude.names import ClaudeNames
 from openagentic_sdk.permissions.gate import PermissionGate, permission_gate
 from openagentic_sdk.tools.function import tool
 

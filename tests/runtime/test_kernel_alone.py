@@ -17,8 +17,8 @@ from openagentic_sdk.kernel.gate import CallContext, ReadOnlyGate
 from openagentic_sdk.kernel.prompt import Said
 from openagentic_sdk.kernel.registry import ToolRegistry
 from openagentic_sdk.kernel.task import RunTask
-from openagentic_sdk.sessions.lifecycle import fork_session
-from openagentic_sdk.sessions.log.verify import verify_session
+from openagentic_sdk.parts.record.lifecycle import fork_session
+from openagentic_sdk.parts.record.verify_log import verify_session
 from openagentic_sdk.sessions.store import FileSessionStore
 from openagentic_sdk.testing.scripted import ScriptedProvider
 from openagentic_sdk.tools.base import ToolContext

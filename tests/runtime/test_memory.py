@@ -18,8 +18,8 @@ from openagentic_sdk.cli.main import main
 from openagentic_sdk.errors import ToolError
 from openagentic_sdk.events import SystemNotice, ToolResult, UserMessage
 from openagentic_sdk.options import AgentDefinition, OpenAgenticOptions
+from openagentic_sdk.parts.record.folds.audit import find_mismatches
 from openagentic_sdk.permissions.gate import PermissionGate
-from openagentic_sdk.sessions.folds.audit import find_mismatches
 from openagentic_sdk.sessions.folds.features.untrusted import untrusted_command
 from openagentic_sdk.sessions.seal import Seal
 from openagentic_sdk.sessions.store import FileSessionStore
@@ -29,8 +29,8 @@ from openagentic_sdk.tools.function import tool
 from openagentic_sdk.tools.memory import Memory, MemoryTool
 from openagentic_sdk.tools.memory.store import MAX_ENTRIES, MAX_TEXT_BYTES
 from openagentic_sdk.tools.read import ReadTool
+from openagentic_sdk.tools.session.task import TaskTool
 from openagentic_sdk.tools.shell.sandbox_plan import probe_sandbox
-from openagentic_sdk.tools.task import TaskTool
 
 from .support import assert_closed, echo, options_for
 

@@ -6,12 +6,12 @@ import unittest
 from dataclasses import fields, replace
 
 from openagentic_sdk import AgentDefinition, HookEngine, HookMatcher, OpenAgenticOptions, OptionsError, run
-from openagentic_sdk.checks import shown
 from openagentic_sdk.errors import PermissionRuleError
+from openagentic_sdk.ground.checks import shown
 from openagentic_sdk.options import _AGENT_CHECKS, _CHECKS
 from openagentic_sdk.permissions.gate import PermissionGate
-from openagentic_sdk.providers.fallback import Fallback
-from openagentic_sdk.providers.retry import RetryPolicy
+from openagentic_sdk.providers.wrappers.fallback import Fallback
+from openagentic_sdk.providers.wrappers.retry import RetryPolicy
 from openagentic_sdk.sessions.memory import MemorySessionStore
 from openagentic_sdk.testing.scripted import ScriptedProvider
 

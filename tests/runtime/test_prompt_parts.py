@@ -10,13 +10,13 @@ from pathlib import Path
 from openagentic_sdk.api import query, run
 from openagentic_sdk.client import AgentClient
 from openagentic_sdk.errors import OptionsError
+from openagentic_sdk.parts.record.archive import archive_session, restore_session
+from openagentic_sdk.parts.record.lifecycle import fork_session
 from openagentic_sdk.permissions.gate import PermissionGate
 from openagentic_sdk.prompts import read_prompt
 from openagentic_sdk.runs.background import submit
 from openagentic_sdk.runs.replay import replay_events
 from openagentic_sdk.serialization import dumps_event
-from openagentic_sdk.sessions.archive import archive_session, restore_session
-from openagentic_sdk.sessions.lifecycle import fork_session
 from openagentic_sdk.sessions.memory import MemorySessionStore
 from openagentic_sdk.sessions.rebuild import rebuild_messages
 from openagentic_sdk.sessions.sqlite import SqliteSessionStore

@@ -17,13 +17,13 @@ from pathlib import Path
 from openagentic_sdk import AgentClient, run, submit
 from openagentic_sdk.errors import OpenAgentSdkError, OptionsError, RequestConflictError
 from openagentic_sdk.events import Result, SessionCompacted, UserMessage
-from openagentic_sdk.frozen import changed
+from openagentic_sdk.ground.frozen import changed
 from openagentic_sdk.hooks.engine import HookEngine
 from openagentic_sdk.hooks.models import HookDecision, HookMatcher
 from openagentic_sdk.kernel.prompt import Said
+from openagentic_sdk.parts.record.lifecycle import rewind_session
 from openagentic_sdk.serialization import dumps_event, loads_event
 from openagentic_sdk.sessions.folds.view import SessionView
-from openagentic_sdk.sessions.lifecycle import rewind_session
 from openagentic_sdk.sessions.memory import MemorySessionStore
 from openagentic_sdk.sessions.resume import load_view
 from openagentic_sdk.sessions.sqlite import SqliteSessionStore

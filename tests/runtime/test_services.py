@@ -12,6 +12,7 @@ from openagentic_sdk.api import run
 from openagentic_sdk.assemble import build_agent
 from openagentic_sdk.errors import MissingServiceError, ToolError
 from openagentic_sdk.events import SystemNotice, ToolProgress, UserQuestion
+from openagentic_sdk.ground.threads import next_turn
 from openagentic_sdk.kernel.agent import RunRequest
 from openagentic_sdk.kernel.part import without_parts
 from openagentic_sdk.kernel.prompt import Said
@@ -21,7 +22,6 @@ from openagentic_sdk.parts.code import CodeCalls
 from openagentic_sdk.parts.undo import KeptFiles
 from openagentic_sdk.permissions.gate import PermissionGate
 from openagentic_sdk.sessions.folds.features.untrusted import UntrustedFold
-from openagentic_sdk.threads import next_turn
 from openagentic_sdk.tools.base import (
     Blobs,
     PathRules,
@@ -34,7 +34,7 @@ from openagentic_sdk.tools.base import (
 )
 from openagentic_sdk.tools.function import tool
 from openagentic_sdk.tools.inner_calls import InnerCalls
-from openagentic_sdk.tools.task import Subagents
+from openagentic_sdk.tools.session.task import Subagents
 from openagentic_sdk.tools.write import WriteTool
 from tests.looptime import skip_time
 

@@ -8,8 +8,8 @@ import unittest
 
 from openagentic_sdk.api import run
 from openagentic_sdk.errors import StorageError
+from openagentic_sdk.parts.record.folds.audit import find_mismatches
 from openagentic_sdk.sessions.core import SessionWriter
-from openagentic_sdk.sessions.folds.audit import find_mismatches
 from openagentic_sdk.sessions.memory import MemorySessionStore
 from openagentic_sdk.sessions.rebuild import rebuild_messages
 from openagentic_sdk.sessions.store import FileSessionStore

@@ -10,7 +10,7 @@ from openagentic_sdk.options import AgentDefinition
 from openagentic_sdk.permissions.gate import PermissionGate
 from openagentic_sdk.testing.scripted import ScriptedProvider
 from openagentic_sdk.tools.function import tool
-from openagentic_sdk.tools.task import TaskTool
+from openagentic_sdk.tools.session.task import TaskTool
 from tests.looptime import skip_time
 
 from .support import assert_closed, echo, events_of, fail, options_for, result_of

@@ -12,13 +12,13 @@ from typing import Any
 from openagentic_sdk import McpServer, MemorySessionStore, OpenAgenticOptions, PermissionGate, run
 from openagentic_sdk.errors import OptionsError, ToolInputError
 from openagentic_sdk.events import PermissionDecision, ToolResult, ToolStarted
-from openagentic_sdk.mcp.definitions import read_definitions, read_schema
-from openagentic_sdk.mcp.questions import elicit
-from openagentic_sdk.mcp.tools import RemoteTool
+from openagentic_sdk.ground.schemas import Schema, compiled
+from openagentic_sdk.ground.schemas.checker import MAX_STEPS
+from openagentic_sdk.ground.schemas.expressions import expression
+from openagentic_sdk.parts.mcp.definitions import read_definitions, read_schema
+from openagentic_sdk.parts.mcp.questions import elicit
+from openagentic_sdk.parts.mcp.tools import RemoteTool
 from openagentic_sdk.parts.structured import read_output_schema
-from openagentic_sdk.schemas import Schema, compiled
-from openagentic_sdk.schemas.checker import MAX_STEPS
-from openagentic_sdk.schemas.expressions import expression
 from openagentic_sdk.testing import ScriptedProvider
 from openagentic_sdk.tools.base import Tool, ToolContext
 from openagentic_sdk.tools.function import tool

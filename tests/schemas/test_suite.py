@@ -6,8 +6,8 @@ import importlib.util
 import unittest
 
 from openagentic_sdk.errors import ToolInputError
-from openagentic_sdk.schemas import Schema, checker, reading
-from openagentic_sdk.schemas.checker import Run
+from openagentic_sdk.ground.schemas import Schema, checker, reading
+from openagentic_sdk.ground.schemas.checker import Run
 from tests.size import LARGE
 
 from .support import NO_SUITE, SUITE, Random, suite_groups, words

@@ -34,13 +34,13 @@ from openagentic_sdk.events import (
 )
 from openagentic_sdk.kernel.registry import ToolRegistry
 from openagentic_sdk.options import OpenAgenticOptions
+from openagentic_sdk.parts.record.archive import archive_session, restore_session
+from openagentic_sdk.parts.record.lifecycle import fork_session, rename_session
+from openagentic_sdk.parts.record.verify_log import salvage, verify_session
 from openagentic_sdk.permissions.gate import PermissionGate
 from openagentic_sdk.runs.background import answer_question, submit
-from openagentic_sdk.sessions.archive import archive_session, restore_session
 from openagentic_sdk.sessions.authority import Authority
-from openagentic_sdk.sessions.lifecycle import fork_session, rename_session
 from openagentic_sdk.sessions.log.line import encode_event
-from openagentic_sdk.sessions.log.verify import salvage, verify_session
 from openagentic_sdk.sessions.memory import MemorySessionStore
 from openagentic_sdk.sessions.request import json_sha256
 from openagentic_sdk.sessions.seal import Seal

@@ -22,9 +22,9 @@ from openagentic_sdk.events import (
     UserMessage,
     UserQuestion,
 )
+from openagentic_sdk.ground.text import is_hidden
+from openagentic_sdk.parts.record.folds.export import to_markdown
 from openagentic_sdk.permissions.interactive import question_text
-from openagentic_sdk.sessions.folds.export import to_markdown
-from openagentic_sdk.text import is_hidden
 
 from .test_redaction import event_types, filled
 

@@ -15,11 +15,11 @@ from typing import Any
 from openagentic_sdk import OpenAgenticOptions, PermissionGate, events, run
 from openagentic_sdk.cli.main import main
 from openagentic_sdk.events import Event, PermissionDecision, ToolUse, UserAnswer
+from openagentic_sdk.ground.text import CUT_MARGIN, safe_cut
 from openagentic_sdk.parts.masking import EXACT, mask_event, shown
 from openagentic_sdk.permissions.redact import Redactor, secrets_of
 from openagentic_sdk.sessions.store import FileSessionStore
 from openagentic_sdk.testing import ScriptedProvider
-from openagentic_sdk.text import CUT_MARGIN, safe_cut
 from openagentic_sdk.tools.base import Secrets, Services, ToolContext
 from openagentic_sdk.tools.grep import GrepTool
 from openagentic_sdk.tools.read import ReadTool

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from openagentic_sdk.cli.main import main
 from openagentic_sdk.events import UserMessage
-from openagentic_sdk.sessions.archive import archive_session
+from openagentic_sdk.parts.record.archive import archive_session
 from openagentic_sdk.sessions.sqlite import SqliteSessionStore
 
 

@@ -13,15 +13,15 @@ from typing import Any
 from openagentic_sdk.events import Event
 from openagentic_sdk.options import AgentDefinition, OpenAgenticOptions
 from openagentic_sdk.permissions.gate import PermissionGate
-from openagentic_sdk.providers.retry import RetryPolicy
+from openagentic_sdk.providers.wrappers.retry import RetryPolicy
 from openagentic_sdk.runs.background import submit
 from openagentic_sdk.serialization import loads_event
 from openagentic_sdk.sessions.follow import follow
 from openagentic_sdk.sessions.memory import MemorySessionStore
 from openagentic_sdk.testing.scripted import ScriptedProvider
-from openagentic_sdk.tools.ask_user_question import AskUserQuestionTool
 from openagentic_sdk.tools.function import tool
-from openagentic_sdk.tools.todo_write import TodoWriteTool
+from openagentic_sdk.tools.session.ask_user_question import AskUserQuestionTool
+from openagentic_sdk.tools.session.todo_write import TodoWriteTool
 
 FIXTURES = Path(__file__).resolve().parents[2] / "fixtures"
 

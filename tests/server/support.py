@@ -21,8 +21,8 @@ from openagentic_sdk.server.guard import Principal
 from openagentic_sdk.server.listen import SmallServer
 from openagentic_sdk.sessions.memory import MemorySessionStore
 from openagentic_sdk.testing.scripted import ScriptedProvider
-from openagentic_sdk.tools.ask_user_question import AskUserQuestionTool
 from openagentic_sdk.tools.function import tool
+from openagentic_sdk.tools.session.ask_user_question import AskUserQuestionTool
 
 TOKEN = "a-token-for-tests-only"
 AUTH = {"Authorization": f"Bearer {TOKEN}"}

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from openagentic_sdk.errors import RpcError
-from openagentic_sdk.mcp.protocol import LEGACY, MODERN
+from openagentic_sdk.parts.mcp.protocol import LEGACY, MODERN
 from openagentic_sdk.server.asgi import Application, app
 from openagentic_sdk.server.desk import Desk
 from openagentic_sdk.server.guard import Principal

@@ -12,7 +12,7 @@ from openagentic_sdk.providers.anthropic import AnthropicProvider
 from openagentic_sdk.providers.base import Done, ModelOutput, ReasoningDelta, Retrying, TextDelta
 from openagentic_sdk.providers.openai_compatible import OpenAICompatibleProvider
 from openagentic_sdk.providers.openai_responses import OpenAIResponsesProvider
-from openagentic_sdk.providers.retry import RetryingProvider
+from openagentic_sdk.providers.wrappers.retry import RetryingProvider
 from openagentic_sdk.sessions.folds.usage import normalize_usage
 from openagentic_sdk.testing.clock import FakeClock
 

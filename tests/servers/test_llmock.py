@@ -12,13 +12,13 @@ from openagentic_sdk.errors import ContextLengthError, ProviderError
 from openagentic_sdk.providers.anthropic import AnthropicProvider
 from openagentic_sdk.providers.base import ModelOutput, Provider
 from openagentic_sdk.providers.clouds.gemini import GeminiProvider
-from openagentic_sdk.providers.guarded import guarded
 from openagentic_sdk.providers.openai_compatible import OpenAICompatibleProvider
 from openagentic_sdk.providers.openai_responses import OpenAIResponsesProvider
-from openagentic_sdk.providers.retry import RetryPolicy
 from openagentic_sdk.providers.wire.http import HttpTransport
 from openagentic_sdk.providers.wire.timeouts import Timeouts
-from openagentic_sdk.providers.wrap import ask, fold
+from openagentic_sdk.providers.wrappers.guarded import guarded
+from openagentic_sdk.providers.wrappers.retry import RetryPolicy
+from openagentic_sdk.providers.wrappers.wrap import ask, fold
 
 from . import peers
 

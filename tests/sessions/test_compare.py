@@ -11,7 +11,7 @@ from openagentic_sdk.events import (
     ToolUse,
     UserMessage,
 )
-from openagentic_sdk.sessions.folds.compare import Thresholds, compare_sessions
+from openagentic_sdk.parts.record.folds.compare import Thresholds, compare_sessions
 
 
 def session(*steps, stop="end", tokens=10):

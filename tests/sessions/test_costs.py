@@ -32,9 +32,9 @@ from openagentic_sdk.events import (
     SubagentFinished,
     ToolUse,
 )
+from openagentic_sdk.parts.record.folds.costs import BY, CostReport, cost_report, session_costs
+from openagentic_sdk.parts.record.folds.prices import session_cost
 from openagentic_sdk.sessions.base import SessionStore, stamp_events
-from openagentic_sdk.sessions.folds.costs import BY, CostReport, cost_report, session_costs
-from openagentic_sdk.sessions.folds.prices import session_cost
 from openagentic_sdk.sessions.folds.summary import (
     SessionSummary,
     fold_session_summary,

@@ -6,7 +6,7 @@ import unittest
 from openagentic_sdk.api import run
 from openagentic_sdk.cli.commands.export import build_mask
 from openagentic_sdk.errors import OptionsError
-from openagentic_sdk.sessions.folds.export import to_json, to_markdown, to_messages, to_otlp
+from openagentic_sdk.parts.record.folds.export import to_json, to_markdown, to_messages, to_otlp
 from openagentic_sdk.testing.validity import find_fault
 from tests.runtime.support import options_for
 

@@ -34,11 +34,11 @@ from openagentic_sdk.events import (
     ToolStarted,
     ToolUse,
 )
+from openagentic_sdk.parts.record.folds import genai
+from openagentic_sdk.parts.record.folds.spans import SpanFold, session_spans, trace_request
+from openagentic_sdk.parts.record.telemetry.exporter import Exporter, close_all
+from openagentic_sdk.parts.record.telemetry.settings import TelemetrySettings, read_telemetry
 from openagentic_sdk.sessions.base import SessionStore, stamp_events
-from openagentic_sdk.sessions.folds import genai
-from openagentic_sdk.sessions.folds.spans import SpanFold, session_spans, trace_request
-from openagentic_sdk.sessions.telemetry.exporter import Exporter, close_all
-from openagentic_sdk.sessions.telemetry.settings import TelemetrySettings, read_telemetry
 from openagentic_sdk.testing import ScriptedProvider
 
 CONVENTIONS = Path(__file__).resolve().parents[2] / "fixtures" / "wire" / "genai_conventions.json"

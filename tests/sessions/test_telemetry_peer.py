@@ -8,7 +8,7 @@ import json
 import unittest
 from typing import Any
 
-from openagentic_sdk.sessions.folds.spans import SpanFold, session_spans, trace_request
+from openagentic_sdk.parts.record.folds.spans import SpanFold, session_spans, trace_request
 
 from .test_telemetry import log_of
 

@@ -28,15 +28,15 @@ from openagentic_sdk.events import (
     ToolStarted,
     ToolUse,
 )
-from openagentic_sdk.files import digest_bytes
+from openagentic_sdk.ground.files import digest_bytes
+from openagentic_sdk.parts.record.archive import archive_session, restore_session
+from openagentic_sdk.parts.record.lifecycle import append_signed, fork_session, rewind_session
+from openagentic_sdk.parts.record.undo import file_changes, plan_restore, restore_files
 from openagentic_sdk.permissions.gate import PermissionGate
-from openagentic_sdk.sessions.archive import archive_session, restore_session
 from openagentic_sdk.sessions.base import SessionStore
-from openagentic_sdk.sessions.lifecycle import append_signed, fork_session, rewind_session
 from openagentic_sdk.sessions.seal import Seal
 from openagentic_sdk.sessions.sqlite import SqliteSessionStore
 from openagentic_sdk.sessions.store import FileSessionStore
-from openagentic_sdk.sessions.undo import file_changes, plan_restore, restore_files
 from openagentic_sdk.testing import ScriptedProvider
 from openagentic_sdk.tools.shell.sandbox_plan import probe_sandbox
 from tests.size import LARGE

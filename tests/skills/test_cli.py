@@ -9,7 +9,7 @@ import os
 from typing import Any
 
 from openagentic_sdk.cli.main import main
-from openagentic_sdk.project.trust import TrustStore
+from openagentic_sdk.parts.project.trust import TrustStore
 from tests.skills.support import ProjectTestCase
 
 

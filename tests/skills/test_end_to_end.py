@@ -20,8 +20,8 @@ from openagentic_sdk.events import (
 from openagentic_sdk.hooks.engine import HookEngine
 from openagentic_sdk.hooks.models import HookDecision, HookMatcher
 from openagentic_sdk.options import OpenAgenticOptions
+from openagentic_sdk.parts.record.folds.audit import rebuild_requests
 from openagentic_sdk.permissions.gate import PermissionGate
-from openagentic_sdk.sessions.folds.audit import rebuild_requests
 from openagentic_sdk.sessions.store import FileSessionStore
 from openagentic_sdk.testing.scripted import ScriptedProvider
 from tests.pythons import run_python
@@ -42,7 +42,7 @@ CRASH = """
 import asyncio, os, sys
 from openagentic_sdk.api import query
 from openagentic_sdk.options import OpenAgenticOptions
-from openagentic_sdk.sessions.folds.audit import rebuild_requests
+from openagentic_sdk.parts.record.folds.audit import rebuild_requests
 from openagentic_sdk.sessions.store import FileSessionStore
 from openagentic_sdk.testing.scripted import ScriptedProvider
 

@@ -9,11 +9,11 @@ import time
 import unittest
 from pathlib import Path
 
+from openagentic_sdk.ground.text import one_line, without_hidden
 from openagentic_sdk.skills.fields import split_rules
 from openagentic_sdk.skills.frontmatter import read_frontmatter
 from openagentic_sdk.skills.names import broken_name_rule, name_key
 from openagentic_sdk.skills.parse import parse_skill_markdown
-from openagentic_sdk.text import one_line, without_hidden
 from tests.size import LARGE
 
 CASES = Path(__file__).parents[2] / "fixtures" / "skills" / "parse"

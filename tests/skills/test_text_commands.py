@@ -25,8 +25,8 @@ from openagentic_sdk.events import (
 )
 from openagentic_sdk.hooks.engine import HookEngine
 from openagentic_sdk.hooks.models import HookDecision, HookMatcher
+from openagentic_sdk.parts.project.trust import requests_of
 from openagentic_sdk.permissions.gate import PermissionGate
-from openagentic_sdk.project.trust import requests_of
 from openagentic_sdk.runs.replay import replay_events
 from openagentic_sdk.skills.index import index_skills
 from openagentic_sdk.skills.text_commands import MAX_COMMANDS, draft_of

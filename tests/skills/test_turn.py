@@ -19,8 +19,8 @@ from openagentic_sdk.events import (
     UserMessage,
 )
 from openagentic_sdk.options import AgentDefinition
+from openagentic_sdk.parts.project.trust import requests_of
 from openagentic_sdk.permissions.gate import PermissionGate
-from openagentic_sdk.project.trust import requests_of
 from openagentic_sdk.runs.replay import replay_events
 from tests.skills.support import RunTestCase
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from openagentic_sdk import OpenAgenticOptions, run
 from openagentic_sdk.errors import InvalidEventError, SessionExistsError, SessionNotFoundError
-from openagentic_sdk.sessions.async_store import AsyncSessionStore, AsyncStore
+from openagentic_sdk.parts.record.async_store import AsyncSessionStore, AsyncStore
 from openagentic_sdk.sessions.stores.locate import open_store
 from openagentic_sdk.testing.scripted import ScriptedProvider
 

@@ -25,18 +25,18 @@ from ..guards.source import PACKAGE, ROOT, nodes_of, package_modules
 
 # What is done when something of ours is collected: where it is asked for, and what may be asked for there.
 FINALIZERS = {
-    ("openagentic_sdk.garbage", "weakref.finalize"),  # hands over to a thread
+    ("openagentic_sdk.ground.garbage", "weakref.finalize"),  # hands over to a thread
     ("openagentic_sdk.providers.wire.http", "weakref.finalize"),  # takes no lock
     ("openagentic_sdk.sessions.stores.remote", "when_collected"),
     ("openagentic_sdk.sessions.sqlite", "when_collected"),
-    ("openagentic_sdk.threads", "__del__"),  # `SimpleQueue.put` waits for no lock
+    ("openagentic_sdk.ground.threads", "__del__"),  # `SimpleQueue.put` waits for no lock
     ("openagentic_sdk.tools.shell.background", "when_collected"),
 }
 OWNERS = {"HttpTransport", "RemoteStore", "SqliteSessionStore", "RunShells"}
 # Locks that the walk does not take: they belong to what needs a Postgres server.
 NOT_TAKEN = {
-    "openagentic_sdk.sessions.stores.postgres_link",
-    "openagentic_sdk.sessions.stores.postgres_tables",
+    "openagentic_sdk.sessions.stores.postgres.link",
+    "openagentic_sdk.sessions.stores.postgres.tables",
     "openagentic_sdk.fleet.lease",
 }
 ON_SERVERS = {f"openagentic_sdk.sessions.stores.{name}" for name in ("server", "news", "holders", "remote")}
@@ -44,7 +44,7 @@ LIMIT_S = 90.0
 # What is collected is ended in a thread that holds a lock for a moment, and the process forks meanwhile.
 _FORKS_MEANWHILE = """
 import os, threading, warnings
-from openagentic_sdk.garbage import when_collected
+from openagentic_sdk.ground.garbage import when_collected
 
 class Owner: ...
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from openagentic_sdk.errors import InvalidEventError, SessionExistsError, StorageError
 from openagentic_sdk.events import ToolUse
-from openagentic_sdk.sessions import importers
+from openagentic_sdk.parts.record import importers
 from openagentic_sdk.sessions.folds.summary import fold_session_summary
 from openagentic_sdk.sessions.memory import MemorySessionStore
 from openagentic_sdk.sessions.rebuild import rebuild_messages

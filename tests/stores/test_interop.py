@@ -13,8 +13,8 @@ from typing import Any
 
 from openagentic_sdk.errors import InvalidEventError
 from openagentic_sdk.events import UnknownEvent
-from openagentic_sdk.sessions.interop import ENTRY_TYPE, ClaudeSessionStore, fold_session_summary, session_id_of
-from openagentic_sdk.sessions.lifecycle import rename_session
+from openagentic_sdk.parts.record.interop import ENTRY_TYPE, ClaudeSessionStore, fold_session_summary, session_id_of
+from openagentic_sdk.parts.record.lifecycle import rename_session
 from openagentic_sdk.sessions.stores.locate import open_store
 from openagentic_sdk.testing.clock import FakeClock
 

@@ -33,7 +33,7 @@ from openagentic_sdk.events import (
     UnknownEvent,
     UserMessage,
 )
-from openagentic_sdk.sessions import archive, lifecycle
+from openagentic_sdk.parts.record import archive, lifecycle
 from openagentic_sdk.sessions.base import SessionStore
 from openagentic_sdk.sessions.rebuild import rebuild_messages
 from openagentic_sdk.sessions.stores.locate import open_store

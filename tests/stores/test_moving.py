@@ -11,7 +11,7 @@ from pathlib import Path
 
 from openagentic_sdk.cli.main import main
 from openagentic_sdk.events import UserMessage
-from openagentic_sdk.sessions.importers import import_claude_transcript
+from openagentic_sdk.parts.record.importers import import_claude_transcript
 from openagentic_sdk.sessions.memory import MemorySessionStore
 from openagentic_sdk.sessions.stores.locate import open_store
 

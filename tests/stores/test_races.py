@@ -14,7 +14,7 @@ from pathlib import Path
 
 from openagentic_sdk.errors import OptionsError, SessionError
 from openagentic_sdk.events import Event, ToolResult, UserMessage
-from openagentic_sdk.sessions import archive, lifecycle
+from openagentic_sdk.parts.record import archive, lifecycle
 from openagentic_sdk.sessions.base import SessionStore
 from openagentic_sdk.sessions.folds.summary import fold_session_summary, start_summary
 from openagentic_sdk.sessions.memory import MemorySessionStore

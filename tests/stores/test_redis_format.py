@@ -16,7 +16,7 @@ from typing import Any
 from openagentic_sdk import OpenAgenticOptions, run
 from openagentic_sdk.errors import OptionsError, SessionLockedError, SessionNotFoundError, StorageError
 from openagentic_sdk.events import UserMessage
-from openagentic_sdk.sessions.lifecycle import fork_session
+from openagentic_sdk.parts.record.lifecycle import fork_session
 from openagentic_sdk.sessions.redis import RedisSessionStore
 from openagentic_sdk.sessions.stores.locate import open_store
 from openagentic_sdk.testing import ScriptedProvider

@@ -31,7 +31,8 @@ ROOT = Path(__file__).parents[2]
 _IMPORTS = """
 import sys
 import openagentic_sdk
-from openagentic_sdk.sessions import archive, importers, interop, lifecycle, memory, postgres, redis, sqlite, store
+from openagentic_sdk.parts.record import archive, importers, interop, lifecycle
+from openagentic_sdk.sessions import memory, postgres, redis, sqlite, store
 from openagentic_sdk.sessions.stores import locate
 assert locate.open_store("memory:").list_sessions() == []
 locate.open_store("sqlite:x.db")
@@ -280,7 +281,7 @@ class ForgetfulRedisTest(unittest.TestCase):
 class PostgresLossTest(unittest.TestCase):
     def test_a_batch_whose_answer_was_lost_is_stored_once(self) -> None:
         from openagentic_sdk.sessions import postgres
-        from openagentic_sdk.sessions.stores.postgres_driver import psycopg
+        from openagentic_sdk.sessions.stores.postgres.driver import psycopg
 
         from . import servers
 

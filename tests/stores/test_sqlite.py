@@ -22,7 +22,7 @@ from openagentic_sdk.sessions.base import SessionStore
 from openagentic_sdk.sessions.sqlite import SqliteSessionStore
 from openagentic_sdk.sessions.store import FileSessionStore
 from openagentic_sdk.sessions.stores.locate import open_store
-from openagentic_sdk.sessions.stores.sqlite_schema import MIGRATIONS
+from openagentic_sdk.sessions.stores.sqlite.schema import MIGRATIONS
 
 ROOT = Path(__file__).parents[2]
 FIXTURES = ROOT / "fixtures" / "stores"

@@ -10,7 +10,7 @@ import unittest
 
 from openagentic_sdk.errors import ConcurrencyError, LeaseLostError, StorageError
 from openagentic_sdk.events import UserMessage
-from openagentic_sdk.sessions.lifecycle import copy_missing
+from openagentic_sdk.parts.record.lifecycle import copy_missing
 from openagentic_sdk.sessions.memory import MemorySessionStore
 from openagentic_sdk.sessions.postgres import PostgresSessionStore
 

@@ -12,8 +12,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from openagentic_sdk.clock import SystemClock
 from openagentic_sdk.errors import ToolError, ToolInputError
+from openagentic_sdk.ground.clock import SystemClock
 from openagentic_sdk.testing import FakeClock
 from openagentic_sdk.tools.base import ToolContext
 from openagentic_sdk.tools.find.search import Query, line_spans, search_file

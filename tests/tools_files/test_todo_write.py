@@ -6,7 +6,7 @@ from typing import Any
 from openagentic_sdk.errors import ToolInputError
 from openagentic_sdk.events import TodoUpdated
 from openagentic_sdk.tools.base import SessionLog, ToolContext
-from openagentic_sdk.tools.todo_write import TodoWriteTool
+from openagentic_sdk.tools.session.todo_write import TodoWriteTool
 
 
 class TodoWrite(unittest.TestCase):

@@ -8,7 +8,7 @@ import threading
 from pathlib import Path
 
 from openagentic_sdk.errors import ToolError
-from openagentic_sdk.files import open_file, replace_file
+from openagentic_sdk.ground.files import open_file, replace_file
 from openagentic_sdk.tools.edit import EditTool
 from openagentic_sdk.tools.files import workspace
 from openagentic_sdk.tools.files.workspace import resolve_path, shown_path

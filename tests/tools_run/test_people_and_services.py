@@ -13,12 +13,12 @@ from typing import Any
 
 from openagentic_sdk.errors import ToolError, ToolInputError
 from openagentic_sdk.events import Event
-from openagentic_sdk.threads import run_in_thread
+from openagentic_sdk.ground.threads import run_in_thread
 from openagentic_sdk.tools import web_search_tavily
-from openagentic_sdk.tools.ask_user_question import AskUserQuestionTool
-from openagentic_sdk.tools.background_tasks import RunTasks, SubagentResult, TaskOutputTool
 from openagentic_sdk.tools.base import Questions, RunResources, Services, ToolContext, ToolOutput
-from openagentic_sdk.tools.task import Subagents, TaskTool
+from openagentic_sdk.tools.session.ask_user_question import AskUserQuestionTool
+from openagentic_sdk.tools.session.background_tasks import RunTasks, SubagentResult, TaskOutputTool
+from openagentic_sdk.tools.session.task import Subagents, TaskTool
 from openagentic_sdk.tools.web_search_tavily import WebSearchTool
 
 

@@ -6,9 +6,9 @@ import argparse
 import asyncio
 import sys
 
-from ...acp.stdio import serve
+from ...ground.stdio import take_stdio
 from ...options import OpenAgenticOptions
-from ...stdio import take_stdio
+from ...server.acp.stdio import serve
 from ..actions import add_list_flag
 from ..exits import OK
 from ..flags import add_agent_flags, build_options

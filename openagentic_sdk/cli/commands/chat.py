@@ -22,11 +22,11 @@ from pathlib import Path
 from typing import Any
 
 from ...assemble import open_project
-from ...disk import write_for_one
+from ...ground.disk import write_for_one
+from ...ground.text import printable
 from ...options import OpenAgenticOptions
 from ...runs.turns import Turns
 from ...sessions.seal import known_home
-from ...text import printable
 from ..conversation import Conversation
 from ..exits import OK
 from ..flags import add_run_flags, build_options, with_files

@@ -16,14 +16,14 @@ from typing import Any
 
 from ...assemble import configured_servers, mcp_home
 from ...errors import OpenAgentSdkError, OptionsError, ProviderError, ProviderHTTPError, ProviderResponseError
-from ...frozen import frozen
+from ...ground.frozen import frozen
+from ...ground.system import working_dir
+from ...ground.text import on_one_line
 from ...providers.base import Done, ModelOutput, TextDelta
 from ...providers.openai_compatible import OpenAICompatibleProvider
 from ...providers.wire.http import HttpTransport
 from ...providers.wire.timeouts import Timeouts
 from ...sessions.stores.locate import ENVIRONMENT_NAME
-from ...system import working_dir
-from ...text import on_one_line
 from .. import doctor_machine
 from ..exits import FAILED, OK
 from ..screen.terminal import Screen

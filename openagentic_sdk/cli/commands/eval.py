@@ -9,7 +9,6 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from ...disk import write_for_one
 from ...errors import OptionsError
 from ...evals.compare import Comparison, compare_reports
 from ...evals.plan import EVAL_KEY, Job
@@ -17,8 +16,9 @@ from ...evals.report import EvalReport, Row, to_junit
 from ...evals.run import run_suite
 from ...evals.suite import load_suite
 from ...events import EvalFinished, EvalStarted
+from ...ground.disk import write_for_one
+from ...ground.text import on_one_line
 from ...sessions.base import SessionStore
-from ...text import on_one_line
 from ...viewer.evals import build_eval_page
 from ..actions import add_list_flag
 from ..exits import FAILED, INTERRUPTED, OK

@@ -10,12 +10,12 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from ...disk import write_for_one
 from ...errors import OptionsError
-from ...patterns import regex
+from ...ground.disk import write_for_one
+from ...ground.patterns import regex
+from ...ground.text import printable
+from ...parts.record.folds.export import to_json, to_markdown, to_messages, to_otlp
 from ...permissions.redact import Redactor
-from ...sessions.folds.export import to_json, to_markdown, to_messages, to_otlp
-from ...text import printable
 from ...viewer.record import build_record_page
 from ..actions import add_list_flag
 from ..exits import OK

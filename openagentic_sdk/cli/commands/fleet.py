@@ -16,7 +16,7 @@ from ...errors import FleetError
 from ...fleet.fleet import Fleet
 from ...fleet.record import STATES, FleetRun
 from ...fleet.worker import GRACE_S, LEASE_S, SLOTS, Worker
-from ...text import on_one_line
+from ...ground.text import on_one_line
 from ..actions import ActionList, add_list_flag
 from ..exits import OK
 from ..flags import add_agents_flag, positive

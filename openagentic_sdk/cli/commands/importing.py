@@ -8,8 +8,8 @@ from contextlib import closing
 from pathlib import Path
 
 from ...errors import OpenAgentSdkError, OptionsError, SessionExistsError
-from ...sessions.importers import import_claude_transcript
-from ...text import on_one_line
+from ...ground.text import on_one_line
+from ...parts.record.importers import import_claude_transcript
 from ..actions import ActionList
 from ..exits import FAILED, OK
 from ..screen.terminal import Screen

@@ -12,11 +12,11 @@ from typing import Any
 from ...assemble import open_memory
 from ...errors import OpenAgentSdkError, OptionsError, ToolError
 from ...events import Event, ToolUse, UserMessage
+from ...ground.text import on_one_line, printable
 from ...options import OpenAgenticOptions
 from ...parts.masking import known_here, mask_value
 from ...sessions.base import SessionStore
 from ...sessions.core import TENANT_KEY
-from ...text import on_one_line, printable
 from ...tools.memory.store import ROOT, TRUST, Entry, MemoryFolder, Write, checked_text, split_path
 from ..actions import ActionList
 from ..exits import FAILED, OK

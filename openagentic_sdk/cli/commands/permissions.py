@@ -12,15 +12,15 @@ from typing import Any
 
 from ...errors import InvalidEventError, SessionError
 from ...events import PermissionDecision, SessionForked
+from ...ground.text import on_one_line, plural, printable
 from ...parts.masking import known_here, mask_value
+from ...parts.project.settings import Settings, read_settings_file
 from ...permissions.hindsight.calls import Backtest, Change, RecordedCall, backtest, recorded_calls
 from ...permissions.hindsight.suggest import suggest
 from ...permissions.layers import SettingsRules, rules_of_settings
-from ...project.settings import Settings, read_settings_file
 from ...sessions.authority import Authority
 from ...sessions.base import SessionStore
 from ...sessions.seal import Seal
-from ...text import on_one_line, plural, printable
 from ..actions import ActionList, run_over_store
 from ..exits import FAILED, OK
 from ..keep_rule import keep_in_project

@@ -8,13 +8,13 @@ import sys
 from collections.abc import Sequence
 
 from ...assemble import open_project, plugin_registry
-from ...mcp.configured.consent import definition_of, describe
-from ...mcp.configured.read import plugin_entries
+from ...ground.text import on_one_line
 from ...options import SETTING_SOURCES, OpenAgenticOptions
-from ...project.plugins import Plugin, load_plugin
+from ...parts.mcp.configured.consent import definition_of, describe
+from ...parts.mcp.configured.read import plugin_entries
+from ...parts.project.plugins import Plugin, load_plugin
 from ...skills.frontmatter import Diagnostic
 from ...skills.lint import check_path
-from ...text import on_one_line
 from ..actions import ActionList
 from ..exits import FAILED, OK
 from ..screen.terminal import Screen

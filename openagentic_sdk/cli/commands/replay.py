@@ -10,9 +10,9 @@ import sys
 from pathlib import Path
 
 from ...events import Event
+from ...ground.text import printable
 from ...runs.replay import replay_events
 from ...testing.emit import emit_test
-from ...text import printable
 from ...tools.defaults import default_tools
 from ..actions import add_list_flag
 from ..exits import FAILED, OK

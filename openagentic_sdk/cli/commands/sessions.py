@@ -9,9 +9,9 @@ import sys
 import time
 from pathlib import Path
 
+from ...ground.text import on_one_line
 from ...sessions.base import SessionStore
 from ...sessions.folds.summary import SessionSummary, summary_to_dict
-from ...text import on_one_line
 from ..actions import ActionList, run_over_store
 from ..exits import FAILED, OK
 from ..flags import positive

@@ -8,14 +8,14 @@ import sys
 from dataclasses import replace
 
 from ...assemble import open_project, project_findings
+from ...ground.text import on_one_line, plural, printable
 from ...options import SETTING_SOURCES, OpenAgenticOptions
-from ...project.project import Project
+from ...parts.project.project import Project
 from ...skills.files import list_resources
 from ...skills.frontmatter import Diagnostic
 from ...skills.index import SkillInfo, load_skill
 from ...skills.lint import check_path
 from ...skills.names import name_key
-from ...text import on_one_line, plural, printable
 from ..actions import ActionList
 from ..exits import FAILED, OK
 from ..screen.terminal import Screen

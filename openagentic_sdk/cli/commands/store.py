@@ -6,8 +6,8 @@ import argparse
 import sys
 from contextlib import closing
 
+from ...ground.text import on_one_line
 from ...sessions.stores.locate import open_store
-from ...text import on_one_line
 from ..actions import ActionList
 from ..exits import OK
 from ..screen.terminal import Screen

@@ -8,11 +8,11 @@ import sys
 
 from ...assemble import configured_servers, open_project, trust_store
 from ...errors import OptionsError
+from ...ground.text import on_one_line
 from ...options import SETTING_SOURCES, OpenAgenticOptions
-from ...project.commands import unknown_name
-from ...project.trust import TRUST_VARIABLE, TrustAnswer, project_digest, requests_of
+from ...parts.project.commands import unknown_name
+from ...parts.project.trust import TRUST_VARIABLE, TrustAnswer, project_digest, requests_of
 from ...skills.index import SkillIndex
-from ...text import on_one_line
 from ..exits import FAILED, OK
 from ..screen.questions import ask_yes_or_no
 from ..screen.terminal import Screen

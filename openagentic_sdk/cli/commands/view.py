@@ -11,13 +11,13 @@ from functools import partial
 from pathlib import Path
 from urllib.parse import quote
 
-from ...disk import write_for_one
+from ...ground.disk import write_for_one
+from ...ground.text import on_one_line
 from ...server.asgi import app
 from ...server.guard import Principal
 from ...server.listen import SmallServer
 from ...sessions.base import SessionStore
 from ...sessions.core import TENANT_KEY
-from ...text import on_one_line
 from ...viewer.page import build_page
 from ..exits import OK
 from ..flags import tcp_port

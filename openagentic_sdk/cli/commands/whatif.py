@@ -13,9 +13,9 @@ from ...errors import OptionsError
 from ...events import Result
 from ...options import OpenAgenticOptions
 from ...parts.masking import shown
+from ...parts.record.folds.compare import compare_sessions
 from ...runs.whatif import what_if
 from ...sessions.base import SessionStore
-from ...sessions.folds.compare import compare_sessions
 from ..exits import FAILED, OK
 from ..flags import add_run_flags, build_options
 from ..screen.questions import Asker, build_gate, somebody_is_there

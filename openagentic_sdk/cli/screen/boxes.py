@@ -6,10 +6,10 @@ import json
 from typing import Protocol
 
 from ...events import UserQuestion
+from ...ground.text import on_one_line
 from ...permissions.interactive import unclear
 from ...sessions.answers import read_answer, takes_own_words
-from ...text import on_one_line
-from ...tools.ask_user_question import SEVERAL_ANSWERS
+from ...tools.session.ask_user_question import SEVERAL_ANSWERS
 from .editor import LineEditor
 from .keys import Key
 from .palette import Style

@@ -14,10 +14,10 @@ from dataclasses import replace
 
 from ...errors import ToolError
 from ...events import UserQuestion
+from ...ground.text import on_one_line, visible
 from ...permissions.interactive import question_text
-from ...text import on_one_line, visible
-from ...tools.ask_user_question import SEVERAL_ANSWERS
 from ...tools.edit import edited_text
+from ...tools.session.ask_user_question import SEVERAL_ANSWERS
 from .boxes import Box, box_for
 from .diffs import shown_diff
 from .editor import LineEditor

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 from difflib import SequenceMatcher
 
-from ...text import visible
+from ...ground.text import visible
 from .terminal import Screen
 from .widths import cut_at
 

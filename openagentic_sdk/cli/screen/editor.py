@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from os.path import commonprefix
 
-from ...text import on_one_line
+from ...ground.text import on_one_line
 from .keys import Key
 from .terminal import plain_width
 from .widths import begins_letter, text_width

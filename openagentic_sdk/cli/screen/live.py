@@ -34,12 +34,12 @@ from ...events import (
     UserMessage,
     UserQuestion,
 )
-from ...frozen import mutable
+from ...ground.frozen import mutable
+from ...ground.text import on_one_line, printable
 from ...parts.masking import shown
-from ...sessions.folds.notes import MAX_ERROR_CHARS, describe_input, progress_words
+from ...parts.record.folds.notes import MAX_ERROR_CHARS, describe_input, progress_words
 from ...sessions.folds.usage import add_cost, normalize_usage
 from ...sessions.rebuild import describe_attachment
-from ...text import on_one_line, printable
 from .diffs import shown_diff
 from .markdown import Markdown
 from .render import EventPrinter, closing_line, seconds

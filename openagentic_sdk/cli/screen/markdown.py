@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from ...patterns import regex
+from ...ground.patterns import regex
 from .palette import Style
 from .widths import begins_letter, cut_at, fitting, text_width, words_of, wrapped
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from ...patterns import regex
+from ...ground.patterns import regex
 
 Style = Callable[[str, str], str]  # a text in the style of this name
 Depth = int  # how many colours: 0, 16, 256 or 2 ** 24

@@ -9,10 +9,10 @@ from collections.abc import Callable
 from typing import Protocol
 
 from ...events import UserAnswer, UserQuestion
+from ...ground.text import on_one_line, visible_lines
 from ...permissions.gate import PermissionGate
 from ...permissions.interactive import LONG_CHARS, TRIES, UNANSWERED, question_text, typed_here, unclear
 from ...sessions.answers import pick_choices, read_answer
-from ...text import on_one_line, visible_lines
 from ..keep_rule import rule_keeper
 from .terminal import Screen, read_line
 

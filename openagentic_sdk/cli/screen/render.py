@@ -27,11 +27,11 @@ from ...events import (
     UserMessage,
     UserQuestion,
 )
+from ...ground.text import on_one_line, printable, settled
 from ...parts.masking import known_here, shown
-from ...sessions.folds.notes import MAX_ERROR_CHARS, describe_input, note_of
+from ...parts.record.folds.notes import MAX_ERROR_CHARS, describe_input, note_of
 from ...sessions.folds.usage import cached_share, normalize_usage
 from ...sessions.rebuild import describe_attachment
-from ...text import on_one_line, printable, settled
 from .terminal import Screen
 
 INDENT = "    "

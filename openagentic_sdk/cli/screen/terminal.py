@@ -17,7 +17,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, TextIO
 
-from ...text import printable
+from ...ground.text import printable
 from .palette import CODES, RESET, codes, colour_depth
 from .piped import piped_stdin
 from .widths import text_width

@@ -11,12 +11,12 @@ from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
 from ...events import Event, ModelRetry, Result
+from ...ground.text import printable
 from ...kernel.task import RunTask
 from ...parts.masking import shown
 from ...prompts import Prompt
 from ...runs.turns import Turns
 from ...serialization import dumps_event
-from ...text import printable
 from ..exits import FAILED, INTERRUPTED, OK
 from .terminal import Screen
 

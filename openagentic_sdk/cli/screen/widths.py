@@ -10,7 +10,7 @@ from __future__ import annotations
 import unicodedata
 from functools import lru_cache
 
-from ...patterns import regex
+from ...ground.patterns import regex
 
 _JOINER, _EMOJI_SHAPE = "\u200d", "\ufe0f"
 _SKIN_TONES = ("\U0001f3fb", "\U0001f3ff")

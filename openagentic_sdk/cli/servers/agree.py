@@ -7,11 +7,11 @@ import asyncio
 
 from ...assemble import mcp_home, open_project
 from ...errors import OptionsError
-from ...mcp.configured.consent import definition_of, describe
-from ...mcp.configured.resolve import Configured
+from ...ground.text import visible
 from ...options import OpenAgenticOptions
+from ...parts.mcp.configured.consent import definition_of, describe
+from ...parts.mcp.configured.resolve import Configured
 from ...sessions.request import json_sha256
-from ...text import visible
 from ..exits import FAILED, OK
 from ..screen.questions import ask_yes_or_no, somebody_is_there
 from ..screen.terminal import Screen

@@ -6,9 +6,9 @@ import argparse
 from typing import Any
 
 from ...errors import OptionsError
-from ...mcp.configured.expand import variables_in
-from ...mcp.configured.write import SCOPES, add_entry, read_entry, remove_entry
-from ...text import on_one_line, visible
+from ...ground.text import on_one_line, visible
+from ...parts.mcp.configured.expand import variables_in
+from ...parts.mcp.configured.write import SCOPES, add_entry, read_entry, remove_entry
 from ..actions import add_list_flag
 from ..exits import FAILED, OK
 from .here import STYLES, Here, differences, row, shown_definition

@@ -6,14 +6,14 @@ from collections.abc import Mapping
 from typing import Any
 
 from ...errors import OptionsError
-from ...frozen import frozen
-from ...mcp.configured.consent import changes, definition_of, describe
-from ...mcp.configured.home import McpHome
-from ...mcp.configured.resolve import Configured, ConfiguredServers
+from ...ground.frozen import frozen
+from ...ground.text import visible
+from ...parts.mcp.configured.consent import changes, definition_of, describe
+from ...parts.mcp.configured.home import McpHome
+from ...parts.mcp.configured.resolve import Configured, ConfiguredServers
+from ...parts.project.project import Project
 from ...permissions.redact import Redactor
-from ...project.project import Project
 from ...sessions.request import json_sha256
-from ...text import visible
 from ...tools.shell.environment import is_secret_name
 from ..screen.terminal import Screen
 

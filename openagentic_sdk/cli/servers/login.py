@@ -9,9 +9,9 @@ import webbrowser
 from dataclasses import replace
 
 from ...errors import OptionsError
-from ...mcp.oauth.browser import LoopbackBrowser
-from ...mcp.server_config import McpServer
-from ...text import visible
+from ...ground.text import visible
+from ...parts.mcp.oauth.browser import LoopbackBrowser
+from ...parts.mcp.server_config import McpServer
 from ..exits import FAILED, OK
 from ..screen.questions import somebody_is_there
 from ..screen.terminal import Screen, read_line

@@ -9,12 +9,12 @@ from typing import Any
 
 from ...errors import StorageError
 from ...events import McpServerChanged
-from ...frozen import frozen
-from ...mcp.configured.home import McpHome
-from ...mcp.configured.open import open_servers
-from ...mcp.configured.pins import Pins, ToolChange
-from ...mcp.configured.resolve import Configured
-from ...text import on_one_line, visible
+from ...ground.frozen import frozen
+from ...ground.text import on_one_line, visible
+from ...parts.mcp.configured.home import McpHome
+from ...parts.mcp.configured.open import open_servers
+from ...parts.mcp.configured.pins import Pins, ToolChange
+from ...parts.mcp.configured.resolve import Configured
 from ..exits import FAILED, OK
 from ..screen.terminal import Screen
 from .here import Here

@@ -7,11 +7,11 @@ import asyncio
 import sys
 
 from ...agents import load_agents
+from ...ground.stdio import take_stdio
 from ...server.desk import MAX_RUNS, Desk
 from ...server.mcp_stdio import GRACE_S
 from ...server.mcp_stdio import serve as serve_stdio
 from ...server.mcp_tools import WAIT_S
-from ...stdio import take_stdio
 from ..exits import OK
 from ..flags import add_agents_flag, positive
 from ..stored.stores import add_store_flag, open_session_store

@@ -7,10 +7,10 @@ import sys
 from contextlib import closing
 
 from ...errors import OptionsError, SessionNotFoundError
-from ...sessions.archive import archive_session, restore_session
+from ...ground.text import on_one_line
+from ...parts.record.archive import archive_session, restore_session
+from ...parts.record.lifecycle import copy_missing, delete_session, fork_session, rename_session, tag_session
 from ...sessions.base import SessionStore
-from ...sessions.lifecycle import copy_missing, delete_session, fork_session, rename_session, tag_session
-from ...text import on_one_line
 from ..actions import ActionList
 from ..exits import OK
 from ..screen.terminal import Screen

@@ -8,13 +8,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ...errors import OpenAgentSdkError, OptionsError
+from ...ground.text import on_one_line
+from ...parts.record.folds.audit import find_mismatches
+from ...parts.record.verify_log import salvage, salvage_from_database, subagent_sessions, verify_remains, verify_session
 from ...sessions.authority import foreign_authority
 from ...sessions.base import SessionStore
-from ...sessions.folds.audit import find_mismatches
-from ...sessions.log.verify import salvage, salvage_from_database, subagent_sessions, verify_remains, verify_session
 from ...sessions.seal import Seal
 from ...sessions.store import FileSessionStore
-from ...text import on_one_line
 from ..actions import ActionList
 from ..exits import FAILED, OK
 from ..screen.terminal import Screen

@@ -12,13 +12,13 @@ from dataclasses import asdict
 
 from ...errors import OptionsError
 from ...events import Event, ModelContext, ModelRequest, UserMessage
+from ...ground.text import on_one_line
 from ...parts.masking import known_here, mask_value, shown
+from ...parts.record.folds.compare import SessionDiff, Thresholds, compare_sessions
+from ...parts.record.folds.explain import StepExplanation, explain_step
+from ...parts.record.folds.metrics import run_metrics
 from ...sessions.base import SessionStore
-from ...sessions.folds.compare import SessionDiff, Thresholds, compare_sessions
-from ...sessions.folds.explain import StepExplanation, explain_step
-from ...sessions.folds.metrics import run_metrics
 from ...sessions.follow import follow
-from ...text import on_one_line
 from ..actions import ActionList
 from ..exits import FAILED, OK
 from ..screen.render import EventPrinter, cost_words

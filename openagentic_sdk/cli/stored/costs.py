@@ -8,15 +8,15 @@ from collections.abc import Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
+from ...ground.text import on_one_line
 from ...parts.masking import known_here, mask_value
+from ...parts.record.folds.costs import BY, CostReport, Costs, Spending, cost_report, spending
+from ...parts.record.folds.explain import find_misses
+from ...parts.record.folds.prices import session_cost
 from ...sessions.base import SessionStore
-from ...sessions.folds.costs import BY, CostReport, Costs, Spending, cost_report, spending
-from ...sessions.folds.explain import find_misses
-from ...sessions.folds.prices import session_cost
 from ...sessions.folds.spent import SECONDS_PER_DAY
 from ...sessions.folds.summary import SessionSummary
 from ...sessions.folds.usage import cached_share, usage
-from ...text import on_one_line
 from ..actions import ActionList
 from ..exits import FAILED, OK
 from ..screen.render import cost_words

@@ -11,12 +11,12 @@ from dataclasses import asdict
 
 from ...errors import SessionError, ToolError
 from ...events import FilesRestored
-from ...files import digest_file, read_snapshot
+from ...ground.files import digest_file, read_snapshot
+from ...ground.text import on_one_line
 from ...parts.masking import known_here, mask_value
+from ...parts.record.lifecycle import rewind_point, rewind_session
+from ...parts.record.undo import ChangedFile, RestorePlan, file_changes, plan_restore, restore_files
 from ...sessions.base import SessionStore
-from ...sessions.lifecycle import rewind_point, rewind_session
-from ...sessions.undo import ChangedFile, RestorePlan, file_changes, plan_restore, restore_files
-from ...text import on_one_line
 from ..actions import ActionList, add_list_flag
 from ..exits import FAILED, OK
 from ..screen.diffs import shown_diff

@@ -10,11 +10,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from ...errors import OptionsError
+from ...ground.system import user_name
+from ...ground.text import on_one_line
+from ...parts.record.erase import erase, finish_erasures
+from ...parts.record.keep import hold_session, purge_sessions, retain_session
 from ...sessions.base import SessionStore
-from ...sessions.record.erase import erase, finish_erasures
-from ...sessions.record.keep import hold_session, purge_sessions, retain_session
-from ...system import user_name
-from ...text import on_one_line
 from ..actions import ActionList, add_list_flag
 from ..exits import FAILED, OK
 from ..screen.terminal import Screen

@@ -12,14 +12,14 @@ from typing import Any
 
 from ...errors import InvalidEventError, OptionsError, SessionError
 from ...events import Event
+from ...ground.text import on_one_line
+from ...parts.record.bundle import read_bundle
+from ...parts.record.sign import sign_session
+from ...parts.record.signers import InstallationKey, SshKey, Timestamp, Trust, Witness
+from ...parts.record.verify import RecordReport, receipt_of, verify_record
 from ...serialization import loads_json
 from ...sessions.base import SessionStore
-from ...sessions.record.bundle import read_bundle
-from ...sessions.record.sign import sign_session
-from ...sessions.record.signers import InstallationKey, SshKey, Timestamp, Trust, Witness
-from ...sessions.record.verify import RecordReport, receipt_of, verify_record
 from ...sessions.seal import Seal, Signer
-from ...text import on_one_line
 from ..actions import ActionList, add_list_flag
 from ..exits import FAILED, OK
 from ..screen.terminal import Screen

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from ...errors import OptionsError
-from ...patterns import regex
+from ...ground.patterns import regex
 from ...sessions.base import SessionStore, whole_id
 from ...sessions.seal import HOME_NAME
 from ...sessions.store import FileSessionStore

@@ -30,7 +30,7 @@ from ...events import (
     UserMessage,
     UserQuestion,
 )
-from ...frozen import changed, frozen
+from ...ground.frozen import changed, frozen
 from ...kernel.gate import CallContext
 from ...providers.loose import as_mapping
 from ...serialization import dumps_json

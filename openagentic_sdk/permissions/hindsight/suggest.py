@@ -15,8 +15,8 @@ from collections.abc import Iterable, Sequence
 from os.path import commonpath, dirname
 
 from ...errors import OptionsError, PermissionRuleError
-from ...frozen import frozen
-from ...patterns import regex
+from ...ground.frozen import frozen
+from ...ground.patterns import regex
 from ...providers.loose import as_list
 from ..offers import literal_pattern, offered_rules, shell_word
 from ..paths import anchor_of, is_inside, is_protected

@@ -15,8 +15,8 @@ from pathlib import Path
 from urllib.parse import quote, urlsplit
 
 from ...errors import OptionsError
-from ...frozen import frozen
-from ...system import user_home
+from ...ground.frozen import frozen
+from ...ground.system import user_home
 
 ALGORITHM = "AWS4-HMAC-SHA256"
 

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Unpack
 from urllib.parse import quote
 
 from ...errors import OptionsError
-from ...patterns import regex
+from ...ground.patterns import regex
 from ..anthropic import AnthropicProvider
 from ..base import Message, ToolSpec
 from ..chat_request import ToolNames, encode_request

@@ -13,7 +13,7 @@ from typing import Any, Unpack
 from urllib.parse import quote
 
 from ...errors import GarbledResponseError, OptionsError, ProviderHTTPError
-from ...patterns import regex
+from ...ground.patterns import regex
 from ..base import Message, ModelOutput, ReasoningDelta, StreamEvent, TextDelta, ToolSpec
 from ..calls import HeardCall, finish_calls
 from ..chat_request import (

@@ -8,7 +8,7 @@ from typing import Any, Unpack
 from urllib.parse import quote
 
 from ...errors import OptionsError
-from ...patterns import regex
+from ...ground.patterns import regex
 from ..endpoint import EndpointArguments
 from .bedrock import HostedClaudeProvider
 from .gemini import GeminiProvider

@@ -23,7 +23,7 @@ from urllib.parse import SplitResult, unquote, urlsplit
 from urllib.request import getproxies, proxy_bypass
 
 from ...errors import OptionsError, ProviderConnectionError
-from ...frozen import frozen
+from ...ground.frozen import frozen
 from .thread_feed import FeedStopped
 
 # RFC 8305, section 8: "Connection Attempt Delay ... recommended 250 ms".

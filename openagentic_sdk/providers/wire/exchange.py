@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any, Protocol
 
 from ...errors import GarbledResponseError, ProviderError
-from ...frozen import frozen
+from ...ground.frozen import frozen
 from ..chat_request import encode_request, sendable
 from ..failures import http_error, secrets_of
 from ..loose import read_json

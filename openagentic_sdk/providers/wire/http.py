@@ -24,7 +24,7 @@ from http.client import HTTPConnection, HTTPException, HTTPResponse, IncompleteR
 from urllib.parse import SplitResult, urljoin, urlsplit
 
 from ...errors import OptionsError, ProviderConnectionError, ProviderError, ProviderResponseError, ProviderTimeoutError
-from ...frozen import frozen
+from ...ground.frozen import frozen
 from .connect import Line, Target, find_proxy, open_connection, proxy_authorization, shared_tls_context, shown_url
 from .thread_feed import FeedStopped, ThreadFeed
 from .timeouts import Progress, Timeouts, Watch

@@ -15,7 +15,7 @@ from contextvars import copy_context
 from functools import partial
 from typing import Any
 
-from ...threads import running_loop
+from ...ground.threads import running_loop
 
 # Far more than one read brings, far less than 64 slow streams may cost together.
 MAX_WAITING_BYTES = 64 * 1024

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import time
 
-from ...checks import above_0, check_settings, or_none
 from ...errors import ProviderTimeoutError
-from ...frozen import frozen, mutable
+from ...ground.checks import above_0, check_settings, or_none
+from ...ground.frozen import frozen, mutable
 from .thread_feed import ThreadFeed
 
 

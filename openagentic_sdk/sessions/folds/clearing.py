@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ...events import ToolResult, ToolUse
-from ...frozen import frozen
+from ...ground.frozen import frozen
 from ..rebuild import Conversation, result_text
 from .compaction import BYTES_PER_TOKEN, ContextLimits
 

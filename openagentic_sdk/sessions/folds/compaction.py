@@ -23,8 +23,8 @@ from ...events import (
     ToolUse,
     UserMessage,
 )
-from ...frozen import frozen
-from ...text import one_line
+from ...ground.frozen import frozen
+from ...ground.text import one_line
 from ..rebuild import SUMMARY_INTRO, Conversation, Message, size_of, standing_events
 
 # Without a tokenizer: what a token of mixed prose and code weighs in JSON bytes, and the bounds of a believable correction.

@@ -8,7 +8,7 @@ from typing import Any, cast
 
 from ...errors import RequestConflictError
 from ...events import AssistantMessage, Result, SessionRewound, SystemInit, UserMessage
-from ...frozen import frozen
+from ...ground.frozen import frozen
 from ...serialization import event_from_dict, event_to_dict
 
 _Counts = SystemInit | AssistantMessage | UserMessage | SessionRewound | Result

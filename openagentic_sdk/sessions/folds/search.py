@@ -12,8 +12,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from ...events import AssistantMessage, AssistantReasoning, Event, SessionMeta, ToolResult, ToolUse, UserMessage
-from ...frozen import frozen
-from ...patterns import regex
+from ...ground.frozen import frozen
+from ...ground.patterns import regex
 from .summary import plain_line
 
 CONTEXT_CHARS = 120

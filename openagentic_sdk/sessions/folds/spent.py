@@ -26,7 +26,7 @@ from ...events import (
     SubagentFinished,
     ToolUse,
 )
-from ...text import is_plain
+from ...ground.text import is_plain
 from .usage import normalize_usage
 
 Spent = Mapping[str, Any]

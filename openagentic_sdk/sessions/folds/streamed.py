@@ -19,8 +19,8 @@ from ...events import (
     ReasoningDelta,
     Result,
 )
-from ...frozen import frozen, mutable
-from ...text import sendable
+from ...ground.frozen import frozen, mutable
+from ...ground.text import sendable
 
 
 @frozen

@@ -30,8 +30,8 @@ from ...events import (
     UserMessage,
     UserQuestion,
 )
-from ...frozen import changed, frozen
-from ...text import is_plain, shortened
+from ...ground.frozen import changed, frozen
+from ...ground.text import is_plain, shortened
 from ..core import TENANT_KEY
 from .spent import name_of, spends, spent_after
 from .usage import normalize_usage

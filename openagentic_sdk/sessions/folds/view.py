@@ -38,7 +38,7 @@ from ...events import (
     UserMessage,
     UserQuestion,
 )
-from ...frozen import frozen, mutable
+from ...ground.frozen import frozen, mutable
 from ...serialization import event_from_dict, event_to_dict
 from ..authority import Authority
 from ..rebuild import Conversation, standing_events

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 
-from ...disk import Disk
+from ...ground.disk import Disk
 from .line import read_envelope
 
 _CHUNK_BYTES = 1 << 18

@@ -6,7 +6,7 @@ from contextlib import suppress
 from pathlib import Path
 from zlib import crc32
 
-from ...disk import Disk, write_durably
+from ...ground.disk import Disk, write_durably
 from ..checkpoint import open_view, seal_view
 from ..folds.view import KeptView
 from ..seal import Seal

@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from typing import Any
 from zlib import crc32
 
-from ...disk import Disk
-from ...frozen import frozen
+from ...ground.disk import Disk
+from ...ground.frozen import frozen
 from ...serialization import event_to_dict
 from .blocks import line_blocks, offset_of, read_range, split_lines
 from .line import HEAD, HEAD_PATTERN, SEAL_LENGTH, BadLineError, Envelope, check_line, decode_line, read_envelope

@@ -17,12 +17,12 @@ from dataclasses import replace
 from pathlib import Path
 from zlib import crc32
 
-from ...clock import Clock
-from ...disk import Disk, write_durably
 from ...errors import ConcurrencyError, SessionLockedError, SessionNotFoundError, StorageError
 from ...events import Event, LogRecovered
+from ...ground.clock import Clock
+from ...ground.disk import Disk, write_durably
+from ...ground.system import BINARY, NO_FOLLOW
 from ...serialization import dumps_time
-from ...system import BINARY, NO_FOLLOW
 from ..core import SessionWriter
 from ..folds.view import KeptView
 from .blocks import read_range

@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Any
 from zlib import crc32
 
-from ...disk import Disk, make_folder, remove_tree, rename_durably, write_new_file
 from ...errors import InvalidEventError, OptionsError, SessionExistsError, StorageError
-from ...frozen import frozen
+from ...ground.disk import Disk, make_folder, remove_tree, rename_durably, write_new_file
+from ...ground.frozen import frozen
+from ...ground.system import BINARY, NO_FOLLOW
 from ...serialization import dumps_json, loads_json
-from ...system import BINARY, NO_FOLLOW
 from ..folds.summary import LAST_TIME, SessionSummary
 from .lock import share_lock, try_lock, wait_for_lock
 from .scan import Position

@@ -34,8 +34,8 @@ from ...events import (
     UnknownEvent,
     UserMessage,
 )
-from ...frozen import changed, frozen
-from ...patterns import regex
+from ...ground.frozen import changed, frozen
+from ...ground.patterns import regex
 from ...serialization import DECODER, dumps_fields, dumps_time, dumps_values, event_from_dict
 
 FORMAT_VERSION = 1

@@ -13,7 +13,7 @@ from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
-from ...system import BINARY
+from ...ground.system import BINARY
 
 # Windows locks byte ranges, and a locked byte cannot be read: lock one that no log ever reaches.
 _WINDOWS_LOCK_BYTE = 0x7FFF_FFFF

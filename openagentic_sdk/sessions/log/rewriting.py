@@ -8,9 +8,9 @@ from abc import abstractmethod
 from collections.abc import Collection, Sequence
 from pathlib import Path
 
-from ...clock import Clock
-from ...disk import Disk, remove_tree
-from ...system import BINARY, NO_FOLLOW
+from ...ground.clock import Clock
+from ...ground.disk import Disk, remove_tree
+from ...ground.system import BINARY, NO_FOLLOW
 from ..base import SessionStore
 from ..request import DIGEST
 from ..rewriting import Change

@@ -11,10 +11,10 @@ import re
 from collections.abc import Iterator
 from zlib import crc32
 
-from ...disk import Disk
 from ...errors import LogCorruptError
 from ...events import Event
-from ...frozen import frozen
+from ...ground.disk import Disk
+from ...ground.frozen import frozen
 from .blocks import claimed_dur, line_blocks, offset_of, read_range, settled_size, split_lines
 from .damage import name_change
 from .line import (

@@ -8,9 +8,9 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-from ...disk import Disk, write_durably
 from ...errors import LogCorruptError, SessionError
-from ...system import BINARY, NO_FOLLOW
+from ...ground.disk import Disk, write_durably
+from ...ground.system import BINARY, NO_FOLLOW
 from ..folds.summary import SessionSummary, fold_session_summary
 from .folder import LOG_NAME, SUMMARY_NAME, folder_lock, open_cache, read_cache, read_open_cache
 from .scan import START, LogReader, Position

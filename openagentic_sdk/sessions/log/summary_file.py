@@ -14,7 +14,7 @@ from zlib import crc32
 
 from ...errors import InvalidEventError, SessionError
 from ...events import Event
-from ...frozen import changed, frozen
+from ...ground.frozen import changed, frozen
 from ...serialization import dumps_json, loads_json
 from ..folds.summary import (
     SUMMARY_FIELDS,

@@ -11,8 +11,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from ...disk import Disk, write_new_file
-from ...system import BINARY, NO_FOLLOW
+from ...ground.disk import Disk, write_new_file
+from ...ground.system import BINARY, NO_FOLLOW
 from .folder import SUMMARY_NAME
 from .lock import hold, let_go, try_lock
 

@@ -9,7 +9,6 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, ClassVar
 
-from ...clock import Clock
 from ...errors import (
     InvalidEventError,
     LogCorruptError,
@@ -19,7 +18,8 @@ from ...errors import (
     StorageError,
 )
 from ...events import Event
-from ...frozen import frozen
+from ...ground.clock import Clock
+from ...ground.frozen import frozen
 from ...serialization import dumps_json, loads_json
 from ..base import SessionStore, as_shown, iter_pages, loads_stored, merged_metadata
 from ..core import new_session_id

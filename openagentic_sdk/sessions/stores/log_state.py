@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from ...events import Event
-from ...frozen import changed, frozen
+from ...ground.frozen import changed, frozen
 from ...serialization import dumps_json, loads_json
 from ..folds.summary import SessionSummary, fold_session_summary, start_summary, summary_from_dict, summary_to_dict
 

@@ -16,8 +16,8 @@ from typing import Any, Generic, TypeVar
 
 from ...errors import ConcurrencyError, LeaseLostError, SessionError, SessionLockedError, SessionNotFoundError
 from ...events import Event
-from ...frozen import changed, frozen
-from ...garbage import when_collected
+from ...ground.frozen import changed, frozen
+from ...ground.garbage import when_collected
 from ...serialization import loads_json
 from ..base import dumps_all_stored, stamp_events
 from ..core import SessionWriter, check_expected_seq

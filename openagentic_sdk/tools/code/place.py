@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from ...errors import ToolError
-from ...frozen import frozen
+from ...ground.frozen import frozen
 from ..shell.process import ServerSpec
 from ..shell.sandbox_plan import probe_sandbox, sandbox_plan, try_plan
 

@@ -19,11 +19,11 @@ from typing import Any
 
 from ...errors import InvalidEventError, ToolError
 from ...events import ToolResult
-from ...frozen import mutable
+from ...ground.frozen import mutable
+from ...ground.threads import run_in_thread, settled, start_thread
 from ...kernel.tool import BareTool
 from ...serialization import dumps_json, loads_json
 from ...sessions.rebuild import result_text
-from ...threads import run_in_thread, settled, start_thread
 from ..shell.process import CommandReport, HelperHold, Outbox, RunningCommand, ServerSpec
 from .place import CodeLimits, code_place
 

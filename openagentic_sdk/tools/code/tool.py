@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from ...errors import OptionsError, ToolError
+from ...ground.text import without_hidden
 from ...kernel.tool import Blobs, Secrets, ToolContext, ToolOutput
-from ...text import without_hidden
 from ..base import Tool
 from ..inner_calls import InnerCalls
 from ..schema import object_schema, string

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import codecs
 
-from ...frozen import frozen
+from ...ground.frozen import frozen
 
 HEAD_BYTES = 8_192
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 
-from ...patterns import regex
+from ...ground.patterns import regex
 
 MAX_LINES = 20_000
 MAX_CANDIDATES = 200

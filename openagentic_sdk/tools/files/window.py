@@ -8,8 +8,8 @@ from __future__ import annotations
 from dataclasses import field
 from json.encoder import encode_basestring_ascii
 
-from ...frozen import mutable
-from ...text import CUT_MARGIN, Redact, safe_cut
+from ...ground.frozen import mutable
+from ...ground.text import CUT_MARGIN, Redact, safe_cut
 
 # A number, a tab and a line's end, as JSON.
 LINE_NUMBER_CHARS = 10

@@ -2,7 +2,7 @@
 
 The gate has permitted a call before it starts, and a path may lead elsewhere by then. So a tool resolves its path once, asks
 `PathRules` about the result (the gate answers from its rules and from what it approved for this call, without another
-question), and opens exactly that, by `openagentic_sdk.files`.
+question), and opens exactly that, by `openagentic_sdk.ground.files`.
 
 Glob and Grep turn up many more paths, some of which rules may keep from being read: `PathRules.read_filter` is a plain
 function from an absolute path to whether it may be shown.
@@ -16,10 +16,10 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from ...errors import ToolError
-from ...frozen import frozen
+from ...ground.frozen import frozen
+from ...ground.text import look_alikes
 from ...kernel.tool import PathRules, ToolContext
 from ...sessions.folds.features.observed_files import ObservedFilesFold
-from ...text import look_alikes
 
 
 @frozen

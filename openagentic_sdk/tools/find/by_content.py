@@ -12,11 +12,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import field
 from typing import Any
 
-from ...clock import Clock
 from ...errors import ToolError, ToolInputError
-from ...files import open_file
-from ...frozen import mutable
-from ...text import plural
+from ...ground.clock import Clock
+from ...ground.files import open_file
+from ...ground.frozen import mutable
+from ...ground.text import plural
 from ..files.workspace import ResolvedPath, Search, missing_file, shown_path
 from .pattern import GlobPattern
 from .search import Hit

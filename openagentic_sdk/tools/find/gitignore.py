@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import re
 
-from ...frozen import frozen
-from ...globs import SPECIAL, folder_regex, name_regex, split_path
+from ...ground.frozen import frozen
+from ...ground.globs import SPECIAL, folder_regex, name_regex, split_path
 from .pattern import Fits
 
 MAX_RULES = 10_000

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 
-from ... import globs
 from ...errors import ToolInputError
-from ...globs import MAX_ALTERNATIVES, MAX_CHARS, SPECIAL, folder_regex, name_regex, split_path
+from ...ground import globs
+from ...ground.globs import MAX_ALTERNATIVES, MAX_CHARS, SPECIAL, folder_regex, name_regex, split_path
 
 Fits = Callable[[str], object]
 Names = list[str]

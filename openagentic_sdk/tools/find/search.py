@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import AnyStr
 
-from ...patterns import regex
+from ...ground.patterns import regex
 
 HEAD_BYTES = 8_192
 MAX_LINE_BYTES = 8 << 20

@@ -11,11 +11,11 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
-from ...clock import Clock
 from ...errors import ToolError
-from ...files import open_file
+from ...ground.clock import Clock
+from ...ground.files import open_file
+from ...ground.patterns import regex
 from ...kernel.tool import ToolContext
-from ...patterns import regex
 from ..files.workspace import check_cancelled
 from .search import Answer, Query, open_listed, search_file
 from .worker import MAX_BATCH_BYTES, GrepWorker, OutOfTime, batch_bytes

@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterator
 from operator import attrgetter
 from typing import NamedTuple
 
-from ...disk import nearest_holding
-from ...files import LIST_FLAGS, READ_FLAGS, open_folder
-from ...frozen import frozen
+from ...ground.disk import nearest_holding
+from ...ground.files import LIST_FLAGS, READ_FLAGS, open_folder
+from ...ground.frozen import frozen
 from ...kernel.tool import ToolContext
 from ..files.workspace import ResolvedPath, Search, check_cancelled
 from .gitignore import IgnoreFile

@@ -10,8 +10,8 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Any
 
-from ...clock import Clock
 from ...errors import ToolError
+from ...ground.clock import Clock
 from ...kernel.tool import ToolContext
 from ...serialization import dumps_json, loads_json
 from ..files.workspace import check_cancelled

@@ -17,13 +17,13 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import ToolError
-from ...frozen import frozen
-from ...project.private_json import MAX_BYTES, KeptFile
-from ...project.prompt import contain
+from ...ground.frozen import frozen
+from ...ground.text import on_one_line, without_hidden
+from ...parts.project.private_json import MAX_BYTES, KeptFile
+from ...parts.project.prompt import contain
 from ...providers.loose import as_list, as_mapping, as_mappings
 from ...sessions.request import canonical_json
 from ...sessions.seal import Seal
-from ...text import on_one_line, without_hidden
 
 ROOT = "/memories"
 SCOPES = ("project", "user")

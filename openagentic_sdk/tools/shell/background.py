@@ -13,10 +13,10 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from ...errors import ToolError, ToolInputError
-from ...frozen import mutable
-from ...garbage import when_collected
+from ...ground.frozen import mutable
+from ...ground.garbage import when_collected
+from ...ground.text import CUT_MARGIN, Redact
 from ...kernel.tool import RunResources, Secrets, ToolContext
-from ...text import CUT_MARGIN, Redact
 from ..base import BlockingTool
 from ..schema import number, object_schema, string
 from .output import KeptText, keep_output, keep_text, trim_incomplete

@@ -9,7 +9,7 @@ import functools
 import os
 from collections.abc import Iterable, Mapping
 
-from ...patterns import regex
+from ...ground.patterns import regex
 
 # Words of a name in capitals, between underscores, that say "secret"; and such as are written together with another word.
 _SECRET = regex(

@@ -10,8 +10,8 @@ import os
 import subprocess
 from collections.abc import Iterable, Mapping
 
-from ...disk import nearest_holding
-from ...patterns import regex
+from ...ground.disk import nearest_holding
+from ...ground.patterns import regex
 from .environment import find_program
 
 _ALWAYS = {

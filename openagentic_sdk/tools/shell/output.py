@@ -14,10 +14,10 @@ import threading
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from ...disk import SystemDisk, remove_tree, write_durably
-from ...frozen import frozen
+from ...ground.disk import SystemDisk, remove_tree, write_durably
+from ...ground.frozen import frozen
+from ...ground.text import CUT_MARGIN, Redact, safe_cut
 from ...kernel.tool import Secrets, ToolContext
-from ...text import CUT_MARGIN, Redact, safe_cut
 
 _CONTINUATION = range(0x80, 0xC0)
 _PIECE_BYTES = 1 << 20

@@ -11,7 +11,7 @@ import stat
 from collections.abc import Iterator
 from typing import Literal
 
-from ...frozen import frozen
+from ...ground.frozen import frozen
 
 COMPARE_BYTES = 1024 * 1024
 

@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import ToolError
-from ...frozen import frozen, mutable
+from ...ground.frozen import frozen, mutable
 
 CANCEL_CHECK_S = 0.05
 REPORT_LIMIT_S = 15.0

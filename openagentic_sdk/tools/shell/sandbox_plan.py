@@ -13,11 +13,11 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from typing import Any
 
-from ...disk import is_within
 from ...errors import OptionsError, ToolError
-from ...frozen import frozen
+from ...ground.disk import is_within
+from ...ground.frozen import frozen
+from ...ground.system import user_home
 from ...sessions.seal import key_path
-from ...system import user_home
 from .process import CommandSpec, run_command
 from .settings_found import PLACEHOLDER_MODE, SETTINGS_FOLDERS, SettingsFound
 

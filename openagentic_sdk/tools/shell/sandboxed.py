@@ -13,9 +13,9 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import field
 from typing import Any, Literal
 
-from ...disk import is_within, remove_tree
 from ...errors import OptionsError, ToolError
-from ...frozen import frozen, mutable
+from ...ground.disk import is_within, remove_tree
+from ...ground.frozen import frozen, mutable
 from .overlay import Effect, apply_effects, read_effects, touched_files
 from .sandbox_plan import (
     SandboxReport,

@@ -11,7 +11,7 @@ import stat
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal
 
-from ...frozen import frozen
+from ...ground.frozen import frozen
 
 SETTINGS_FOLDERS = (".git", ".claude", ".vscode", ".husky")
 SETTINGS_FILES = (".mcp.json", ".gitmodules", ".envrc", ".bashrc", ".bash_profile", ".profile", ".zshrc")

@@ -13,9 +13,9 @@ import unicodedata
 from urllib.parse import quote
 
 from ...errors import AddressRefusedError
-from ...frozen import frozen
-from ...patterns import regex
-from ...text import is_hidden
+from ...ground.frozen import frozen
+from ...ground.patterns import regex
+from ...ground.text import is_hidden
 
 MAX_URL_CHARS = 2048
 DEFAULT_PORTS = {"http": 80, "https": 443}

@@ -12,8 +12,8 @@ import zlib
 from collections.abc import Mapping
 
 from ...errors import ToolError
-from ...frozen import frozen
-from ...patterns import regex
+from ...ground.frozen import frozen
+from ...ground.patterns import regex
 from .markdown import html_to_markdown
 
 _SNIFF_BYTES = 2048

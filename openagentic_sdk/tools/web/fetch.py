@@ -10,9 +10,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ...errors import ToolError
-from ...frozen import frozen
+from ...ground.frozen import frozen
+from ...ground.threads import run_in_thread
 from ...kernel.tool import ToolContext
-from ...threads import run_in_thread
 from ..base import BlockingTool
 from .address import IPAddress, WebUrl
 

@@ -12,8 +12,8 @@ from html import unescape
 from html.parser import HTMLParser
 from urllib.parse import urljoin, urlsplit
 
-from ...frozen import frozen, mutable
-from ...patterns import regex
+from ...ground.frozen import frozen, mutable
+from ...ground.patterns import regex
 
 MAX_HTML_CHARS = 2_000_000
 MAX_TAGS = 150_000

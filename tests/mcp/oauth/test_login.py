@@ -19,10 +19,10 @@ from urllib.error import HTTPError
 from urllib.request import urlopen
 
 from openagentic_sdk.errors import McpAuthError
-from openagentic_sdk.mcp.oauth.browser import LoopbackBrowser
-from openagentic_sdk.mcp.oauth.fetch import Asker
-from openagentic_sdk.mcp.oauth.login import Browser, OAuth
-from openagentic_sdk.mcp.oauth.logins import Logins
+from openagentic_sdk.parts.mcp.oauth.browser import LoopbackBrowser
+from openagentic_sdk.parts.mcp.oauth.fetch import Asker
+from openagentic_sdk.parts.mcp.oauth.login import Browser, OAuth
+from openagentic_sdk.parts.mcp.oauth.logins import Logins
 
 from .support import Person, Place, reply
 

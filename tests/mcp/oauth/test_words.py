@@ -7,8 +7,8 @@ import unittest
 from typing import Any
 
 from openagentic_sdk.errors import McpAuthError, OptionsError
-from openagentic_sdk.mcp.oauth.challenge import Challenge, read_challenge
-from openagentic_sdk.mcp.oauth.grant import (
+from openagentic_sdk.parts.mcp.oauth.challenge import Challenge, read_challenge
+from openagentic_sdk.parts.mcp.oauth.grant import (
     Attempt,
     Client,
     Tokens,
@@ -20,8 +20,8 @@ from openagentic_sdk.mcp.oauth.grant import (
     read_tokens,
     token_request,
 )
-from openagentic_sdk.mcp.oauth.login import read_settings
-from openagentic_sdk.mcp.oauth.metadata import (
+from openagentic_sdk.parts.mcp.oauth.login import read_settings
+from openagentic_sdk.parts.mcp.oauth.metadata import (
     Issuer,
     canonical_resource,
     issuer_urls,

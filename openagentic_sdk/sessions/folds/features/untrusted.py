@@ -12,8 +12,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ....events import Event, SubagentFinished, SystemInit, TextCommandStarted, ToolResult, UserMessage
-from ....patterns import regex
-from ....text import on_one_line
+from ....ground.patterns import regex
+from ....ground.text import on_one_line
 from ..view import Fold, SessionView
 
 MAX_SOURCES = 100

@@ -1,0 +1,133 @@
+"""What a setting may be: small checks that say what was wanted, or None when a value fits, and one error for all of them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Collection, Mapping
+from threading import TIMEOUT_MAX
+from types import UnionType
+from typing import Any
+
+from ..errors import OptionsError
+
+Check = Callable[[Any], "str | None"]
+
+# What a file system takes, on Linux and macOS: PATH_MAX with its NUL, and NAME_MAX.
+MAX_PATH_BYTES, MAX_NAME_BYTES = 4095, 255
+# Larger numbers are mistakes, and some of them fit into no float.
+MAX_NUMBER = 2**63 - 1
+
+
+def check_settings(settings: object, checks: Mapping[str, Check], where: str = "") -> None:
+    """Raise `OptionsError` with `where` and the name of the first setting that cannot be used, its value and what is
+    accepted. `settings` is a mapping, or has them as attributes. A secret's value stands in no error.
+    """
+    held: Any = settings
+    is_mapping = isinstance(settings, Mapping)
+    for name, check in checks.items():
+        value = held[name] if is_mapping else getattr(held, name, None)
+        wanted = check(value)
+        if wanted is not None:
+            given = f"a {type(value).__name__}" if name in _SECRET else shown(value)
+            raise OptionsError(f"{where}{name} must be {wanted}, not {given}")
+
+
+_SECRET = frozenset({"api_key", "otlp_headers", "env", "headers", "token", "oauth", "secrets"})
+
+
+def shown(value: object) -> str:
+    """The beginning of a value's `repr`, whatever that does."""
+    try:
+        text = repr(value)
+    except Exception:  # noqa: BLE001 - anybody's object, or one too deep
+        text = f"a {type(value).__name__}"
+    return text if len(text) <= 200 else text[:200] + "..."
+
+
+def number(low: float, *, whole: bool = False, most: float = MAX_NUMBER) -> Check:
+    """From `low` to `most`; True and False are no numbers, and neither is NaN."""
+    kind, kinds = ("a whole number", (int,)) if whole else ("a number", (int, float))
+
+    def check(value: Any) -> str | None:
+        is_number = isinstance(value, kinds) and not isinstance(value, bool)
+        if is_number and low <= value <= most:
+            return None
+        return f"{kind} from {low:g} to {most:g}" if is_number and value > most else f"{kind} from {low:g} on"
+
+    return check
+
+
+def above_0(value: Any) -> str | None:
+    """A number of seconds that threads, sockets and the event loop can wait for."""
+    return None if SECONDS(value) is None and value > 0 else f"a number of seconds above 0, up to {TIMEOUT_MAX:g}"
+
+
+def is_a(kind: type | UnionType, wanted: str) -> Check:
+    """An instance of a class, described as `wanted`."""
+    return lambda value: None if isinstance(value, kind) else wanted
+
+
+def is_callable(value: Any) -> str | None:
+    """Something that can be called."""
+    return None if callable(value) else "a callable"
+
+
+def one_of(*words: str) -> Check:
+    """One of some words."""
+    return lambda value: None if isinstance(value, str) and value in words else f"one of {', '.join(map(repr, words))}"
+
+
+def or_none(check: Check) -> Check:
+    """What the check lets through, and None."""
+
+    def checked(value: Any) -> str | None:
+        wanted = None if value is None else check(value)
+        return None if wanted is None else f"{wanted}, or None"
+
+    return checked
+
+
+_NO_LISTS = (str, bytes, bytearray, memoryview, Mapping)
+
+
+def list_of(check: Check, each: str) -> Check:
+    """A list, tuple or set of what the check lets through: no text, no mapping, nothing that can be read only once."""
+
+    def checked(value: Any) -> str | None:
+        is_list = isinstance(value, Collection) and not isinstance(value, _NO_LISTS)
+        wanted = next((found for found in map(check, value) if found is not None), None) if is_list else each
+        return None if wanted is None else f"a list of {each}"
+
+    return checked
+
+
+def passable(text: Any) -> bool:
+    """Whether a text can be handed to the system: as UTF-8, or as the bytes that a path came as, without a NUL."""
+    if not isinstance(text, str) or "\0" in text:
+        return False
+    try:
+        os.fsencode(text)
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def path(value: Any) -> str | None:
+    """A path that a file system can have, there or not."""
+    name = os.fspath(value) if isinstance(value, str | os.PathLike) else None
+    if not passable(name):
+        return "a path"
+    encoded = os.fsencode(name or "")
+    fits = len(encoded) <= MAX_PATH_BYTES and all(len(part) <= MAX_NAME_BYTES for part in encoded.split(b"/"))
+    return None if fits else f"a path of at most {MAX_PATH_BYTES} bytes, and {MAX_NAME_BYTES} for each name in it"
+
+
+def file(value: Any) -> str | None:
+    """A path that does not end in a folder."""
+    return path(value) or ("the path of a file" if os.path.basename(value) in (".", "..") or value == "/" else None)
+
+
+COUNT, TEXT, BOOL = number(0, whole=True), is_a(str, "text"), is_a(bool, "True or False")
+TEXTS, PATHS = list_of(TEXT, "texts"), list_of(path, "paths")
+NAME: Check = lambda value: None if isinstance(value, str) and value else "a text that is not empty"  # noqa: E731
+SECONDS = number(0, most=TIMEOUT_MAX)

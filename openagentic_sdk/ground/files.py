@@ -1,0 +1,305 @@
+"""Files opened without races and replaced whole: what a resolved path names is opened, and no link is followed.
+
+A path is resolved once, and what is opened afterwards is exactly the resolved path, reached folder by folder without
+following a single link. A link that is swapped in between makes the call fail; it never leads elsewhere.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import stat
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+
+from ..errors import ToolError
+from .frozen import frozen
+
+# O_PATH needs no permission to list a folder, only to pass through it.
+_PASS_THROUGH = os.O_PATH if sys.platform == "linux" else os.O_RDONLY
+_FOLDER_FLAGS = _PASS_THROUGH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+READ_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+LIST_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_CREATE_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+CHUNK_BYTES = 1 << 20
+# Of a file's name in that of what will replace it: names have at most 255 bytes, and letters up to four.
+_KEPT_LETTERS = 50
+
+
+_path_locks: dict[str, tuple[threading.Lock, int]] = {}
+_path_locks_guard = threading.Lock()
+
+
+@contextmanager
+def change_lock(real: str) -> Iterator[None]:
+    """One change of this file at a time in this process: checking what is there and replacing it must not interleave."""
+    with _path_locks_guard:
+        lock, users = _path_locks.get(real, (threading.Lock(), 0))
+        _path_locks[real] = lock, users + 1
+    try:
+        with lock:
+            yield
+    finally:
+        with _path_locks_guard:
+            users = _path_locks[real][1] - 1
+            if users:
+                _path_locks[real] = lock, users
+            else:
+                del _path_locks[real]
+
+
+@contextmanager
+def open_folder(real: str, *, create: bool = False) -> Iterator[int]:
+    """A descriptor of the folder, for `dir_fd`; with `create`, folders that are missing are made."""
+    fd = os.open("/", _FOLDER_FLAGS)
+    try:
+        for name in real.split("/"):
+            if name:
+                inner = _enter(fd, name, real, create)
+                os.close(fd)
+                fd = inner
+        yield fd
+    finally:
+        os.close(fd)
+
+
+def _enter(fd: int, name: str, real: str, create: bool) -> int:
+    try:
+        return os.open(name, _FOLDER_FLAGS, dir_fd=fd)
+    except FileNotFoundError:
+        if not create:
+            raise FileNotFoundError(f"there is no folder {real!r}") from None
+        with suppress(FileExistsError):  # somebody else made it; opening says whether it is a folder
+            os.mkdir(name, dir_fd=fd)
+        return os.open(name, _FOLDER_FLAGS, dir_fd=fd)
+    except OSError as error:
+        if stat.S_ISLNK(os.stat(name, dir_fd=fd, follow_symlinks=False).st_mode):
+            raise ToolError(f"{name!r} in {real!r} became a link while it was being opened: try again") from None
+        if isinstance(error, NotADirectoryError):
+            raise NotADirectoryError(f"{name!r} in {real!r} is a file, not a folder") from None
+        raise OSError(error.errno, error.strerror, real) from None
+
+
+@contextmanager
+def open_file(real: str) -> Iterator[int]:
+    """A descriptor to read the regular file `real` (a resolved path) from; anything else is refused by its kind."""
+    folder, name = os.path.split(real)
+    with open_folder(folder) as folder_fd:
+        # Opening a device can already do something, so its kind is looked at first, and again on what was opened.
+        _refuse_special(os.stat(name or ".", dir_fd=folder_fd, follow_symlinks=False).st_mode, real)
+        try:
+            fd = os.open(name, READ_FLAGS, dir_fd=folder_fd)
+        except OSError as error:
+            raise OSError(error.errno, error.strerror, real) from None
+    try:
+        _refuse_special(os.fstat(fd).st_mode, real)
+        yield fd
+    finally:
+        os.close(fd)
+
+
+_KINDS: tuple[tuple[Callable[[int], bool], str], ...] = (
+    (stat.S_ISDIR, "a folder: use Glob to see what is in it"),
+    (stat.S_ISLNK, "a link that appeared while it was being opened: try again"),
+    (stat.S_ISFIFO, "a pipe, not a file: nothing was read"),
+    (stat.S_ISSOCK, "a socket, not a file: nothing was read"),
+    (stat.S_ISCHR, "a device, not a file: nothing was read"),
+    (stat.S_ISBLK, "a device, not a file: nothing was read"),
+)
+
+
+def _refuse_special(mode: int, real: str) -> None:
+    for is_kind, words in _KINDS:
+        if is_kind(mode):
+            raise ToolError(f"{real} is {words}")
+
+
+def iter_bytes(fd: int) -> Iterator[bytes]:
+    """What is left to read, in pieces of at most `CHUNK_BYTES`."""
+    while chunk := os.read(fd, CHUNK_BYTES):
+        yield chunk
+
+
+def read_at_most(chunks: Iterator[bytes], max_bytes: int) -> bytes | None:
+    """All of it, or None when it is more than `max_bytes`: a file may grow faster than it is read."""
+    pieces, size = [], 0
+    for chunk in chunks:
+        size += len(chunk)
+        if size > max_bytes:
+            return None
+        pieces.append(chunk)
+    return b"".join(pieces)
+
+
+@frozen
+class FileSnapshot:
+    """A file as it was read: its bytes, their digest, and what must be the same when it is replaced."""
+
+    data: bytes
+    sha256: str
+    status: os.stat_result
+
+
+def read_snapshot(real: str, max_bytes: int) -> FileSnapshot | None:
+    """The whole file, or None when there is none. Raises `ToolError` when it is larger than `max_bytes`."""
+    try:
+        with open_file(real) as fd:
+            status = os.fstat(fd)
+            data = read_at_most(iter_bytes(fd), max_bytes) if status.st_size <= max_bytes else None
+            if data is None:
+                raise ToolError(f"{real} has more than the {max_bytes:,} bytes that can be changed")
+    except FileNotFoundError:
+        return None
+    return FileSnapshot(data, digest_bytes(data), status)
+
+
+def digest_bytes(data: bytes) -> str:
+    """The sha256 by which a content is known in the log."""
+    return hashlib.sha256(data).hexdigest()
+
+
+def digest_file(real: str) -> str | None:
+    """The sha256 of the file, read in pieces, or None when there is none."""
+    digest = hashlib.sha256()
+    try:
+        with open_file(real) as fd:
+            for chunk in iter_bytes(fd):
+                digest.update(chunk)
+    except FileNotFoundError:
+        return None
+    return digest.hexdigest()
+
+
+def file_status(real: str) -> os.stat_result | None:
+    """The file as it stands, or None when there is none; what is no regular file is refused by its kind."""
+    folder, name = os.path.split(real)
+    try:
+        with open_folder(folder) as folder_fd:
+            status = os.stat(name or ".", dir_fd=folder_fd, follow_symlinks=False)
+    except FileNotFoundError:
+        return None
+    _refuse_special(status.st_mode, real)
+    return status
+
+
+def file_state(real: str) -> tuple[str | None, int] | None:
+    """The digest and permissions of the file, or None when there is none; no digest for what is no regular file."""
+    try:
+        status = file_status(real)
+        return None if status is None else (digest_file(real), stat.S_IMODE(status.st_mode))
+    except (ToolError, OSError):
+        return None, 0
+
+
+def replace_file(real: str, data: bytes, before: os.stat_result | None, mode: int | None = None) -> list[str]:
+    """Put `data` in place of `real` in one step: readers see the old file or the new one, never a part of it.
+
+    `before` is the file as it was checked; None means that there must be none (`FileExistsError` otherwise). Owner and mode
+    are kept unless `mode` names other permissions, missing folders are made. Returns notes on what could not be kept. Raises
+    `ToolError` when the file changed after it was checked.
+    """
+    folder, name = os.path.split(real)
+    with open_folder(folder, create=before is None) as folder_fd:
+        temporary = f".{name[:_KEPT_LETTERS]}.{os.urandom(6).hex()}.tmp"
+        fd = os.open(temporary, _CREATE_FLAGS, 0o600 if before else 0o666, dir_fd=folder_fd)
+        try:
+            try:
+                left = memoryview(data)
+                while left:
+                    left = left[os.write(fd, left) :]
+                notes = _keep_owner_and_mode(fd, before)
+                if mode is not None:
+                    os.fchmod(fd, mode)
+                os.fsync(fd)
+            finally:
+                os.close(fd)
+            _move_into_place(folder_fd, temporary, name, real, before)
+        except BaseException:
+            with suppress(FileNotFoundError):
+                os.unlink(temporary, dir_fd=folder_fd)
+            raise
+        _sync_folder(folder_fd)
+    return notes
+
+
+def sweep_unfinished(real: str) -> None:
+    """Take away what a `replace_file` of this path left behind when its process was killed."""
+    folder, name = os.path.split(real)
+    unfinished = re.compile(rf"\.{re.escape(name[:_KEPT_LETTERS])}\.[0-9a-f]{{12}}\.tmp")
+    with suppress(OSError, ToolError), open_folder(folder) as folder_fd:
+        listed = os.open(".", LIST_FLAGS, dir_fd=folder_fd)
+        try:
+            for entry in os.listdir(listed):
+                if unfinished.fullmatch(entry):
+                    os.unlink(entry, dir_fd=folder_fd)
+        finally:
+            os.close(listed)
+
+
+def remove_file(real: str, before: os.stat_result) -> None:
+    """Take the file `real` away if it is still the one that was checked. Raises `ToolError` when it is another one."""
+    folder, name = os.path.split(real)
+    with open_folder(folder) as folder_fd:
+        _check_unchanged(folder_fd, name, real, before)
+        os.unlink(name, dir_fd=folder_fd)
+        _sync_folder(folder_fd)
+
+
+def _sync_folder(folder_fd: int) -> None:
+    """Make its names durable. A folder that may be written and not listed cannot be synced; the files in it are."""
+    with suppress(PermissionError):
+        listed = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=folder_fd)
+        try:
+            os.fsync(listed)
+        finally:
+            os.close(listed)
+
+
+def _keep_owner_and_mode(fd: int, before: os.stat_result | None) -> list[str]:
+    if before is None:
+        return []
+    notes = []
+    mine = os.fstat(fd)
+    if (mine.st_uid, mine.st_gid) != (before.st_uid, before.st_gid):
+        try:
+            os.fchown(fd, before.st_uid, before.st_gid)
+        except PermissionError:
+            notes.append(f"its owner was {before.st_uid}:{before.st_gid} and could not be kept")
+    os.fchmod(fd, stat.S_IMODE(before.st_mode))
+    if before.st_nlink > 1:
+        notes.append(f"it had {before.st_nlink} names (hard links); the others keep the old content")
+    return notes
+
+
+def _move_into_place(folder_fd: int, temporary: str, name: str, real: str, before: os.stat_result | None) -> None:
+    if before is not None:
+        _check_unchanged(folder_fd, name, real, before)
+        os.replace(temporary, name, src_dir_fd=folder_fd, dst_dir_fd=folder_fd)
+        return
+    try:  # unlike a rename, a link never replaces anything
+        os.link(temporary, name, src_dir_fd=folder_fd, dst_dir_fd=folder_fd, follow_symlinks=False)
+    except FileExistsError:
+        raise FileExistsError(
+            f"{real} exists: Read it and set overwrite to replace it, or choose another name"
+        ) from None
+    except OSError:  # a file system without hard links: an empty file claims the name instead
+        os.close(os.open(name, _CREATE_FLAGS, 0o666, dir_fd=folder_fd))
+        os.replace(temporary, name, src_dir_fd=folder_fd, dst_dir_fd=folder_fd)
+    else:
+        os.unlink(temporary, dir_fd=folder_fd)
+
+
+def _check_unchanged(folder_fd: int, name: str, real: str, before: os.stat_result) -> None:
+    try:
+        now = os.stat(name, dir_fd=folder_fd, follow_symlinks=False)
+    except FileNotFoundError:
+        now = None
+    if now is None or _identity(now) != _identity(before):
+        raise ToolError(f"{real} changed while it was being replaced, so nothing was written: read it again")
+
+
+def _identity(status: os.stat_result) -> tuple[int, int, int, int]:
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns

@@ -1,0 +1,257 @@
+"""JSON-RPC 2.0 between two sides that both ask, one JSON object per line: messages, lines, and requests that wait.
+
+There is no transport here: bytes come in through `Lines`, messages through `Peer.receive`, and a peer is given the function
+that sends its own. What comes is hostile until checked: a line has a limit, an invalid message is answered or left out,
+and neither ends the connection. What goes is ASCII on one line; half a letter (a lone surrogate, for which readers in
+other languages refuse the whole line) has become U+FFFD.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
+from typing import Any
+
+from ..errors import InvalidEventError, RpcError
+from ..serialization import dumps_json, loads_json, whole_letters
+from .frozen import frozen
+from .patterns import regex
+from .threads import error_words
+
+PARSE_ERROR, INVALID_REQUEST, METHOD_NOT_FOUND, INVALID_PARAMS, INTERNAL_ERROR = -32700, -32600, -32601, -32602, -32603
+REQUEST_CANCELLED = -32800
+
+Id = str | int | None
+Handler = Callable[[str, Mapping[str, Any]], Awaitable[Any]]
+
+# In ASCII JSON: the first half of a letter without its second one, or a second one without its first.
+_HALF_LETTER = regex(r"\\ud[89ab]..(?!\\ud[c-f])|(?<!\\ud[89ab]..)\\ud[c-f]", re.IGNORECASE)
+
+
+@frozen
+class Answer:
+    """What a handler may give in the place of a bare result: `then` runs when the answer is on its way."""
+
+    result: Any
+    then: Callable[[], Awaitable[None]]
+
+
+def encode(message: Mapping[str, Any]) -> bytes:
+    """The message as one line. Raises `InvalidEventError` for what JSON cannot say."""
+    text = dumps_json(message)
+    if "\\ud" in text and _HALF_LETTER.search(text):  # the expression alone would be most of the work
+        text = dumps_json(whole_letters(message))
+    return text.encode("ascii") + b"\n"
+
+
+class Lines:
+    """Cuts a stream of bytes into lines; what is longer than `max_bytes` is not kept."""
+
+    def __init__(self, max_bytes: int) -> None:
+        self._max_bytes = max_bytes
+        self._parts: list[bytes] = []
+        self._size = 0
+
+    def feed(self, data: bytes) -> list[bytes | None]:
+        """The lines that end in these bytes, without their ends and without blank ones; None is one that was too long."""
+        if not self._size and data.find(b"\n") == len(data) - 1 <= self._max_bytes:
+            whole = data.strip(b" \t\r\n")  # one whole line, as most are
+            return [whole] if whole else []
+        *ends, rest = data.split(b"\n")
+        lines: list[bytes | None] = []
+        for end in ends:
+            self._keep(end)
+            line = None if self._size > self._max_bytes else b"".join(self._parts).strip(b" \t\r")
+            self._parts, self._size = [], 0
+            if line != b"":
+                lines.append(line)
+        self._keep(rest)
+        return lines
+
+    def _keep(self, part: bytes) -> None:
+        self._size += len(part)
+        if self._size > self._max_bytes:
+            self._parts = []
+        elif part:
+            self._parts.append(part)
+
+
+class Peer:
+    """One side of a connection. It answers in any order, and never waits for a handler before it takes the next message.
+
+    `send` gets each line that goes out, in the order in which it must stand there, and may make its caller wait.
+    `on_request` gives a request's result, an `Answer`, or raises; `on_notification` is called for the rest. Either is begun
+    in the order in which messages came. `cancel_method` is the notification that withdraws a request, in both directions.
+    `on_stray` gets, with the reason, each line that is no message and each answer that nobody waits for; without it, what is
+    no message is refused. `read` gives the value of a line, or raises `InvalidEventError`.
+    """
+
+    def __init__(
+        self,
+        send: Callable[[bytes], Awaitable[None]],
+        on_request: Handler,
+        on_notification: Handler,
+        *,
+        cancel_method: str = "$/cancel_request",
+        on_stray: Callable[[str, bytes], None] | None = None,
+        read: Callable[[bytes], Any] = loads_json,
+    ) -> None:
+        self._send = send
+        self._on_request = on_request
+        self._on_notification = on_notification
+        self._cancel_method = cancel_method
+        self._on_stray = on_stray
+        self._read = read
+        self._asked = 0
+        self._waiting: dict[Id, asyncio.Future[Any]] = {}
+        self._answering: dict[Id, asyncio.Task[None]] = {}
+        self._heard: set[asyncio.Task[None]] = set()
+
+    # --- what this side says -----------------------------------------------------------------------------------------
+
+    async def notify(self, method: str, params: Mapping[str, Any]) -> None:
+        """Say something that has no answer."""
+        await self._send(encode({"jsonrpc": "2.0", "method": method, "params": params}))
+
+    async def request(self, method: str, params: Mapping[str, Any]) -> Any:
+        """Ask, and wait for the result. Raises `RpcError` when the other side refuses or is gone.
+
+        When this is cancelled, the other side is told that nobody waits any more.
+        """
+        self._asked += 1
+        asked = self._asked
+        answer = self._waiting[asked] = asyncio.get_running_loop().create_future()
+        try:
+            await self._send(encode({"jsonrpc": "2.0", "id": asked, "method": method, "params": params}))
+            return await answer
+        except asyncio.CancelledError:
+            self._spawn(self.notify(self._cancel_method, {"requestId": asked}))
+            raise
+        finally:
+            del self._waiting[asked]
+
+    # --- what the other side says ------------------------------------------------------------------------------------
+
+    def receive(self, line: bytes | None) -> None:
+        """Take one line, as `Lines` gives it."""
+        try:
+            message = self._read(line) if line is not None else None
+        except InvalidEventError as error:
+            self._stray(PARSE_ERROR, str(error), line)
+            return
+        if line is None:
+            self._stray(INVALID_REQUEST, "the line is too long: send less at once", line)
+        else:
+            self.take(message, line)
+
+    def take(self, message: Any, line: bytes = b"") -> None:
+        """Take one message that was read already; `line` is what it was read from."""
+        if not isinstance(message, dict):
+            self._stray(INVALID_REQUEST, "a message is one JSON object", line)
+        elif "method" not in message and ("result" in message or "error" in message):
+            if not self._take_answer(message) and self._on_stray is not None:
+                self._on_stray("it answers nothing that was asked, or not any more", line)
+        elif not isinstance(message.get("method"), str) or not isinstance(message.get("params", {}), dict | None):
+            known = message.get("id")
+            self._refuse(
+                known if _is_id(known) else None, INVALID_REQUEST, "method must be a text and params an object"
+            )
+        elif "id" not in message:
+            self._take_notification(message["method"], message.get("params") or {})
+        elif not _is_id(message["id"]):
+            self._refuse(None, INVALID_REQUEST, "an id is a text or a whole number")
+        elif message["id"] in self._answering:
+            # An answer under this id would be taken for that of the request that has it.
+            self._refuse(None, INVALID_REQUEST, f"id {message['id']!r:.100} is that of a request that is still open")
+        else:
+            work = self._answer(message["id"], message["method"], message.get("params") or {})
+            self._answering[message["id"]] = asyncio.create_task(work)
+
+    def fail(self, error: Callable[[], Exception]) -> None:
+        """The other side is lost: what was asked of it fails with this error, and what it asked for is withdrawn."""
+        self._fail_waiting(error)
+        for task in self._answering.values():
+            task.cancel()
+
+    async def close(self) -> None:
+        """The other side is gone: what was asked of it fails, and what it asked for is waited for."""
+        self._fail_waiting(lambda: RpcError(INTERNAL_ERROR, "the connection was closed before the answer came"))
+        while tasks := {*self._answering.values(), *self._heard} - {asyncio.current_task()}:
+            await asyncio.wait(tasks)
+
+    def _fail_waiting(self, error: Callable[[], Exception]) -> None:
+        for answer in self._waiting.values():
+            if not answer.done():
+                answer.set_exception(error())
+
+    def _take_answer(self, message: Mapping[str, Any]) -> bool:
+        """Hand an answer to who waits for it; False when it was withdrawn, had its answer, or was never asked."""
+        asked = message.get("id")
+        answer = self._waiting.get(asked) if asked.__class__ is int else None  # as all of ours are; True would be 1
+        if answer is None or answer.done():
+            return False
+        if "result" in message:
+            answer.set_result(message["result"])
+            return True
+        error = message["error"] if isinstance(message["error"], dict) else {}
+        code = error.get("code")
+        text = str(error.get("message") or "the request failed, and no reason was given")
+        answer.set_exception(RpcError(code if isinstance(code, int) else INTERNAL_ERROR, text, error.get("data")))
+        return True
+
+    def _take_notification(self, method: str, params: Mapping[str, Any]) -> None:
+        if method != self._cancel_method:
+            self._spawn(self._hear(method, params))
+            return
+        cancelled = params.get("requestId")
+        task = self._answering.get(cancelled) if _is_id(cancelled) else None
+        if task is not None:
+            task.cancel()
+
+    async def _hear(self, method: str, params: Mapping[str, Any]) -> None:
+        with suppress(Exception):  # nothing answers a notification, also not one that cannot be understood
+            await self._on_notification(method, params)
+
+    async def _answer(self, asked: Id, method: str, params: Mapping[str, Any]) -> None:
+        then: Callable[[], Awaitable[None]] | None = None
+        try:
+            result = await self._on_request(method, params)
+            if isinstance(result, Answer):
+                result, then = result.result, result.then
+            line = encode({"jsonrpc": "2.0", "id": asked, "result": result})
+        except asyncio.CancelledError:
+            line = _error_line(asked, REQUEST_CANCELLED, "the request was cancelled")
+        except RpcError as error:
+            line = _error_line(asked, error.code, str(error), error.data)
+        except Exception as error:  # noqa: BLE001 - whatever a handler raises is an answer, and no end of the connection
+            line = _error_line(asked, INTERNAL_ERROR, ": ".join(error_words(error)))
+        finally:
+            del self._answering[asked]
+        await self._send(line)
+        if then is not None:
+            await then()
+
+    def _stray(self, code: int, text: str, line: bytes | None) -> None:
+        if self._on_stray is None:
+            self._refuse(None, code, text)
+        else:
+            self._on_stray(text, line or b"")
+
+    def _refuse(self, asked: Id, code: int, text: str) -> None:
+        self._spawn(self._send(_error_line(asked, code, text)))
+
+    def _spawn(self, work: Any) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._heard.add(task)
+        task.add_done_callback(self._heard.discard)
+
+
+def _is_id(value: Any) -> bool:
+    return value is None or (isinstance(value, str | int) and not isinstance(value, bool))
+
+
+def _error_line(asked: Id, code: int, text: str, data: Any = None) -> bytes:
+    error = {"code": code, "message": text, **({} if data is None else {"data": data})}
+    return encode({"jsonrpc": "2.0", "id": asked, "error": error})

@@ -1,0 +1,47 @@
+"""The system that this process runs on: how files are opened there, whose process it is, and where it works."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+
+from ..errors import OptionsError
+
+# Flags of `os.open` that not every system has.
+BINARY = getattr(os, "O_BINARY", 0) | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOINHERIT", 0)
+NO_FOLLOW = getattr(os, "O_NOFOLLOW", 0)
+
+
+def user_home() -> str:
+    """The user's home folder; where there is none, a path below which nothing can exist, so that nothing is read there.
+
+    The home of another user, which HOME names after `sudo -u` and the like, does not count.
+    """
+    home = os.path.expanduser("~")
+    try:
+        os.stat(os.path.join(home, "."))
+    except PermissionError:
+        return os.devnull
+    except (OSError, ValueError):  # one that is not there can be made
+        pass
+    return home if os.path.isabs(home) else os.devnull
+
+
+def working_dir() -> str:
+    """The folder that this process works in. Raises `OptionsError` when it has been removed."""
+    try:
+        return os.getcwd()
+    except FileNotFoundError as error:
+        raise OptionsError("the folder that this process works in has been removed: name another as cwd") from error
+
+
+def user_name() -> str:
+    """The user that this process runs as, as the system knows it; an environment variable can say anything."""
+    if sys.platform == "win32":
+        return os.getlogin()
+    import pwd
+
+    with contextlib.suppress(KeyError):
+        return pwd.getpwuid(os.getuid()).pw_name
+    return f"uid {os.getuid()}"

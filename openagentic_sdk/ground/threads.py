@@ -1,0 +1,426 @@
+"""Run code that may never come back beside the event loop: it is given a moment to end, then it is left behind.
+
+Python can stop neither a thread nor a coroutine that swallows its cancellation. So both run apart from whoever waits for
+them: a blocking call in a thread of its own (the loop's executor has few workers, which slow calls would hold), somebody
+else's coroutine in a task of its own. What is left behind is named in the list that `collect_left` gave.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import contextvars
+import inspect
+import math
+import os
+import signal
+import threading
+import traceback
+import types
+from collections.abc import Awaitable, Callable, Generator
+from functools import partial
+from itertools import dropwhile
+from opcode import opmap
+from queue import SimpleQueue
+from typing import Any, Generic, TypeVar
+
+from ..errors import EventLoopError, OpenAgentSdkError
+
+T = TypeVar("T")
+
+# What code that is told to end gets: a thread, and a coroutine, which may itself be waiting for a thread.
+THREAD_MOMENT_S = 1.0
+GUEST_MOMENT_S = 2.0
+
+# Frames of files in these lead to a guest's code: this package, and asyncio.
+_OWN_FOLDERS = (os.path.dirname(os.path.dirname(__file__)) + os.sep, os.path.dirname(asyncio.__file__) + os.sep)
+
+_left: contextvars.ContextVar[list[str] | None] = contextvars.ContextVar("left_behind", default=None)
+_kept: contextvars.ContextVar[KeptThreads | None] = contextvars.ContextVar("kept_threads", default=None)
+
+
+def running_loop(what: str) -> asyncio.AbstractEventLoop:
+    """The event loop that runs here. Raises `EventLoopError`, which says what to do, where it is none of asyncio's."""
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        raise EventLoopError(
+            f"{what} needs asyncio's event loop, and none runs here (trio and curio have loops of another kind): start with "
+            "asyncio.run(), or call run_sync() in a thread"
+        ) from None
+
+
+def collect_left() -> list[str]:
+    """A new list that names what this context, and those that are copied from it, leave behind from now on."""
+    names: list[str] = []
+    _left.set(names)
+    return names
+
+
+def note_left(name: str) -> None:
+    """Say that something was left behind: it still runs, and nobody waits for it."""
+    names = _left.get()
+    if names is not None:
+        names.append(name)
+
+
+# --- threads ---------------------------------------------------------------------------------------------------------
+
+
+async def run_in_thread(
+    work: Callable[[], T],
+    cancelled: threading.Event | None = None,
+    name: str = "openagentic-tool",
+    *,
+    keep: bool = False,
+) -> T:
+    """What `work` returns or raises, from a daemon thread: of its own, or with `keep` one of `KeptThreads`.
+
+    When this is cancelled, `cancelled` is set for the work to see, and its end is waited for a moment.
+    """
+    done = start_thread(work, name, keep=keep)
+    try:
+        return await asyncio.shield(done)
+    except asyncio.CancelledError:
+        if cancelled is not None:
+            cancelled.set()
+        await _wait_a_moment(done, THREAD_MOMENT_S)
+        if not done.done():
+            note_left(f"thread {name}")
+        elif not done.cancelled():
+            done.exception()
+        raise
+
+
+async def in_daemon_thread(work: Callable[[], Any], name: str) -> Any:
+    """Like `run_in_thread`, but a cancelled wait leaves the thread to its own end at once."""
+    done = start_thread(work, name)
+    try:
+        return await done
+    except asyncio.CancelledError:
+        if done.cancelled():
+            note_left(f"thread {name}")
+        elif done.exception() is None:
+            _drop(done.result())  # it came in the same turn of the loop as the end of the wait
+        raise
+
+
+async def ask_callable(work: Callable[[], Any], name: str) -> Any:
+    """What a callable of the user's gives, be it async or plain code, which runs in a thread of its own."""
+    given = work() if inspect.iscoroutinefunction(work) else await in_daemon_thread(work, name)
+    return await given if inspect.isawaitable(given) else given
+
+
+def start_thread(work: Callable[[], T], name: str, *, keep: bool = False) -> asyncio.Future[T]:
+    """Start `work` in a daemon thread and a copy of this context; the future gets what it returns or raises, when the loop
+    still runs.
+
+    `keep` is for this package's own code, which leaves nothing behind in a thread: it may run in one of `KeptThreads`.
+    """
+    loop = running_loop("this call, which waits for a thread,")
+    done: asyncio.Future[T] = loop.create_future()
+    carry = partial(_carry, partial(contextvars.copy_context().run, work), loop, done)
+    kept = _kept.get() if keep else None
+    if kept is not None and kept.is_open_in(loop):
+        kept.do(carry, name, done)
+        return done
+    thread = threading.Thread(target=carry, name=name, daemon=True)
+    thread.start()
+    # One that has handed over its outcome only has to return, and then nothing of it is left.
+    done.add_done_callback(lambda _: None if done.cancelled() else thread.join())
+    return done
+
+
+class KeptThreads:
+    """The threads of one run that wait for its next work, because starting a thread costs more than most of that work.
+
+    The run's event loop alone hands them out and takes them back; code in another loop, and so in a forked process, starts
+    threads of its own. A thread that hangs is never taken back, and ends when it comes to its end.
+    """
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._idle: list[_Worker] = []
+        self._is_open = True
+
+    def use(self) -> None:
+        """Let this context, and those that are copied from it, run work that may be kept in these threads."""
+        _kept.set(self)
+
+    def is_open_in(self, loop: asyncio.AbstractEventLoop) -> bool:
+        """Whether work of this event loop may run here."""
+        return self._is_open and loop is self._loop
+
+    def do(self, work: Callable[[], None], name: str, done: asyncio.Future[Any]) -> None:
+        """Do work in an idle thread or a new one; once `done` has its outcome, the thread is idle."""
+        worker = self._idle.pop() if self._idle else _Worker()
+        worker.thread.name = name
+        worker.due.put(work)
+        done.add_done_callback(partial(self._take_back, worker))
+
+    def close(self) -> None:
+        """End the threads that are idle, and each of the others behind its work."""
+        self._is_open = False
+        while self._idle:
+            self._idle.pop().end()
+
+    def _take_back(self, worker: _Worker, done: asyncio.Future[Any]) -> None:
+        if done.cancelled():
+            return  # it is still at work
+        if self._is_open:
+            self._idle.append(worker)
+        else:
+            worker.end()
+
+
+class _Worker:
+    """A thread that does one work after the other for as long as anybody holds this object."""
+
+    def __init__(self) -> None:
+        self.due: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+        self.thread = threading.Thread(target=_do_all, args=(self.due,), daemon=True)
+        self.thread.start()
+
+    def end(self) -> None:
+        """End a thread that has handed over the outcome of its last work; then nothing of it is left."""
+        self.due.put(None)
+        self.thread.join()
+
+    def __del__(self) -> None:
+        self.due.put(None)  # safe wherever the garbage collector runs
+
+
+def _do_all(due: SimpleQueue[Callable[[], None] | None]) -> None:
+    while (work := due.get()) is not None:
+        work()
+        del work  # it holds the context of its caller
+
+
+async def settled(
+    work: Awaitable[T], told: Callable[[], object] = lambda: None
+) -> tuple[asyncio.Future[T], asyncio.CancelledError | None]:
+    """Wait for work to its end through any number of cancellations; the last of them is given back, to be raised.
+
+    `told` is called at each of them.
+    """
+    done = asyncio.ensure_future(work)
+    cancelled: asyncio.CancelledError | None = None
+    while not done.done():
+        try:
+            await asyncio.wait({done})
+        except asyncio.CancelledError as error:
+            cancelled = error
+            told()
+    return done, cancelled
+
+
+def _carry(work: Callable[[], Any], loop: asyncio.AbstractEventLoop, done: asyncio.Future[Any]) -> None:
+    """The body of a thread: do the work and hand its outcome over."""
+    result: Any = None
+    failure: BaseException | None = None
+    try:
+        result = work()
+    except BaseException as error:  # noqa: BLE001 - carried to the caller, whatever it is
+        failure = error
+    try:
+        loop.call_soon_threadsafe(_settle, done, result, failure)
+    except RuntimeError:  # the loop is gone: the work has outlived its run, and its answer is not waited for
+        _drop(result)
+
+
+def _drop(result: Any) -> None:
+    """A coroutine that nobody will await is closed, or Python would warn that it never was."""
+    if inspect.iscoroutine(result):
+        result.close()
+
+
+def _settle(done: asyncio.Future[Any], result: Any, failure: BaseException | None) -> None:
+    if done.done():
+        _drop(result)
+    elif failure is None:
+        done.set_result(result)
+    elif isinstance(failure, StopIteration):  # a future refuses it
+        done.set_exception(RuntimeError("StopIteration was raised"))
+    else:
+        done.set_exception(failure)
+
+
+async def _wait_a_moment(
+    done: asyncio.Future[Any],
+    moment_s: float | None,
+    busy: Callable[[], bool] | None = None,
+    hurried: asyncio.Future[None] | None = None,
+) -> None:
+    """Wait through any number of cancellations until it is done or the moment is over; `busy` makes the moment longer, and
+    once `hurried` is done it is no longer than what a guest gets that is told to end.
+    """
+    now = asyncio.get_running_loop().time
+    over = None if moment_s is None else now() + moment_s
+    waited: set[asyncio.Future[Any]] = {done} if hurried is None else {done, hurried}
+    while not done.done() and (over is None or now() < over or (busy is not None and busy())):
+        with contextlib.suppress(asyncio.CancelledError):
+            left_s = None if over is None else max(over - now(), 0.05)
+            await asyncio.wait(waited, timeout=left_s, return_when=asyncio.FIRST_COMPLETED)
+        if hurried in waited and hurried.done():
+            waited = {done}
+            over = min(now() + GUEST_MOMENT_S, math.inf if over is None else over)
+
+
+@types.coroutine
+def next_turn() -> Generator[None, None, None]:
+    """Let everything go first that is ready by now: `asyncio.sleep(0)`, at half its price."""
+    yield
+
+
+# --- other people's coroutines ---------------------------------------------------------------------------------------
+
+
+class Guest(Generic[T]):
+    """Somebody else's coroutine at work in a task of its own.
+
+    Whatever it raises is kept in `error`, also what would end the process (`SystemExit` and its like); only a real Ctrl-C
+    goes on as one. `is_left` says that it did not end when it was told to.
+    """
+
+    def __init__(self, work: Callable[[], Awaitable[T]], name: str) -> None:
+        self.name = name
+        self.error: BaseException | None = None
+        self.is_left = False
+        self._value: T | None = None
+        self._waiters: list[asyncio.Future[None]] = []
+        self._hurried: asyncio.Future[None] | None = None
+        self._task = running_loop(name).create_task(self._contain(work))
+
+    @property
+    def is_done(self) -> bool:
+        """Whether it has ended, by itself or because it was told to."""
+        return self._task.done()
+
+    async def ended(self) -> None:
+        """Wait for its end. A cancellation ends this wait only."""
+        if not self._task.done():
+            await next_turn()  # one that began just now is mostly done by then
+        if not self._task.done():
+            waiter = asyncio.get_running_loop().create_future()
+            self._waiters.append(waiter)
+            await waiter
+
+    async def end(self, busy: Callable[[], bool] | None = None) -> None:
+        """Tell it to end and give it a moment, longer as long as `busy`; then leave it behind."""
+        self._task.cancel()
+        await _wait_a_moment(self._task, GUEST_MOMENT_S, busy)
+        self._wake()  # one that was told to end before it began has not done so itself
+        if not self._task.done():
+            self.is_left = True
+            note_left(self.name)
+            # Else `asyncio.run` would wait for it at the end of the program, for ever, and complain of what it iterates.
+            asyncio.tasks._unregister_task(self._task)
+            generators: Any = getattr(asyncio.get_running_loop(), "_asyncgens", set())
+            generators -= {generator for generator in generators if generator.ag_running}
+            self._task._log_destroy_pending = False  # type: ignore[attr-defined]
+
+    async def wait_a_moment(
+        self, moment_s: float | None = GUEST_MOMENT_S, busy: Callable[[], bool] | None = None
+    ) -> None:
+        """Wait for its end, but no longer than a moment (None: as long as it takes), and then as `end` does."""
+        self._hurried = asyncio.get_running_loop().create_future()
+        await _wait_a_moment(self._task, moment_s, busy, self._hurried)
+        if not self._task.done():
+            await self.end(busy)
+
+    def hurry(self) -> None:
+        """Let `wait_a_moment` wait no longer than `GUEST_MOMENT_S` from now on."""
+        if self._hurried is not None and not self._hurried.done():
+            self._hurried.set_result(None)
+
+    def value(self) -> T:
+        """What it returned. Raises what it raised; what would end the process or cancel this task comes as a
+        `RuntimeError`.
+        """
+        if self.error is not None:
+            if isinstance(self.error, Exception):
+                raise self.error
+            raise RuntimeError(f"{self.name} raised {type(self.error).__name__}") from self.error
+        return self._value  # type: ignore[return-value]
+
+    async def _contain(self, work: Callable[[], Awaitable[T]]) -> None:
+        try:
+            self._value = await work()
+        except BaseException as error:
+            if isinstance(error, KeyboardInterrupt) and is_ctrl_c(error):
+                # It goes its own way out of the event loop: without this the task would complain of it too.
+                self._task.add_done_callback(asyncio.Task.exception)
+                raise
+            self.error = error
+        finally:
+            self._wake()
+
+    def _wake(self) -> None:
+        """Let those go on who wait for the end: a turn of the loop sooner than the task's own callbacks would."""
+        while self._waiters:
+            waiter = self._waiters.pop()
+            if not waiter.done():
+                waiter.set_result(None)
+
+
+async def call_guest(work: Callable[[], Awaitable[T]], name: str) -> T:
+    """What somebody else's coroutine returns or raises, see `Guest.value`. When this is cancelled, the coroutine has a
+    moment to end.
+    """
+    guest = Guest(work, name)
+    try:
+        await guest.ended()
+    except asyncio.CancelledError:
+        await guest.end()
+        raise
+    return guest.value()
+
+
+def error_words(error: BaseException) -> tuple[str, str]:
+    """An error's type and text for the log, whatever its `__str__` does; of what a guest raised to end the process, that."""
+    cause = error.__cause__
+    if isinstance(error, RuntimeError) and cause is not None and not isinstance(cause, Exception):
+        error = cause
+    name = type(error).__name__
+    try:
+        return name, str(error) or name
+    except BaseException as own:
+        if isinstance(own, KeyboardInterrupt) and is_ctrl_c(own):
+            raise
+        return name, name
+
+
+def error_trace(error: BaseException) -> str:
+    """The traceback of an error from a guest, as Python prints it, without the frames that lead from here to the guest.
+
+    Empty for one that cannot be formatted, and for what the tools of this package raise to tell the model something.
+    """
+    try:
+        told = traceback.TracebackException.from_exception(error, compact=True)
+        frames = list(dropwhile(lambda frame: frame.filename.startswith(_OWN_FOLDERS), told.stack))
+        if not frames and isinstance(error, OpenAgentSdkError | OSError | ValueError):
+            return ""
+        told.stack[:] = frames or told.stack
+        return "".join(told.format())
+    except BaseException as own:
+        if isinstance(own, KeyboardInterrupt) and is_ctrl_c(own):
+            raise
+        return ""
+
+
+def is_ctrl_c(error: KeyboardInterrupt) -> bool:
+    """Whether a person pressed Ctrl-C, and not some code said `raise KeyboardInterrupt`.
+
+    A signal interrupts the main thread's code at any instruction, through Python's own handler or one that stands in for it.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        return False
+    trace = error.__traceback__
+    handler = signal.getsignal(signal.SIGINT)
+    handler = handler.func if isinstance(handler, partial) else handler
+    code = getattr(handler, "__code__", None)
+    while trace is not None and trace.tb_next is not None and trace.tb_frame.f_code is not code:
+        trace = trace.tb_next
+    if trace is None or trace.tb_frame.f_code is code:
+        return True
+    return trace.tb_frame.f_code.co_code[trace.tb_lasti] not in (opmap["RAISE_VARARGS"], opmap["RERAISE"])

@@ -1,0 +1,122 @@
+"""Tool calls in Claude Code's names and in ours: other names for the same tools and values.
+
+A hook that was written for Claude Code reads `tool_input.old_string` where our Edit tool has `old`, so it is given both.
+What it changes comes back under either name; when it changed both, to different values, the call is blocked. A model that
+was taught those names may use them in its calls.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, TypeGuard
+
+from ...errors import ToolInputError
+from ...events import ToolUse
+from ...kernel.part import Part
+from ...kernel.registry import ToolRegistry
+from ...providers.loose import as_mappings
+
+# Our names of inputs, and theirs, by tool.
+_NAMES: Mapping[str, Mapping[str, str]] = {
+    "Edit": {"old": "old_string", "new": "new_string"},
+    "Grep": {"query": "pattern", "root": "path", "file_glob": "glob"},
+    "Glob": {"root": "path"},
+    "Task": {"agent": "subagent_type"},
+    "SkillActivate": {"name": "skill", "arguments": "args"},
+    "SkillLoad": {"name": "skill"},
+}
+# Tools that they know under another name.
+_TOOLS = {"SkillActivate": "Skill"}
+# What else a matcher is for that names a tool, a kind of notification or a compaction of theirs.
+ALSO = {
+    "Skill": "SkillActivate",
+    "SlashCommand": "SkillActivate",
+    "Agent": "Task",
+    "MultiEdit": "Edit",
+    "permission_prompt": "permission",
+    "elicitation_dialog": "question",
+    "auto": "overflow",
+}
+
+
+def tool_name_of(name: str) -> str:
+    """What they call our tool."""
+    return _TOOLS.get(name, name)
+
+
+def with_their_names(tool: str, input: Mapping[str, Any]) -> dict[str, Any]:
+    """The input with their names beside ours."""
+    shown = dict(input)
+    for ours, theirs in _NAMES.get(tool, {}).items():
+        if ours in input:
+            shown.setdefault(theirs, input[ours])
+    if tool == "Edit":
+        if input.get("count") == 0:
+            shown.setdefault("replace_all", True)
+        if _is_list_of_maps(edits := input.get("edits")):
+            shown["edits"] = [with_their_names(tool, edit) for edit in edits]
+    if tool == "Bash" and isinstance(input.get("timeout_s"), int | float):
+        shown.setdefault("timeout", int(input["timeout_s"] * 1000))
+    return shown
+
+
+def with_our_names(tool: str, input: Mapping[str, Any], changed: Mapping[str, Any]) -> dict[str, Any]:
+    """What a hook made of the input that `with_their_names` showed it, in our names.
+
+    Raises `ToolInputError` when one value was changed to two.
+    """
+    shown = with_their_names(tool, input)
+    result = dict(changed)
+    pairs = {theirs: ours for ours, theirs in _NAMES.get(tool, {}).items()}
+    for theirs, ours in pairs.items():
+        if theirs not in changed or theirs in input:
+            continue
+        value = result.pop(theirs)
+        if ours not in changed or (value != shown.get(theirs) and changed[ours] == input.get(ours)):
+            result[ours] = value
+        elif value not in (shown.get(theirs), changed[ours]):
+            raise ToolInputError(f"{ours} and {theirs} are one thing, and were given different values")
+    if tool == "Edit" and "replace_all" not in input and "replace_all" in result:
+        wanted = result.pop("replace_all")
+        if wanted != shown.get("replace_all", False):
+            count = 0 if wanted else 1
+            if result.get("count", input.get("count")) not in (input.get("count"), count):
+                raise ToolInputError("count and replace_all are one thing, and were given different values")
+            result["count"] = count
+    if tool == "Edit" and _is_list_of_maps(edits := result.get("edits")):
+        before = [*as_mappings(input.get("edits")), *([{}] * len(edits))]
+        result["edits"] = [with_our_names(tool, old, new) for old, new in zip(before, edits, strict=False)]
+    if tool == "Bash" and "timeout" not in input and "timeout" in result:
+        timeout = result.pop("timeout")
+        if timeout != shown.get("timeout") and isinstance(timeout, int | float):
+            if result.get("timeout_s") not in (input.get("timeout_s"), timeout / 1000):
+                raise ToolInputError("timeout_s and timeout are one thing, and were given different values")
+            result["timeout_s"] = timeout / 1000
+    return result
+
+
+def _is_list_of_maps(value: Any) -> TypeGuard[list[dict[str, Any]]]:
+    return isinstance(value, list) and all(isinstance(each, dict) for each in value)
+
+
+def in_our_names(use: ToolUse, tools: ToolRegistry) -> ToolUse:
+    """A call as our tools take it, for a model that was taught Claude Code's: `Skill`, `SlashCommand`, `subagent_type`."""
+    name, input, offered = use.name, dict(use.input), tools.names()
+    if name not in offered and ALSO.get(name) in offered:
+        name = ALSO[name]
+        if use.name == "SlashCommand" or (use.name == "Skill" and "skill" not in input):
+            words = str(input.pop("command", "")).strip().removeprefix("/").split(None, 1)
+            input |= dict(zip(("name", "arguments"), words, strict=False))
+    known = tools.get(name).input_schema.get("properties") or {} if name in offered else {}
+    if name not in _NAMES or name not in offered or not input.keys() - known.keys():
+        return use if name == use.name else replace(use, name=name, input=input)
+    changed = with_our_names(name, {}, input)
+    return use if name == use.name and changed == use.input else replace(use, name=name, input=changed)
+
+
+class ClaudeNames(Part):
+    """Calls of a model that was taught Claude Code's names of tools and inputs, in the names of the agent's tools."""
+
+    def read_call(self, use: ToolUse, tools: ToolRegistry) -> ToolUse:
+        return in_our_names(use, tools)

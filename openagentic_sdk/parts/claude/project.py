@@ -1,0 +1,383 @@
+"""The project in a run: the system prompt, `/name` in prompts, active skills, rules for files, notices at the start."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from ...errors import SkillNotFoundError, ToolError
+from ...events import Event, SkillActivated, SubagentStarted, SystemNotice, ToolResult, ToolUse, UserMessage
+from ...ground.patterns import regex
+from ...kernel.agent import Run
+from ...kernel.gate import CallContext, Gate, Narrowing, narrowed_by
+from ...kernel.part import IncomingPrompt, Part
+from ...kernel.tool_call import Permitted, ask_gate
+from ...sessions.folds.features.observed_files import ObservedFilesFold
+from ...sessions.folds.features.skills import SkillsFold
+from ...sessions.folds.view import SessionView
+from ...sessions.system_prompt import SystemPrompt
+from ...skills.activation import SkillPolicy, active_skills, skill_policy
+from ...skills.index import PROJECT_FOLDERS, IndexResult, SkillInfo, find_skill
+from ...skills.library import SkillLibrary
+from ...skills.text_commands import Draft, draft_of
+from ...tools.session.background_tasks import SubagentResult
+from ...tools.session.task import Subagents
+from ...tools.skill_activate import SkillRuns
+from ..project.commands import expand_prompt, expanded_event
+from ..project.memory import is_for, nested_folders, read_nested_memory
+from ..project.project import Project
+from ..project.prompt import (
+    DEFAULT_BASE,
+    build_system_prompt,
+    memory_block,
+    offer_message,
+    rule_message,
+    skill_message,
+)
+from ..record.folds.transcript import TranscriptFile
+from ..servers import ServerTools
+from .text_commands import fill_draft
+
+_GLOB_LETTER = regex(r"[*?\[\]\\{]")
+# The subagent for skills that name none, or one that is not there: the tools and the system prompt of the run itself.
+GENERAL_AGENT = "general-purpose"
+_SKILL_TOOLS = ("SkillList", "SkillLoad", "SkillActivate", "SkillDeactivate")
+
+
+class ProjectPart(Part, SkillRuns):
+    """The project in one run. `guidance` is that of the agent."""
+
+    def __init__(self, run: Run, guidance: ProjectGuidance) -> None:
+        super().__init__(run)
+        self._guidance = guidance
+        self._skills: tuple[int, SkillPolicy, Sequence[SkillActivated]] | None = None
+        self._facts: tuple[int, Mapping[str, str]] = (-1, {})
+        self._transcript_file: TranscriptFile | None = None
+        self._pending: tuple[IncomingPrompt, str, Draft] | None = None
+
+    def services(self) -> Mapping[type, object]:
+        library = self._guidance.skills
+        return {ProjectPart: self, SkillRuns: self, **({} if library is None else {SkillLibrary: library})}
+
+    def opening_events(self) -> Sequence[Event]:
+        return self._guidance.opening_events(self.run.view, self.run.session_id)
+
+    def system_prompt(self) -> SystemPrompt:
+        servers = self.run.parts.services.find(ServerTools)
+        return self._guidance.system_prompt(servers.instructions or () if servers else ())
+
+    def facts(self) -> Mapping[str, str]:
+        changes = self.run.view.fold(SkillsFold).changes
+        if self._facts[0] != changes:
+            active = active_skills(self.run.view.fold(SkillsFold).events)
+            self._facts = changes, {f"skill:{skill.name}@{skill.seq}": skill_message(skill) for skill in active}
+        return self._facts[1]
+
+    async def expand_prompt(self, prompt: IncomingPrompt) -> None:
+        if prompt.is_expanded:
+            return
+        prompt.text, events, draft = self._guidance.expand(prompt.text, self.run.view, self.run.session_id)
+        prompt.events += events
+        self._pending = None if draft is None else (prompt, prompt.text, draft)
+
+    async def fill_prompt(self, prompt: IncomingPrompt) -> None:
+        """Run the commands in the text of a command or skill. Raises `ToolError`.
+
+        Text that a hook put in the place of a command's stays as it is.
+        """
+        if self._pending is None or self._pending[0] is not prompt:
+            return
+        (_, expanded, draft), self._pending = self._pending, None
+        is_skill = any(isinstance(event, SkillActivated) for event in prompt.events)
+        if prompt.text != expanded and not is_skill:
+            return
+        filled = await fill_draft(self.run, draft, prompt.request_id or os.urandom(16).hex())
+        if is_skill:
+            prompt.events = [replace(e, body=filled) if isinstance(e, SkillActivated) else e for e in prompt.events]
+        else:
+            prompt.text = filled
+
+    def policy(self) -> SkillPolicy:
+        """What the active skills change about calls, folded again when another event has come."""
+        changes, events = self.run.view.fold(SkillsFold).changes, self.run.view.fold(SkillsFold).events
+        if self._skills is None or self._skills[0] != changes:
+            self._skills = (changes, skill_policy(events), active_skills(events))
+        return self._skills[1]
+
+    def model(self) -> str | None:
+        return self.policy().model
+
+    def narrow(self) -> Sequence[Narrowing]:
+        return allowlists(self.policy())
+
+    def narrow_child(self, gate: Gate) -> Gate:
+        """The gate of a subagent without what the active skills of this run take away."""
+        denied = self.policy().disallowed_tools
+        parents = [Narrowing(deny=denied, source="skill of the parent")] if denied else []
+        return narrowed_by(gate, [*self.narrow(), *parents])
+
+    def tell_gate(self, context: CallContext, tool: str | None) -> CallContext:
+        policy = self.policy()
+        active = self._skills[2] if self._skills else ()
+        reading = self._guidance.reading_rules(active) if active else ()
+        return replace(
+            context,
+            grants=(*policy.grants, *reading),
+            disallowed_tools=policy.disallowed_tools,
+            names_of=self._guidance.skill_names,
+        )
+
+    def tell_hooks(self) -> Mapping[str, Any]:
+        active = active_skills(self.run.view.fold(SkillsFold).events)
+        return {
+            "transcript": self._transcript,
+            "is_active": lambda name: any(skill.name == name for skill in active),
+        }
+
+    def _transcript(self) -> str:
+        """The path of the session so far in the shape of Claude Code's transcripts, written anew as far as it grew.
+
+        Empty where the session has no folder.
+        """
+        run = self.run
+        if run.session_dir is None:
+            return ""
+        if self._transcript_file is None:
+            self._transcript_file = TranscriptFile(os.path.join(run.session_dir, "transcript.jsonl"))
+        return self._transcript_file.write(run.view.events, run.session_id, run.agent.cwd)
+
+    async def after_call(self, call: Permitted, result: ToolResult) -> ToolResult:
+        """Put the rules for the files of a call behind its result, but for those that the model sees already.
+
+        After a resume it still sees them, after a compaction or a rewind it may not.
+        """
+        run = self.run
+        paths = _files(run, call.input, result)
+        texts = dict.fromkeys(text for path in paths for text in self._guidance.rules_for(path))
+        if texts:
+            seen = {note.text for note in run.notes}
+            seen.update(str(message.get("content")) for message in run.view.conversation.messages())
+            run.notes += [UserMessage(text, origin="rule") for text in texts if text not in seen]
+        return result
+
+    async def fill_text(self, tool_use_id: str, draft: Draft) -> str:
+        return await fill_draft(self.run, draft, tool_use_id)
+
+    async def run_apart(self, tool_use_id: str, agent: str, prompt: str, skill: SkillActivated) -> SubagentResult:
+        """The gate is asked about the subagent as if the model had asked for it with Task.
+
+        Raises `ToolError` when that is not allowed, and when the same call started it before a crash.
+        """
+        run = self.run
+        subagents = run.parts.services.find(Subagents)
+        if subagents is None:
+            raise ToolError(f"skill {skill.name} runs in a subagent, and no subagent can be started here")
+        started = (event.tool_use_id for event in run.view.events if isinstance(event, SubagentStarted))
+        continued = any(part.continues(tool_use_id) for part in run.parts.at(Part.continues))
+        if tool_use_id in started and not continued:
+            raise ToolError(
+                f"skill {skill.name} may or may not have been carried out before the process died: check first"
+            )
+        name = agent if agent in run.agent.agent_names else GENERAL_AGENT
+        use = ToolUse(f"{tool_use_id}:agent", "Task", {"agent": name, "prompt": prompt})
+        approval = await ask_gate(run, run.gate, use, "unsafe")
+        if not approval.allowed:
+            raise ToolError(f"skill {skill.name} runs in a subagent, and that is not allowed: {approval.reason}")
+        return await subagents.spawn(tool_use_id, name, prompt, (skill,))
+
+
+def allowlists(policy: SkillPolicy) -> list[Narrowing]:
+    """What each restricting skill takes away; a skill can always be left again."""
+    return [Narrowing(tools=(*rules, *_SKILL_TOOLS), source="skill") for rules in policy.allowlists]
+
+
+def _files(run: Run, input: Mapping[str, Any], result: ToolResult) -> Iterator[str]:
+    """The files that a call read or wrote; a file that was read in part stands only in the input."""
+    if result.is_error:
+        return
+    yield from (result.meta or {}).get("files") or ()
+    if isinstance(named := input.get("file_path"), str):
+        yield os.path.join(run.agent.cwd, named)
+
+
+class ProjectGuidance:
+    """What a project says to a run.
+
+    `base` is the start of the system prompt, `may_read` says which files a command may attach. `notices` are what is to be
+    said when a run starts besides what reading the project has found; `brings` are skills that are active from the start of
+    a subagent, `skills` from the start of a session.
+    """
+
+    def __init__(
+        self,
+        project: Project,
+        *,
+        base: str | None = None,
+        may_read: Callable[[str], bool] | None = None,
+        notices: Callable[[], Sequence[SystemNotice]] = lambda: (),
+        brings: Sequence[str] | None = None,
+        skills: Sequence[str] = (),
+    ) -> None:
+        self._project = project
+        self._base = DEFAULT_BASE if base is None else base
+        self._may_read = may_read
+        self._notices = notices
+        self._brings = brings
+        self._active = skills
+        self.skills = project.library if project.lists_skills else None
+        self._listed = project.skills().skills
+        self._for_some_files = [skill for skill in self._listed if skill.paths and skill.model_invocable]
+        self._prompts: dict[tuple[tuple[str, str], ...], SystemPrompt] = {}
+
+    def system_prompt(self, servers: tuple[tuple[str, str], ...] = ()) -> SystemPrompt:
+        """The system prompt of a session that begins now; the same arguments give the same object.
+
+        `servers` are the names of MCP servers and their own instructions.
+        """
+        if servers not in self._prompts:
+            self._prompts[servers] = build_system_prompt(
+                base=self._base,
+                style=self._project.output_style if self._brings is None else None,
+                memory=self._project.memory,
+                servers=servers,
+                skills=self._listed,
+            )
+        return self._prompts[servers]
+
+    def expand(self, text: str, view: SessionView, session_id: str) -> tuple[str, Sequence[Event], Draft | None]:
+        """A prompt with `/name` replaced: the text that takes its place, the events that come with it, and the draft.
+
+        The draft, if there is one, is that text or the skill's with gaps for commands that are still to run.
+        """
+        project = self._project
+        index = project.skills()
+        expansion = expand_prompt(
+            text,
+            project.commands,
+            index.skills,
+            project.folders,
+            hidden=index.hidden,
+            trusts=project.trusts if project.library.runs_commands else None,
+            may_read=self._may_read,
+        )
+        if expansion.command is not None:
+            trusted = project.trusts(expansion.command)
+            names = project.settings.model_names
+            event = expanded_event(expansion.command, expansion.arguments, trusted=trusted, model_names=names)
+            is_left = expansion.draft is None and draft_of(expansion.command.body) is not None
+            notice = self._commands_left(f"command /{expansion.command.name}", trusted, view) if is_left else ()
+            return expansion.text, (event, *notice), expansion.draft
+        if expansion.skill is None:
+            return expansion.text, (), None
+        activation = project.library.activate(
+            expansion.skill,
+            view.fold(SkillsFold).events,
+            arguments=expansion.arguments,
+            requested_by="user",
+            project_dir=project.root,
+            session_id=session_id,
+        )
+        if activation.event is None:
+            return expansion.text, (), None
+        is_left = activation.draft is None and draft_of(activation.event.body) is not None
+        notice = self._commands_left(f"skill {expansion.skill.name}", activation.trusted, view) if is_left else ()
+        return expansion.text, (activation.event, *activation.notices, *notice), activation.draft
+
+    def _commands_left(self, name: str, trusted: bool, view: SessionView) -> tuple[SystemNotice, ...]:
+        """Says once in a session that commands in a text were not run, and what would run them."""
+        switch = "--text-commands, run_text_commands=True or enableSkillShellExecution in settings runs them"
+        why = switch if trusted else f"the project is not trusted; once it is, {switch}"
+        notice = SystemNotice("text_commands.off", f"the commands in the text of {name} were not run: {why}")
+        said = any(isinstance(e, SystemNotice) and e.message == notice.message for e in view.events)
+        return () if said else (notice,)
+
+    def opening_events(self, view: SessionView, session_id: str) -> Sequence[Event]:
+        """What has not been said in this session yet: settings that were left out, skills whose files changed."""
+        if self._brings is not None:
+            return self._brought(self._brings, view, session_id)
+        project = self._project
+        said = {(event.code, event.message) for event in view.events if isinstance(event, SystemNotice)}
+        for path in view.fold(ObservedFilesFold).digests:  # what was offered in an earlier run can still be asked for
+            self._below(path)
+        notices = [*self._notices(), *self._findings()]
+        known = {event.name for event in view.fold(SkillsFold).events if isinstance(event, SkillActivated)}
+        return [
+            *self._brought([name for name in self._active if name not in known], view, session_id),
+            *(notice for notice in notices if (notice.code, notice.message) not in said),
+            *project.library.find_drift(view.fold(SkillsFold).events, project_dir=project.root, session_id=session_id),
+        ]
+
+    def rules_for(self, path: str) -> Sequence[str]:
+        """The messages that the project's rules and skills have for whoever read or wrote this file."""
+        rules = [rule_message(rule) for rule in self._project.memory.rules_for(path)]
+        root, folders = self._project.root, self._project.folders
+        nested = read_nested_memory(folders, path, self._project.settings.memory_excludes)
+        rules += [memory_block(file) for file in nested.files]
+        rules += [rule_message(rule) for rule in nested.rules_for(path)]
+        offered = [*self._for_some_files, *self._below(path)]
+        return rules + [offer_message(s) for s in offered if not s.paths or is_for(s.paths, path, root)]
+
+    def _below(self, path: str) -> list[SkillInfo]:
+        """The skills of the folders below the working directory that lead to a file."""
+        nested = nested_folders(self._project.folders, path) if self._project.folders.reads_project else []
+        for folder in nested:
+            self._project.library.look_below(folder)
+        skills = self._project.skills().skills if nested else ()
+        roots = {os.path.join(folder, place) for folder in nested for place in PROJECT_FOLDERS}
+        return [skill for skill in skills if skill.model_invocable and os.path.realpath(skill.root) in roots]
+
+    def reading_rules(self, skill_events: Sequence[Event]) -> Sequence[str]:
+        """Allow rules for the folders of active skills that are indexed there: an event alone opens no folder."""
+        active = active_skills(skill_events)
+        known = {skill.path for skill in self._project.skills().skills} if active else set()
+        folders = {os.path.dirname(skill.path) for skill in active if skill.path in known and skill.path}
+        places = sorted(folders | {os.path.realpath(folder) for folder in folders})
+        literal = [_GLOB_LETTER.sub(r"\\\g<0>", place) for place in places]
+        return [f"Read(/{place}/**)" for place in literal]
+
+    def skill_names(self, input: Mapping[str, Any]) -> Sequence[str]:
+        """Every name that leads to the skill that the input of a skill tool names; none when there is no such skill."""
+        project = self._project
+        folder = os.path.join(project.cwd, str(input.get("project_dir") or project.root))
+        try:
+            return project.library.index(folder, project.cwd).find(str(input.get("name"))).names
+        except (SkillNotFoundError, ValueError):
+            return ()
+
+    def _findings(self) -> list[SystemNotice]:
+        """What reading the project has found that a person should know."""
+        project = self._project
+        found = project.diagnostics()
+        # of skills only what is lost: what a skill's own text gets wrong is for `skills check`
+        hidden = [note for note in found.pop("skills") if note.is_error or note.code == "skill-shadowed"]
+        return [
+            *(SystemNotice("settings.withheld", text) for text in project.settings.withheld),
+            *(SystemNotice(f"{kind}.{note.code}", note.located) for kind, notes in found.items() for note in notes),
+            *(SystemNotice(f"skills.{note.code}", note.located) for note in hidden),
+        ]
+
+    def _brought(self, names: Sequence[str], view: SessionView, session_id: str) -> list[Event]:
+        """Activates the skills that options or a subagent's definition name, but for those that only people start."""
+        events: list[Event] = []
+        index = self._project.library.index(self._project.root, self._project.cwd).read() if names else IndexResult(())
+        for name in names:
+            skill = find_skill(name, index.skills, index.hidden)
+            if skill is None:
+                text = f"the agent names the skill {name[:80]!r}, which is not there: it runs without it"
+                events.append(SystemNotice("skill.missing", text))
+                continue
+            if not skill.model_invocable:
+                text = f"skill {skill.name}: only people start it, so no agent brings it with it"
+                events.append(SystemNotice("skill.user_only", text))
+                continue
+            activation = self._project.library.activate(
+                skill,
+                view.fold(SkillsFold).events,
+                requested_by="config",
+                project_dir=self._project.root,
+                session_id=session_id,
+            )
+            events += () if activation.event is None else (activation.event, *activation.notices)
+        return events

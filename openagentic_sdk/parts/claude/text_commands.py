@@ -1,0 +1,110 @@
+"""Run the commands that stand in the text of a skill or command, before the model reads the text.
+
+A command runs when a rule allows it and hooks let it, never because a mode or a person would. It is in the log, and on disk,
+before it runs, and one that started is never run again. When one may not run or fails, the text is not used at all.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import replace
+
+from ...errors import ToolError
+from ...events import TextCommandFinished, TextCommandStarted, ToolResult, ToolUse
+from ...ground.text import without_hidden
+from ...ground.threads import settled
+from ...kernel.agent import Run
+from ...kernel.gate import ApprovalResult
+from ...kernel.tool_call import Permitted, decision_event, propose
+from ...kernel.tool_step import after_hooks, execute, masked
+from ...permissions.gate import permission_gate
+from ...sessions.folds.features.text_commands import TextCommandsFold
+from ...sessions.request import json_sha256
+from ...skills.text_commands import Draft
+
+_SHELL = "Bash"
+_MAX_ERROR_CHARS = 500
+CUT_SHORT = "the run was interrupted while it was running: it may have taken effect in part"
+UNKNOWN = "the process died while it was running: it may or may not have run, so it is not run again"
+
+
+async def fill_draft(run: Run, draft: Draft, cause: str) -> str:
+    """The draft's text with what its commands wrote, one after the other.
+
+    `cause` names the call or prompt that wants it: what ran for it before a crash is not run again. Raises `ToolError`
+    with the reason when a command may not run, fails, or may have run already.
+    """
+    outputs: list[str] = []
+    for number, command in enumerate(draft.commands, 1):
+        end = await _run_once(run, draft, f"{cause}:{number}", command)
+        if end.outcome != "ok":
+            raise ToolError(f"{draft.name} is not used: its command {command!r} {end.error_message}")
+        outputs.append(end.output)
+    return draft.filled(outputs)
+
+
+async def _run_once(run: Run, draft: Draft, command_id: str, command: str) -> TextCommandFinished:
+    ends = run.view.fold(TextCommandsFold).ends
+    if command_id in ends:
+        known = ends[command_id]
+        return known or TextCommandFinished(command_id, outcome="error", error_message=f"has no known end: {UNKNOWN}")
+    call = await _permit(run, draft, ToolUse(command_id, _SHELL, {"command": command}))
+    started = TextCommandStarted(command_id, draft.name, call.input["command"], call.decision.input_sha256, draft.path)
+    await run.record(call.decision, started)
+    try:
+        result = await execute(run, call)
+    except asyncio.CancelledError:
+        end = TextCommandFinished(command_id, outcome="cancelled", error_message=f"has no known end: {CUT_SHORT}")
+        ended, _ = await settled(run.record(end))
+        ended.exception()
+        raise
+    events, result = await after_hooks(run, call, result)
+    end = _finished(command_id, masked(run, result))
+    await run.record(*events, end)
+    return end
+
+
+async def _permit(run: Run, draft: Draft, use: ToolUse) -> Permitted:
+    """The command as hooks left it, with the decision that allows it. Raises `ToolError` when nothing does."""
+    call = await propose(run, use)
+    if call.wish.block or call.wish.permission in ("deny", "ask"):
+        # A hook that wants a person to be asked says no too: these commands run without a person.
+        reason = call.wish.block_reason or "a hook does not let it run without a question"
+        digest = json_sha256(dict(call.input))
+        approval = ApprovalResult(False, reason, run.agent.gate.mode, "hook", hook=call.hook, input_sha256=digest)
+    else:
+        context = run.gate_context(use.tool_use_id, "unsafe", _SHELL)
+        context = replace(context, grants=(*context.grants, *draft.grants))  # the rules that the text itself brings
+        approval = permission_gate(run.gate).judge_by_rule(_SHELL, call.input, context)
+    decision = decision_event(run, use, approval, run.gate, call.input)
+    decision = replace(decision, details={**decision.details, "text_of": draft.name})
+    if not approval.allowed:
+        await run.record(decision)
+        command = call.input["command"]
+        raise ToolError(f"{draft.name} is not used: its command {command!r} may not run by itself: {approval.reason}")
+    return Permitted(use, call.tool, call.input, decision)
+
+
+def _finished(command_id: str, result: ToolResult) -> TextCommandFinished:
+    """The end of a command; one that wrote and then failed has failed."""
+    said = result.output if isinstance(result.output, Mapping) else {}
+    errors = str(said.get("stderr") or "").strip()
+    streams = (str(said.get(stream) or "").strip("\n") for stream in ("stdout", "stderr"))
+    written = without_hidden("\n".join(part for part in streams if part))  # without invisible characters
+    failure = None
+    if result.is_error:
+        failure = result.error_message
+    elif said.get("timed_out"):
+        failure = "it took too long and was ended"
+    elif said.get("exit_code") != 0:
+        failure = (
+            f"it ended with exit code {said.get('exit_code')}{': ' + errors[-_MAX_ERROR_CHARS:] if errors else ''}"
+        )
+    return TextCommandFinished(
+        command_id,
+        "" if failure else written,
+        "error" if failure else "ok",
+        f"failed: {failure}" if failure else None,
+        result.duration_s,
+    )

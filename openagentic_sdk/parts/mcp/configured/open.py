@@ -1,0 +1,58 @@
+"""The servers of a run: those that code gives, and those that files name and a person agreed to."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from typing import Any
+
+from ....errors import StorageError
+from ..seat import PinsFor
+from ..server_config import McpServer, read_servers, secrets_in
+from ..servers import Servers
+from .home import McpHome
+from .pins import Pins
+from .resolve import ConfiguredServers
+
+
+def secrets_told(given: Mapping[str, Any], configured: ConfiguredServers | None, home: McpHome) -> dict[str, str]:
+    """The secrets that the servers of a run are told, for masking: tokens, values of headers, of their environment."""
+    servers = {**(configured.ready() if configured is not None else {}), **read_servers(given)}
+    told = {f"{each}, {name}": value for name, server in servers.items() for each, value in secrets_in(server).items()}
+    for name, server in servers.items():
+        with suppress(StorageError):
+            login = home.logins(server.url).current() if server.url is not None else None
+            if login is not None and login.tokens is not None:
+                tokens = {"token": login.tokens.access, "refresh token": login.tokens.refresh or ""}
+                told |= {f"{each}, {name}": value for each, value in tokens.items()}
+    return told
+
+
+def open_servers(
+    given: Mapping[str, Any],
+    configured: ConfiguredServers | None,
+    home: McpHome,
+    *,
+    cwd: str,
+    roots: Sequence[str] = (),
+    pins_for: PinsFor | None = None,
+) -> Servers:
+    """The servers of a run, not started yet: those that code gives, and those of other names that files may start.
+
+    Raises `OptionsError` for a server in code that cannot be used.
+    """
+    mine, found = read_servers(given), () if configured is None else configured.found
+    projects = {one.entry.name: one.entry.root for one in found}
+
+    def pins(name: str, server: McpServer) -> Pins | None:
+        """The pins of a server in code, when it asks for that, are the same in every project."""
+        return home.pins("code" if name in mine else projects.get(name, ""), name) if server.pin else None
+
+    return Servers(
+        {**(configured.ready() if configured is not None else {}), **mine},
+        cwd=cwd,
+        roots=roots,
+        auth_for=home.oauth,
+        pins_for=pins_for or pins,
+        pending={name: why for name, why in configured.waiting().items() if name not in mine} if configured else {},
+    )

@@ -1,0 +1,210 @@
+"""The servers that files name, as their entries stand there: nothing is expanded, decided or started here.
+
+    local    the user's own, for one project: `servers.json` in this library's home, and `~/.claude.json`
+    project  `.mcp.json` at the project's root, which strangers wrote
+    user     the user's own, for every project: the same two files as local
+    plugin   `.mcp.json` or the manifest of a plugin, under names of its own
+
+Of one name the first of these counts. A file that is damaged is left out as a whole, an entry that is not an object alone.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from ....errors import FileRefusedError, StorageError
+from ....ground.disk import is_within
+from ....ground.frozen import frozen
+from ....ground.text import visible
+from ....skills.files import read_bytes
+from ....skills.frontmatter import Diagnostic
+from ...project.claude import claude_json
+from ...project.plugins import MANIFEST, Plugin
+from ...project.private_json import KeptFile
+from ...project.project import Project
+
+PROJECT_FILE = ".mcp.json"
+MAX_FILE_BYTES = 1024 * 1024
+# It also holds what Claude Code remembers of every conversation.
+_MAX_CLAUDE_JSON_BYTES = 64 * 1024 * 1024
+MAX_SERVERS = 100
+# Longer entries are refused: nobody reads so much before agreeing.
+MAX_ENTRY_CHARS = 16 * 1024
+
+
+@frozen
+class ServerEntry:
+    """One entry: its `name`, the `scope` and the file that it stands in, and what it says.
+
+    `root` is the real folder of the project that it belongs to, empty for one of a plugin that a person added and in the
+    user scope; `plugin_root` is what `${CLAUDE_PLUGIN_ROOT}` stands for. `hides` are the scopes of others with this name.
+    """
+
+    name: str
+    scope: str
+    source: str
+    entry: Mapping[str, Any]
+    root: str = ""
+    plugin_root: str = ""
+    hides: tuple[str, ...] = ()
+
+    @property
+    def is_own(self) -> bool:
+        """Whether the person at this machine wrote it, or added the plugin that it came with."""
+        return self.scope in ("local", "user", "plugin")
+
+
+@frozen
+class ServerEntries:
+    """The entries that count, by name and in that order, and what is wrong with the others."""
+
+    entries: tuple[ServerEntry, ...] = ()
+    diagnostics: tuple[Diagnostic, ...] = ()
+
+    def find(self, name: str) -> ServerEntry | None:
+        """The entry with this name."""
+        return next((entry for entry in self.entries if entry.name == name), None)
+
+
+def read_entries(project: Project, own: KeptFile | None) -> ServerEntries:
+    """The entries of all files that the project's setting sources open; `own` is `servers.json`."""
+    problems: list[Diagnostic] = []
+    found: dict[str, ServerEntry] = {}
+    for entry in _in_order(project, own, problems):
+        known = found.get(entry.name)
+        if known is None:
+            found[entry.name] = entry
+        elif entry.scope not in (known.scope, *known.hides):
+            hides = (*known.hides, entry.scope)
+            found[entry.name] = ServerEntry(**{**vars(known), "hides": hides})
+    return ServerEntries(tuple(found[name] for name in sorted(found)), tuple(problems))
+
+
+def _in_order(project: Project, own: KeptFile | None, problems: list[Diagnostic]) -> Iterator[ServerEntry]:
+    folders, root = project.folders, os.path.realpath(project.root)
+    kept, path = _kept(own, problems), claude_json(folders)
+    is_there = path is not None and os.path.isfile(path)
+    claude = read_json_file(path or "", None, problems, _MAX_CLAUDE_JSON_BYTES) if is_there else {}
+    projects = _object(claude, "projects")
+    if folders.reads_local:
+        yield from _entries(_object(kept.get("local"), root), "local", own.path if own else "", problems, root)
+        for place in dict.fromkeys((root, project.root)):
+            servers = _object(projects.get(place), "mcpServers")
+            yield from _entries(servers, "local", path or "", problems, root)
+    if folders.reads_project:
+        file = os.path.join(project.root, PROJECT_FILE)
+        if os.path.lexists(file):
+            data = read_json_file(file, folders.boundary, problems)
+            for key in data.keys() - {"mcpServers", "$schema"}:
+                problems.append(Diagnostic("mcp-key", f"{visible(key)[:100]} has no effect here", path=file))
+            servers = data.get("mcpServers")
+            yield from _entries(servers, "project", file, problems, root)
+    if folders.user_dir is not None:
+        yield from _entries(kept.get("user"), "user", own.path if own else "", problems)
+        yield from _entries(claude.get("mcpServers"), "user", path or "", problems)
+    for plugin in project.plugins.plugins:
+        yield from plugin_entries(plugin, problems, root)
+
+
+def _kept(own: KeptFile | None, problems: list[Diagnostic]) -> dict[str, Any]:
+    try:
+        return {} if own is None else own.read()
+    except StorageError as error:
+        problems.append(Diagnostic("mcp-file", str(error), is_error=True))
+        return {}
+
+
+def plugin_server_name(plugin: str, server: str) -> str:
+    """The name of a plugin's server among all: `plugin_<plugin>_<server>`, within what may stand in a tool's name."""
+    whole = f"plugin_{plugin}_{server}"
+    name = re.sub(r"_{2,}", "_", re.sub(r"[^A-Za-z0-9_-]", "-", whole)).rstrip("_")
+    digest = hashlib.sha256(whole.encode("utf-8", "surrogatepass")).hexdigest()[:8]
+    return name if name == whole and len(name) <= 40 else f"{name[:31].rstrip('_')}-{digest}"
+
+
+def plugin_entries(plugin: Plugin, problems: list[Diagnostic], root: str) -> Iterator[ServerEntry]:
+    """A plugin's servers: those of its `.mcp.json`, and those of its manifest, there or in a file that it names."""
+    manifest = os.path.join(plugin.root, MANIFEST)
+    named = plugin.manifest.get("mcpServers")
+    sources: list[tuple[str, Any]] = [(manifest, named)] if isinstance(named, Mapping) else []
+    for each in (PROJECT_FILE, *([named] if isinstance(named, str) else named if isinstance(named, list) else ())):
+        path = os.path.realpath(os.path.join(plugin.root, each)) if isinstance(each, str) else ""
+        if is_within(path, plugin.root) and os.path.isfile(path):
+            data = read_json_file(path, plugin.root, problems)
+            sources.append((path, data.get("mcpServers", data)))
+    for path, servers in dict(sources).items():
+        is_added = plugin.scope == "plugin"
+        for entry in _entries(servers, "plugin" if is_added else "project", path, problems, "" if is_added else root):
+            name = plugin_server_name(plugin.name, entry.name)
+            yield ServerEntry(name, entry.scope, path, entry.entry, entry.root, plugin.root)
+
+
+def _entries(
+    servers: Any, scope: str, source: str, problems: list[Diagnostic], root: str = ""
+) -> Iterator[ServerEntry]:
+    if servers is None:
+        return
+    if not isinstance(servers, Mapping):
+        problems.append(Diagnostic("mcp-file", "left out: mcpServers is no object", path=source, is_error=True))
+        return
+    if len(servers) > MAX_SERVERS:
+        text = f"it names {len(servers)} servers, and the first {MAX_SERVERS} of them count"
+        problems.append(Diagnostic("mcp-file", text, path=source, is_error=True))
+    for name, entry in list(servers.items())[:MAX_SERVERS]:
+        why = _unreadable(entry)
+        if why is not None:
+            text = f"the server {visible(str(name))[:100]!r} is left out: {why}"
+            problems.append(Diagnostic("mcp-server", text, path=source, is_error=True))
+            continue
+        yield ServerEntry(name, scope, source, entry, root)
+
+
+def _unreadable(entry: Any) -> str | None:
+    """Why an entry cannot be shown to a person who should agree to it; None when it can."""
+    if not isinstance(entry, Mapping):
+        return "it is no object"
+    try:
+        is_short = len(json.dumps(entry)) <= MAX_ENTRY_CHARS
+    except RecursionError:
+        is_short = False
+    return None if is_short else f"more than {MAX_ENTRY_CHARS} characters are not read before somebody agrees to them"
+
+
+def _object(value: Any, key: str) -> Any:
+    inner = value.get(key) if isinstance(value, Mapping) else None
+    return {} if inner is None else inner
+
+
+def read_json_file(
+    path: str, boundary: str | None, problems: list[Diagnostic], max_bytes: int = MAX_FILE_BYTES
+) -> Mapping[str, Any]:
+    """A file's object; an empty one, and a finding, when it cannot be read.
+
+    One that names the same key twice says different things to different readers, and is left out.
+    """
+
+    def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        made: dict[str, Any] = {}
+        for key, value in pairs:
+            if key in made:
+                raise FileRefusedError(f"{path} names {visible(key)[:100]!r} twice in one object")
+            made[key] = value
+        return made
+
+    def refuse(word: str) -> Any:
+        raise ValueError(f"{word} is no JSON")
+
+    try:
+        text = read_bytes(path, boundary=boundary, max_bytes=max_bytes).decode("utf-8-sig")
+        data = json.loads(text, object_pairs_hook=once, parse_constant=refuse)
+        if not isinstance(data, dict):
+            raise FileRefusedError(f"{path} is no JSON object")
+        return data
+    except (OSError, ValueError, RecursionError) as error:
+        problems.append(Diagnostic("mcp-file", f"left out: {error}", path=path, is_error=True))
+        return {}

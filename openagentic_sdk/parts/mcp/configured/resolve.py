@@ -1,0 +1,128 @@
+"""From entries to servers: which may start, which wait for a person, which cannot be used, and why.
+
+Of a project's entries those start that a person agreed to word for word. Settings of the user or of the machine that enable
+a project's server stand for the first agreement; that one, too, is bound to the words as they were then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Literal
+
+from ....errors import OptionsError, StorageError
+from ....ground.frozen import frozen
+from ....ground.text import visible
+from ....skills.frontmatter import Diagnostic
+from ...project.project import Project
+from ...project.settings import Settings
+from ..oauth.login import read_settings
+from ..server_config import ENTRY_KEYS, USER_KEYS, McpServer, check_server_name, read_server_entry
+from .consent import Consent, Consents, definition_of
+from .expand import EXPANDED, expand_entry, variables_in
+from .read import ServerEntries, ServerEntry
+
+State = Literal["ready", "pending", "refused", "disabled", "unusable"]
+# What only the person at this machine may say of a server, in an entry of their own.
+OWN_KEYS = USER_KEYS | {"pin"}
+
+
+@frozen
+class Configured:
+    """An entry and what becomes of it: `server` when its state is `ready`, else the `reason` in one sentence."""
+
+    entry: ServerEntry
+    state: State
+    reason: str = ""
+    consent: Consent | None = None
+    server: McpServer | None = None
+
+
+@frozen
+class ConfiguredServers:
+    """What becomes of each entry, by name, and what is to be said of the files."""
+
+    found: tuple[Configured, ...] = ()
+    diagnostics: tuple[Diagnostic, ...] = ()
+
+    def ready(self) -> dict[str, McpServer]:
+        """The servers that may start."""
+        return {each.entry.name: each.server for each in self.found if each.server is not None}
+
+    def waiting(self) -> dict[str, str]:
+        """Why each of the others does not start; those that were switched off are not missed."""
+        return {each.entry.name: each.reason for each in self.found if each.state in ("pending", "unusable")}
+
+
+def resolve(
+    entries: ServerEntries, project: Project, consents: Consents | None, environ: Mapping[str, str]
+) -> ConfiguredServers:
+    """What becomes of every entry. `consents` None is a machine on which no agreement can be kept."""
+    found: list[Configured] = []
+    problems = list(entries.diagnostics)
+    for entry in entries.entries:
+        one = _resolve_one(entry, project.settings, consents, environ, problems)
+        found.append(one)
+        if one.state == "unusable":
+            problems.append(Diagnostic("mcp-server", _said(entry, one.reason), path=entry.source, is_error=True))
+        elif one.state == "pending":
+            problems.append(Diagnostic("mcp-pending", _said(entry, one.reason), path=entry.source))
+    return ConfiguredServers(tuple(found), tuple(problems))
+
+
+def _said(entry: ServerEntry, reason: str) -> str:
+    return f"the server {visible(entry.name)[:100]!r} is not started: {reason}"
+
+
+def _resolve_one(
+    entry: ServerEntry,
+    settings: Settings,
+    consents: Consents | None,
+    environ: Mapping[str, str],
+    problems: list[Diagnostic],
+) -> Configured:
+    is_off = entry.scope == "project" and entry.name in settings.servers_disabled
+    if is_off or entry.entry.get("disabled") is True:
+        return Configured(entry, "disabled", "it is switched off")
+    said = {key: value for key, value in entry.entry.items() if key != "disabled"}
+    for key in [key for key in said if key not in ENTRY_KEYS | OWN_KEYS or (key in OWN_KEYS and not entry.is_own)]:
+        why = "counts in the user's own files only" if key in OWN_KEYS else "has no effect here"
+        problems.append(Diagnostic("mcp-key", f"{visible(str(key))[:100]} of {entry.name!r} {why}", path=entry.source))
+        del said[key]
+    try:
+        check_server_name(entry.name)
+        if "url" in said and "type" not in said:
+            raise OptionsError('it has a url and no type: write "type": "http" beside it')
+        pin = said.pop("pin", True)
+        if not isinstance(pin, bool):
+            raise OptionsError(f"pin must be true or false, not {pin!r:.100}")
+        own = {"CLAUDE_PLUGIN_ROOT": entry.plugin_root} if entry.plugin_root else {}
+        server = read_server_entry(entry.name, expand_entry(said, {**environ, **own}), source=entry.source)
+        read_settings(entry.name, server.oauth)
+        names = [name for key, value in said.items() if key in EXPANDED for name in variables_in(value)]
+        secrets = {name: environ[name] for name in names if name in environ}
+        server = replace(server, pin=pin, env={**own, **server.env}, secrets=secrets)
+    except OptionsError as error:
+        return Configured(entry, "unusable", str(error))
+    if entry.is_own:
+        return Configured(entry, "ready", server=server)
+    consent = _consent(entry, settings, consents)
+    if consent.decision == "agreed":
+        return Configured(entry, "ready", consent=consent, server=server)
+    if consent.decision == "refused":
+        return Configured(entry, "refused", consent.reason, consent)
+    advice = f"look at it and agree with `openagentic-sdk mcp trust {entry.name}`"
+    return Configured(entry, "pending", f"{consent.reason}: {advice}", consent)
+
+
+def _consent(entry: ServerEntry, settings: Settings, consents: Consents | None) -> Consent:
+    if consents is None:
+        return Consent("unknown", "this user has no home folder to keep an agreement in")
+    consent = consents.look_up(entry)
+    if consent.decision == "unknown" and {"*", entry.name} & {*settings.servers_enabled}:
+        try:
+            consents.remember(entry, "agreed", definition=definition_of(entry))
+        except StorageError as error:
+            return Consent("unknown", str(error))
+        return Consent("agreed", "the user's settings enable it")
+    return consent

@@ -1,0 +1,114 @@
+"""Add an entry to a scope and take one out: the user's own stand in this library's home, the project's in `.mcp.json`."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from ....errors import OptionsError, StorageError
+from ....skills.frontmatter import Diagnostic
+from ...project.project import Project
+from ...project.settings_write import change_json
+from ..oauth.login import read_settings
+from ..server_config import check_server_name, read_server_entry
+from .consent import definition_of
+from .expand import variables_in
+from .home import McpHome
+from .read import PROJECT_FILE, ServerEntry, read_json_file
+
+SCOPES = ("local", "user", "project")
+
+
+def add_entry(home: McpHome, project: Project, scope: str, name: str, entry: Mapping[str, Any]) -> str:
+    """Write an entry, and give the file that it stands in now; whoever adds one to a project agrees to it.
+
+    Raises `OptionsError` for an entry that could not be used, for a name that is taken in this scope, and when the file
+    cannot be written.
+    """
+    check_server_name(name)
+    if not any(variables_in(value) for value in entry.values()):  # what variables will say is not known yet
+        server = read_server_entry(name, {key: value for key, value in entry.items() if key != "pin"})
+        read_settings(name, server.oauth)
+    root = os.path.realpath(project.root)
+    if scope == "project":
+        _check_project_file(project)
+
+        def add(data: dict[str, Any], path: str) -> bool:
+            _put(data.setdefault("mcpServers", {}), name, entry, path)
+            return True
+
+        change_json(project.root, PROJECT_FILE, add, f"the server {name!r}", mode=0o644)
+        path = os.path.join(project.root, PROJECT_FILE)
+        if home.consents is not None:
+            written = ServerEntry(name, "project", path, entry, root)
+            home.consents.remember(written, "agreed", definition=definition_of(written))
+        return path
+    if home.own is None:
+        raise OptionsError("this user has no home folder: set OPENAGENTIC_SDK_HOME, or add the server to the project")
+    try:
+        with home.own.changing() as scopes:
+            kept = scopes.setdefault(scope, {})
+            _put(kept if scope == "user" else kept.setdefault(root, {}), name, entry, home.own.path)
+    except StorageError as error:
+        raise OptionsError(str(error)) from error
+    return home.own.path
+
+
+def remove_entry(home: McpHome, project: Project, scope: str, name: str) -> bool:
+    """Take an entry out of a scope, with what was agreed about it; False when it is not there.
+
+    Raises `OptionsError` when the file cannot be written.
+    """
+    root = os.path.realpath(project.root)
+    if scope == "project":
+        _check_project_file(project)
+        found = change_json(
+            project.root,
+            PROJECT_FILE,
+            lambda data, path: (
+                isinstance(data.get("mcpServers"), dict) and data["mcpServers"].pop(name, None) is not None
+            ),
+            f"the server {name!r}",
+        )
+        if found and home.consents is not None:
+            home.consents.forget(root, name)
+    else:
+        found = False
+        if home.own is not None and os.path.lexists(home.own.path):
+            with home.own.changing() as scopes:
+                kept = scopes.get(scope) or {}
+                found = (kept if scope == "user" else kept.get(root) or {}).pop(name, None) is not None
+    if found:
+        home.pins("" if scope == "user" else root, name).forget()
+    return found
+
+
+def read_entry(text: str) -> dict[str, Any]:
+    """An entry as JSON. Raises `OptionsError`."""
+    try:
+        entry = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise OptionsError(f"that is no JSON: {error}") from error
+    if not isinstance(entry, dict):
+        raise OptionsError('an entry is an object, such as {"command": "npx", "args": ["-y", "some-server"]}')
+    return entry
+
+
+def _put(servers: Any, name: str, entry: Mapping[str, Any], path: str) -> None:
+    if not isinstance(servers, dict):
+        raise OptionsError(f"mcpServers in {path} is no object: correct it first")
+    if name in servers:
+        raise OptionsError(f"{path} names a server {name!r} already: `openagentic-sdk mcp remove {name}` takes it out")
+    servers[name] = dict(entry)
+
+
+def _check_project_file(project: Project) -> None:
+    """A file that this library would not read is not written to either."""
+    path = os.path.join(project.root, PROJECT_FILE)
+    problems: list[Diagnostic] = []
+    if os.path.lexists(path):
+        read_json_file(path, project.folders.boundary, problems)
+    for problem in problems:
+        raise OptionsError(f"{problem.located}: correct it first")

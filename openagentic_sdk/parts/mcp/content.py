@@ -1,0 +1,139 @@
+"""What a server gives back, as a model reads it: text, and pictures, sounds and documents beside it.
+
+The text is a stranger's: hidden letters are taken out. Nothing that is only named (links) is fetched. What
+cannot be shown is described in one line, and parts that are not text stay in the log as they came.
+"""
+
+from __future__ import annotations
+
+import binascii
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from ...errors import InvalidEventError
+from ...ground.media import HEAD_BYTES, media_type_of, part_type_of, why_refused
+from ...ground.text import without_hidden
+from ...kernel.tool import ToolOutput
+from ...providers.loose import as_list, as_mapping, as_text
+from ...serialization import dumps_json
+from .definitions import clean_text
+
+# A structure of more than this is not kept a second time beside the text that says the same.
+MAX_KEPT_BYTES = 64 * 1024
+
+
+_PLAIN_RESULT, _PLAIN_PART = {"content", "resultType"}, {"type", "text"}
+
+
+class Content:
+    """The parts of a result, read one by one: `texts` for the model, `attachments` that stand beside them."""
+
+    def __init__(self) -> None:
+        self.texts: list[str] = []
+        self.attachments: list[dict[str, Any]] = []
+        self.unknown: list[Any] = []
+
+    @property
+    def text(self) -> str:
+        """All texts in one."""
+        return "\n".join(self.texts) if len(self.texts) != 1 else self.texts[0]
+
+    @property
+    def sendable(self) -> list[dict[str, Any]]:
+        """The attachments that a model takes."""
+        return [part for part in self.attachments if part["type"] != "other"]
+
+    def add(self, part: Any) -> None:
+        """Take one part, of whatever type."""
+        part = as_mapping(part)
+        kind, text = part.get("type"), part.get("text")
+        if kind == "text":
+            self.texts.append(without_hidden(text) if isinstance(text, str) else "")
+        elif kind in ("image", "audio"):
+            self._add_bytes(as_text(part.get("data")), as_text(part.get("mimeType")), "")
+        elif kind == "resource_link":
+            words = [clean_text(as_text(part.get(key)), 300) for key in ("name", "uri", "mimeType", "description")]
+            self.texts.append(f"[resource {', '.join(word for word in words if word)}]")
+        elif kind == "resource":
+            self.add_resource(as_mapping(part.get("resource")))
+        else:
+            self.unknown.append(part)
+            self.texts.append(f"[content of the type {clean_text(str(kind), 60)!r}, which cannot be shown]")
+
+    def add_resource(self, resource: Mapping[str, Any]) -> None:
+        """Take the contents of a resource: text, or bytes."""
+        uri = clean_text(as_text(resource.get("uri")), 500)
+        if isinstance(resource.get("text"), str):
+            self.texts.append(
+                f"[{uri}]\n{without_hidden(resource['text'])}" if uri else without_hidden(resource["text"])
+            )
+        else:
+            self._add_bytes(as_text(resource.get("blob")), as_text(resource.get("mimeType")), uri)
+
+    def _add_bytes(self, data: str, media_type: str, name: str) -> None:
+        media_type, said = clean_text(media_type, 100), f"{clean_text(media_type, 100)} {name}".strip() or "bytes"
+        try:
+            raw = binascii.a2b_base64(data, strict_mode=True)
+        except ValueError:
+            self.texts.append(f"[{said}: it came as no base64]")
+            return
+        media_type = media_type_of(raw[:HEAD_BYTES]) or media_type or "application/octet-stream"
+        if part_type_of(media_type) == "file" and media_type != "application/pdf":
+            decoded = _text_of(raw)
+            if decoded is not None:
+                self.texts.append(f"[{name}]\n{decoded}" if name else decoded)
+                return
+        part_type = part_type_of(media_type)
+        is_known = media_type_of(raw[:HEAD_BYTES]) is not None
+        refusal = why_refused(part_type, raw) if is_known else "no model takes this kind"
+        part = {"type": part_type if refusal is None else "other", "media_type": media_type, "data": data}
+        self.attachments.append({**part, "name": name} if name else part)
+        if refusal is not None:
+            self.texts.append(
+                f"[{media_type}{' ' + name if name else ''}, {len(raw):,} bytes, is not shown: {refusal}]"
+            )
+
+
+def read_result(result: Mapping[str, Any]) -> ToolOutput | str:
+    """The result of a tool as ours. The model gets `content` unless that is empty, else the structure."""
+    parts = as_list(result.get("content"))
+    if (
+        len(parts) == 1
+        and result.keys() <= _PLAIN_RESULT
+        and parts[0].__class__ is dict
+        and parts[0].keys() == _PLAIN_PART
+    ):
+        text = parts[0]["text"]
+        if parts[0]["type"] == "text" and isinstance(text, str):
+            return without_hidden(text)  # most results are one text
+    content = Content()
+    for part in parts:
+        content.add(part)
+    kept: dict[str, Any] = {"unknown": content.unknown} if content.unknown else {}
+    structure = result.get("structuredContent")
+    text = content.text
+    if "structuredContent" in result:
+        said = _json_text(structure)
+        if not text.strip() and not content.attachments:
+            text = without_hidden(said)
+        elif len(said) <= MAX_KEPT_BYTES:
+            kept["structured_content"] = structure
+    meta = {"mcp": kept} if kept else None
+    return ToolOutput(text, meta, is_error=result.get("isError") is True, attachments=content.attachments)
+
+
+def _json_text(value: Any) -> str:
+    try:
+        dumps_json(value)
+        return json.dumps(value, ensure_ascii=False)
+    except InvalidEventError:
+        return repr(value)[:MAX_KEPT_BYTES]
+
+
+def _text_of(raw: bytes) -> str | None:
+    try:
+        text = raw.decode()
+    except UnicodeDecodeError:
+        return None
+    return None if "\0" in text else without_hidden(text)

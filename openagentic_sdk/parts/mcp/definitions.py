@@ -1,0 +1,281 @@
+"""A server's tool definitions as models can take them: names, descriptions and schemas, cleaned or left out one by one.
+
+All of it is a stranger's text. A name becomes `mcp__server__tool` of at most 64 letters, because endpoints refuse others
+and with them the whole request; a schema is repaired where its meaning is plain, and a tool whose schema cannot be sent is
+left out with the reason, never the others beside it. Nothing here asks a network: a `$ref` that leads out is refused.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from fnmatch import fnmatchcase
+from typing import Any
+
+from ...ground.frozen import frozen
+from ...ground.schemas import compiled
+from ...ground.text import without_hidden
+from ...providers.loose import as_list
+from ...sessions.request import canonical_json, json_sha256
+from .server_config import McpServer
+
+MAX_NAME_CHARS = 64
+MAX_DESCRIPTION_CHARS = 2_000
+MAX_SCHEMA_BYTES = 64 * 1024
+MAX_SCHEMA_DEPTH = 32
+# The members that make a tool what was agreed to; the others (`_meta`, icons) are for show.
+PINNED = ("name", "title", "description", "inputSchema", "outputSchema", "annotations")
+
+
+@frozen
+class ToolDefinition:
+    """A tool of a server as a model is told about it. `name` is the server's own, `shown` the model's.
+
+    `raw` is what the server sent, `sha256` is its `tool_digest`.
+    """
+
+    name: str
+    shown: str
+    description: str
+    input_schema: Mapping[str, Any]
+    sha256: str
+    raw: Mapping[str, Any]
+
+
+@frozen
+class LeftOut:
+    """A tool that is not offered, and why. `code` is `shape`, `schema`, `duplicate`, `list` (allow and deny), or `pin`."""
+
+    name: str
+    code: str
+    reason: str
+
+
+def tool_digest(raw: Mapping[str, Any]) -> str:
+    """The digest of a definition: sha256 of canonical JSON of its name, texts, schemas and annotations."""
+    return json_sha256({key: raw[key] for key in PINNED if key in raw})
+
+
+def read_definitions(
+    server: str, settings: McpServer, raw_tools: Iterable[Any]
+) -> tuple[list[ToolDefinition], list[LeftOut]]:
+    """The tools of one server that can be offered, sorted by the name shown, and those that cannot."""
+    left: list[LeftOut] = []
+    kept: dict[str, ToolDefinition] = {}
+    for raw in raw_tools:
+        try:
+            made = _read_definition(server, raw)
+        except ValueError as error:
+            name = raw.get("name") if isinstance(raw, Mapping) else None
+            left.append(LeftOut(clean_text(str(name), 200), "schema" if name else "shape", str(error)))
+            continue
+        if made.name in kept:
+            why = "the server lists two tools of this name; the first one counts"
+            left.append(LeftOut(made.name, "duplicate", why))
+        elif not is_wanted(settings, made.name):
+            left.append(LeftOut(made.name, "list", "the allow and deny lists of this server leave it out"))
+        else:
+            kept[made.name] = made
+    taken = Counter(made.shown for made in kept.values())
+    named = [
+        made if taken[made.shown] == 1 else replace(made, shown=hashed_name(server, made.name))
+        for made in kept.values()
+    ]
+    return sorted(named, key=lambda made: made.shown), left
+
+
+def is_wanted(settings: McpServer, tool: str) -> bool:
+    """Whether the server's allow and deny lists let this tool be offered."""
+    if any(fnmatchcase(tool, pattern) for pattern in settings.deny):
+        return False
+    return settings.allow is None or any(fnmatchcase(tool, pattern) for pattern in settings.allow)
+
+
+def _read_definition(server: str, raw: Any) -> ToolDefinition:
+    """Raises ValueError with the reason for a tool that cannot be offered."""
+    if not isinstance(raw, Mapping):
+        raise ValueError("it is no object")
+    name = raw.get("name")
+    if not isinstance(name, str) or not name or len(name) > 512:
+        raise ValueError("it has no name, or none that is a text of up to 512 letters")
+    described = raw.get("description")
+    text = described if isinstance(described, str) else raw.get("title") if isinstance(raw.get("title"), str) else ""
+    description = f"[MCP server {server}] {clean_text(str(text), MAX_DESCRIPTION_CHARS)}".rstrip()
+    schema = read_schema(raw.get("inputSchema"))
+    try:
+        digest = tool_digest(raw)
+    except (ValueError, RecursionError):
+        raise ValueError("its definition is nested too deeply") from None
+    return ToolDefinition(name, shown_name(server, name), description, schema, digest, raw)
+
+
+# --- names -----------------------------------------------------------------------------------------------------------
+
+
+def shown_name(server: str, tool: str) -> str:
+    """What a model calls a tool, unless another tool of the server would be called the same (then `hashed_name`)."""
+    name = _plain_name(server, tool)
+    return name if len(name) <= MAX_NAME_CHARS else hashed_name(server, tool)
+
+
+def hashed_name(server: str, tool: str) -> str:
+    """A name that is the tool's alone: cut, with the first 8 digits of the sha256 of the full pair behind it."""
+    digest = hashlib.sha256(f"{server}__{tool}".encode("utf-8", "surrogatepass")).hexdigest()[:8]
+    return f"{_plain_name(server, tool)[: MAX_NAME_CHARS - 9]}_{digest}"
+
+
+def _plain_name(server: str, tool: str) -> str:
+    return re.sub(r"[^A-Za-z0-9_-]", "_", f"mcp__{server}__{tool}")
+
+
+# --- texts -----------------------------------------------------------------------------------------------------------
+
+
+def clean_text(text: str, max_chars: int) -> str:
+    """A stranger's text without letters that a person cannot see, cut with a note of how much is missing."""
+    text = without_hidden(text[: max_chars * 4]).strip()
+    if len(text) <= max_chars:
+        return text
+    return f"{text[:max_chars].rstrip()} ... ({len(text) - max_chars} more letters are left out)"
+
+
+# --- schemas ---------------------------------------------------------------------------------------------------------
+
+
+def read_schema(schema: Any) -> dict[str, Any]:
+    """An input schema as endpoints take it: an object with properties. Raises ValueError with what cannot be repaired.
+
+    Repaired are a missing root type, keywords whose value is of the wrong kind (they say nothing), lists without `items`,
+    and texts with hidden letters. A `pattern` becomes a note: endpoints refuse many, and the server checks it anyway.
+    """
+    if schema is None:
+        schema = {}
+    if not isinstance(schema, Mapping):
+        raise ValueError(f"its input schema is no object but a {type(schema).__name__}")
+    root = _SchemaReader().read(schema)
+    if root.get("type", "object") not in ("object", ["object"]):
+        raise ValueError(f"its input schema describes {root['type']!r:.60}, and arguments are an object")
+    root = {"type": "object", "properties": {}, **root} | {"type": "object"}
+    root.pop("$schema", None)
+    try:
+        size = len(canonical_json(root))
+    except ValueError:
+        raise ValueError("its input schema holds what JSON cannot say") from None
+    if size > MAX_SCHEMA_BYTES:
+        raise ValueError(f"its input schema has {size:,} bytes and {MAX_SCHEMA_BYTES:,} are taken")
+    for reference in compiled(root).unresolved:
+        raise ValueError(f"its input schema refers to {reference!r:.100}, and no schema stands there")
+    return root
+
+
+class _SchemaReader:
+    """Reads the schemas in one input schema. A keyword that says nothing is None, and is left out.
+
+    `one`, `some` and `named` read the keywords under which a schema, a list of schemas, or a mapping of names to schemas
+    stands; `_KEYWORDS` says which those are.
+    """
+
+    def __init__(self) -> None:
+        self._depth = 0
+
+    def read(self, schema: Mapping[str, Any]) -> dict[str, Any]:
+        """The root, or a schema below it."""
+        if self._depth > MAX_SCHEMA_DEPTH:
+            raise ValueError(f"its input schema is nested deeper than {MAX_SCHEMA_DEPTH} levels")
+        made: dict[str, Any] = {}
+        self._depth += 1
+        for key, value in schema.items():
+            read = _KEYWORDS[key](self, value) if key in _KEYWORDS else _clean_values(value)
+            if read is not None or (key in ("const", "default") and value is None):
+                made[key] = read
+        self._depth -= 1
+        if isinstance(schema.get("pattern"), str):
+            note = f"(pattern: {clean_text(schema['pattern'], 200)})"
+            made["description"] = f"{made.get('description', '')} {note}".strip()
+        if made.get("type") == "array" and "items" not in made and "prefixItems" not in made:
+            made["items"] = {}
+        return made
+
+    def one(self, value: Any) -> Any:
+        if isinstance(value, list):  # `items` as a list, before 2020-12
+            return self.read(value[0]) if value and isinstance(value[0], Mapping) else {}
+        return self.read(value) if isinstance(value, Mapping) else value if isinstance(value, bool) else None
+
+    def some(self, value: Any) -> Any:
+        return [self.one(part) for part in as_list(value) if isinstance(part, Mapping | bool)] or None
+
+    def named(self, value: Any) -> Any:
+        if not isinstance(value, Mapping):
+            return None
+        # `required: [...]` beside the properties, but one level too deep, is a list and no schema.
+        return {name: self.one(part) for name, part in value.items() if isinstance(part, Mapping | bool)}
+
+    def reference(self, value: Any) -> Any:
+        """One within the schema: what is elsewhere is never fetched (JSON Schema 2020-12, section 8.2)."""
+        if not isinstance(value, str) or not value.startswith("#"):
+            raise ValueError(f"its input schema refers to {value!r:.100}, which is elsewhere and never fetched")
+        return value
+
+    def type(self, value: Any) -> Any:
+        names = value if isinstance(value, list) else [value]
+        if not names or any(not isinstance(name, str) or name not in _TYPES for name in names):
+            raise ValueError(f"its input schema has a type that is none: {value!r:.60}")
+        return value
+
+    def required(self, value: Any) -> Any:
+        return list(dict.fromkeys(name for name in as_list(value) if isinstance(name, str))) or None
+
+    def values(self, value: Any) -> Any:
+        return _clean_values(value) if isinstance(value, list) and value else None
+
+    def text(self, value: Any) -> Any:
+        return clean_text(value, MAX_DESCRIPTION_CHARS) if isinstance(value, str) else None
+
+    def count(self, value: Any) -> Any:
+        return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
+
+    def number(self, value: Any) -> Any:
+        return value if isinstance(value, int | float) and not isinstance(value, bool) else None
+
+    def nothing(self, value: Any) -> Any:
+        return None
+
+
+_TYPES = frozenset(["object", "array", "string", "number", "integer", "boolean", "null"])
+# How each keyword is read; any other is a value of JSON that is only cleaned.
+_KEYWORDS: Mapping[str, Callable[[_SchemaReader, Any], Any]] = {
+    keyword: read
+    for read, keywords in (
+        (_SchemaReader.one, "items additionalItems unevaluatedItems contains not if then else propertyNames"),
+        (_SchemaReader.one, "additionalProperties unevaluatedProperties"),
+        (_SchemaReader.some, "anyOf oneOf allOf prefixItems"),
+        (_SchemaReader.named, "properties patternProperties $defs definitions dependentSchemas"),
+        (_SchemaReader.reference, "$ref $dynamicRef"),
+        (_SchemaReader.type, "type"),
+        (_SchemaReader.required, "required"),
+        (_SchemaReader.values, "enum examples"),
+        (_SchemaReader.text, "title description $comment format $id $anchor $schema contentEncoding contentMediaType"),
+        (
+            _SchemaReader.count,
+            "minItems maxItems minLength maxLength minProperties maxProperties minContains maxContains",
+        ),
+        (_SchemaReader.number, "minimum maximum exclusiveMinimum exclusiveMaximum multipleOf"),
+        (_SchemaReader.nothing, "pattern"),
+    )
+    for keyword in keywords.split()
+}
+
+
+def _clean_values(value: Any, depth: int = 0) -> Any:
+    if depth > MAX_SCHEMA_DEPTH:
+        raise ValueError(f"its input schema is nested deeper than {MAX_SCHEMA_DEPTH} levels")
+    if isinstance(value, str):
+        return without_hidden(value)
+    if isinstance(value, Mapping):
+        return {key: _clean_values(item, depth + 1) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_clean_values(item, depth + 1) for item in value]
+    return value

@@ -1,0 +1,225 @@
+"""Find out what a server speaks, and begin to speak it: the modern protocol, or one of the legacy versions.
+
+A modern server answers `server/discover`. Anything else, such as an error of any code, silence or the death of the process,
+may come from a legacy server, which is then asked to `initialize`. Only a server that names its versions
+and shares none with us is refused for good. An outage of the network says nothing about an era.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Literal
+
+from ...errors import McpError, RpcError
+from ...providers.loose import as_mapping
+from .http import HttpAuth, HttpStatusError, HttpWire
+from .protocol import (
+    CAPABILITIES,
+    LEGACY,
+    MODERN,
+    OURSELVES,
+    UNSUPPORTED_VERSION,
+    modern_meta,
+    newest_common,
+    versions_named,
+)
+from .server_config import McpServer, mask_told
+from .session import Session
+from .stdio import StdioWire
+
+Era = Literal["modern", "legacy"]
+# Long enough for servers that are slow to start (imports of 4 s and more).
+PROBE_S = 10.0
+
+
+async def connect(
+    name: str,
+    settings: McpServer,
+    *,
+    cwd: str,
+    roots: Sequence[str],
+    auth: HttpAuth | None = None,
+    era: Era | None = None,
+    began: Callable[[Session], None] = lambda session: None,
+) -> Session:
+    """A session with a server. `era` is what the same server spoke before, to begin with that; `began` gets the session
+    before it is open, so that what the server writes meanwhile can be told.
+
+    It waits as long as the server takes. Raises `McpError`; then nothing of the server is left.
+    """
+    if settings.kind != "stdio":
+        session = Session(name, settings, roots)
+        wire = HttpWire(name, settings, session.make_peer, session.on_lost, auth)
+        session.wire = wire
+        try:
+            await _open_http(session, wire, era)
+        except BaseException:
+            await session.close()
+            raise
+        return session
+    try:
+        return await _open_stdio(name, settings, cwd, roots, era, began)
+    except _DiedOnProbe:
+        return await _open_stdio(name, settings, cwd, roots, "legacy", began)
+
+
+class _DiedOnProbe(Exception):
+    """The process ended when it was asked what it speaks, as some legacy servers do."""
+
+
+async def _open_stdio(
+    name: str, settings: McpServer, cwd: str, roots: Sequence[str], era: Era | None, began: Callable[[Session], None]
+) -> Session:
+    session = Session(name, settings, roots)
+    wire = StdioWire(name, settings, session.make_peer, session.on_lost)
+    session.wire = wire
+    began(session)
+    try:
+        await wire.open(cwd)
+        if era == "legacy":
+            await _initialize(session)
+        else:
+            await _find_era(session, wire, min(PROBE_S, settings.connect_timeout_s / 3))
+        session.listen()
+    except BaseException:
+        await session.close()
+        raise
+    return session
+
+
+async def _find_era(session: Session, wire: StdioWire, probe_s: float) -> None:
+    """Ask modern; when no modern answer comes, ask legacy, and take whichever answer comes first."""
+    discovering = asyncio.create_task(_discover(session, MODERN[0]))
+    try:
+        await asyncio.wait({discovering}, timeout=probe_s)
+        if discovering.done() and discovering.result():
+            return
+        if wire.lost is not None:
+            raise _DiedOnProbe
+        await _initialize_or(session, discovering)
+    finally:
+        discovering.cancel()
+        await asyncio.wait({discovering})
+
+
+async def _initialize_or(session: Session, discovering: asyncio.Task[bool]) -> None:
+    """Initialize, unless a late answer to the probe says that the server is modern after all."""
+    initializing = asyncio.create_task(_initialize(session))
+    try:
+        waiting = {initializing, discovering} if not discovering.done() else {initializing}
+        while waiting:
+            done, waiting = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+            if discovering in done and discovering.result():
+                return
+            if initializing in done:
+                failure = initializing.exception()
+                refused = isinstance(failure, McpError) and failure.code == UNSUPPORTED_VERSION
+                if failure is not None and refused and await _discover(session, MODERN[0]):
+                    return
+                if failure is not None:
+                    raise failure
+                return
+    finally:
+        initializing.cancel()
+        await asyncio.wait({initializing})
+
+
+async def _discover(session: Session, version: str) -> bool:
+    """Ask a server what it speaks; False when that does not show that it is modern.
+
+    Raises `McpError` for a server that names versions of which we know none.
+    """
+    assert session.wire is not None
+    if isinstance(session.wire, HttpWire):
+        session.wire.version = version
+    for _ in range(2):
+        try:
+            said = await session.wire.peer.request("server/discover", {"_meta": modern_meta(version)})
+        except RpcError as error:
+            named = versions_named(error.data, "supported")
+            common = newest_common(MODERN, named)
+            if error.code != UNSUPPORTED_VERSION or (common is None and newest_common(LEGACY, named)):
+                return False
+            if common is None:
+                raise _no_common_version(session, named) from None
+            version = common
+            if isinstance(session.wire, HttpWire):
+                session.wire.version = version
+            continue
+        except McpError:
+            if isinstance(session.wire, HttpWire):
+                raise
+            return False  # the process ended, which the caller sees
+        result = as_mapping(said)
+        spoken = newest_common(MODERN, versions_named(result, "supportedVersions"))
+        if spoken is None:
+            return False
+        session.introduced(spoken, result)
+        return True
+    return False
+
+
+async def _initialize(session: Session) -> None:
+    """The legacy handshake. Raises `McpError`."""
+    wire = session.wire
+    assert wire is not None
+    if isinstance(wire, HttpWire):
+        wire.version = None  # it stands on everything behind `initialize`, and never on it
+    params = {"protocolVersion": LEGACY[0], "capabilities": CAPABILITIES, "clientInfo": OURSELVES}
+    try:
+        result = as_mapping(await wire.peer.request("initialize", params))
+    except RpcError as error:
+        named = versions_named(error.data, "supported")
+        known = ", ".join(named) if named else mask_told(session.settings, str(error))
+        raise McpError(
+            f"the server {session.name} refused to begin: {known[:500]} ({error.code})",
+            server=session.name,
+            code=error.code,
+        ) from error
+    spoken = result.get("protocolVersion")
+    if spoken not in LEGACY:
+        raise _no_common_version(session, [str(spoken)[:40]])
+    session.introduced(spoken, result)
+    await wire.peer.notify("notifications/initialized", {})
+
+
+def _no_common_version(session: Session, theirs: Sequence[str]) -> McpError:
+    return McpError(
+        f"the server {session.name} speaks {', '.join(theirs) or 'no version that it names'}, and we speak "
+        f"{', '.join((*MODERN, *LEGACY))}: update one of the two",
+        server=session.name,
+    )
+
+
+async def _open_http(session: Session, wire: HttpWire, era: Era | None) -> None:
+    if session.settings.is_sse:
+        await wire.open_old_stream()
+        await _initialize(session)
+        return
+    if era != "legacy":
+        try:
+            if await _discover(session, MODERN[0]):
+                session.listen()
+                return
+        except HttpStatusError as refused:
+            if refused.status in (401, 403) or refused.status >= 500:
+                raise
+    try:
+        await _initialize(session)
+    except HttpStatusError as refused:
+        if refused.status not in (400, 404, 405):
+            raise
+        try:
+            await wire.open_old_stream()
+        except McpError:
+            raise refused from None  # what the server said to the usual way tells more
+        await _initialize(session)
+    session.listen()
+
+
+async def again(session: Session) -> None:
+    """Begin anew with a legacy server that forgot our session: it may be another one by now. Raises `McpError`."""
+    await _initialize(session)
+    session.stale.add("tools")
+    session.listen()

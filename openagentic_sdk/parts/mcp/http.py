@@ -1,0 +1,367 @@
+"""A server behind a URL: every message is a POST, and what comes back is JSON or a stream of events.
+
+Modern servers keep nothing between two requests: closing the answer is what cancels one. Legacy servers may keep a session,
+send requests of their own on a stream of their own, and go on with an answer whose stream broke. The oldest transport
+(2024-11-05) has one stream for all answers and tells on it where to POST.
+
+A secret is in a request's headers and nowhere else. Redirects are followed within the origin only (`providers.wire.http`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager, suppress
+from contextvars import ContextVar
+from typing import Any, Protocol
+from urllib.parse import urljoin, urlsplit
+
+from ...errors import McpError, OptionsError, ProviderConnectionError, ProviderError, ProviderTimeoutError
+from ...ground.jsonrpc import Peer
+from ...ground.text import one_line
+from ...providers.keys import KeySource
+from ...providers.sse import SSEDecoder, SSEEvent
+from ...providers.wire.connect import shown_url
+from ...providers.wire.http import HttpAnswer, HttpTransport
+from ...providers.wire.timeouts import Timeouts
+from .http_headers import ParamHeaders, request_headers
+from .protocol import MODERN, read_message
+from .server_config import McpServer, mask_told
+
+MAX_BODY_BYTES = 64 * 1024 * 1024
+_MAX_ERROR_BYTES = 64 * 1024
+_MAX_REFUSALS = 3
+# How often a stream that breaks is asked to go on, and how long it is left alone when it does not say.
+_MAX_BREAKS, _RETRY_S, _MAX_RETRY_S = 2, 1.0, 60.0
+_MEDIA = {"Accept": "application/json, text/event-stream", "Content-Type": "application/json"}
+
+# The headers of the arguments of the call that is being sent.
+_copied: ContextVar[ParamHeaders | None] = ContextVar("mcp_param_headers", default=None)
+
+
+class HttpAuth(Protocol):
+    """What logs in to a server. `headers` are asked for before every request; `refused` hears of a 401 or 403 with the
+    challenge, and says whether the request is to be sent again."""
+
+    async def headers(self) -> Mapping[str, str]: ...
+
+    async def refused(self, status: int, www_authenticate: str | None) -> bool: ...
+
+
+class HttpStatusError(McpError):
+    """An answer whose body is not JSON-RPC: only its status says what happened."""
+
+    def __init__(self, message: str, *, server: str, status: int) -> None:
+        # The server behind a gateway may have acted before the gateway gave up.
+        super().__init__(message, server=server, in_flight=status >= 500)
+        self.status = status
+
+
+class SessionGoneError(McpError):
+    """The server does not know our session any more: it has acted upon nothing."""
+
+
+class HttpWire:
+    """The way to a server. The handshake sets `version`. Nothing is connected before a request."""
+
+    def __init__(
+        self,
+        name: str,
+        settings: McpServer,
+        make_peer: Callable[[Callable[[bytes], object]], Peer],
+        on_lost: Callable[[McpError], None],
+        auth: HttpAuth | None = None,
+    ) -> None:
+        self.name = name
+        self.peer = make_peer(self._send)
+        self.version: str | None = None
+        self.lost: McpError | None = None
+        self._settings = settings
+        self._auth = auth
+        self._on_lost = on_lost
+        self._key = None if settings.token is None else KeySource(settings.token)
+        self._url = str(settings.url)
+        self._session_id: str | None = None
+        self._sent: Mapping[str, str] = {}
+        self._listening: asyncio.Task[None] | None = None
+        self._post_to: asyncio.Future[str] | None = None
+        connect_s = min(10.0, settings.connect_timeout_s)
+        timeouts = Timeouts(connect_s=connect_s, first_byte_s=None, idle_s=None, total_s=None)
+        self._http = HttpTransport(timeouts=timeouts, max_body_bytes=MAX_BODY_BYTES)
+
+    @property
+    def is_modern(self) -> bool:
+        return self.version in MODERN
+
+    @asynccontextmanager
+    async def copying(self, copied: ParamHeaders | None) -> AsyncIterator[None]:
+        """Requests that are made within repeat these arguments in headers."""
+        token = _copied.set(copied)
+        try:
+            yield
+        finally:
+            _copied.reset(token)
+
+    async def close(self) -> None:
+        """End the session, where there is one; it does not matter whether the server understands that."""
+        self.lost = self.lost or McpError(f"the connection to {self.name} was closed", server=self.name)
+        if self._listening is not None:
+            self._listening.cancel()
+            await asyncio.wait({self._listening})
+        if self._session_id is not None:
+            with suppress(ProviderError, OptionsError, McpError, TimeoutError):
+                async with asyncio.timeout(2.0), self._exchange("DELETE", None, {}):
+                    pass
+        self._http.close()
+
+    # --- one exchange ------------------------------------------------------------------------------------------------
+
+    @asynccontextmanager
+    async def _exchange(
+        self, method: str, body: bytes | None, more: Mapping[str, str], url: str | None = None
+    ) -> AsyncIterator[HttpAnswer]:
+        """Send a request and give the head of its answer, whatever its status but for one that asks to log in."""
+        fresh = False
+        for _ in range(_MAX_REFUSALS):
+            headers = {**self._settings.headers, **await self._credentials(fresh), **more}
+            if self._session_id is not None:
+                headers["Mcp-Session-Id"] = self._session_id
+            if self.version is not None:
+                headers["MCP-Protocol-Version"] = self.version
+            self._sent = headers
+            answer = await self._http.request(url or self._url, headers, body, method=method)
+            try:
+                if answer.status in (401, 403) and await self._may_repeat(answer, fresh):
+                    fresh = True
+                    continue
+                yield answer
+                return
+            finally:
+                await answer.aclose()
+        raise McpError(f"the server {self.name} refused the login {_MAX_REFUSALS} times", server=self.name)
+
+    async def _credentials(self, fresh: bool) -> Mapping[str, str]:
+        if self._auth is not None:
+            return await self._auth.headers()
+        return {} if self._key is None else {"Authorization": f"Bearer {await self._key.key(fresh=fresh)}"}
+
+    async def _may_repeat(self, answer: HttpAnswer, fresh: bool) -> bool:
+        if self._auth is not None:
+            return await self._auth.refused(answer.status, answer.headers.get("www-authenticate"))
+        return answer.status == 401 and not fresh and self._key is not None and self._key.is_renewable
+
+    async def _send(self, line: bytes) -> None:
+        """POST one message of ours. A request comes back when its answer has been handed to the peer."""
+        message = json.loads(line)
+        asked, method = message.get("id"), message.get("method")
+        is_request = method is not None and asked is not None
+        try:
+            if self.lost is not None:
+                raise self.lost
+            await self._post(line, message, is_request)
+        except McpError:
+            if is_request:  # a notification has no caller to tell; the next request meets the same error
+                raise
+        except (ProviderError, OptionsError) as error:
+            if is_request:
+                raise self._explained(error) from error
+
+    async def _post(self, line: bytes, message: Mapping[str, Any], is_request: bool) -> None:
+        asked, method = message.get("id"), str(message.get("method"))
+        if self._post_to is not None:
+            async with self._exchange("POST", line, _MEDIA, await self._post_to) as answer:
+                if answer.status >= 400:
+                    await self._raise_status(answer)
+            return
+        if self.is_modern and not is_request:
+            return  # a modern server takes only requests, and one is cancelled by closing its answer
+        more = dict(_MEDIA)
+        if self.is_modern:
+            more |= request_headers(method, message.get("params") or {}, _copied.get())
+        async with self._exchange("POST", line, more) as answer:
+            if is_request:
+                await self._read_answer(answer, asked, method)
+
+    async def _read_answer(self, answer: HttpAnswer, asked: Any, method: str) -> None:
+        if method == "initialize":
+            self._session_id = answer.headers.get("mcp-session-id")
+        if answer.status == 202:
+            raise McpError(f"the server {self.name} took a request and will not answer it (202)", server=self.name)
+        if not 200 <= answer.status < 300:
+            await self._raise_status(answer, asked)
+            return
+        if answer.headers.get("content-type", "").partition(";")[0].strip().lower() == "text/event-stream":
+            await self._read_stream(answer, asked)
+            return
+        try:
+            whole = read_message(await answer.read_all())
+        except ValueError as error:
+            raise self._garbled(f"sent an answer that is no JSON ({error})") from None
+        if not self._take(whole, asked):
+            raise self._garbled("sent an answer that is none to what was asked")
+
+    def _take(self, whole: Any, asked: Any) -> bool:
+        """Hand messages to the peer; says whether the answer was among them. Before 2025-06-18 they may be a list."""
+        found = False
+        for message in whole if isinstance(whole, list) else [whole]:
+            if isinstance(message, dict):
+                is_answer = "method" not in message and asked is not None and message.get("id") == asked
+                found = found or is_answer
+                error = message.get("error")
+                if isinstance(error, dict):
+                    message = {**message, "error": {**error, "message": self._masked(str(error.get("message")))}}
+                self.peer.take(message)
+        return found
+
+    async def _raise_status(self, answer: HttpAnswer, asked: Any = None) -> None:
+        """Hand the error in the body over as the answer, when it is one; else raise what the status says."""
+        body = await answer.read_all(_MAX_ERROR_BYTES)
+        try:
+            said = read_message(body)
+        except ValueError:
+            said = None
+        error = said.get("error") if isinstance(said, dict) else None
+        code = error.get("code") if isinstance(error, dict) else None
+        text = str(error.get("message")) if isinstance(error, dict) else body.decode("utf-8", "replace")
+        about = f"the server {self.name} answered {answer.status}: {one_line(self._masked(text))[:300]}".rstrip(": ")
+        is_gone = answer.status == 404 or (answer.status == 400 and (code == -32000 or "session" in text.lower()))
+        if self._session_id is not None and is_gone:
+            self._session_id = None
+            raise SessionGoneError(about, server=self.name)
+        if asked is None or not isinstance(code, int) or (self.version is None and not -32029 <= code <= -32020):
+            raise HttpStatusError(about, server=self.name, status=answer.status)
+        self._take({"jsonrpc": "2.0", "id": asked, "error": error}, asked)
+
+    def _masked(self, text: str) -> str:
+        """A server's text without the secrets that it was sent."""
+        credentials = {name: value.rpartition(" ")[2] for name, value in self._sent.items() if name == "Authorization"}
+        return mask_told(self._settings, text, credentials)
+
+    def _garbled(self, what: str) -> McpError:
+        return McpError(f"the server {self.name} {what}", server=self.name, in_flight=True)
+
+    def _explained(self, error: ProviderError | OptionsError) -> McpError:
+        """A transport's error as an `McpError`, which is `in_flight` unless the request was never sent."""
+        not_sent = isinstance(error, OptionsError) or (
+            isinstance(error, ProviderConnectionError) and not error.was_sent
+        )
+        not_sent = not_sent or (isinstance(error, ProviderTimeoutError) and error.phase == "connect")
+        text = str(error).replace("base_url", "its url").replace("api_key", "token")
+        return McpError(f"the server {self.name}: {text}", server=self.name, in_flight=not not_sent)
+
+    # --- streams -----------------------------------------------------------------------------------------------------
+
+    async def _read_stream(self, answer: HttpAnswer, asked: Any) -> None:
+        """Read events until the answer has come. A legacy stream that breaks is asked to go on where it ended."""
+        stream, breaks = SSEDecoder(), 0
+        if await self._read_events(answer, stream, asked):
+            return
+        while not self.is_modern and stream.last_event_id and breaks < _MAX_BREAKS:
+            await asyncio.sleep(_pause_s(stream))
+            more = {"Accept": "text/event-stream", "Last-Event-ID": stream.last_event_id}
+            stream = _successor(stream)
+            try:
+                async with self._exchange("GET", None, more) as rest:
+                    if rest.status == 200:
+                        before = stream.last_event_id
+                        if await self._read_events(rest, stream, asked):
+                            return
+                        breaks = breaks + 1 if stream.last_event_id == before else 0
+                        continue
+            except ProviderError:
+                pass  # counts as a break, like any other
+            breaks += 1
+        raise self._garbled("closed the stream before the answer had come")
+
+    async def _read_events(self, answer: HttpAnswer, stream: SSEDecoder, asked: Any) -> bool:
+        """Hand what comes to the peer; True when the answer was among it, False when the stream ended before."""
+        try:
+            while chunks := await answer.read():
+                for chunk in chunks:
+                    if any(self._take_event(event, asked) for event in stream.feed(chunk)):
+                        return True
+            return any(self._take_event(event, asked) for event in stream.close())
+        except ProviderConnectionError:
+            return False
+
+    def _take_event(self, event: SSEEvent, asked: Any) -> bool:
+        if not event.data or event.event not in ("", "message"):
+            return False
+        try:
+            return self._take(read_message(event.data.encode("utf-8", "replace")), asked)
+        except ValueError:
+            return False  # it is no message; the answer may still come
+
+    def listen(self) -> None:
+        """Open the stream on which a legacy server sends requests and notifications of its own."""
+        if (self._listening is None or self._listening.done()) and self._post_to is None:
+            self._listening = asyncio.create_task(self._listen(), name=f"mcp stream {self.name}")
+
+    async def _listen(self) -> None:
+        stream, breaks = SSEDecoder(), 0
+        while breaks <= _MAX_BREAKS:
+            more = {"Accept": "text/event-stream"}
+            if stream.last_event_id:
+                more["Last-Event-ID"] = stream.last_event_id
+            stream = _successor(stream)
+            try:
+                async with self._exchange("GET", None, more) as answer:
+                    if answer.status != 200:
+                        return  # 405, usually: the server has no such stream
+                    await self._read_events(answer, stream, None)
+                    breaks = 0
+            except (ProviderError, OptionsError, McpError):
+                breaks += 1
+            await asyncio.sleep(_pause_s(stream))
+
+    # --- the transport of 2024-11-05 ---------------------------------------------------------------------------------
+
+    async def open_old_stream(self) -> None:
+        """GET the stream that tells where to POST. Raises `McpError` when the server has none."""
+        post_to = self._post_to = asyncio.get_running_loop().create_future()
+        self._listening = asyncio.create_task(self._read_old_stream(post_to), name=f"mcp stream {self.name}")
+        await post_to
+
+    async def _read_old_stream(self, post_to: asyncio.Future[str]) -> None:
+        try:
+            async with self._exchange("GET", None, {"Accept": "text/event-stream"}) as answer:
+                if answer.status != 200:
+                    await self._raise_status(answer)
+                stream = SSEDecoder()
+                while chunks := await answer.read():
+                    for event in [event for chunk in chunks for event in stream.feed(chunk)]:
+                        if event.event == "endpoint" and not post_to.done():
+                            post_to.set_result(self._within_origin(event.data.strip()))
+                        else:
+                            self._take_event(event, None)
+            raise self._garbled("closed its stream")
+        except (ProviderError, OptionsError, McpError) as error:
+            lost = error if isinstance(error, McpError) else self._explained(error)
+            if not post_to.done():
+                post_to.set_exception(lost)
+            elif self.lost is None:
+                self.lost = lost
+                self._on_lost(lost)
+        finally:
+            post_to.cancel()
+
+    def _within_origin(self, endpoint: str) -> str:
+        url = urljoin(self._url, endpoint)
+        ours, theirs = urlsplit(self._url), urlsplit(url)
+        if (ours.scheme, ours.netloc) != (theirs.scheme, theirs.netloc):
+            raise McpError(
+                f"the server {self.name} wants messages at {shown_url(url)}, which is another host", server=self.name
+            )
+        return url
+
+
+def _pause_s(stream: SSEDecoder) -> float:
+    return _RETRY_S if stream.retry_ms is None else min(stream.retry_ms / 1000, _MAX_RETRY_S)
+
+
+def _successor(stream: SSEDecoder) -> SSEDecoder:
+    """A decoder for the stream that goes on where this one ended."""
+    fresh = SSEDecoder()
+    fresh.last_event_id, fresh.retry_ms = stream.last_event_id, stream.retry_ms
+    return fresh

@@ -1,0 +1,135 @@
+"""A person's browser, sent to a login, and the small server on 127.0.0.1 that it comes back to (RFC 8252, section 7.3)."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from urllib.parse import parse_qs, urlsplit
+
+from ....errors import McpAuthError
+from ....ground.threads import in_daemon_thread
+from .login import NO_ANSWER
+
+HOST = "127.0.0.1"
+PATH = "/callback"
+WAIT_S = 300.0
+_MAX_HEAD_BYTES = 16 * 1024
+_HEAD_S = 10.0
+
+_PAGE = (
+    "HTTP/1.1 {status}\r\nContent-Type: text/html; charset=utf-8\r\nContent-Length: {length}\r\nConnection: close\r\n"
+    "Cache-Control: no-store\r\nReferrer-Policy: no-referrer\r\nContent-Security-Policy: default-src 'none'\r\n\r\n{page}"
+)
+
+# What a person types or pastes: one line, None at the end of input.
+ReadLine = Callable[[], Awaitable[str | None]]
+
+
+class LoopbackBrowser:
+    """Sends the person to a login and listens for the return. `tell` shows them a line, `open_url` opens a browser (None:
+    they do it themselves), `paste`, when there is one, reads the address that a browser on another machine ended at."""
+
+    def __init__(
+        self,
+        tell: Callable[[str], None],
+        *,
+        open_url: Callable[[str], object] | None,
+        paste: ReadLine | None = None,
+        wait_s: float = WAIT_S,
+    ) -> None:
+        self.tell = tell
+        self.open_url = open_url
+        self.paste = paste
+        self.wait_s = wait_s
+
+    @contextlib.asynccontextmanager
+    async def __call__(self, port: int | None, wish: int | None) -> AsyncIterator[_Visit]:
+        """Listen at `port`; without one at `wish` when that is free, else anywhere. Raises `McpAuthError`."""
+        visit = _Visit(self)
+        server: asyncio.Server | None = None
+        for place in (port,) if port is not None else (wish or 0, 0):
+            with contextlib.suppress(OSError):
+                server = await asyncio.start_server(visit.answer, HOST, place, limit=_MAX_HEAD_BYTES)
+                break
+        if server is None:
+            where = f"port {port} of {HOST} is in use" if port else f"nothing can listen at {HOST}"
+            raise McpAuthError(f"{where}: end what uses it, or choose another callbackPort")
+        visit.redirect_uri = f"http://{HOST}:{server.sockets[0].getsockname()[1]}{PATH}"
+        try:
+            yield visit
+        finally:
+            server.close()
+
+
+class _Visit:
+    def __init__(self, browser: LoopbackBrowser) -> None:
+        self.redirect_uri = ""
+        self._browser = browser
+        self._state = ""
+        self._came: asyncio.Future[Mapping[str, Sequence[str]]] = asyncio.get_running_loop().create_future()
+
+    async def go(self, url: str, state: str) -> Mapping[str, Sequence[str]]:
+        """Raises `McpAuthError` when the browser does not come back in time."""
+        self._state, browser = state, self._browser
+        browser.tell(f"Log in at {urlsplit(url).netloc}, in the browser that opens now, or with this address:")
+        browser.tell(url)
+        working = [asyncio.create_task(self._open(url)), asyncio.create_task(self._read_pasted())]
+        try:
+            return await asyncio.wait_for(asyncio.shield(self._came), browser.wait_s)
+        except TimeoutError:
+            raise McpAuthError(
+                f"nobody came back from the login within {browser.wait_s:g} s: try again", code=NO_ANSWER
+            ) from None
+        finally:
+            for task in working:
+                task.cancel()
+
+    async def _open(self, url: str) -> None:
+        """Some browsers keep their caller until they are closed."""
+        open_url = self._browser.open_url
+        if open_url is not None:
+            with contextlib.suppress(OSError):
+                await in_daemon_thread(lambda: open_url(url), "openagentic-browser")
+
+    async def _read_pasted(self) -> None:
+        if (paste := self._browser.paste) is None:
+            return
+        tell = self._browser.tell
+        tell(f"(from another machine: paste the address that its browser ends at, {self.redirect_uri}?...)")
+        while (line := await paste()) is not None:
+            if not line.strip():
+                continue
+            if self._arrived(line.strip()):
+                return
+            tell("that is not the address that this login ends at")
+
+    def _arrived(self, target: str) -> bool:
+        """Take what a browser came back with, if it belongs to this login: anybody can send something to this port."""
+        try:
+            parts = urlsplit(target)
+            query = parse_qs(parts.query, keep_blank_values=True, max_num_fields=50)
+        except ValueError:
+            return False
+        if parts.path != PATH or not self._state or query.get("state") != [self._state]:
+            return False
+        if not self._came.done():
+            self._came.set_result(query)
+        return True
+
+    async def answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """One request of a browser."""
+        try:
+            head = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), _HEAD_S)
+            method, target, *_ = head.split(b"\r\n", 1)[0].decode("ascii").split(" ")
+            is_ours = method == "GET" and self._arrived(target)
+            status, text = ("200 OK", "You are back. This window can be closed.") if is_ours else (
+                "404 Not Found", "This address belongs to no login that is under way."
+            )  # fmt: skip
+            page = f"<!doctype html><title>openagentic-sdk</title><p>{text}</p>"
+            writer.write(_PAGE.format(status=status, length=len(page), page=page).encode("ascii"))
+            await writer.drain()
+        except (OSError, ValueError, TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
+            return  # whatever that was, it was no browser
+        finally:
+            writer.close()

@@ -1,0 +1,56 @@
+"""Read a `WWW-Authenticate` header (RFC 9110, section 11.6.1): what a server says to a client that it does not let in."""
+
+from __future__ import annotations
+
+from ....ground.frozen import frozen
+from ....ground.patterns import regex
+
+MAX_HEADER_CHARS = 8192
+
+_TOKEN = r"[!#$%&'*+.^_`|~0-9A-Za-z-]+"
+_PARAMETER = regex(rf'({_TOKEN})[ \t]*=[ \t]*(?:"((?:[^"\\]|\\.)*)"|({_TOKEN}))[ \t]*(?=,|$)')
+_SCHEME = regex(rf"({_TOKEN})(?=[ \t,]|$)")
+_ESCAPED = regex(r"\\(.)")
+
+
+@frozen
+class Challenge:
+    """The Bearer challenge of a header (RFC 6750, section 3, and RFC 9728, section 5.1); None: not there."""
+
+    resource_metadata: str | None = None
+    scope: str | None = None
+    error: str | None = None
+
+    @property
+    def wants_more_scope(self) -> bool:
+        """Whether the token was accepted, but grants too little."""
+        return self.error == "insufficient_scope"
+
+
+def read_challenge(header: str | None) -> Challenge:
+    """The first Bearer challenge of a header, whose values may be several headers joined with commas.
+
+    What cannot be read is passed over up to the next comma; of a parameter that is there twice the first counts.
+    """
+    text, at = (header or "")[:MAX_HEADER_CHARS], 0
+    found: dict[str, str] | None = None
+    is_bearer = False
+    while at < len(text):
+        if text[at] in " \t,":
+            at += 1
+        elif parameter := _PARAMETER.match(text, at):
+            name, quoted, plain = parameter.groups()
+            if is_bearer and found is not None:
+                found.setdefault(name.lower(), plain if quoted is None else _ESCAPED.sub(r"\1", quoted))
+            at = parameter.end()
+        elif scheme := _SCHEME.match(text, at):
+            if found is not None:
+                is_bearer = False  # the first one has ended
+            elif scheme[1].lower() == "bearer":
+                found, is_bearer = {}, True
+            at = scheme.end()
+        else:
+            comma = text.find(",", at)
+            at = len(text) if comma < 0 else comma
+    found = found or {}
+    return Challenge(found.get("resource_metadata"), found.get("scope"), found.get("error"))

@@ -1,0 +1,117 @@
+"""Ask the addresses that a server named, and no others: https, a public address, no redirect elsewhere, small and in time.
+
+The MCP server chooses these addresses, so each could lead into the network that this machine stands in. The
+server's own origin was chosen by the person who configured it and is asked wherever it is; a server on this machine may
+send us to this machine.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import urlencode, urljoin
+
+from ....errors import AddressRefusedError, McpAuthError, ToolError
+from ....ground.frozen import frozen
+from ....ground.threads import run_in_thread
+from ....providers.loose import as_mapping, read_json
+from ....tools.web.address import IPAddress, WebUrl, check_addresses
+from ....tools.web.fetch import FetchRequest, FetchSignal, resolve
+from ....tools.web.transport import fetch_from_addresses
+from .metadata import origin_of, read_address
+
+MAX_BYTES = 256 * 1024
+TIMEOUT_S = 20.0
+_MAX_REDIRECTS = 3
+
+
+@frozen
+class Reply:
+    """What came back: the status, the JSON object of the body (empty for anything else), and `WWW-Authenticate`."""
+
+    status: int
+    data: Mapping[str, Any]
+    challenge: str | None = None
+
+
+class Asker:
+    """Asks in the name of one MCP server."""
+
+    def __init__(self, server_url: str, *, timeout_s: float = TIMEOUT_S) -> None:
+        self._server = read_address(server_url, "the server's url")
+        self._timeout_s = timeout_s
+        self._is_local = _is_loopback(self._server)
+
+    async def get(self, url: str) -> Reply:
+        """Raises `McpAuthError` when nothing usable comes back, whatever its status."""
+        return await self._ask(url, {}, None)
+
+    async def post_form(self, url: str, form: Mapping[str, str], headers: Mapping[str, str]) -> Reply:
+        """Raises `McpAuthError`; its text repeats nothing of what was sent."""
+        said = {**headers, "Content-Type": "application/x-www-form-urlencoded"}
+        return await self._ask(url, said, urlencode(form).encode("ascii"))
+
+    async def post_json(self, url: str, body: bytes) -> Reply:
+        """Raises `McpAuthError`."""
+        return await self._ask(url, {"Content-Type": "application/json"}, body)
+
+    def check(self, url: str, what: str) -> WebUrl:
+        """The address, if a request or a person may be sent there. Raises `McpAuthError`."""
+        parsed = read_address(url, what)
+        if parsed.scheme == "http" and not (self._is_local and _is_loopback(parsed)):
+            raise McpAuthError(f"{what} is not https: {parsed.url}")
+        return parsed
+
+    async def _ask(self, url: str, headers: Mapping[str, str], posted: bytes | None) -> Reply:
+        signal = FetchSignal(threading.Event())
+        work = run_in_thread(lambda: self._fetch(url, headers, posted, signal), signal, "openagentic-oauth")
+        try:  # looking a name up has no deadline of its own
+            return await asyncio.wait_for(work, self._timeout_s + 0.5)
+        except TimeoutError:
+            raise McpAuthError(f"{url[:200]!r} gave no answer in {self._timeout_s:g} s") from None
+
+    def _fetch(self, url: str, headers: Mapping[str, str], posted: bytes | None, signal: FetchSignal) -> Reply:
+        signal.deadline = time.monotonic() + self._timeout_s
+        target = self.check(url, "an address of the login")
+        headers = {"Accept": "application/json", "User-Agent": "openagentic-sdk", **headers}
+        for _ in range(_MAX_REDIRECTS + 1):
+            try:
+                request = FetchRequest(target, self._addresses(target), headers, MAX_BYTES, posted)
+                answer = fetch_from_addresses(request, signal)
+            except (ToolError, OSError) as error:
+                raise McpAuthError(f"{target.url} gave no usable answer: {error}") from error
+            location = answer.headers.get("location")
+            if not (300 <= answer.status < 400 and location):
+                break
+            onward = self.check(urljoin(target.url, location), f"the redirect of {target.url}")
+            if posted is not None or origin_of(onward) != origin_of(target):
+                raise McpAuthError(f"{target.url} redirects to {onward.url}, which is not followed")
+            target = onward
+        else:
+            raise McpAuthError(f"{target.url} redirects more than {_MAX_REDIRECTS} times")
+        if answer.is_cut:
+            raise McpAuthError(f"{target.url} answers with more than {MAX_BYTES} bytes")
+        try:
+            data = as_mapping(read_json(answer.body.decode("utf-8-sig")))
+        except (ValueError, RecursionError):
+            data = {}
+        return Reply(answer.status, data, answer.headers.get("www-authenticate"))
+
+    def _addresses(self, target: WebUrl) -> list[IPAddress]:
+        """The addresses of the host, each checked; only these are connected to."""
+        answers = [str(target.literal)] if target.literal is not None else resolve(target.host)
+        is_own = origin_of(target) == origin_of(self._server)
+        if not is_own and not (self._is_local and _is_loopback(target)):
+            return check_addresses(target.url, target.host, answers, allow_private_networks=False)
+        addresses = check_addresses(target.url, target.host, answers, allow_private_networks=True)
+        if not is_own and not all(address.is_loopback for address in addresses):
+            raise AddressRefusedError(target.url, f"{target.host} is not on this machine")
+        return addresses
+
+
+def _is_loopback(url: WebUrl) -> bool:
+    literal = url.literal
+    return url.host == "localhost" or (literal is not None and literal.is_loopback)

@@ -1,0 +1,218 @@
+"""The words of an authorization code grant with PKCE: what is asked of whom, and which answers count; nothing is sent."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import math
+import secrets
+from collections.abc import Mapping, Sequence
+from dataclasses import field
+from typing import Any
+from urllib.parse import quote, urlencode
+
+from ....errors import McpAuthError
+from ....ground.frozen import frozen
+from ....ground.text import one_line, visible
+from .metadata import Issuer
+
+CLIENT_NAME = "openagentic-sdk"
+# A token counts as expired this long before it is: the request still has to get there.
+RENEW_BEFORE_S = 30.0
+_MAX_SAID_CHARS = 300
+
+
+@frozen
+class Client:
+    """How an authorization server knows us. `secret` None is a public client; `method` says how the secret is sent.
+
+    `is_registered` says that the server made it for us, at `redirect_uri`, and may forget it again.
+    """
+
+    id: str
+    secret: str | None = field(default=None, repr=False)
+    method: str = "none"
+    redirect_uri: str = ""
+    is_registered: bool = False
+
+
+@frozen
+class Tokens:
+    """The tokens of a login. `expires_at` is in seconds since the epoch, None when unknown; `scope` is what was granted."""
+
+    access: str = field(repr=False)
+    refresh: str | None = field(default=None, repr=False)
+    scope: str = ""
+    expires_at: float | None = None
+
+    def is_valid(self, now: float) -> bool:
+        """Whether it can be sent with a request at this moment."""
+        return self.expires_at is None or now < self.expires_at - RENEW_BEFORE_S
+
+
+@frozen
+class Attempt:
+    """The secrets of one visit to an authorization server."""
+
+    state: str = field(repr=False)
+    verifier: str = field(repr=False)
+
+    @property
+    def challenge(self) -> str:
+        """The digest of the verifier, which is sent first (RFC 7636, section 4.2)."""
+        digest = hashlib.sha256(self.verifier.encode("ascii")).digest()
+        return base64.urlsafe_b64encode(digest).decode("ascii").rstrip("=")
+
+
+def new_attempt() -> Attempt:
+    """Fresh secrets, 256 bits each."""
+    return Attempt(secrets.token_urlsafe(32), secrets.token_urlsafe(32))
+
+
+def authorize_url(
+    issuer: Issuer, client: Client, attempt: Attempt, *, redirect_uri: str, scope: str, resource: str
+) -> str:
+    """Where a person goes to let us in."""
+    query = {
+        "response_type": "code",
+        "client_id": client.id,
+        "redirect_uri": redirect_uri,
+        "state": attempt.state,
+        "code_challenge": attempt.challenge,
+        "code_challenge_method": "S256",
+        "resource": resource,
+        **({"scope": scope} if scope else {}),
+        # OpenID Connect wants to be asked twice for what outlives the session.
+        **({"prompt": "consent"} if "offline_access" in scope.split() else {}),
+    }
+    joint = "&" if "?" in issuer.authorization_endpoint else "?"
+    return f"{issuer.authorization_endpoint}{joint}{urlencode(query, quote_via=quote)}"
+
+
+def read_callback(query: Mapping[str, Sequence[str]], attempt: Attempt, issuer: Issuer) -> str:
+    """The code in what the browser came back with. Raises `McpAuthError`.
+
+    `state` and `iss` are looked at before anything else is believed or shown: without them the answer may be anybody's. The
+    issuer is compared letter by letter, as RFC 9207, section 2.4, has it:
+
+        the server says that it sends `iss`    `iss` came     it must be the issuer's
+        it says so                             none came      refused
+        it does not                            `iss` came     it must be the issuer's
+        it does not                            none came      accepted
+    """
+    said = {name: values[0] for name, values in query.items() if len(values) == 1}
+    if not secrets.compare_digest(said.get("state", "").encode(), attempt.state.encode()):
+        raise McpAuthError("the answer of the browser belongs to another login: start again")
+    if "iss" in query and said.get("iss") != issuer.issuer:
+        named = visible(str(query["iss"]))[:200]
+        raise McpAuthError(f"the answer comes from {named} and not from {issuer.issuer}: nothing of it was used")
+    if "iss" not in query and issuer.sends_issuer:
+        raise McpAuthError(
+            f"the answer does not say that it comes from {issuer.issuer}, as it must: nothing of it was used"
+        )
+    if "error" in query:
+        raise refusal(issuer.issuer, said, ())
+    if not said.get("code"):
+        raise McpAuthError("the answer of the browser holds no code: start again")
+    return said["code"]
+
+
+def registration(redirect_uri: str, issuer: Issuer, scope: str) -> bytes:
+    """The body of a dynamic registration (RFC 7591) of a program on somebody's own machine."""
+    known = ("none", "client_secret_post", "client_secret_basic")
+    body = {
+        "client_name": CLIENT_NAME,
+        "application_type": "native",
+        "redirect_uris": [redirect_uri],
+        "grant_types": ["authorization_code", "refresh_token"],
+        "response_types": ["code"],
+        "token_endpoint_auth_method": next((each for each in known if each in issuer.auth_methods), "none"),
+        **({"scope": scope} if scope else {}),
+    }
+    return json.dumps(body).encode("ascii")
+
+
+def read_registration(status: int, data: Mapping[str, Any], issuer: str, redirect_uri: str) -> Client:
+    """The client that a server made for us. Raises `McpAuthError` for one that cannot be used."""
+    if status not in (200, 201):
+        raise refusal(issuer, data, (), status)
+    secret = data.get("client_secret")
+    secret = secret if isinstance(secret, str) and secret else None
+    # RFC 7591, section 2: `client_secret_basic` is what holds when nothing is said
+    method = data.get("token_endpoint_auth_method") or ("client_secret_basic" if secret else "none")
+    client_id = data.get("client_id")
+    if not isinstance(client_id, str) or not client_id:
+        raise McpAuthError(f"{issuer} registered us and gave no client_id")
+    if method not in ("none", "client_secret_post", "client_secret_basic") or (method != "none" and secret is None):
+        raise McpAuthError(f"{issuer} registered us for {str(method)[:60]!r}, which we cannot do with what it gave us")
+    return Client(client_id, secret, str(method), redirect_uri, is_registered=True)
+
+
+def own_client(settings: Mapping[str, Any], issuer: Issuer) -> Client | None:
+    """The client that the configuration names, by its id or by the address of its document; None when neither fits."""
+    client_id, secret, document = (settings.get(key) for key in ("clientId", "clientSecret", "clientMetadataUrl"))
+    if client_id:
+        offers_post = "client_secret_post" in issuer.auth_methods and "client_secret_basic" not in issuer.auth_methods
+        return Client(
+            client_id, secret, ("client_secret_post" if offers_post else "client_secret_basic") if secret else "none"
+        )
+    return Client(document) if document and issuer.takes_documents else None
+
+
+def token_request(client: Client, form: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
+    """The form and the headers of a token request, with the client's proof of who it is (RFC 6749, section 2.3.1)."""
+    if client.method == "client_secret_basic" and client.secret is not None:
+        pair = f"{quote(client.id, safe='')}:{quote(client.secret, safe='')}"
+        return dict(form), {"Authorization": "Basic " + base64.b64encode(pair.encode("ascii")).decode("ascii")}
+    secret = {"client_secret": client.secret} if client.secret and client.method == "client_secret_post" else {}
+    return {**form, "client_id": client.id, **secret}, {}
+
+
+def read_tokens(
+    status: int,
+    data: Mapping[str, Any],
+    issuer: str,
+    *,
+    now: float,
+    before: Tokens | None,
+    scope: str,
+    sent: Sequence[str],
+) -> Tokens:
+    """The tokens in an answer. What it leaves out stays as it was `before`; `sent` are secrets that no error may repeat."""
+    if status != 200 or "error" in data:
+        raise refusal(issuer, data, sent, status)
+    access, kind, lifetime = data.get("access_token"), data.get("token_type"), data.get("expires_in")
+    # what is sent in a header can hold no other letters (RFC 6750, section 2.1)
+    if not isinstance(access, str) or not access or not all("!" <= letter <= "~" for letter in access):
+        raise McpAuthError(f"{issuer} gave no token that can be sent")
+    if not isinstance(kind, str) or kind.lower() != "bearer":
+        raise McpAuthError(f"{issuer} gave a token of type {str(kind)[:60]!r}, and only Bearer is known here")
+    try:
+        seconds = (
+            float(lifetime) if isinstance(lifetime, int | float | str) and not isinstance(lifetime, bool) else None
+        )
+    except (ValueError, OverflowError):
+        seconds = None
+    refresh, granted = data.get("refresh_token"), data.get("scope")
+    return Tokens(
+        access,
+        refresh if isinstance(refresh, str) and refresh else before.refresh if before is not None else None,
+        granted if isinstance(granted, str) else scope,
+        now + seconds if seconds is not None and math.isfinite(seconds) and seconds > 0 else None,
+    )
+
+
+def refusal(issuer: str, data: Mapping[str, Any], sent: Sequence[str], status: int | None = None) -> McpAuthError:
+    """The error that an answer reports (RFC 6749, section 5.2), with its `code`, and nothing secret in its text."""
+    code = data.get("error")
+    told = " ".join(part for part in (code, data.get("error_description")) if isinstance(part, str))
+    for secret in sorted(filter(None, sent), key=len, reverse=True):
+        told = told.replace(secret, "[hidden]")
+    said = visible(one_line(told))[:_MAX_SAID_CHARS] or f"status {status}"
+    return McpAuthError(f"{issuer} refused: {said}", code=code if isinstance(code, str) else None)
+
+
+def joined_scopes(*scopes: str | None) -> str:
+    """All scopes, each once, in their order."""
+    return " ".join(dict.fromkeys(word for scope in scopes if scope for word in scope.split()))

@@ -1,0 +1,365 @@
+"""The login at one MCP server: tokens are sent, renewed before they end, and got anew when the server refuses them.
+
+A run never opens a browser: without one, the error names the command that logs in. What is asked of whom:
+
+    401, a token of this issuer that can be renewed    renew it
+    401, nothing to renew                              discover, find out who we are there, ask the person
+    403 with insufficient_scope                        ask the person for the scopes that we have and those that are missing
+    anything else                                      no matter of a login
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import shlex
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from dataclasses import replace
+from typing import Any, Protocol
+from urllib.parse import urlsplit
+
+from ....errors import McpAuthError, OptionsError, StorageError
+from ....ground.text import visible
+from .challenge import Challenge, read_challenge
+from .fetch import Asker
+from .grant import (
+    Client,
+    Tokens,
+    authorize_url,
+    joined_scopes,
+    new_attempt,
+    own_client,
+    read_callback,
+    read_registration,
+    read_tokens,
+    registration,
+    token_request,
+)
+from .logins import Login, Logins
+from .metadata import (
+    Issuer,
+    Resource,
+    canonical_resource,
+    is_document_url,
+    issuer_urls,
+    origin_of,
+    read_address,
+    read_issuer,
+    read_resource,
+    resource_urls,
+)
+
+# An answer that says: you are not known here (any more).
+_FORGOTTEN = frozenset({"invalid_client", "invalid_grant", "unauthorized_client"})
+# An answer that never comes counts as one too: some issuers show unknown clients a page of their own.
+NO_ANSWER = "no_answer"
+# A server that wants a login has to refuse it; for any other it does nothing.
+_PING = b'{"jsonrpc": "2.0", "id": 1, "method": "ping"}'
+
+
+class Visit(Protocol):
+    """A person's browser, sent to an authorization server; it comes back to `redirect_uri`."""
+
+    @property
+    def redirect_uri(self) -> str: ...
+
+    async def go(self, url: str, state: str) -> Mapping[str, Sequence[str]]:
+        """The query that the browser came back with. Raises `McpAuthError` when it does not come back."""
+        ...
+
+
+# Listens for a browser at a port: the one that is prescribed (first), or one that would be good (second).
+Browser = Callable[[int | None, int | None], AbstractAsyncContextManager[Visit]]
+
+
+def read_settings(name: str, settings: Mapping[str, Any] | None) -> dict[str, Any]:
+    """The `oauth` of a server's entry, checked: `clientId`, `clientSecret`, `clientMetadataUrl`, `callbackPort`, `scopes`.
+
+    Raises `OptionsError` that names the server.
+    """
+    checks: Mapping[str, tuple[Callable[[Any], bool], str]] = {
+        "clientId": (lambda value: isinstance(value, str) and value != "", "a text"),
+        "clientSecret": (lambda value: isinstance(value, str) and value != "", "a text"),
+        "clientMetadataUrl": (
+            lambda value: isinstance(value, str) and is_document_url(value),
+            "an https URL with a path",
+        ),
+        "callbackPort": (lambda value: type(value) is int and 0 < value < 65536, "a port from 1 to 65535"),
+        "scopes": (lambda value: isinstance(value, str), "a text with blanks between scopes"),
+    }
+    known = {key: value for key, value in (settings or {}).items() if value is not None}
+    for key, value in known.items():
+        if key not in checks:
+            raise OptionsError(f"oauth.{key} of the server {name!r} is not known: the keys are {', '.join(checks)}")
+        fits, wanted = checks[key]
+        if not fits(value):
+            shown = f"a {type(value).__name__}" if key == "clientSecret" else f"{value!r:.100}"
+            raise OptionsError(f"oauth.{key} of the server {name!r} must be {wanted}, not {shown}")
+    return known
+
+
+class OAuth:
+    """The tokens of one server, for one event loop. `browser` None never asks anybody.
+
+    Errors are `McpAuthError`; no text of one, and no `repr` here, holds a token, a code or a secret.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        server_url: str,
+        settings: Mapping[str, Any] | None = None,
+        *,
+        logins: Logins | None = None,
+        browser: Browser | None = None,
+        now: Callable[[], float] = time.time,
+    ) -> None:
+        self.name = name
+        self._url = server_url
+        self._settings = read_settings(name, settings)
+        self._logins = logins or Logins(None, server_url)
+        self._browser = browser
+        self._now = now
+        self._ask = Asker(server_url)
+        self._turn = asyncio.Lock()
+        self._login: Login | None = None
+        self._is_read = False
+        # How often the token was sent, and whether a person got it for us or it was renewed.
+        self._uses = 0
+        self._is_fresh = False
+
+    async def headers(self) -> dict[str, str]:
+        """What goes with the next request: the token, renewed when it is about to end, or nothing when there is none."""
+        async with self._turn:
+            tokens = self._tokens()
+            if tokens is not None and not tokens.is_valid(self._now()):
+                await self._renew(tokens)
+                tokens = self._tokens()
+            if tokens is None:
+                return {}
+            self._uses += 1
+            return {"Authorization": f"Bearer {tokens.access}"}
+
+    async def refused(self, status: int, challenge: str | None) -> bool:
+        """A request was answered with 401 or 403: whether to send it again with new `headers`.
+
+        Raises `McpAuthError` when only a person can help, and there is no browser to ask one.
+        """
+        asked = read_challenge(challenge)
+        if status == 401:
+            async with self._turn:
+                return await self._after_401(asked)
+        if status != 403 or not asked.wants_more_scope or not asked.scope:
+            return False
+        async with self._turn:
+            tokens = self._tokens()
+            had = tokens.scope if tokens is not None else ""
+            if set(asked.scope.split()) <= set(had.split()):
+                return False  # that scope was granted already
+            if self._browser is None:
+                login = f"openagentic-sdk mcp login {shlex.quote(self.name)}"
+                scopes = shlex.quote(visible(joined_scopes(had, asked.scope))[:400])
+                raise McpAuthError(
+                    f"the server {self.name!r} wants more than it was granted: `{login} --scope {scopes}`"
+                )
+            resource = await self._discover(asked)
+            await self._authorize(resource, joined_scopes(had, asked.scope))
+            return True
+
+    async def log_in(self, scope: str | None = None) -> Tokens:
+        """Ask the person, whatever is kept; `scope` None asks for what the server says that it needs."""
+        async with self._turn:
+            reply = await self._ask.post_json(self._url, _PING)
+            resource = await self._discover(read_challenge(reply.challenge))
+            asked = read_challenge(reply.challenge).scope
+            return await self._authorize(resource, scope if scope is not None else self._wanted(asked, resource))
+
+    async def _after_401(self, asked: Challenge) -> bool:
+        before, sent = self._login, self._uses
+        never_worked = before is not None and before.tokens is not None and sent == 1
+        if never_worked and self._is_fresh:
+            raise McpAuthError(f"the server {self.name!r} refuses the token that it was just given: log in again later")
+        self._is_read = False
+        tokens = self._tokens()
+        if (
+            tokens is not None
+            and before is not None
+            and before.tokens is not None
+            and tokens.access != before.tokens.access
+        ):
+            return True  # another process has renewed it
+        resource: Resource | None = None
+        if tokens is not None and not never_worked:
+            with contextlib.suppress(McpAuthError):
+                resource = await self._discover(asked)
+            is_same = resource is None or (self._login is not None and self._login.issuer in resource.issuers)
+            if is_same and await self._renew(tokens):
+                return True
+        if self._browser is None:
+            raise McpAuthError(
+                f"the server {self.name!r} wants a login: `openagentic-sdk mcp login {shlex.quote(self.name)}`, "
+                "or give it a token"
+            )
+        resource = resource or await self._discover(asked)
+        await self._authorize(resource, self._wanted(asked.scope, resource))
+        return True
+
+    def _wanted(self, asked: str | None, resource: Resource) -> str:
+        return joined_scopes(self._settings.get("scopes"), asked or " ".join(resource.scopes))
+
+    def _tokens(self) -> Tokens | None:
+        if not self._is_read:
+            try:
+                kept = self._logins.current()
+            except StorageError as error:
+                raise McpAuthError(str(error)) from error
+            if kept is None or self._login is None or kept.tokens != self._login.tokens:
+                self._uses, self._is_fresh = 0, False
+            self._login, self._is_read = kept or self._login, True
+        return None if self._login is None else self._login.tokens
+
+    def _take(self, login: Login, *, is_fresh: bool) -> None:
+        self._login, self._is_read, self._uses, self._is_fresh = login, True, 0, is_fresh
+        try:
+            self._logins.keep(login)
+        except StorageError as error:
+            if is_fresh:
+                raise McpAuthError(f"the login cannot be kept: {error}") from error
+            # What was renewed is good for this process; the next one asks for a login.
+
+    def _at(self, issuer: str) -> Login | None:
+        try:
+            return self._logins.at(issuer)
+        except StorageError as error:
+            raise McpAuthError(str(error)) from error
+
+    # --- renewing ----------------------------------------------------------------------------------------------------
+
+    async def _renew(self, ended: Tokens) -> bool:
+        """New tokens for these, which the first of all processes gets. False when they cannot be renewed."""
+        async with self._logins.renewing():
+            self._is_read = False
+            tokens, login = self._tokens(), self._login
+            if tokens is None or login is None:
+                return False
+            if tokens.access != ended.access and tokens.is_valid(self._now()):
+                return True
+            if tokens.refresh is None or login.client is None or not login.token_endpoint:
+                return False
+            form = {"grant_type": "refresh_token", "refresh_token": tokens.refresh, "resource": login.resource}
+            try:
+                renewed = await self._request_tokens(login, form, before=tokens, scope=tokens.scope)
+            except McpAuthError as error:
+                if error.code not in _FORGOTTEN:
+                    raise
+                self._forget_client(login)
+                return False
+            self._take(replace(login, tokens=renewed), is_fresh=False)
+            return True
+
+    def _forget_client(self, login: Login) -> None:
+        """The issuer does not know this client any more: do not use it again."""
+        with contextlib.suppress(StorageError):
+            self._logins.drop_client(login.issuer)
+        self._login = replace(login, client=None, tokens=None)
+
+    async def _request_tokens(
+        self, login: Login, form: Mapping[str, str], *, before: Tokens | None, scope: str
+    ) -> Tokens:
+        assert login.client is not None, "whoever asks for tokens is somebody"
+        whole, headers = token_request(login.client, form)
+        reply = await self._ask.post_form(login.token_endpoint, whole, headers)
+        sent = (*(whole.get(key, "") for key in ("refresh_token", "code", "code_verifier")), login.client.secret or "")
+        return read_tokens(
+            reply.status, reply.data, login.issuer, now=self._now(), before=before, scope=scope, sent=sent
+        )
+
+    # --- finding out where -------------------------------------------------------------------------------------------
+
+    async def _discover(self, asked: Challenge) -> Resource:
+        """What the server says of itself; one that says nothing, as before 2025-06-18, is its own authorization server."""
+        failed = ""
+        for url in resource_urls(self._url, asked.resource_metadata):
+            reply = await self._ask.get(url)
+            if reply.status == 200 and reply.data:
+                return read_resource(reply.data, self._url)
+            if reply.status >= 500 or reply.status == 429:
+                failed = failed or f"{url} answered {reply.status}"
+        if failed:  # which says nothing about whether there is metadata
+            raise McpAuthError(f"the server {self.name!r} cannot say who lets us in: {failed}")
+        return Resource(canonical_resource(self._url), (origin_of(read_address(self._url, "the server's url")),))
+
+    async def _find_issuer(self, resource: Resource) -> Issuer:
+        """The authorization server's metadata: of the one where we are known already, else of the first that is named."""
+        issuer = next((each for each in resource.issuers if self._at(each) is not None), resource.issuers[0])
+        tried: list[str] = []
+        for url in issuer_urls(issuer):
+            reply = await self._ask.get(url)
+            if reply.status == 200 and reply.data:
+                found = read_issuer(reply.data, issuer)
+                for endpoint in (found.authorization_endpoint, found.token_endpoint, found.registration_endpoint):
+                    if endpoint is not None:
+                        self._ask.check(endpoint, f"an endpoint of {issuer}")
+                return found
+            tried.append(f"{url} answered {reply.status}")
+        raise McpAuthError(f"the authorization server {issuer} says nothing of itself: {', '.join(tried)}")
+
+    # --- asking the person -------------------------------------------------------------------------------------------
+
+    async def _authorize(self, resource: Resource, scope: str) -> Tokens:
+        """Tokens from a person's consent. A client that the issuer has forgotten is registered anew, once."""
+        issuer = await self._find_issuer(resource)
+        if scope and "offline_access" in issuer.scopes:
+            scope = joined_scopes(scope, "offline_access")
+        known = self._at(issuer.issuer)
+        before = known.client if known is not None and known.client is not None and known.client.is_registered else None
+        try:
+            login, tokens = await self._visit(issuer, resource, scope, before)
+        except McpAuthError as error:
+            if before is None or known is None or error.code not in (*_FORGOTTEN, NO_ANSWER):
+                raise
+            self._forget_client(known)
+            if error.code == NO_ANSWER:
+                raise
+            login, tokens = await self._visit(issuer, resource, scope, None)
+        self._take(replace(login, tokens=tokens), is_fresh=True)
+        return tokens
+
+    async def _visit(
+        self, issuer: Issuer, resource: Resource, scope: str, before: Client | None
+    ) -> tuple[Login, Tokens]:
+        assert self._browser is not None, "nobody is asked without a browser"
+        wish = urlsplit(before.redirect_uri).port if before is not None else None
+        async with self._browser(self._settings.get("callbackPort"), wish) as visit:
+            client = await self._who_we_are(issuer, before, visit.redirect_uri, scope)
+            attempt = new_attempt()
+            url = authorize_url(
+                issuer, client, attempt, redirect_uri=visit.redirect_uri, scope=scope, resource=resource.resource
+            )
+            code = read_callback(await visit.go(url, attempt.state), attempt, issuer)
+            login = Login(issuer.issuer, client, None, issuer.token_endpoint, resource.resource)
+            form = {
+                "grant_type": "authorization_code",
+                "code": code,
+                "redirect_uri": visit.redirect_uri,
+                "code_verifier": attempt.verifier,
+                "resource": resource.resource,
+            }
+            return login, await self._request_tokens(login, form, before=None, scope=scope)
+
+    async def _who_we_are(self, issuer: Issuer, before: Client | None, redirect_uri: str, scope: str) -> Client:
+        """The client as configured, or by its document, or registered before at this address, or registered now."""
+        own = own_client(self._settings, issuer)
+        if own is not None:
+            return own
+        if before is not None and before.redirect_uri == redirect_uri:
+            return before
+        if issuer.registration_endpoint is None:
+            raise McpAuthError(
+                f"{issuer.issuer} registers nobody by itself: get a client id from whoever runs it, with the redirect "
+                f"address {redirect_uri}, and put it into the server's entry as oauth.clientId"
+            )
+        reply = await self._ask.post_json(issuer.registration_endpoint, registration(redirect_uri, issuer, scope))
+        return read_registration(reply.status, reply.data, issuer.issuer, redirect_uri)

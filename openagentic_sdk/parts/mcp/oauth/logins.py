@@ -1,0 +1,134 @@
+"""What is kept of logins: a file for each server's address, mode 0600, with the tokens and the client of each issuer.
+
+Two processes never renew the same token at once: issuers treat a refresh token that comes twice as stolen.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import os
+import time
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+from ....errors import McpAuthError
+from ....ground.frozen import frozen
+from ....ground.system import BINARY
+from ....providers.loose import as_mapping
+from ....sessions.log.lock import try_lock, unlock
+from ...project.private_json import KeptFile
+from .grant import Client, Tokens
+
+_RENEWAL_S = 60.0
+_LOOK_AGAIN_S = 0.05
+
+
+@frozen
+class Login:
+    """A login at one issuer: who we are there, the tokens it gave, and where they are renewed for which `resource`."""
+
+    issuer: str
+    client: Client | None = None
+    tokens: Tokens | None = None
+    token_endpoint: str = ""
+    resource: str = ""
+
+
+class Logins:
+    """The logins at one server. `folder` None keeps them in this object only."""
+
+    def __init__(self, folder: str | os.PathLike[str] | None, server_url: str) -> None:
+        name = hashlib.sha256(server_url.encode("utf-8", "surrogatepass")).hexdigest()[:32]
+        self._file = None if folder is None else KeptFile(os.path.join(folder, f"{name}.json"), "login")
+        self._server_url = server_url
+        self._own: dict[str, Any] = {}
+
+    def current(self) -> Login | None:
+        """The login that was made last. Raises `StorageError`."""
+        kept = self._read()
+        issuer = kept.get("issuer")
+        return self.at(issuer) if isinstance(issuer, str) else None
+
+    def at(self, issuer: str) -> Login | None:
+        """The login at one issuer. Raises `StorageError`."""
+        kept = as_mapping(as_mapping(self._read().get("issuers")).get(issuer))
+        if not kept:
+            return None
+        client, tokens = kept.get("client"), kept.get("tokens")
+        try:
+            login = Login(
+                issuer,
+                Client(**client) if client else None,
+                Tokens(**tokens) if tokens else None,
+                str(kept.get("token_endpoint") or ""),
+                str(kept.get("resource") or ""),
+            )
+            if login.tokens is not None:
+                login.tokens.is_valid(0.0)
+        except TypeError:  # written by another version, or edited: the login is made again
+            return None
+        return login
+
+    def keep(self, login: Login) -> None:
+        """Make this login the current one. Raises `StorageError` when it cannot be written."""
+        entry = {
+            "client": None if login.client is None else dict(vars(login.client)),
+            "tokens": None if login.tokens is None else dict(vars(login.tokens)),
+            "token_endpoint": login.token_endpoint,
+            "resource": login.resource,
+        }
+        with self._changing() as kept:
+            issuers = kept.get("issuers")
+            kept["server"], kept["issuer"] = self._server_url, login.issuer
+            kept["issuers"] = {**(issuers if isinstance(issuers, dict) else {}), login.issuer: entry}
+
+    def drop_client(self, issuer: str) -> None:
+        """Forget what an issuer knew us as, and its tokens. Raises `StorageError`."""
+        known = self.at(issuer)
+        if known is not None:
+            self.keep(replace(known, client=None, tokens=None))
+
+    def forget(self) -> bool:
+        """Forget everything about the server; False when there was nothing. Raises `StorageError`."""
+        with self._changing() as kept:
+            is_known = bool(kept)
+            kept.clear()
+        return is_known
+
+    @contextlib.asynccontextmanager
+    async def renewing(self) -> AsyncIterator[None]:
+        """Alone among all processes while tokens are renewed. Raises `McpAuthError` when another one takes too long."""
+        if self._file is None:
+            yield
+            return
+        try:
+            os.makedirs(os.path.dirname(self._file.path), mode=0o700, exist_ok=True)
+            held = os.open(self._file.path + ".renewal", os.O_RDWR | os.O_CREAT | BINARY, 0o600)
+        except OSError:  # nothing can be kept here, so no other process takes tokens from here either
+            yield
+            return
+        try:
+            until = time.monotonic() + _RENEWAL_S
+            while not try_lock(held):
+                if time.monotonic() > until:
+                    raise McpAuthError(f"another process has been renewing the login for {_RENEWAL_S:g} s: try again")
+                await asyncio.sleep(_LOOK_AGAIN_S)
+            yield
+        finally:
+            with contextlib.suppress(OSError):
+                unlock(held)
+            os.close(held)
+
+    def _read(self) -> Mapping[str, Any]:
+        return self._own if self._file is None else self._file.read()
+
+    @contextlib.contextmanager
+    def _changing(self) -> Any:
+        if self._file is None:
+            yield self._own
+            return
+        with self._file.changing() as kept:
+            yield kept

@@ -1,0 +1,136 @@
+"""Where a server says which authorization server it trusts, and which parts of that count. Pure: values in and out.
+
+Protected resource metadata (RFC 9728) names the authorization server of an MCP server, that one's metadata (RFC 8414, or
+OpenID Connect Discovery) its endpoints. Both documents are a stranger's: they are about exactly the address and the issuer
+that they were asked for, or they do not count. A member that is null counts as missing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import urlsplit
+
+from ....errors import AddressRefusedError, McpAuthError
+from ....ground.frozen import frozen
+from ....providers.loose import as_list
+from ....tools.web.address import WebUrl, parse_web_url
+
+_RESOURCE = "/.well-known/oauth-protected-resource"
+_AUTHORIZATION_SERVER = "/.well-known/oauth-authorization-server"
+_OPENID = "/.well-known/openid-configuration"
+
+
+@frozen
+class Resource:
+    """What a server says of itself: the `resource` that tokens are for, who gives them, and which scopes there are."""
+
+    resource: str
+    issuers: tuple[str, ...]
+    scopes: tuple[str, ...] = ()
+
+
+@frozen
+class Issuer:
+    """An authorization server: where it is asked, and how.
+
+    `sends_issuer` says that it names itself in the answer to a browser (RFC 9207), `takes_documents` that a client may be
+    the https URL of a document about it.
+    """
+
+    issuer: str
+    authorization_endpoint: str
+    token_endpoint: str
+    registration_endpoint: str | None = None
+    scopes: tuple[str, ...] = ()
+    auth_methods: tuple[str, ...] = ("client_secret_basic",)  # the default of RFC 8414, section 2
+    sends_issuer: bool = False
+    takes_documents: bool = False
+
+
+def read_address(url: Any, what: str) -> WebUrl:
+    """A URL that a server sent. Raises `McpAuthError` for one that two readers could understand differently."""
+    if not isinstance(url, str):
+        raise McpAuthError(f"{what} is a {type(url).__name__} and no address")
+    try:
+        return parse_web_url(url, allow_local_names=True)
+    except AddressRefusedError as error:
+        raise McpAuthError(f"{what} cannot be used: {error.reason} ({url[:200]!r})") from error
+
+
+def origin_of(url: WebUrl) -> str:
+    """The beginning of a URL, up to its path."""
+    return f"{url.scheme}://{url.authority}"
+
+
+def canonical_resource(server_url: str) -> str:
+    """The server's address as the `resource` of tokens (RFC 8707): no fragment, no slash at its end."""
+    url = read_address(server_url, "the server's url")
+    return origin_of(url) + (url.target.rstrip("/") if "?" not in url.target else url.target)
+
+
+def resource_urls(server_url: str, named: str | None) -> list[str]:
+    """Where the server's metadata may be: what its challenge names, else below its path, else at its root."""
+    url = read_address(server_url, "the server's url")
+    path = url.target.partition("?")[0].rstrip("/")
+    places = [*([named] if named else []), f"{origin_of(url)}{_RESOURCE}{path}", f"{origin_of(url)}{_RESOURCE}"]
+    return list(dict.fromkeys(places))
+
+
+def read_resource(document: Mapping[str, Any], server_url: str) -> Resource:
+    """Raises `McpAuthError` for a document about another server, which could make us send it another server's token."""
+    resource = document.get("resource")
+    named = read_address(resource, "resource in the server's metadata")
+    mine = read_address(server_url, "the server's url")
+    base, path = named.target.partition("?")[0].rstrip("/"), mine.target.partition("?")[0].rstrip("/")
+    if origin_of(named) != origin_of(mine) or not (path == base or path.startswith(base + "/")):
+        raise McpAuthError(
+            f"the server's metadata is about {resource!r:.200} and not about {mine.url}: nothing was sent"
+        )
+    issuers = tuple(each for each in as_list(document.get("authorization_servers")) if isinstance(each, str) and each)
+    if not issuers:
+        raise McpAuthError(f"the metadata of {mine.url} names no authorization server")
+    return Resource(str(resource), issuers, _texts(document.get("scopes_supported")))
+
+
+def issuer_urls(issuer: str) -> list[str]:
+    """Where an authorization server's metadata may be, in the order of the specification."""
+    url = read_address(issuer, "the authorization server")
+    if "?" in url.target or "#" in issuer:
+        raise McpAuthError(f"the authorization server {issuer!r:.200} has a query or a fragment, and may have none")
+    origin, path = origin_of(url), url.target.rstrip("/")
+    if not path:
+        return [f"{origin}{_AUTHORIZATION_SERVER}", f"{origin}{_OPENID}"]
+    return [f"{origin}{_AUTHORIZATION_SERVER}{path}", f"{origin}{_OPENID}{path}", f"{origin}{path}{_OPENID}"]
+
+
+def read_issuer(document: Mapping[str, Any], issuer: str) -> Issuer:
+    """Raises `McpAuthError` for a document about another issuer (RFC 8414, section 3.3), and without PKCE."""
+    named = document.get("issuer")
+    if named != issuer:
+        raise McpAuthError(f"the authorization server {issuer} calls itself {named!r:.200}: nothing was sent to it")
+    if "S256" not in as_list(document.get("code_challenge_methods_supported")):
+        raise McpAuthError(f"the authorization server {issuer} does not say that it checks PKCE with S256: it must")
+    endpoints = {
+        name: read_address(document.get(name), f"{name} of {issuer}").url
+        for name in ("authorization_endpoint", "token_endpoint", "registration_endpoint")
+        if name != "registration_endpoint" or document.get(name) is not None
+    }
+    return Issuer(
+        issuer=issuer,
+        **endpoints,
+        scopes=_texts(document.get("scopes_supported")),
+        auth_methods=_texts(document.get("token_endpoint_auth_methods_supported")) or Issuer.auth_methods,
+        sends_issuer=document.get("authorization_response_iss_parameter_supported") is True,
+        takes_documents=document.get("client_id_metadata_document_supported") is True,
+    )
+
+
+def is_document_url(url: str) -> bool:
+    """Whether a URL can be a client's id: https, with a path."""
+    parts = urlsplit(url)
+    return parts.scheme == "https" and parts.path not in ("", "/") and not parts.fragment
+
+
+def _texts(value: Any) -> tuple[str, ...]:
+    return tuple(each for each in as_list(value) if isinstance(each, str) and each)

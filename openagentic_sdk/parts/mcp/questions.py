@@ -1,0 +1,191 @@
+"""What a server wants to know of a person, as questions that a person can answer, and the answer in the server's form.
+
+A form is asked field by field. The text says which server asks: it is a stranger. Nothing is filled in but what the server
+itself names as a field's default, no address is opened, and where no person can be asked the answer is no.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+from urllib.parse import urlsplit
+
+from ...errors import ToolInputError
+from ...ground.schemas import validate
+from ...ground.text import without_hidden
+from ...providers.loose import as_list, as_mapping, as_text
+from .definitions import clean_text
+
+# Puts a question to a person: (text, choices, what an interface or a later run may want to know besides).
+Ask = Callable[[str, tuple[str, ...], Mapping[str, Any]], Awaitable[str]]
+
+MAX_FIELDS = 30
+MAX_TEXT_CHARS = 2_000
+MAX_KEPT_CHARS = 100_000
+_TRIES = 3
+_YES, _NO = ("accept", "yes", "y", "true", "1"), ("decline", "no", "n", "false", "0")
+
+
+async def elicit(server: str, params: Mapping[str, Any], ask: Ask | None, resumes: Any = None) -> dict[str, Any]:
+    """The result of `elicitation/create`: `{"action", "content"?}`. `resumes` is kept beside each question."""
+    if ask is None:
+        return {"action": "decline"}
+    intro = f"The MCP server {server} asks: {clean_text(as_text(params.get('message')), MAX_TEXT_CHARS)}"
+    details: dict[str, Any] = {"mcp": {"server": server, "resumes": resumes}}
+    if len(str(details)) > MAX_KEPT_CHARS:
+        # What a server wants to see again may be of any size: without it the call begins anew.
+        details = {"mcp": {"server": server}}
+    if params.get("mode") == "url":
+        url = as_text(params.get("url"))
+        host = urlsplit(url).netloc if re.match(r"https?://", url) else ""
+        if not host:
+            return {"action": "cancel"}
+        where = f"this address of {clean_text(host, 200)} yourself: {clean_text(url, 2000)}"
+        text = f"{intro}\nIt wants you to open {where}"
+        return {"action": "accept" if await _agrees(ask, text, details) else "decline"}
+    schema = as_mapping(params.get("requestedSchema"))
+    fields = as_mapping(schema.get("properties"))
+    if not fields:
+        return {"action": "accept", "content": {}} if await _agrees(ask, intro, details) else {"action": "decline"}
+    if len(fields) > MAX_FIELDS:
+        return {"action": "cancel"}
+    content: dict[str, Any] = {}
+    for name, kind in fields.items():
+        field = _Field(name, as_mapping(kind), name in as_list(schema.get("required")))
+        filled = await _fill(field, intro, ask, details)
+        if isinstance(filled, str):
+            return {"action": filled}
+        content |= filled
+    return {"action": "accept", "content": content}
+
+
+async def _agrees(ask: Ask, text: str, details: Mapping[str, Any]) -> bool:
+    return (await ask(text, ("accept", "decline"), details)).strip().lower() in _YES
+
+
+async def _fill(field: _Field, intro: str, ask: Ask, details: Mapping[str, Any]) -> dict[str, Any] | str:
+    """One field's name and value, nothing for one that is left out; or the action that ends the form."""
+    problem = ""
+    for _ in range(_TRIES):
+        said = (await ask(f"{intro}\n{field.text()}{problem}", field.choices(), {**details, **field.details()})).strip()
+        if said.lower() in ("decline", "cancel"):
+            return said.lower()
+        if not said and "default" in field.schema:
+            return {field.name: field.schema["default"]}
+        if not said and not field.is_required:
+            return {}
+        try:
+            return {field.name: validate(field.read(said), field.schema, "the answer")}
+        except ToolInputError as error:
+            problem = f"\n({without_hidden(said)[:100]!r} does not fit: {field.bounds() or error})"
+        except ValueError as error:
+            problem = f"\n({without_hidden(said)[:100]!r} does not fit: {error})"
+    return "cancel"
+
+
+class _Field:
+    """One field of a form: a text, a number, a yes or no, or a choice of one or several."""
+
+    def __init__(self, name: str, schema: Mapping[str, Any], is_required: bool) -> None:
+        self.name = name
+        self.schema = schema
+        self.is_required = is_required
+        self._items = as_mapping(schema.get("items"))
+        named = self._items if schema.get("type") == "array" else schema
+        pairs = [
+            (as_text(as_mapping(o).get("const")), as_text(as_mapping(o).get("title")))
+            for o in (as_list(named.get("oneOf")) or as_list(named.get("anyOf")))
+        ]
+        listed = [value for value in as_list(named.get("enum")) if isinstance(value, str)]
+        titles = [title for title in as_list(named.get("enumNames")) if isinstance(title, str)]
+        self._choices = pairs or list(zip(listed, titles if len(titles) == len(listed) else listed, strict=True))
+
+    def choices(self) -> tuple[str, ...]:
+        """What may be chosen, as a person reads it."""
+        if self.schema.get("type") == "boolean":
+            return ("yes", "no", "decline")
+        named = tuple(clean_text(title or value, 200) for value, title in self._choices)
+        return (*named, "decline") if named else ()
+
+    def details(self) -> dict[str, Any]:
+        """Which answers it takes, see `sessions.answers`."""
+        return {"multi_select": self._is_list, "optional": "default" in self.schema or not self.is_required}
+
+    def text(self) -> str:
+        """The question for this field."""
+        title = clean_text(as_text(self.schema.get("title")) or self.name, 200)
+        about = clean_text(as_text(self.schema.get("description")), 500)
+        hints = [as_text(self.schema.get("format")), "several, with commas between them" if self._is_list else ""]
+        if "default" in self.schema:
+            hints.append(f"empty for {clean_text(str(self.schema['default']), 200)}")
+        elif not self.is_required:
+            hints.append("may be empty")
+        hints.append("or answer: decline")
+        said = ", ".join(hint for hint in hints if hint)
+        return f"{title}{': ' + about if about else ''} ({said})"
+
+    def bounds(self) -> str:
+        """What the limits leave to choose from; empty where there are none."""
+        for of, least, most, words in (
+            ("Items", 0, "any number", "choose {} to {}"),
+            ("imum", None, None, "it must be from {} to {}"),
+            ("Length", 0, "any number of", "it must have {} to {} letters"),
+        ):
+            low, high = self.schema.get(f"min{of}", least), self.schema.get(f"max{of}", most)
+            if low != least or high != most:
+                return clean_text(words.format(low, high), 200)
+        return ""
+
+    @property
+    def _is_list(self) -> bool:
+        return self.schema.get("type") == "array"
+
+    def read(self, said: str) -> Any:
+        """The answer as the field's value. Raises ValueError with what is wrong."""
+        kind = self.schema.get("type")
+        if self._is_list:
+            return self._read_several(said)
+        if self._choices:
+            return self._pick(said)
+        if kind == "boolean":
+            if said.lower() not in (*_YES, *_NO):
+                raise ValueError("answer yes or no")
+            return said.lower() in _YES
+        return self._read_number(said) if kind in ("integer", "number") else self._read_text(said)
+
+    def _read_several(self, said: str) -> list[str]:
+        picked = [self._pick(part.strip()) for part in said.split(",") if part.strip()]
+        return picked
+
+    def _read_number(self, said: str) -> int | float:
+        read = float(said)  # its ValueError is in words
+        if self.schema.get("type") == "integer" and not read.is_integer():
+            raise ValueError("it is no whole number")
+        if not math.isfinite(read):
+            raise ValueError("it is no number")
+        # Digits are read as they stand: a float does not hold every whole number above 2 ** 53.
+        whole = int(said) if re.fullmatch(r"[+-]?[0-9]+", said) else int(read)
+        number = whole if read.is_integer() else read
+        return number
+
+    def _read_text(self, said: str) -> str:
+        pattern = _FORMATS.get(as_text(self.schema.get("format")))
+        if pattern is not None and re.fullmatch(pattern, said) is None:
+            raise ValueError(f"it is no {self.schema['format']}")
+        return said
+
+    def _pick(self, said: str) -> str:
+        for number, (value, title) in enumerate(self._choices, 1):
+            if said.casefold() in (value.casefold(), title.casefold(), str(number)):
+                return value
+        raise ValueError(f"choose one of {', '.join(title or value for value, title in self._choices)}")
+
+
+_FORMATS = {
+    "email": r"[^@\s]+@[^@\s]+\.[^@\s]+",
+    "uri": r"[A-Za-z][A-Za-z0-9+.-]*:\S+",
+    "date": r"\d{4}-\d\d-\d\d",
+    "date-time": r"\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d(?::\d\d(?:\.\d+)?)?(?:[Zz]|[+-]\d\d:\d\d)?",
+}

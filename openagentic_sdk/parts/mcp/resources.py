@@ -1,0 +1,207 @@
+"""The resources and prompts of servers: two tools to list and read, `@server:uri` in a prompt, and `/mcp__server__prompt`.
+
+What they say is a stranger's text. Resources are fetched only through the server that names them.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+from ...errors import McpError, ToolInputError
+from ...ground.frozen import frozen
+from ...kernel.tool import ToolContext, ToolOutput
+from ...providers.loose import as_list, as_mapping, as_mappings, as_text
+from ...tools.base import Tool
+from ...tools.schema import object_schema, string
+from .content import Content
+from .definitions import clean_text
+from .session import Hooks
+from .tools import hooks_of
+
+MAX_LISTED = 200
+MAX_MENTIONS = 10
+MAX_TEXT_CHARS = 200_000
+_MENTION = r"(?<![^\s(])@([A-Za-z0-9_-]+):([^\s@]+)"
+_PROMPT = r"/mcp__([A-Za-z0-9-]+(?:_[A-Za-z0-9-]+)*)__(\S+)(?:\s+(.*))?\Z"
+
+
+class Readable(Protocol):
+    """A server that can be asked for what it holds."""
+
+    name: str
+
+    async def ready(self) -> None: ...
+
+    async def ask(self, method: str, params: Mapping[str, Any], hooks: Hooks | None = None) -> Mapping[str, Any]: ...
+
+    async def list_all(self, method: str, member: str) -> list[Any]: ...
+
+
+class ListResourcesTool(Tool):
+    """Returns `{"resources": [{"server", "uri", "name", ...}], "note"?}`; errors of servers are in the note."""
+
+    name = "ListMcpResources"
+    description = (
+        "List what the MCP servers have to read: documents, records, files of theirs. An entry with a uri_template is a "
+        "family of resources: fill the braces in and read it."
+    )
+    input_schema = object_schema({"server": string("Only this server's; all servers' when left out")})
+    effect = "read"  # names and addresses only
+
+    def __init__(self, seats: Mapping[str, Readable]) -> None:
+        self._seats = seats
+
+    async def run(self, input: Mapping[str, Any], ctx: ToolContext) -> Any:
+        named = input.get("server")
+        seats = [_seat(self._seats, named)] if named is not None else list(self._seats.values())
+        found, notes = [], []
+        for seat in seats:
+            for method, member, key in (
+                ("resources/list", "resources", "uri"),
+                ("resources/templates/list", "resourceTemplates", "uriTemplate"),
+            ):
+                try:
+                    listed = as_mappings(await seat.list_all(method, member))
+                except McpError as error:
+                    notes += [str(error)] if method == "resources/list" else []
+                    continue
+                found += [_entry(seat.name, one, key) for one in listed if isinstance(one.get(key), str)]
+        if len(found) > MAX_LISTED:
+            notes.append(f"{len(found) - MAX_LISTED} more are not shown: name a server")
+        note = {"note": "; ".join(notes)} if notes else {}
+        return {"resources": found[:MAX_LISTED], **note}
+
+
+def _entry(server: str, one: Mapping[str, Any], key: str) -> dict[str, Any]:
+    shown = {"server": server, "uri" if key == "uri" else "uri_template": clean_text(one[key], 1000)}
+    for name, theirs in (("name", "name"), ("description", "description"), ("media_type", "mimeType")):
+        text = clean_text(as_text(one.get(theirs)), 300)
+        shown |= {name: text} if text else {}
+    return shown
+
+
+class ReadResourceTool(Tool):
+    """Returns the resource's text; pictures and the like stand beside it."""
+
+    name = "ReadMcpResource"
+    description = "Read a resource of an MCP server, by the uri that ListMcpResources or a tool's result names."
+    input_schema = object_schema(
+        {"server": string("The server's name"), "uri": string("The resource's uri", minLength=1)},
+        required=["server", "uri"],
+    )
+    effect = "idempotent"
+
+    def __init__(self, seats: Mapping[str, Readable]) -> None:
+        self._seats = seats
+
+    def rule_names(self, input: Mapping[str, Any]) -> tuple[str, ...]:
+        return (f"mcp__{input['server']}__{self.name}",) if isinstance(input.get("server"), str) else ()
+
+    async def run(self, input: Mapping[str, Any], ctx: ToolContext) -> Any:
+        content = await _read(_seat(self._seats, input["server"]), input["uri"], ctx)
+        return ToolOutput(content.text, attachments=content.attachments)
+
+
+def _seat(seats: Mapping[str, Readable], name: str) -> Readable:
+    if name not in seats:
+        raise ToolInputError(
+            f"no server {name!r:.100} has resources: the servers are {', '.join(seats)}", path="server"
+        )
+    return seats[name]
+
+
+async def _read(seat: Readable, uri: str, ctx: ToolContext | None = None) -> Content:
+    result = await seat.ask("resources/read", {"uri": uri}, None if ctx is None else hooks_of(ctx))
+    content = Content()
+    for part in as_list(result.get("contents")):
+        content.add_resource(as_mapping(part))
+    return content
+
+
+# --- in prompts ------------------------------------------------------------------------------------------------------
+
+
+@frozen
+class Brought:
+    """What servers bring to a prompt: a text in its place, one behind it, and parts (pictures and the like) beside it;
+    `sources` names what it was."""
+
+    instead: str | None = None
+    behind: str = ""
+    parts: Sequence[Mapping[str, Any]] = ()
+    sources: Sequence[str] = ()
+
+
+async def expand_prompt(text: str, servers: Mapping[str, Readable]) -> Brought | None:
+    """What `/mcp__server__prompt arguments` stands for, or what a prompt names as `@server:uri`; None when it is neither.
+
+    Raises `McpError` for a prompt that the server does not give; a resource that cannot be read is said in the text.
+    """
+    called = re.match(_PROMPT, text, re.DOTALL)
+    if called is not None and called[1] in servers:
+        content = await _get_prompt(await _ready(servers[called[1]]), called[2], called[3] or "")
+        sources = [f"MCP: prompt {called[2]} of {called[1]}"]
+        return Brought(content.text[:MAX_TEXT_CHARS], parts=content.sendable, sources=sources)
+    mentions = dict.fromkeys(re.findall(_MENTION, text))
+    named = [(name, uri.rstrip(".,;:!?)")) for name, uri in mentions if name in servers]
+    if not named:
+        return None
+    blocks: list[str] = []
+    parts: list[Mapping[str, Any]] = []
+    for name, uri in named[:MAX_MENTIONS]:
+        try:
+            content = await _read(await _ready(servers[name]), uri)
+            said = content.text[:MAX_TEXT_CHARS]
+            parts += content.sendable
+        except McpError as error:
+            said = f"(it could not be read: {error})"
+        blocks.append(f"\n\nThe resource {clean_text(uri, 500)} of the MCP server {name}:\n{said}")
+    sources = [f"MCP: {name} {uri}" for name, uri in named[:MAX_MENTIONS]]
+    return Brought(behind="".join(blocks), parts=parts, sources=sources)
+
+
+async def _ready(seat: Readable) -> Readable:
+    await seat.ready()
+    return seat
+
+
+async def _get_prompt(seat: Readable, name: str, given: str) -> Content:
+    """The messages of a prompt as one text. Arguments are words in the order of the prompt's own, or `name=value`."""
+    prompts = as_mappings(await seat.list_all("prompts/list", "prompts"))
+    prompt = next((one for one in prompts if one.get("name") == name), None)
+    if prompt is None:
+        known = ", ".join(clean_text(as_text(one.get("name")), 60) for one in prompts[:50]) or "(none)"
+        raise McpError(f"the server {seat.name} has no prompt {name!r:.100}: its prompts are {known}", server=seat.name)
+    wanted = [as_text(one.get("name")) for one in as_mappings(prompt.get("arguments"))]
+    needed = [as_text(one.get("name")) for one in as_mappings(prompt.get("arguments")) if one.get("required") is True]
+    try:
+        words = shlex.split(given)
+    except ValueError:
+        words = given.split()
+    found: dict[str, str] = {}
+    free = []
+    for word in words:
+        key, is_named, value = word.partition("=")
+        if is_named and key in wanted:
+            found[key] = value
+        else:
+            free.append(word)
+    open_ones = [name for name in wanted if name not in found]
+    if len(free) > len(open_ones) and open_ones:  # the last one takes the rest, as a sentence needs no quotes
+        free = [*free[: len(open_ones) - 1], " ".join(free[len(open_ones) - 1 :])]
+    arguments = {**found, **dict(zip(open_ones, free, strict=False))}
+    missing = [argument for argument in needed if argument not in arguments]
+    if missing:
+        raise McpError(
+            f"/mcp__{seat.name}__{name} needs {', '.join(wanted)}: {missing[0]} is missing", server=seat.name
+        )
+    result = await seat.ask("prompts/get", {"name": name, "arguments": arguments})
+    content = Content()
+    for message in as_mappings(result.get("messages")):
+        if message.get("role") == "assistant":
+            content.texts.append("(The assistant said:)")
+        content.add(message.get("content"))
+    return content

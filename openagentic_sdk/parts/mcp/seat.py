@@ -1,0 +1,357 @@
+"""One server of a run: not started yet, connected, or started again after it died.
+
+A server that dies is started again when it is next needed, later after each quick death (1, 2, 4 ... 60 s), and not any more
+after five of them. A call that was on its way at that moment may have taken effect: it is made again only when the user said
+that this tool may be repeated.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, Protocol
+
+from ...errors import McpError, UnknownOutcomeError
+from ...events import Effect, McpServerChanged
+from ...ground.threads import error_words
+from ...kernel.tool import REPEATABLE, BareTool
+from ...providers.loose import as_list, as_mapping
+from .definitions import LeftOut, ToolDefinition, clean_text, is_wanted, read_definitions
+from .handshake import Era, again, connect
+from .http import HttpAuth, HttpWire, SessionGoneError
+from .http_headers import ParamHeaders, param_headers
+from .protocol import HEADER_MISMATCH, URL_NEEDED
+from .questions import elicit
+from .server_config import McpServer
+from .session import MAX_INSTRUCTIONS_CHARS, Hooks, InputRound, Session
+from .stdio import StdioWire
+from .tools import OwnTool, RemoteTool
+
+# How long a server may take to come; a run waits for its connect timeout only.
+LATE_S = 300.0
+# How long a step waits for a list that changed.
+LIST_S = 5.0
+QUICK_DEATH_S = 60.0
+MAX_QUICK_DEATHS = 5
+MAX_LEFT_OUT_SHOWN = 200
+
+
+class ToolPins(Protocol):
+    """Holds a server's tools to what a person agreed to. Of the definitions that a server sent, `judge` gives those that may
+    be offered, and the names of the others with the reason."""
+
+    def judge(
+        self, server: str, tools: Sequence[Mapping[str, Any]]
+    ) -> tuple[Sequence[Mapping[str, Any]], Sequence[tuple[str, str]]]: ...
+
+
+PinsFor = Callable[[str, McpServer], "ToolPins | None"]
+
+
+class Seat:
+    """`tools` are what the server offers, `event` is its newest state, and `changes` counts those."""
+
+    def __init__(
+        self,
+        name: str,
+        settings: McpServer,
+        cwd: str,
+        roots: Sequence[str],
+        auth: HttpAuth | None,
+        pins: ToolPins | None,
+    ) -> None:
+        self.name = name
+        self.settings = settings
+        self.tools: Sequence[BareTool] = ()
+        self.instructions = ""
+        self.event: McpServerChanged | None = None
+        self.changes = 0
+        self._cwd = cwd
+        self._roots = roots
+        self._auth = auth
+        self._pins = pins
+        self._session: Session | None = None
+        self._opening: asyncio.Task[None] | None = None
+        self._connecting: Session | None = None
+        self._wait_until = 0.0
+        self._listing: asyncio.Task[None] | None = None
+        self._era: Era | None = None
+        self._left_out: list[LeftOut] = []
+        self._copied: dict[str, ParamHeaders] = {}
+        self._quick_deaths = 0
+        self._came_at = self._died_at = 0.0
+
+    def has(self, capability: str) -> bool:
+        """Whether the server says that it has `resources`, or `prompts`."""
+        return self._session is not None and capability in self._session.capabilities
+
+    # --- coming and going --------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Begin to connect, unless that has begun, or failed a moment ago."""
+        if self._session is None and (self._opening is None or (self._opening.done() and self._pause_s() <= 0)):
+            # A server that failed before is tried again, but the run does not wait for it a second time.
+            self._begin(self.settings.connect_timeout_s if self._opening is None else 0.0)
+
+    def _begin(self, wait_s: float, pause_s: float = 0.0) -> asyncio.Task[None]:
+        self._wait_until = asyncio.get_running_loop().time() + pause_s + wait_s
+        self._opening = asyncio.create_task(self._open(pause_s), name=f"mcp {self.name}")
+        return self._opening
+
+    async def ready(self) -> None:
+        """Wait for the server, but no longer than its connect timeout; read its tools again when they changed."""
+        opening, session = self._opening, self._session
+        if opening is not None and not opening.done():
+            await self._wait(opening)
+            if not opening.done() and (self.event is None or self.event.state != "failed"):
+                limit_s, wire = self.settings.connect_timeout_s, self._connecting and self._connecting.wire
+                text = (
+                    f"it has not answered within {limit_s:g} s (connect_timeout_s): the run goes on, it may still come"
+                )
+                words = wire.last_words() if isinstance(wire, StdioWire) else ""
+                self._say("failed", McpError(text + words, server=self.name))
+        elif session is not None and session.lost is not None:
+            if self.event is not None and self.event.state != "lost":
+                self._say("lost", session.lost)
+        elif session is not None and "tools" in session.stale:
+            if self._listing is None or self._listing.done():
+                self._wait_until = asyncio.get_running_loop().time() + min(LIST_S, self.settings.connect_timeout_s)
+                self._listing = asyncio.create_task(self._list_again(session), name=f"mcp tools {self.name}")
+            await self._wait(self._listing)
+
+    async def _wait(self, task: asyncio.Task[None]) -> None:
+        left_s = self._wait_until - asyncio.get_running_loop().time()
+        await asyncio.wait({task}, timeout=max(0.0, left_s))
+
+    async def _list_again(self, session: Session) -> None:
+        """Read the tools anew. When that fails, they are asked for once more at the next step."""
+        try:
+            try:
+                await self._read_tools(session)
+            except SessionGoneError:
+                await again(session)
+                await self._read_tools(session)
+        except Exception:  # noqa: BLE001 - as in `_open`: what was offered stays offered
+            session.stale.add("tools")
+
+    async def session(self) -> Session:
+        """The live session, after a new start when the server has died. Raises `McpError`."""
+        if self._session is not None and self._session.lost is None:
+            return self._session
+        if self._opening is None or self._opening.done():
+            if self._quick_deaths >= MAX_QUICK_DEATHS:
+                ended = f"ended {self._quick_deaths} times soon after its start and is not started again"
+                raise McpError(f"the server {self.name} {ended}: {self._why()}", server=self.name)
+            self._begin(0.0, max(0.0, self._pause_s()))
+        assert self._opening is not None
+        await asyncio.wait({self._opening}, timeout=max(0.0, self._pause_s()) + self.settings.connect_timeout_s)
+        if self._session is None or self._session.lost is not None:
+            raise McpError(f"the server {self.name} is not there: {self._why()}", server=self.name)
+        return self._session
+
+    async def close(self) -> None:
+        """End the server, and the attempt to reach it."""
+        working = [task for task in (self._opening, self._listing) if task is not None]
+        self._opening = self._listing = None
+        for task in working:
+            task.cancel()
+        if working:
+            await asyncio.wait(working)
+        session, self._session = self._session, None
+        if session is not None:
+            await session.close()
+        self.tools, self.event = (), None
+
+    def _pause_s(self) -> float:
+        """How long the server is still left alone; 0 or less when it may be started."""
+        if not self._quick_deaths:
+            return 0.0
+        pause_s = min(2.0 ** (self._quick_deaths - 1), QUICK_DEATH_S)
+        return self._died_at + pause_s - asyncio.get_running_loop().time()
+
+    def _why(self) -> str:
+        return (self.event.error_message if self.event is not None else None) or "it has not answered yet"
+
+    async def _open(self, pause_s: float) -> None:
+        if self.settings.kind == "tools":
+            self.tools = [
+                OwnTool(self.name, tool, self.settings)
+                for tool in self.settings.tools
+                if is_wanted(self.settings, tool.name)
+            ]
+            self._say("started")
+            return
+        await asyncio.sleep(pause_s)
+        before, self._session = self._session, None
+        session: Session | None = None
+        try:
+            async with asyncio.timeout(LATE_S):
+                if before is not None:
+                    await before.close()
+                session = await connect(
+                    self.name,
+                    self.settings,
+                    cwd=self._cwd,
+                    roots=self._roots,
+                    auth=self._auth,
+                    era=self._era,
+                    began=self._begun,
+                )
+                why = McpError(self._why(), server=self.name) if before is not None else None
+                await self._read_tools(session)
+                self._session, self._era = session, "modern" if session.is_modern else "legacy"
+                self._came_at = asyncio.get_running_loop().time()
+                session.when_lost = self._died
+                self.instructions = clean_text(session.instructions, MAX_INSTRUCTIONS_CHARS)
+                self._say("started" if before is None else "restarted", why)
+        except Exception as error:  # noqa: BLE001 - whatever fails, a login or a pin too, is the failure of this server alone
+            self._died()
+            limit = McpError(f"it did not come within {LATE_S:g} s", server=self.name)
+            self._era = None  # what it spoke may have changed with it
+            self._say("failed", limit if isinstance(error, TimeoutError) else error)
+        finally:
+            if session is not None and session is not self._session:
+                await session.close()
+
+    def _begun(self, session: Session) -> None:
+        self._connecting = session
+
+    def _died(self) -> None:
+        now = asyncio.get_running_loop().time()
+        was_quick = self._came_at <= self._died_at or now - self._came_at < QUICK_DEATH_S
+        # Only a process can be started too often; a service behind a URL may be down for a while.
+        is_counted = was_quick and (self.settings.kind == "stdio" or self._quick_deaths == 0)
+        self._quick_deaths = self._quick_deaths + is_counted if was_quick else 1
+        self._died_at = now
+
+    # --- what it offers ----------------------------------------------------------------------------------------------
+
+    async def _read_tools(self, session: Session) -> None:
+        """Read the list of tools and take over those that can be offered. Raises `McpError`."""
+        session.stale.discard("tools")
+        raws, problem = await session.list_all("tools/list", "tools") if "tools" in session.capabilities else ([], "")
+        left = [LeftOut("", "list", problem)] if problem else []
+        if self._pins is not None:
+            offered, held = self._pins.judge(self.name, [raw for raw in raws if isinstance(raw, Mapping)])
+            raws = list(offered)
+            left += [LeftOut(clean_text(name, 200), "pin", why) for name, why in held]
+        made, refused = read_definitions(self.name, self.settings, raws)
+        kept = self._with_headers(session, made, left)
+        self._left_out = [*left, *refused]
+        before = {tool.definition.sha256: tool for tool in self.tools if isinstance(tool, RemoteTool)}
+        tools = [
+            # The same object for the same tool, so that an unchanged list compares as equal.
+            known if (known := before.get(one.sha256)) and known.name == one.shown else RemoteTool(self, one)
+            for one in kept
+        ]
+        is_other = [tool.name for tool in tools] != [tool.name for tool in self.tools] or any(
+            new is not old for new, old in zip(tools, self.tools, strict=True)
+        )
+        self.tools = tools
+        if is_other and session is self._session:
+            self._say("changed")
+
+    def _with_headers(
+        self, session: Session, definitions: Sequence[ToolDefinition], left: list[LeftOut]
+    ) -> list[ToolDefinition]:
+        """Over modern HTTP, the definitions whose headers can be sent; these headers are noted for the calls."""
+        self._copied = {}
+        if not (session.is_modern and isinstance(session.wire, HttpWire)):
+            return list(definitions)
+        kept = []
+        for one in definitions:
+            try:
+                self._copied[one.name] = param_headers(one.raw.get("inputSchema"))
+                kept.append(one)
+            except ValueError as error:
+                left.append(LeftOut(one.name, "header", str(error)))
+        return kept
+
+    def _say(self, state: str, error: BaseException | None = None) -> None:
+        session = self._session
+        tools = [
+            {"name": tool.name, "tool": tool.definition.name, "sha256": tool.definition.sha256, **tool.unchecked()}
+            if isinstance(tool, RemoteTool)
+            else {"name": tool.name, "tool": tool.inner.name}
+            for tool in self.tools
+            if isinstance(tool, RemoteTool | OwnTool)
+        ]
+        left = [{"tool": one.name, "code": one.code, "reason": one.reason} for one in self._left_out]
+        if len(left) > MAX_LEFT_OUT_SHOWN:
+            more = {"tool": "", "code": "list", "reason": f"and {len(left) - MAX_LEFT_OUT_SHOWN} more"}
+            left = [*left[:MAX_LEFT_OUT_SHOWN], more]
+        self.event = McpServerChanged(
+            self.name,
+            state,
+            self.settings.kind,
+            protocol_version=session.version or None if session is not None else None,
+            server=session.server_info or None if session is not None else None,
+            tools=tools,
+            left_out=left,
+            error_message=None if error is None else error_words(error)[1],
+        )
+        self.changes += 1
+
+    # --- asking it ---------------------------------------------------------------------------------------------------
+
+    async def call_tool(
+        self,
+        tool: ToolDefinition,
+        arguments: Mapping[str, Any],
+        hooks: Hooks,
+        effect: Effect,
+        begun: InputRound | None = None,
+    ) -> Mapping[str, Any]:
+        """The result of a tool. Raises `McpError`, and `UnknownOutcomeError` when the server may have acted upon a call that
+        has no result and may not be repeated."""
+        params = {"name": tool.name, "arguments": dict(arguments)}
+
+        async def call(session: Session) -> Mapping[str, Any]:
+            if session.is_stdio:
+                return await session.call("tools/call", params, hooks, begun)
+            assert isinstance(session.wire, HttpWire)
+            async with session.wire.copying(self._copied.get(tool.name)):
+                return await session.call("tools/call", params, hooks, begun)
+
+        try:
+            return await self._twice(call, hooks, effect)
+        except McpError as error:
+            if error.in_flight:
+                text = f"{error}. This call may or may not have taken effect: check before repeating it."
+                raise UnknownOutcomeError(text) from error
+            raise
+
+    async def _twice(
+        self, make: Callable[[Session], Awaitable[Mapping[str, Any]]], hooks: Hooks, effect: Effect
+    ) -> Mapping[str, Any]:
+        """The result of a request, made once more where it is worth that and may be."""
+        session = await self.session()
+        try:
+            return await make(session)
+        except McpError as error:
+            if not await self._may_ask_again(session, error, hooks, effect):
+                raise
+        return await make(await self.session())
+
+    async def _may_ask_again(self, session: Session, error: McpError, hooks: Hooks, effect: Effect) -> bool:
+        """Whether the same request is worth making once more, and may be made."""
+        if isinstance(error, SessionGoneError):
+            await again(session)
+            return True
+        if error.code == HEADER_MISMATCH:
+            await self._read_tools(session)
+            return True
+        if error.code == URL_NEEDED:
+            wanted = as_list(as_mapping(error.data).get("elicitations"))
+            answers = [await elicit(self.name, {**as_mapping(one), "mode": "url"}, hooks.ask) for one in wanted[:5]]
+            return bool(answers) and all(answer["action"] == "accept" for answer in answers)
+        return error.in_flight and effect in REPEATABLE and (session.lost is not None or not session.is_stdio)
+
+    async def ask(self, method: str, params: Mapping[str, Any], hooks: Hooks | None = None) -> Mapping[str, Any]:
+        """The result of a request that changes nothing: made again once when the connection broke. Raises `McpError`."""
+        known = hooks or Hooks()
+        return await self._twice(lambda session: session.call(method, params, known), known, "read")
+
+    async def list_all(self, method: str, member: str) -> list[Any]:
+        """A list of the server, as far as it comes. Raises `McpError`."""
+        return (await (await self.session()).list_all(method, member))[0]

@@ -1,0 +1,253 @@
+"""What an MCP server is told to be: one frozen value, given in code or read from one entry of a `.mcp.json`.
+
+Nothing is expanded, looked up or started here. A value that can be made can be used: what is wrong raises `OptionsError`
+with the field, and the name of the server where it is known.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import field
+from typing import Any, Literal, get_args
+
+from ...errors import OptionsError
+from ...events import Effect
+from ...ground.checks import (
+    BOOL,
+    TEXT,
+    Check,
+    above_0,
+    check_settings,
+    is_a,
+    is_callable,
+    list_of,
+    or_none,
+    passable,
+    path,
+    shown,
+)
+from ...ground.frozen import frozen
+from ...ground.schemas import require_checkable
+from ...permissions.redact import Redactor, secrets_of
+from ...providers.wire.http import check_headers, read_url
+from ...tools.base import Tool
+
+CONNECT_TIMEOUT_S = 30.0
+IDLE_TIMEOUT_S = 300.0
+CALL_TIMEOUT_S = 3600.0
+
+Kind = Literal["stdio", "http", "sse", "tools"]
+Token = str | Callable[[], "str | Awaitable[str]"]
+
+# `mcp__<name>__` and a cut tool name with its digest must fit into the 64 letters that model endpoints take.
+_NAME = r"[A-Za-z0-9-](?:[A-Za-z0-9_-]{0,38}[A-Za-z0-9-])?"
+
+
+@frozen(kw_only=True)
+class McpServer:
+    """One server, by what reaches it: a `command` (stdio), a `url` (Streamable HTTP), or `tools` of this process.
+
+    `command` and `args` are started without a shell, in `cwd` (default: the run's). The program gets `env` and of this
+    process's environment what starts programs (HOME, LANG, PATH and the like); all of it with `inherit_env`. `is_sse` says
+    that `url` is the event stream of the transport of 2024-11-05; it is found out without, too.
+
+    `headers` go with every request; `token` is sent as `Authorization: Bearer`, or is called for one before each request,
+    sync or async. `oauth` are settings of a login (`clientId`, `callbackPort`, ...).
+
+    `connect_timeout_s` is how long the first request of a run waits for the server at most, `idle_timeout_s` the longest
+    silence in a call (progress counts as a sign of life), `call_timeout_s` the longest call.
+
+    `allow` and `deny` name the server's tools, with `*` for any letters: those of `deny` are not offered, and with `allow`
+    no others are. `effects` maps names of tools to what the *user* says of them: `read` and `idempotent` calls may be
+    repeated when the server dies in the middle; what the server says of itself never counts. With `pin`, the tools of a
+    server given in code are held to what they were when it was first used; those of configured servers always are. `source`
+    says where the entry stands, for messages; no message repeats `env`, `headers`, a token, or what `secrets` names besides.
+    """
+
+    command: str | None = None
+    args: Sequence[str] = ()
+    env: Mapping[str, str] = field(default_factory=dict, repr=False)
+    cwd: str | os.PathLike[str] | None = None
+    inherit_env: bool = False
+    url: str | None = None
+    is_sse: bool = False
+    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+    token: Token | None = field(default=None, repr=False)
+    oauth: Mapping[str, Any] | None = field(default=None, repr=False)
+    tools: Sequence[Tool] = ()
+    connect_timeout_s: float = CONNECT_TIMEOUT_S
+    idle_timeout_s: float = IDLE_TIMEOUT_S
+    call_timeout_s: float = CALL_TIMEOUT_S
+    allow: Sequence[str] | None = None
+    deny: Sequence[str] = ()
+    effects: Mapping[str, Effect] = field(default_factory=dict)
+    pin: bool = False
+    source: str = "options"
+    secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+    @property
+    def kind(self) -> Kind:
+        """How it is reached."""
+        if self.command is not None:
+            return "stdio"
+        return ("sse" if self.is_sse else "http") if self.url is not None else "tools"
+
+    def __post_init__(self) -> None:
+        reached = [name for name, value in (("command", self.command), ("url", self.url)) if value is not None]
+        reached += ["tools"] if self.tools else []
+        if len(reached) != 1:
+            raise OptionsError(
+                f"a server needs one of command, url and tools, and has {' and '.join(reached) or 'none'}"
+            )
+        check_settings(self, _CHECKS)
+        for tool in self.tools:
+            require_checkable(tool.input_schema, f"tools: {tool.name}.input_schema")
+        if self.url is not None:
+            read_url(self.url)
+
+
+def _texts(value: Any) -> bool:
+    return isinstance(value, Sequence) and not isinstance(value, str | bytes) and all(map(passable, value))
+
+
+def _variables(value: Any) -> bool:
+    return isinstance(value, Mapping) and all(
+        passable(name) and passable(text) and name and "=" not in name for name, text in value.items()
+    )
+
+
+def _named_texts(value: Any) -> bool:
+    return isinstance(value, Mapping) and all(isinstance(part, str) for pair in value.items() for part in pair)
+
+
+def _headers(value: Any) -> bool:
+    if not _named_texts(value):
+        return False
+    try:
+        check_headers(value)
+    except OptionsError:
+        return False
+    return True
+
+
+def _fits(is_right: Callable[[Any], bool], wanted: str) -> Check:
+    return lambda value: None if is_right(value) else wanted
+
+
+_CHECKS: Mapping[str, Check] = {
+    "command": or_none(_fits(lambda value: passable(value) and value.strip() != "", "the name of a program")),
+    "args": _fits(_texts, "a list of texts"),
+    "env": _fits(_variables, "a mapping of names of variables to texts"),
+    "cwd": or_none(path),
+    "inherit_env": BOOL,
+    "url": or_none(is_a(str, "an http:// or https:// URL")),
+    "is_sse": BOOL,
+    "headers": _fits(_headers, "a mapping of names of headers to texts in ASCII, without line ends"),
+    "token": or_none(lambda value: TEXT(value) and is_callable(value) and "a text or a callable"),
+    "oauth": or_none(is_a(Mapping, "a mapping")),
+    "tools": list_of(is_a(Tool, "a tool"), "tools"),
+    "connect_timeout_s": above_0,
+    "idle_timeout_s": above_0,
+    "call_timeout_s": above_0,
+    "allow": or_none(_fits(_texts, "a list of names of tools")),
+    "deny": _fits(_texts, "a list of names of tools"),
+    "effects": _fits(
+        lambda value: (
+            isinstance(value, Mapping)
+            and all(isinstance(name, str) and effect in get_args(Effect) for name, effect in value.items())
+        ),
+        "a mapping of names of tools to 'read', 'idempotent' or 'unsafe'",
+    ),
+    "pin": BOOL,
+    "secrets": _fits(_named_texts, "a mapping of texts to texts"),
+    "source": TEXT,
+}
+
+# How an entry's keys are called here; the spellings are those of the hosts that people copy entries from.
+_KEYS: Mapping[str, str] = {
+    "command": "command",
+    "args": "args",
+    "env": "env",
+    "cwd": "cwd",
+    "inheritEnv": "inherit_env",
+    "url": "url",
+    "headers": "headers",
+    "oauth": "oauth",
+    "connectTimeout": "connect_timeout_s",
+    "idleTimeout": "idle_timeout_s",
+    "timeout": "call_timeout_s",
+    "allowedTools": "allow",
+    "disabledTools": "deny",
+    "effects": "effects",
+}
+ENTRY_KEYS = frozenset(("type", *_KEYS))
+# What only the user may say: the project's own files, and plugins, may not.
+USER_KEYS = frozenset(("inheritEnv", "allowedTools", "disabledTools", "effects"))
+_TYPES: Mapping[str, str] = {"stdio": "command", "http": "url", "streamable-http": "url", "sse": "url"}
+
+
+def read_server_entry(name: str, entry: Any, *, source: str = "options") -> McpServer:
+    """The server of one entry of `mcpServers`: `{"type", "command", "args", "env"}` or `{"type", "url", "headers"}`.
+
+    Times are seconds in an entry too. Without `type` it is stdio, or http when there is a `url` and no `command`. Raises
+    `OptionsError` that names the server; keys that are not known are an error, too, as one of them may be a limit.
+    """
+    try:
+        if not isinstance(entry, Mapping):
+            raise OptionsError(f"an entry is a mapping, not a {type(entry).__name__}")
+        default = "http" if "url" in entry and "command" not in entry else "stdio"
+        kind = entry.get("type", default)
+        if not isinstance(kind, str) or kind not in _TYPES:
+            raise OptionsError(f"type must be one of {', '.join(map(repr, _TYPES))}, not {shown(kind)}")
+        if _TYPES[kind] not in entry:
+            raise OptionsError(f"a server of type {kind} needs a {_TYPES[kind]}")
+        unknown = [key for key in entry if key not in _KEYS and key != "type"]
+        if unknown:
+            raise OptionsError(f"{shown(unknown[0])} is not known here; the keys are type, {', '.join(_KEYS)}")
+        known = {_KEYS[key]: value for key, value in entry.items() if key != "type"}
+        return McpServer(**known, is_sse=kind == "sse", source=source)
+    except OptionsError as error:
+        raise OptionsError(f"mcp_servers[{name!r}]: {error}") from None
+
+
+def mask_told(settings: McpServer, text: str, more: Mapping[str, str] | None = None) -> str:
+    """A server's own text without what it was told and might repeat: everything that could be a secret, but no paths."""
+    told = {**settings.env, **settings.secrets, **(more or {})}
+    kept = {name: value for name, value in told.items() if not value.startswith("/")}
+    return Redactor({**kept, **secrets_in(settings)})(text)
+
+
+def secrets_in(settings: McpServer) -> dict[str, str]:
+    """The secrets that a server is told, by a name for each.
+
+    Of headers it is every value, with and without the word before it; of the environment what its name calls a secret.
+    """
+    found = {f"{name} of a server": value for name, value in secrets_of(settings.env).items()}
+    for name, value in settings.headers.items():
+        found |= {f"header {name}": value, f"value of header {name}": value.rpartition(" ")[2]}
+    if isinstance(settings.token, str):
+        found["token of a server"] = settings.token
+    client_secret = (settings.oauth or {}).get("clientSecret")
+    return {**found, "client secret": client_secret} if isinstance(client_secret, str) else found
+
+
+def read_servers(servers: Any) -> dict[str, McpServer]:
+    """What `OpenAgenticOptions.mcp_servers` says, checked. Raises `OptionsError`."""
+    if not isinstance(servers, Mapping):
+        raise OptionsError(f"mcp_servers must be a mapping of names to servers, not {shown(servers)}")
+    found: dict[str, McpServer] = {}
+    for name, entry in servers.items():
+        check_server_name(name)
+        found[name] = entry if isinstance(entry, McpServer) else read_server_entry(name, entry)
+    return found
+
+
+def check_server_name(name: Any) -> None:
+    """Raise `OptionsError` for a name that could not stand in the name of a tool, `mcp__server__tool`."""
+    if not isinstance(name, str) or re.fullmatch(_NAME, name) is None or "__" in name:
+        raise OptionsError(
+            f"mcp_servers: {shown(name)} is no name for a server: up to 40 letters, digits, '-' and '_', no two '_' in a "
+            "row and none at an end"
+        )

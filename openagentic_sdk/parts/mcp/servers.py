@@ -1,0 +1,93 @@
+"""The MCP servers of a run: started side by side, watched, asked again when their tools change, closed with the last user.
+
+No server ends a run. One that is slow delays the first request by at most its connect timeout and may come later; one
+that fails is an event; one that dies is started again when it is next needed. What the run sees changes only when it asks,
+between two of its steps.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+
+from ...events import McpServerChanged
+from ...kernel.tool import BareTool
+from .http import HttpAuth
+from .resources import Brought, ListResourcesTool, ReadResourceTool, expand_prompt
+from .seat import PinsFor, Seat
+from .server_config import McpServer
+
+AuthFor = Callable[[str, McpServer], "HttpAuth | None"]
+
+
+class Servers:
+    """All servers of one agent and its subagents, for one event loop.
+
+    `roots` are the folders that a server may be told of. `auth_for` gives the login of a server, `pins_for` the
+    tools that were agreed to. `pending` names servers that wait for somebody's consent, and why: they are not started.
+    Each user of the servers holds them; the last `release` closes them.
+    """
+
+    def __init__(
+        self,
+        servers: Mapping[str, McpServer],
+        *,
+        cwd: str,
+        roots: Sequence[str] = (),
+        auth_for: AuthFor = lambda name, settings: None,
+        pins_for: PinsFor = lambda name, settings: None,
+        pending: Mapping[str, str] | None = None,
+    ) -> None:
+        self._seats = {
+            name: Seat(name, settings, cwd, roots or (cwd,), auth_for(name, settings), pins_for(name, settings))
+            for name, settings in sorted(servers.items())
+        }
+        self._pending = [
+            McpServerChanged(name, "pending", "", error_message=why) for name, why in sorted((pending or {}).items())
+        ]
+        self._readers: dict[tuple[str, ...], tuple[BareTool, BareTool]] = {}
+        self._holders = 0
+
+    def hold(self) -> None:
+        """Start the servers that do not run yet, in the background. To be given back with `release`."""
+        self._holders += 1
+        for seat in self._seats.values():
+            seat.start()
+
+    async def release(self) -> None:
+        """Give a hold back; the last one closes all servers and waits until nothing of them is left."""
+        self._holders -= 1
+        if self._holders == 0:
+            await asyncio.gather(*(seat.close() for seat in self._seats.values()))
+
+    async def ready(self) -> None:
+        """Wait until each server has come, failed, or had its connect timeout; and read those lists again that changed."""
+        await asyncio.gather(*(seat.ready() for seat in self._seats.values()))
+
+    def tools(self, may_use: Callable[[str], bool] = lambda server: True) -> list[BareTool]:
+        """What the servers offer now, sorted by name. `may_use` says of which servers the resources may be read."""
+        found = [tool for seat in self._seats.values() for tool in seat.tools]
+        readable = {name: seat for name, seat in self._seats.items() if seat.has("resources") and may_use(name)}
+        names = tuple(readable)
+        if names and names not in self._readers:  # the same objects for the same servers: nothing changed then
+            self._readers[names] = (ListResourcesTool(readable), ReadResourceTool(readable))
+        return sorted((*found, *self._readers.get(names, ())), key=lambda tool: tool.name)
+
+    def instructions(self) -> list[tuple[str, str]]:
+        """The instructions of the servers that are connected: (name, text), cleaned and cut."""
+        return [(seat.name, seat.instructions) for seat in self._seats.values() if seat.instructions]
+
+    def changes(self, seen: dict[str, int]) -> list[McpServerChanged]:
+        """What has become of the servers since `seen`, which is brought up to date: one event for each that changed."""
+        news = [] if seen else list(self._pending)
+        news += [seat.event for seat in self._seats.values() if seat.event and seat.changes != seen.get(seat.name)]
+        seen.update({seat.name: seat.changes for seat in self._seats.values()})
+        return news
+
+    def states(self) -> dict[str, McpServerChanged | None]:
+        """How each server stands now; None while it has neither come nor failed."""
+        return {name: seat.event for name, seat in self._seats.items()}
+
+    async def expand_prompt(self, text: str) -> Brought | None:
+        """What the servers bring to a prompt that a person typed; see `resources.expand_prompt`. Raises `McpError`."""
+        return await expand_prompt(text, self._seats)

@@ -1,0 +1,316 @@
+"""A conversation with one server: requests with their time limits, the server's own requests, and lists of any length.
+
+Which era is spoken was found out before (`handshake`). Three times are watched in a request: its silence, which any progress
+ends, its whole length, and the time that a person takes to answer the server's question, which counts for neither.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from contextvars import ContextVar
+from pathlib import Path
+from typing import Any
+
+from ...errors import McpError, RpcError
+from ...ground.frozen import frozen
+from ...ground.jsonrpc import METHOD_NOT_FOUND, Peer
+from ...ground.text import without_hidden
+from ...providers.loose import as_list, as_mapping
+from .http import HttpWire
+from .patience import Patience, Waiting
+from .protocol import MODERN, SERVER_INFO, modern_meta, read_message
+from .questions import Ask, elicit
+from .server_config import McpServer, mask_told
+from .stdio import StdioWire
+
+MAX_PAGES = 100
+MAX_LISTED = 1000
+MAX_ROUNDS = 10
+MAX_INSTRUCTIONS_CHARS = 2_000
+_LISTS = {f"notifications/{kind}/list_changed": kind for kind in ("tools", "prompts", "resources")}
+
+Wire = StdioWire | HttpWire
+# Gets progress: (how far, of how much or None, a message).
+OnProgress = Callable[[float, float | None, str], Coroutine[Any, Any, None]]
+
+
+@frozen
+class Hooks:
+    """What a request may do beside being answered: report progress, and put questions to a person."""
+
+    on_progress: OnProgress | None = None
+    ask: Ask | None = None
+
+
+_SILENT = Hooks()
+
+# The request in whose answer a message came, where the transport can tell.
+_current: ContextVar[Waiting[Hooks] | None] = ContextVar("mcp_request", default=None)
+
+
+@frozen
+class InputRound:
+    """A call that a modern server has answered with questions: the state that it wants back, and its questions."""
+
+    state: Any
+    requests: Mapping[str, Any]
+    rounds: int
+
+
+class Session:
+    """`version`, `capabilities`, `server_info` and `instructions` are what the handshake found; `stale` names the lists that
+    have changed since they were read."""
+
+    def __init__(self, name: str, settings: McpServer, roots: Sequence[str]) -> None:
+        self.name = name
+        self.settings = settings
+        self.version = ""
+        self.is_modern = False
+        self.capabilities: Mapping[str, Any] = {}
+        self.server_info: Mapping[str, Any] = {}
+        self.instructions = ""
+        self.stale: set[str] = set()
+        self.is_stdio = settings.kind == "stdio"
+        self.wire: Wire | None = None
+        self.when_lost: Callable[[], None] = lambda: None
+        self._roots = roots
+        self._patience = Patience[Hooks]()
+        self._listening: asyncio.Task[None] | None = None
+
+    @property
+    def lost(self) -> McpError | None:
+        """Why there is no connection any more."""
+        return McpError(f"{self.name} is not connected", server=self.name) if self.wire is None else self.wire.lost
+
+    def make_peer(self, send: Callable[[bytes], Any]) -> Peer:
+        """The peer that a wire speaks through."""
+        return Peer(
+            send,
+            self._on_request,
+            self._on_notification,
+            cancel_method="notifications/cancelled",
+            on_stray=self._on_stray,
+            read=read_message,
+        )
+
+    def on_lost(self, error: McpError) -> None:
+        """The connection broke: everything that was asked fails with the reason, and may have been acted upon."""
+        if self.wire is not None:
+            self.wire.peer.fail(lambda: McpError(str(error), server=self.name, stderr=error.stderr, in_flight=True))
+        self.when_lost()
+
+    async def close(self) -> None:
+        """End the conversation and whatever it needed."""
+        self._patience.close()
+        if self._listening is not None:
+            self._listening.cancel()
+            await asyncio.wait({self._listening})
+        if self.wire is not None:
+            await self.wire.close()
+            self.wire.peer.fail(lambda: McpError(f"{self.name} was closed", server=self.name, in_flight=True))
+            await self.wire.peer.close()
+
+    # --- asking ------------------------------------------------------------------------------------------------------
+
+    async def request(self, method: str, params: Mapping[str, Any], hooks: Hooks = _SILENT) -> Mapping[str, Any]:
+        """Ask and give the result, an object. Raises `McpError`, with `in_flight` when the server may have acted upon it."""
+        wire = self.wire
+        assert wire is not None, "the handshake comes first"
+        if wire.lost is not None:
+            raise wire.lost
+        settings = self.settings
+        waiting = self._patience.begin(hooks, settings.idle_timeout_s, settings.call_timeout_s)
+        if self.is_modern or hooks.on_progress is not None:
+            meta = modern_meta(self.version) if self.is_modern else {}
+            if hooks.on_progress is not None:
+                meta["progressToken"] = waiting.token
+            params = {**params, "_meta": meta}
+        if not self.is_stdio:
+            _current.set(waiting)
+        try:
+            result = await wire.peer.request(method, params)
+        except asyncio.CancelledError:
+            await waiting.end_helpers()
+            if waiting.was_given_up():
+                raise waiting.failure or self._too_late(method, waiting) from None
+            raise
+        except RpcError as error:
+            said = without_hidden(mask_told(self.settings, str(error)))[:2000]
+            raise McpError(
+                f"the server {self.name} refused: {said} ({error.code})",
+                server=self.name,
+                code=error.code,
+                data=error.data,
+            ) from error
+        finally:
+            self._patience.end(waiting)
+        if not isinstance(result, dict):
+            raise self._misbehaves(f"answered {method} with no object")
+        return result
+
+    def _too_late(self, method: str, waiting: Waiting[Hooks]) -> McpError:
+        settings = self.settings
+        said = f"was silent in {method} for {settings.idle_timeout_s:g} s (idle_timeout_s)"
+        if asyncio.get_running_loop().time() >= waiting.ends_at:
+            said = f"was not done with {method} after {settings.call_timeout_s:g} s (call_timeout_s)"
+        return self._misbehaves(f"{said}, and was told to stop")
+
+    def _misbehaves(self, what: str) -> McpError:
+        return McpError(f"the server {self.name} {what}", server=self.name, in_flight=True)
+
+    async def call(
+        self, method: str, params: Mapping[str, Any], hooks: Hooks, begun: InputRound | None = None
+    ) -> Mapping[str, Any]:
+        """Like `request`, and answer what a modern server needs to know before it gives its result.
+
+        `begun` goes on with a call that was left while its questions were open.
+        """
+        if not self.is_modern:
+            return await self.request(method, params, hooks)
+        at = begun
+        while True:
+            answers = {} if at is None else await self._answers(at, hooks)
+            result = await self.request(method, {**params, **answers} if answers else params, hooks)
+            kind = result.get("resultType", "complete")
+            if kind == "complete":
+                return result
+            if kind != "input_required":
+                raise self._misbehaves(f"gave a result of the unknown type {kind!r:.60}")
+            rounds = 1 if at is None else at.rounds + 1
+            if rounds > MAX_ROUNDS:
+                text = f"the server {self.name} asked {MAX_ROUNDS} times and wants to know still more"
+                raise McpError(text, server=self.name)
+            at = InputRound(result.get("requestState"), as_mapping(result.get("inputRequests")), rounds)
+
+    async def _answers(self, at: InputRound, hooks: Hooks) -> dict[str, Any]:
+        """What a call is repeated with: the answers under the server's keys, and its state as it came."""
+        state = {} if at.state is None else {"requestState": at.state}
+        if not at.requests:
+            await asyncio.sleep(min(0.05 * 2**at.rounds, 0.25))  # it only wants to be asked again
+            return state
+        resumes = {"request_state": at.state, "requests": dict(at.requests), "rounds": at.rounds}
+        answers = {}
+        for key, wanted in at.requests.items():
+            method, params = as_mapping(wanted).get("method"), as_mapping(as_mapping(wanted).get("params"))
+            answers[key] = await self._answer(str(method), params, hooks.ask, resumes)
+        return {**state, "inputResponses": answers}
+
+    # --- being asked -------------------------------------------------------------------------------------------------
+
+    async def _on_request(self, method: str, params: Mapping[str, Any]) -> Any:
+        if method == "ping":
+            return {}
+        # Over a pipe nothing says for which call a server asks: the newest one that can ask is taken.
+        asking = [waiting for waiting in self._patience.open.values() if waiting.about.ask is not None]
+        tied = _current.get()
+        current = tied if tied in asking else asking[-1] if asking else None
+        if current is None:
+            return await self._answer(method, params, None, None)
+        now, task = asyncio.get_running_loop().time, asyncio.current_task()
+        assert task is not None, "a peer answers in tasks"
+        current.helpers.add(task)
+        current.pause(now())
+        try:
+            return await current.inside(self._answer(method, params, current.about.ask, None))
+        except RpcError:
+            raise
+        except Exception as error:  # the run parks, or its store fails: the caller of the tool has to know
+            current.give_up(error)
+            raise
+        finally:
+            current.go_on(now())
+            current.helpers.discard(task)
+
+    async def _answer(self, method: str, params: Mapping[str, Any], ask: Ask | None, resumes: Any) -> Any:
+        if method == "roots/list":
+            return {"roots": [{"uri": Path(root).as_uri(), "name": Path(root).name} for root in self._roots]}
+        if method == "elicitation/create":
+            return await elicit(self.name, params, ask, resumes)
+        raise RpcError(METHOD_NOT_FOUND, f"this client has no {method}")
+
+    async def _on_notification(self, method: str, params: Mapping[str, Any]) -> None:
+        if method in _LISTS:
+            self.stale.add(_LISTS[method])
+        if method != "notifications/progress":
+            return
+        token = params.get("progressToken")
+        known = self._patience.open.get(token) if isinstance(token, int) else None
+        if known is None:
+            return
+        known.hear(asyncio.get_running_loop().time())
+        done, total, text = params.get("progress"), params.get("total"), params.get("message")
+        if known.about.on_progress is not None and isinstance(done, int | float):
+            message = without_hidden(text)[:500] if isinstance(text, str) else ""
+            total = total if isinstance(total, int | float) else None
+            await known.inside(known.about.on_progress(done, total, message))
+
+    def _on_stray(self, reason: str, line: bytes) -> None:
+        if isinstance(self.wire, StdioWire):
+            self.wire.take_stray(reason, line)
+
+    def listen(self) -> None:
+        """Hear of lists that change, where a server tells: on a stream of its own, or in a request that stays open."""
+        wire = self.wire
+        wanted = {
+            f"{kind}ListChanged": True
+            for kind in _LISTS.values()
+            if as_mapping(self.capabilities.get(kind)).get("listChanged") is True
+        }
+        if isinstance(wire, HttpWire) and not self.is_modern:
+            wire.listen()
+        elif self.is_modern and wanted and wire is not None:
+            params = {"notifications": wanted, "_meta": modern_meta(self.version)}
+            self._listening = asyncio.create_task(self._listen(wire, params), name=f"mcp changes {self.name}")
+
+    async def _listen(self, wire: Wire, params: Mapping[str, Any]) -> None:
+        """Kept open as long as the server likes; when it ends the request, it is asked again a few times."""
+        for pause_s in (1.0, 5.0, 30.0):
+            try:
+                await wire.peer.request("subscriptions/listen", params)
+            except (RpcError, McpError):
+                return  # the lists are read again when they are needed anyway
+            await asyncio.sleep(pause_s)
+
+    # --- lists -------------------------------------------------------------------------------------------------------
+
+    async def list_all(self, method: str, member: str) -> tuple[list[Any], str]:
+        """Every entry of a list that comes in pages, at most `MAX_LISTED`; and why it is not complete, empty when it is.
+
+        An empty cursor counts as one. Raises `McpError` for a first page that does not come.
+        """
+        entries: list[Any] = []
+        seen: set[str] = set()
+        params: dict[str, Any] = {}
+        for page in range(MAX_PAGES):
+            try:
+                result = await self.request(method, params)
+            except McpError as error:
+                if page == 0:
+                    raise
+                return entries, f"page {page + 1} of {method} did not come: {error}"
+            entries += as_list(result.get(member))
+            if len(entries) > MAX_LISTED:
+                return entries[:MAX_LISTED], f"{method} gives more than {MAX_LISTED} entries: the rest is left out"
+            cursor = result.get("nextCursor")
+            if not isinstance(cursor, str):
+                return entries, ""
+            if cursor in seen:
+                return entries, f"{method} leads in a circle: cursor {cursor!r:.60} came twice"
+            seen.add(cursor)
+            params = {"cursor": cursor}
+        return entries, f"{method} has more than {MAX_PAGES} pages: the rest is left out"
+
+    def introduced(self, version: str, result: Mapping[str, Any]) -> None:
+        """Speak this version from now on, and take what a server says of itself when it is first asked."""
+        self.version, self.is_modern = version, version in MODERN
+        if isinstance(self.wire, HttpWire):
+            self.wire.version = version
+        self.capabilities = as_mapping(result.get("capabilities"))
+        said = result.get("serverInfo") or as_mapping(result.get("_meta")).get(SERVER_INFO)
+        self.server_info = {
+            key: without_hidden(value)[:200]
+            for key, value in as_mapping(said).items()
+            if key in ("name", "version", "title") and isinstance(value, str)
+        }
+        self.instructions = result["instructions"] if isinstance(result.get("instructions"), str) else ""

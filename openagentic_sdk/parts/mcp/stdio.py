@@ -1,0 +1,245 @@
+"""A server that is a process of ours: its pipes on the event loop, its processes under the helper.
+
+The helper that runs the shell's commands supervises it (`tools.shell.helper`): whatever the program starts ends with it, and
+all of it ends when this process dies, by `kill -9` too. Standard error is always drained, its end kept for messages.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+from collections.abc import Callable, Mapping
+from functools import partial
+
+from ...errors import McpError, ToolError
+from ...ground.jsonrpc import Lines, Peer
+from ...ground.text import one_line, without_hidden
+from ...ground.threads import settled, start_thread
+from ...tools.shell.process import CommandReport, HelperHold, Outbox, RunningCommand, ServerSpec
+from .server_config import McpServer, mask_told
+
+MAX_LINE_BYTES = 64 * 1024 * 1024
+MAX_STDERR_BYTES = 64 * 1024
+MAX_UNSENT_BYTES = 64 * 1024 * 1024
+MAX_STRAYS = 10_000
+# A larger buffer would be allocated and freed with every read.
+_READ_BYTES = 64 * 1024
+# How long a server may take to end by itself once its input is closed, and when it is asked to; then it is killed.
+EXIT_S, TERM_S = 2.0, 2.0
+# Between the end of its output and the news that the process has ended.
+_NEWS_S = 0.5
+_SHOWN_STDERR_CHARS = 2_000
+# What the official SDKs pass on, and what programs need to speak the user's language and find a place for files.
+_PASSED_ON = ("HOME", "LANG", "LC_ALL", "LC_CTYPE", "LOGNAME", "PATH", "SHELL", "TERM", "TMPDIR", "TZ", "USER")
+
+
+def server_environment(settings: McpServer, project_dir: str, host: Mapping[str, str] | None = None) -> dict[str, str]:
+    """The environment of a server: `host` (this process's when None) as far as it is passed on, and its own `env`.
+
+    Functions that a shell exported (`() {...`) are never passed on.
+    """
+    source = os.environ if host is None else host
+    passed = {
+        name: value
+        for name, value in source.items()
+        if (settings.inherit_env or name in _PASSED_ON) and not value.startswith("()")
+    }
+    return {**passed, "CLAUDE_PROJECT_DIR": project_dir, **settings.env}
+
+
+class StdioWire:
+    """A running server. `peer` speaks over it, `on_lost` is called once with the reason when it ends by itself."""
+
+    def __init__(
+        self,
+        name: str,
+        settings: McpServer,
+        make_peer: Callable[[Callable[[bytes], object]], Peer],
+        on_lost: Callable[[McpError], None],
+    ) -> None:
+        self.name = name
+        self.peer = make_peer(self._send)
+        self.lost: McpError | None = None
+        self._strays = 0
+        self._first_stray = b""
+        self._settings = settings
+        self._on_lost = on_lost
+        self._lines = Lines(MAX_LINE_BYTES)
+        self._stderr = bytearray()
+        self._outbox: Outbox | None = None
+        self._loop = asyncio.get_running_loop()
+        self._hold = HelperHold()
+        self._command: RunningCommand | None = None
+        self._ended = asyncio.Event()
+        self._fds: dict[str, int] = {}
+
+    async def open(self, cwd: str) -> None:
+        """Start the program. Raises `McpError` when it cannot be started."""
+        settings = self._settings
+        environment = server_environment(settings, cwd)
+        folder, program = _find_program(settings, cwd, environment.get("PATH", ""))
+        if program is None:
+            text = f"{settings.command!r} is no program that is on PATH: install it, or give its path"
+            raise McpError(text, server=self.name)
+        (in_r, in_w), (out_r, out_w), (err_r, err_w) = self._pipes()
+        self._fds = {"in": in_w, "out": out_r, "err": err_r}
+        spec = ServerSpec(argv=(program, *settings.args), env=environment, cwd=folder, grace_s=TERM_S)
+        start = start_thread(partial(self._hold.start, spec, (in_r, out_w, err_w)), "openagentic-mcp-start")
+        # A start takes moments, and what it started must not be lost.
+        started, cancelled = await settled(start)
+        for fd in (in_r, out_w, err_w):
+            os.close(fd)
+        try:
+            self._command = started.result()
+        except (ToolError, ValueError) as error:
+            self._let_go()
+            raise McpError(f"the server {self.name} cannot be started: {error}", server=self.name) from None
+        for fd in self._fds.values():
+            os.set_blocking(fd, False)
+        self._outbox = Outbox(in_w, partial(os.write, in_w))
+        self._loop.add_reader(out_r, self._read_output)
+        self._loop.add_reader(err_r, self._read_stderr)
+        self._command.watch(self._take_end)
+        if cancelled is not None:
+            raise cancelled
+
+    def _pipes(self) -> list[tuple[int, int]]:
+        pipes: list[tuple[int, int]] = []
+        try:
+            for _ in range(3):
+                pipes.append(os.pipe())
+        except OSError as error:
+            for fd in (fd for pipe in pipes for fd in pipe):
+                os.close(fd)
+            raise McpError(f"the server {self.name} cannot be started: {error.strerror}", server=self.name) from None
+        return pipes
+
+    async def close(self) -> None:
+        """End the server: close its input, ask it to end, kill it; nothing of it is left."""
+        self.lost = self.lost or McpError(f"the server {self.name} was closed", server=self.name)
+        command = self._command
+        try:
+            if command is not None and not self._ended.is_set():
+                self._close_fd("in")
+                for order, moment_s in ((None, EXIT_S), (b"T", TERM_S + 1), (b"K", TERM_S)):
+                    if order is not None:
+                        command.order(order)
+                    try:
+                        await asyncio.wait_for(self._ended.wait(), moment_s)
+                        break
+                    except TimeoutError:
+                        continue
+        finally:
+            self._let_go()  # which kills what still runs
+
+    def stderr(self) -> str:
+        """What the server wrote last to its standard error, without what it was told in secret."""
+        return mask_told(self._settings, without_hidden(self._stderr[-MAX_STDERR_BYTES:].decode("utf-8", "replace")))
+
+    # --- writing -----------------------------------------------------------------------------------------------------
+
+    async def _send(self, line: bytes) -> None:
+        if self.lost is not None or self._outbox is None or "in" not in self._fds:
+            return  # requests that wait are told when the server is lost
+        if self._outbox.send(line) > MAX_UNSENT_BYTES:
+            self._lose("does not read what it is sent")
+
+    # --- reading -----------------------------------------------------------------------------------------------------
+
+    def _read_output(self) -> bool:
+        """Read one piece of its output; says whether there was one."""
+        data = self._read("out")
+        if data:
+            for line in self._lines.feed(data):
+                self.peer.receive(line)
+        elif data is not None and self.lost is None:
+            self._loop.call_later(_NEWS_S, self._lose, "closed its output")
+        return bool(data)
+
+    def _read_stderr(self) -> bool:
+        """Read one piece of its errors; says whether there was one."""
+        data = self._read("err")
+        if data:
+            self._stderr += data
+            if len(self._stderr) > 2 * MAX_STDERR_BYTES:
+                del self._stderr[:-MAX_STDERR_BYTES]
+        return bool(data)
+
+    def _read(self, stream: str) -> bytes | None:
+        """What has come, empty at the end, None when nothing has."""
+        try:
+            data = os.read(self._fds[stream], _READ_BYTES)
+        except BlockingIOError:
+            return None
+        except OSError:
+            data = b""
+        if not data:
+            self._loop.remove_reader(self._fds[stream])
+        return data
+
+    def _take_end(self, end: CommandReport | ToolError) -> None:
+        if isinstance(end, ToolError):
+            how = "was lost: its supervisor was killed"
+        else:
+            how = f"was ended by signal {end.signal}" if end.signal else f"exited with code {end.exit_code}"
+        self._ended.set()
+        while self.lost is None and "out" in self._fds and self._read_output():
+            continue  # what it said before it ended
+        while "err" in self._fds and self._read_stderr():
+            continue
+        self._lose(how)
+
+    def _lose(self, how: str) -> None:
+        if self.lost is not None:
+            return
+        self.lost = McpError(f"the server {self.name} {how}{self.last_words()}", server=self.name, stderr=self.stderr())
+        self._on_lost(self.lost)
+
+    def take_stray(self, reason: str, line: bytes) -> None:
+        """The server wrote a line that is not a message, or a late answer that no request waits for, which is common."""
+        is_cut = not line or b'"jsonrpc"' in line[:1000]
+        self._strays += 1
+        self._first_stray = self._first_stray or line[:200]
+        if is_cut and "answers nothing" not in reason:
+            # It may have been an answer, and its request would wait for long.
+            text = f"the server {self.name} wrote a message that cannot be read ({reason})"
+            self.peer.fail(lambda: McpError(text, server=self.name, in_flight=True))
+        if self._strays > MAX_STRAYS:
+            self._lose(f"wrote more than {MAX_STRAYS} lines that are no messages")
+
+    def last_words(self) -> str:
+        """The end of its standard error and its first stray line, masked, as the end of an error's sentence."""
+        tail = self.stderr()[-_SHOWN_STDERR_CHARS:].strip()
+        said = f"; its last words on standard error:\n{tail}" if tail else ""
+        if self._strays:
+            first = mask_told(self._settings, one_line(self._first_stray.decode("utf-8", "replace")))
+            said = f"; {self._strays} lines of its output were no messages, the first: {first[:200]!r}{said}"
+        return said
+
+    # --- letting go --------------------------------------------------------------------------------------------------
+
+    def _let_go(self) -> None:
+        if self._command is not None:
+            if self._command.fileno() >= 0:
+                self._loop.remove_reader(self._command.fileno())
+            self._command.close()
+        for stream in list(self._fds):
+            self._close_fd(stream)
+        self._hold.release(at_once=False)
+
+    def _close_fd(self, stream: str) -> None:
+        fd = self._fds.pop(stream, None)
+        if fd is not None:
+            self._loop.remove_reader(fd)
+            self._loop.remove_writer(fd)
+            os.close(fd)
+
+
+def _find_program(settings: McpServer, cwd: str, path: str) -> tuple[str, str | None]:
+    """The server's folder, and its program: as given, from that folder, or in an absolute folder of PATH."""
+    folder, command = os.path.join(cwd, os.path.expanduser(settings.cwd or "")), str(settings.command)
+    if os.sep in command:
+        return folder, os.path.join(folder, os.path.expanduser(command))
+    absolute = os.pathsep.join(part for part in path.split(os.pathsep) if os.path.isabs(part))
+    return folder, shutil.which(command, path=absolute)

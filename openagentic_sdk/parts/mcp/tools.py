@@ -1,0 +1,126 @@
+"""Tools of servers as tools of ours: what the model calls, what the gate is asked about, what comes back."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from functools import partial
+from typing import Any, Protocol
+
+from ...events import Effect, ToolProgress, ToolUse, UserQuestion
+from ...ground.schemas import compiled
+from ...kernel.tool import BareTool, Questions, SessionLog, ToolContext
+from ...providers.loose import as_mapping
+from ...tools.base import Tool
+from .content import read_result
+from .definitions import ToolDefinition, shown_name
+from .server_config import McpServer
+from .session import Hooks, InputRound
+
+# Progress that comes faster than anybody reads is not shown.
+_PROGRESS_EVERY_S = 0.1
+
+
+class ToolServer(Protocol):
+    """A server whose tools can be called."""
+
+    name: str
+    settings: McpServer
+
+    async def call_tool(
+        self,
+        tool: ToolDefinition,
+        arguments: Mapping[str, Any],
+        hooks: Hooks,
+        effect: Effect,
+        begun: InputRound | None = None,
+    ) -> Mapping[str, Any]: ...
+
+
+class RemoteTool(Tool):
+    """A tool of a server. Its effect is what the user says of it, `unsafe` when they say nothing."""
+
+    def __init__(self, seat: ToolServer, definition: ToolDefinition) -> None:
+        self.definition = definition
+        self.name = definition.shown
+        self.description, self.input_schema = definition.description, definition.input_schema
+        self.effect = seat.settings.effects.get(definition.name, "unsafe")
+        self._seat = seat
+
+    def unchecked(self) -> dict[str, list[str]]:
+        """What the schema asks for and nothing here checks; the server does, or nobody."""
+        problems = compiled(self.input_schema).problems
+        return {"unchecked": problems} if problems else {}
+
+    def rule_names(self, input: Mapping[str, Any]) -> tuple[str, ...]:
+        return _full_name(self._seat.name, self.definition.name, self.name)
+
+    async def run(self, input: Mapping[str, Any], ctx: ToolContext) -> Any:
+        return read_result(await self._seat.call_tool(self.definition, input, hooks_of(ctx), self.effect))
+
+    async def reconcile(self, call: ToolUse, ctx: ToolContext) -> Any | None:
+        """A call that was left because the server's question had to wait for a person goes on with the answer.
+
+        A modern server keeps nothing in between and says itself what to send again. A legacy one has forgotten the call: it
+        is made again from its start, as the person who answered meant it to go on.
+        """
+        asked = [
+            event
+            for event in ctx.services.get(SessionLog).events()
+            if isinstance(event, UserQuestion) and event.tool_use_id == call.tool_use_id and "mcp" in event.details
+        ]
+        if not asked:
+            return None
+        resumes = as_mapping(as_mapping(asked[-1].details["mcp"]).get("resumes"))
+        begun = None
+        if resumes:
+            begun = InputRound(
+                resumes.get("request_state"), as_mapping(resumes.get("requests")), resumes.get("rounds", 1)
+            )
+        result = await self._seat.call_tool(self.definition, call.input, hooks_of(ctx), self.effect, begun)
+        return read_result(result)
+
+
+class OwnTool(Tool):
+    """A tool of this process under a server's name."""
+
+    def __init__(self, server: str, inner: BareTool, settings: McpServer) -> None:
+        self.name = shown_name(server, inner.name)
+        self.description, self.input_schema = inner.description, inner.input_schema
+        self.effect = settings.effects.get(inner.name, inner.effect)
+        self.allowed_callers = inner.allowed_callers
+        self.inner = inner
+        self._server = server
+
+    @property
+    def parallel(self) -> bool:
+        return self.inner.parallel
+
+    def rule_names(self, input: Mapping[str, Any]) -> tuple[str, ...]:
+        return _full_name(self._server, self.inner.name, self.name)
+
+    async def run(self, input: Mapping[str, Any], ctx: ToolContext) -> Any:
+        return await self.inner.run(input, ctx)
+
+    async def reconcile(self, call: ToolUse, ctx: ToolContext) -> Any | None:
+        return await self.inner.reconcile(call, ctx)
+
+
+def _full_name(server: str, tool: str, shown: str) -> tuple[str, ...]:
+    full = f"mcp__{server}__{tool}"
+    return () if full == shown else (full,)
+
+
+def hooks_of(ctx: ToolContext) -> Hooks:
+    """How a server reports progress and asks questions while it answers one call."""
+    log, questions = ctx.services.get(SessionLog), ctx.services.get(Questions)
+    shown_at = 0.0
+
+    async def progress(done: float, total: float | None, message: str) -> None:
+        nonlocal shown_at
+        now = asyncio.get_running_loop().time()
+        if now - shown_at >= _PROGRESS_EVERY_S:
+            shown_at = now
+            await log.show(ToolProgress(ctx.tool_use_id or "", done, total, message))
+
+    return Hooks(progress, partial(questions.ask, ctx) if questions.reach_anybody(ctx) else None)

@@ -1,0 +1,155 @@
+"""Where a project begins, and which folders of it and of the user hold `.claude` files."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+from typing import Protocol, TypeVar
+
+from ...ground.disk import nearest_holding
+from ...ground.frozen import frozen
+from ...skills.files import Bounds, read_text, walk_files
+from ...skills.frontmatter import Diagnostic
+from ...skills.index import claude_home, folders_up
+from ...skills.names import name_key
+
+MANAGED_DIR = "/etc/claude-code"
+
+
+@frozen
+class ClaudeFolders:
+    """The places that a run reads `.claude` files from, all absolute.
+
+    `project_dir` is the project's root and `folders` are those from it down to the working directory, the root first;
+    `boundary` is its real path, which links may not leave. `user_dir` is `~/.claude`, `managed_dir` what an administrator
+    prescribes for the machine. A place that the settings leave out is None.
+    """
+
+    project_dir: str
+    folders: tuple[str, ...]
+    boundary: str
+    user_dir: str | None
+    managed_dir: str | None
+    reads_project: bool
+    reads_local: bool
+
+
+def find_project_root(cwd: str | os.PathLike[str]) -> str:
+    """The nearest folder from `cwd` upwards that holds `.git`; `cwd` itself when there is none."""
+    start = os.path.abspath(cwd)
+    return nearest_holding(".git", start) or start
+
+
+def claude_folders(
+    project_dir: str | os.PathLike[str],
+    *,
+    cwd: str | os.PathLike[str] | None = None,
+    setting_sources: Iterable[str] = (),
+    home: str | os.PathLike[str] | None = None,
+    managed_dir: str | os.PathLike[str] | None = MANAGED_DIR,
+) -> ClaudeFolders:
+    """The folders that `setting_sources` (`user`, `project`, `local`) opens; with none of them nothing is read at all."""
+    sources = frozenset(setting_sources)
+    return ClaudeFolders(
+        project_dir=os.path.abspath(project_dir),
+        folders=tuple(reversed(folders_up(project_dir, cwd))),
+        boundary=os.path.realpath(project_dir),
+        user_dir=claude_home(home) if "user" in sources else None,
+        managed_dir=os.path.abspath(managed_dir) if managed_dir is not None and sources else None,
+        reads_project="project" in sources,
+        reads_local="local" in sources,
+    )
+
+
+@frozen
+class MarkdownFile:
+    """A Markdown file below one of the folders; `relative` is its path below it, `boundary` what links may not leave.
+
+    That of a plugin has the plugin's folder, and the `prefix` that its name gets.
+    """
+
+    path: str
+    relative: str
+    scope: str
+    boundary: str
+    prefix: str = ""
+    plugin_root: str = ""
+
+
+def markdown_files(folders: ClaudeFolders, kind: str, problems: list[Diagnostic]) -> Iterator[MarkdownFile]:
+    """The `.md` files of `.claude/<kind>`: the project's, nearest folder first, then the user's."""
+    if folders.reads_project:
+        for folder in reversed(folders.folders):
+            place = os.path.join(folder, ".claude", kind)
+            yield from markdown_below(place, "project", folders.boundary, problems)
+    if folders.user_dir is not None:
+        boundary = user_boundary(folders.user_dir)
+        yield from markdown_below(os.path.join(folders.user_dir, kind), "user", boundary, problems)
+
+
+class Named(Protocol):
+    """What a Markdown file describes under a name."""
+
+    @property
+    def name(self) -> str:
+        """What it is called."""
+
+    @property
+    def path(self) -> str:
+        """The file."""
+
+
+N = TypeVar("N", bound=Named)
+
+
+def read_named(
+    folders: ClaudeFolders,
+    kind: str,
+    more: Iterable[MarkdownFile],
+    max_bytes: int,
+    parse: Callable[[str, MarkdownFile], tuple[N | None, list[Diagnostic]]],
+) -> tuple[tuple[N, ...], tuple[Diagnostic, ...]]:
+    """What the files of `.claude/<kind>` and `more` describe, the first of each name, and what is wrong with them."""
+    problems: list[Diagnostic] = []
+    found: dict[str, N] = {}
+    one = kind.removesuffix("s")
+    for file in (*markdown_files(folders, kind, problems), *more):
+        try:
+            text = read_text(file.path, boundary=file.boundary, max_bytes=max_bytes)
+        except OSError as error:
+            problems.append(Diagnostic.left_out(one, error, file.path))
+            continue
+        named, notes = parse(text, file)
+        problems.extend(replace(note, path=file.path) for note in notes)
+        winner = found.setdefault(name_key(named.name), named) if named is not None else None
+        if named is not None and winner is not None and winner is not named:
+            hidden = f"the {one} {named.name} is hidden behind {winner.path}"
+            problems.append(Diagnostic(f"{one}-shadowed", hidden, path=named.path))
+    return tuple(sorted(found.values(), key=lambda each: each.name)), tuple(problems)
+
+
+def user_boundary(user_dir: str) -> str:
+    """Where links in the user's own files may lead: anywhere in the home folder, unless the files stand elsewhere."""
+    usual = os.path.basename(user_dir) == ".claude"
+    return os.path.realpath(os.path.dirname(user_dir) if usual else user_dir)
+
+
+def claude_json(folders: ClaudeFolders) -> str | None:
+    """Claude Code's own file of the user: `~/.claude.json`, or `.claude.json` in the folder of $CLAUDE_CONFIG_DIR."""
+    if folders.user_dir is None:
+        return None
+    usual = os.path.basename(folders.user_dir) == ".claude"
+    return os.path.join(os.path.dirname(folders.user_dir) if usual else folders.user_dir, ".claude.json")
+
+
+def markdown_below(root: str, scope: str, boundary: str, problems: list[Diagnostic]) -> Iterator[MarkdownFile]:
+    """The `.md` files below one folder, by path; links that lead outside of the real folder `boundary` are left out."""
+    if not os.path.isdir(root):
+        return
+    left_out: list[tuple[str, str]] = []
+    for _, files in walk_files(root, boundary=boundary, bounds=Bounds(), problems=left_out):
+        for file in files:
+            if file.name.endswith(".md"):
+                yield MarkdownFile(file.path, os.path.relpath(file.path, root), scope, boundary)
+    problems.extend(Diagnostic.left_out("folder", reason, path) for path, reason in left_out)

@@ -1,0 +1,197 @@
+"""Prompts with a name: `/name arguments` becomes the text of a file in `.claude/commands`, or starts a skill.
+
+A skill wins over a command of its name. The folders below `commands` are part of a name: `front/page.md` is `/front:page`.
+What it names as `@file` is attached. Nothing in its text is executed here: commands that it holds become a draft.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import field, replace
+
+from ...events import CommandExpanded
+from ...ground.disk import is_within
+from ...ground.frozen import frozen
+from ...ground.patterns import regex
+from ...ground.text import look_alikes, one_line, without_hidden
+from ...skills.activation import grantable, skill_request
+from ...skills.fields import Fields, served_model
+from ...skills.files import read_text
+from ...skills.frontmatter import Diagnostic, read_frontmatter
+from ...skills.index import SkillInfo, find_skill
+from ...skills.names import name_key
+from ...skills.outline import read_outline
+from ...skills.render import fill_arguments, fill_variables, first_number
+from ...skills.text_commands import Draft, draft_of
+from .claude import ClaudeFolders, MarkdownFile, read_named
+from .memory import import_targets
+
+_FIELDS = {"description", "argument-hint", "arguments", "allowed-tools", "model", "disable-model-invocation"}
+MAX_COMMAND_BYTES = 256 * 1024
+MAX_ATTACHMENTS = 20
+_PROMPT = regex(r"/([^\s/][^\s/]*)(?:\s+(.*))?\Z", re.DOTALL)
+_FILE_TAG = regex(r"<(?=\s*/?\s*attached-file\b)", re.IGNORECASE)
+
+
+@frozen
+class Command:
+    """One file of `.claude/commands`. `allowed_tools` are rules for the turn, if the project is trusted.
+
+    `variables` are what `${...}` stands for in its body besides the project's folder.
+    """
+
+    name: str
+    description: str
+    body: str
+    path: str
+    scope: str
+    argument_hint: str = ""
+    arguments: tuple[str, ...] = ()
+    allowed_tools: tuple[str, ...] = ()
+    model: str = ""
+    model_invocable: bool = True
+    variables: Mapping[str, str] = field(default_factory=dict)
+
+
+@frozen
+class CommandSet:
+    """The commands by name, the nearest of each; `diagnostics` names hidden and unreadable ones."""
+
+    commands: tuple[Command, ...] = ()
+    diagnostics: tuple[Diagnostic, ...] = ()
+
+    def find(self, name: str) -> Command | None:
+        """The command with this name, in any letters."""
+        wanted = name_key(name)
+        return next((command for command in self.commands if name_key(command.name) == wanted), None)
+
+
+@frozen
+class Expansion:
+    """What a prompt stands for: `text` is what the model reads. `skill`, when set, is to be activated with `arguments`.
+
+    `draft`, when set, is the text with gaps for commands that are to run before the model reads it.
+    """
+
+    text: str
+    arguments: str = ""
+    command: Command | None = None
+    skill: SkillInfo | None = None
+    draft: Draft | None = None
+
+
+def read_commands(folders: ClaudeFolders, more: Iterable[MarkdownFile] = ()) -> CommandSet:
+    """The commands of the project and its user, the project's first where both have one name, and `more` behind them."""
+    return CommandSet(*read_named(folders, "commands", more, MAX_COMMAND_BYTES, parse_command))
+
+
+def parse_command(text: str, file: MarkdownFile) -> tuple[Command, list[Diagnostic]]:
+    """The text of one command file, and what is wrong with it."""
+    front = read_frontmatter(text)
+    fields = Fields(front)
+    command = Command(
+        name=file.prefix + one_line(file.relative.removesuffix(".md").replace(os.sep, ":")),
+        description=one_line(fields.text("description") or read_outline(front.body).paragraph),
+        body=without_hidden(front.body).strip("\n"),
+        path=file.path,
+        scope=file.scope,
+        argument_hint=fields.source("argument-hint"),
+        arguments=fields.words("arguments"),
+        allowed_tools=fields.rules("allowed-tools"),
+        model=fields.text("model"),
+        model_invocable=not fields.flag("disable-model-invocation", False),
+        variables={"CLAUDE_PLUGIN_ROOT": file.plugin_root} if file.plugin_root else {},
+    )
+    return command, [*front.diagnostics, *fields.diagnostics, *fields.without_effect(_FIELDS)]
+
+
+def expand_prompt(
+    prompt: str,
+    commands: CommandSet,
+    skills: Sequence[SkillInfo],
+    folders: ClaudeFolders,
+    *,
+    hidden: Sequence[SkillInfo] = (),
+    trusts: Callable[[Command], bool] | None = None,
+    may_read: Callable[[str], bool] | None = None,
+) -> Expansion:
+    """The prompt itself unless it is `/name arguments` with a name that a skill or command has.
+
+    Skills that are `hidden` behind another one answer to their ids. `trusts` says in whose text commands are to run; None
+    runs none. A file that `may_read` says no to is not attached.
+    """
+    asked = prompt.strip()
+    match = _PROMPT.match(asked) if asked.startswith("/") else None
+    if match is None:
+        attached = _attachments(prompt, folders, may_read) if folders.reads_project or folders.user_dir else []
+        return Expansion("\n\n".join([prompt, *attached]))
+    name, arguments = match[1], (match[2] or "").strip()
+    skill = find_skill(name, *([s for s in found if s.user_invocable] for found in (skills, hidden)))
+    if skill is not None:
+        return Expansion(skill_request(skill.name, arguments), arguments, skill=skill)
+    command = commands.find(name)
+    if command is None:
+        return Expansion(prompt)
+    variables = {"CLAUDE_PROJECT_DIR": folders.project_dir, **command.variables}
+    command = replace(command, body=fill_variables(command.body, variables))
+    draft = None
+    if trusts is not None and trusts(command):
+        draft = draft_of(
+            command.body,
+            name=f"command /{command.name}",
+            path=command.path,
+            grants=grantable(command.allowed_tools)[0],
+            arguments=arguments,
+            argument_names=command.arguments,
+        )
+    body = command.body if draft is None else draft.text
+    first = first_number(command.body)
+    text = fill_arguments(body, arguments.replace("\0", ""), names=command.arguments, first=first)
+    text = "\n\n".join([text, *_attachments(text, folders, may_read)])
+    if draft is not None:
+        draft = replace(draft, text=text)
+        text = draft.as_written
+    return Expansion(text, arguments, command=command, draft=draft)
+
+
+def unknown_name(prompt: str, names: Iterable[str]) -> str | None:
+    """What to tell a person whose prompt is `/name` with a name that nothing has; None for every other prompt."""
+    match = _PROMPT.match(prompt.strip())
+    known = list(names)
+    if match is None or name_key(match[1]) in map(name_key, known):
+        return None
+    near = [f"/{name}" for name in look_alikes(match[1], known, 0.5)]
+    advice = f"did you mean {' or '.join(near)}?" if near else "/ begins a command or skill"
+    return f"there is no command or skill {match[1][:80]!r}: {advice}"
+
+
+def expanded_event(
+    command: Command, arguments: str, *, trusted: bool, model_names: Mapping[str, str] | None = None
+) -> CommandExpanded:
+    """The event that says which command a prompt was. Grants come only with `trusted`."""
+    return CommandExpanded(
+        name=command.name,
+        path=command.path,
+        scope=command.scope,
+        arguments=arguments or None,
+        grants=grantable(command.allowed_tools)[0] if trusted else (),
+        model=served_model(command.model, model_names),
+    )
+
+
+def _attachments(text: str, folders: ClaudeFolders, may_read: Callable[[str], bool] | None) -> list[str]:
+    """The project's files that a text names as `@file`, each in a tag of its own."""
+    found: list[str] = []
+    for path in import_targets(text, folders.folders[-1])[:MAX_ATTACHMENTS]:
+        if not is_within(os.path.realpath(path), folders.boundary) or (may_read is not None and not may_read(path)):
+            continue
+        try:
+            content = read_text(path, boundary=folders.boundary, max_bytes=MAX_COMMAND_BYTES)
+        except OSError:
+            continue  # a name in a text is no promise of a readable file; it stays as it was written
+        found.append(
+            f'<attached-file path="{path}">\n{_FILE_TAG.sub("&lt;", without_hidden(content))}\n</attached-file>'
+        )
+    return found

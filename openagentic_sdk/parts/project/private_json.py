@@ -1,0 +1,77 @@
+"""What is kept for a person between runs (decisions, settings, tokens): one JSON object in a file that only they can read.
+
+Several processes may change it at once: each change is made under a lock, on what the file says then. A file that is damaged
+is never replaced, and nothing that depends on it holds.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from ...errors import StorageError
+from ...ground.disk import SystemDisk, write_durably
+from ...ground.system import BINARY
+from ...sessions.log.lock import unlock, wait_for_lock
+from ...skills.files import read_bytes
+
+MAX_BYTES = 4 * 1024 * 1024
+
+
+class KeptFile:
+    """The entries below one key of the file, `{"version": 1, "<key>": {...}}`."""
+
+    def __init__(self, path: str | os.PathLike[str], key: str, version: int = 1) -> None:
+        self.path = os.path.abspath(path)
+        self._key = key
+        self._version = version
+
+    def read(self) -> dict[str, Any]:
+        """All entries; none when there is no file. Raises `StorageError` for a file that cannot be read or is damaged."""
+        if not os.path.lexists(self.path):
+            return {}
+        try:
+            data = json.loads(read_bytes(self.path, boundary=None, max_bytes=MAX_BYTES))
+        except (OSError, ValueError, RecursionError) as error:
+            raise StorageError(f"{self.path} cannot be read: {error}; move it aside to begin anew") from error
+        entries = data.get(self._key) if isinstance(data, dict) else None
+        if not isinstance(entries, dict):
+            raise StorageError(f"{self.path} cannot be read: it holds no {self._key}; move it aside to begin anew")
+        return entries
+
+    @contextlib.contextmanager
+    def changing(self) -> Iterator[dict[str, Any]]:
+        """The entries, to be changed in place; they are written when the block ends without an error.
+
+        Nobody else changes the file meanwhile, so a block holds moments of work. Raises `StorageError`.
+        """
+        with self._lock():
+            before = self.read()
+            entries = json.loads(json.dumps(before))
+            yield entries
+            if entries != before:
+                text = json.dumps({"version": self._version, self._key: entries}, indent=1, sort_keys=True)
+                try:
+                    write_durably(SystemDisk(), Path(self.path), text.encode("ascii") + b"\n")
+                except OSError as error:
+                    raise StorageError(f"{self.path} cannot be changed: {error}") from error
+
+    @contextlib.contextmanager
+    def _lock(self) -> Iterator[None]:
+        folder, name = os.path.split(self.path)
+        try:
+            os.makedirs(folder, mode=0o700, exist_ok=True)
+            # A file of its own: the one with the entries is replaced by each change.
+            held = os.open(os.path.join(folder, f".{name}.lock"), os.O_RDWR | os.O_CREAT | BINARY, 0o600)
+        except OSError as error:
+            raise StorageError(f"{self.path} cannot be changed: {error}") from error
+        try:
+            wait_for_lock(held)
+            yield
+        finally:
+            unlock(held)
+            os.close(held)

@@ -1,0 +1,200 @@
+"""A project as a run reads it: settings, memory, commands, agents and skills, and whether it is trusted.
+
+Whatever shows or checks what a run would read starts here too, so that it shows the same.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from ...ground.frozen import frozen
+from ...skills.frontmatter import Diagnostic
+from ...skills.index import IndexResult
+from ...skills.library import SkillLibrary
+from .agents import AgentSet, read_agents
+from .claude import MANAGED_DIR, ClaudeFolders, claude_folders, claude_json
+from .commands import CommandSet, expand_prompt, read_commands
+from .memory import Memory, read_memory
+from .output_style import OutputStyle, read_output_style
+from .plugins import PluginRegistry, PluginSet, read_plugins
+from .settings import CommandHook, Entries, Settings, as_json_values, read_settings
+from .trust import GrantingFile, TrustAnswer, skill_trust
+
+
+@frozen
+class LoadedFile:
+    """One file that counts, what `kind` it is (`settings`, `memory`, `rule`, `skill` ...) and the `name` that calls it."""
+
+    kind: str
+    name: str
+    path: str
+    scope: str
+
+
+@frozen(kw_only=True)
+class Project:
+    """What the files of a project, its user and the machine say, as far as the setting sources open and trust lets them.
+
+    `library` reads the skills again when their files change; everything else is as it was when the project was read.
+    `trusts` says whether a skill or command may bring the grants that its file asks for.
+    """
+
+    cwd: str
+    root: str
+    folders: ClaudeFolders
+    trust: TrustAnswer
+    trusts: Callable[[GrantingFile], bool]
+    settings: Settings
+    memory: Memory
+    commands: CommandSet
+    agents: AgentSet
+    output_style: OutputStyle
+    plugins: PluginSet
+    library: SkillLibrary
+    lists_skills: bool
+    workspace_roots: tuple[str, ...]
+
+    def skills(self) -> IndexResult:
+        """The skills that the model is told about."""
+        return self.library.index(self.root, self.cwd).read() if self.lists_skills else IndexResult(())
+
+    @property
+    def lets_hooks_run(self) -> bool:
+        """Whether hooks count that are not of managed settings."""
+        return not (self.settings.hooks_disabled or self.settings.managed_hooks_only)
+
+    def may_name_servers(self, own_file: str | os.PathLike[str] | None) -> bool:
+        """Whether a file that counts may name MCP servers; `own_file` is the user's own of this library."""
+        folders, claude = self.folders, claude_json(self.folders)
+        reads_own = folders.reads_local or folders.user_dir is not None
+        if folders.reads_project and os.path.lexists(os.path.join(self.root, ".mcp.json")):
+            return True
+        if reads_own and own_file is not None and os.path.lexists(own_file):
+            return True
+        if any("mcpServers" in p.manifest or os.path.lexists(f"{p.root}/.mcp.json") for p in self.plugins.plugins):
+            return True
+        try:
+            return claude is not None and b'"mcpServers"' in Path(claude).read_bytes()
+        except OSError:
+            return False
+
+    def skill_hooks(self) -> tuple[CommandHook, ...]:
+        """The hooks of skills that may bring them; each runs while its skill is active."""
+        found: list[CommandHook] = []
+        for skill in self.skills().skills:
+            if isinstance(skill.hooks, dict) and self.lets_hooks_run and self.trusts(skill):
+                hooks = Entries(skill.path, skill.scope).hooks(as_json_values(skill.hooks), os.path.dirname(skill.path))
+                found += [replace(hook, skill=skill.name) for hook in hooks]
+        return tuple(found)
+
+    def files(self) -> tuple[LoadedFile, ...]:
+        """All files that count, in the order in which they were read."""
+        return (
+            *(LoadedFile("settings", "", path, "") for path in self.settings.sources),
+            *(LoadedFile("memory", "", file.path, file.scope) for file in self.memory.files),
+            *(LoadedFile("style", style.name, style.path, "") for style in [self.output_style] if style.path),
+            *(LoadedFile("rule", ", ".join(rule.paths), rule.path, rule.scope) for rule in self.memory.rules),
+            *(LoadedFile("command", f"/{c.name}", c.path, c.scope) for c in self.commands.commands),
+            *(LoadedFile("agent", agent.name, agent.path, agent.scope) for agent in self.agents.agents),
+            *(LoadedFile("plugin", plugin.id, plugin.root, plugin.scope) for plugin in self.plugins.plugins),
+            *(LoadedFile("skill", skill.name, skill.path, skill.scope) for skill in self.skills().skills),
+        )
+
+    def findings(self) -> tuple[Diagnostic, ...]:
+        """What was withheld, left out or hidden, over all kinds of files."""
+        withheld = [Diagnostic("settings-withheld", sentence) for sentence in self.settings.withheld]
+        return (*withheld, *(note for notes in self.diagnostics().values() for note in notes))
+
+    def diagnostics(self) -> dict[str, tuple[Diagnostic, ...]]:
+        """What was left out, hidden or has no effect, by the kind of file."""
+        return {
+            "settings": self.settings.diagnostics,
+            "memory": self.memory.diagnostics,
+            "commands": self.commands.diagnostics,
+            "agents": self.agents.diagnostics,
+            "style": self.output_style.diagnostics,
+            "plugins": self.plugins.diagnostics,
+            "skills": self.skills().diagnostics,
+        }
+
+
+def read_project(
+    root: str | os.PathLike[str],
+    *,
+    cwd: str | os.PathLike[str],
+    trust: TrustAnswer,
+    setting_sources: Sequence[str] = (),
+    home: str | os.PathLike[str] | None = None,
+    skill_paths: Sequence[str | os.PathLike[str]] = (),
+    additional_dirs: Sequence[str | os.PathLike[str]] = (),
+    run_text_commands: bool = False,
+    model_names: Mapping[str, str] | None = None,
+    registry: PluginRegistry | None = None,
+    managed_dir: str | None = MANAGED_DIR,
+) -> Project:
+    """Read everything that `setting_sources` (`user`, `project`, `local`) open; what is damaged is left out with a finding.
+
+    `trust` says whether the project's own files may grant anything.
+    """
+    root, cwd = os.fspath(root), os.fspath(cwd)
+    home = None if home is None else os.fspath(home)
+    folders = claude_folders(root, cwd=cwd, setting_sources=setting_sources, home=home, managed_dir=managed_dir)
+    settings = read_settings(folders, trusted=trust.is_trusted)
+    # the models that Claude Code's variables name for its words; those of settings count before those of the process
+    variables = {word: f"ANTHROPIC_DEFAULT_{word.upper()}_MODEL" for word in ("haiku", "sonnet", "opus")}
+    named = {word: settings.env.get(name) or os.environ.get(name, "") for word, name in variables.items()}
+    models = {word: model for word, model in named.items() if model}
+    settings = replace(settings, model_names={**models, **settings.model_names, **(model_names or {})})
+    plugins = read_plugins(settings, registry, root)
+    if not (settings.hooks_disabled or settings.managed_hooks_only):
+        # What was trusted goes on forbidding while the project waits to be trusted again.
+        settings = replace(settings, hooks=(*settings.hooks, *plugins.hooks, *trust.hooks))
+    trusts = skill_trust(root, is_trusted=trust.is_trusted)
+    commands = read_commands(folders, plugins.commands)
+
+    def command_text(name: str, arguments: str) -> str | None:
+        command = commands.find(name)
+        if command is None or not command.model_invocable:
+            return None
+        one = CommandSet((command,))
+        return expand_prompt(f"/{command.name} {arguments}", one, (), folders).text
+
+    # what the caller names starts at the working directory, what settings name at the project
+    more = [Path(cwd, os.path.expanduser(folder)) for folder in additional_dirs]
+    more += [Path(root, os.path.expanduser(rule.text)) for rule in settings.additional_dirs]
+    return Project(
+        cwd=cwd,
+        root=root,
+        folders=folders,
+        trust=trust,
+        trusts=trusts,
+        settings=settings,
+        memory=read_memory(
+            folders,
+            agents_md=settings.agents_md or "fallback",
+            allow_outside_imports=settings.outside_imports,
+            excludes=settings.memory_excludes,
+        ),
+        commands=commands,
+        agents=read_agents(folders, plugins.agents),
+        output_style=read_output_style(folders, settings.output_style, plugins.styles),
+        plugins=plugins,
+        library=SkillLibrary(
+            precedence=settings.skill_precedence or "project",
+            enforce=settings.enforce_allowed_tools,
+            runs_commands=settings.runs_text_commands(run_text_commands),
+            setting_sources=setting_sources,
+            paths=[os.fspath(path) for path in skill_paths],
+            home=home,
+            trusts=trusts,
+            reads_project="project" in setting_sources,
+            commands=command_text,
+            model_names=settings.model_names,
+            plugins=[place for plugin in plugins.plugins for place in plugin.skill_roots()],
+        ),
+        lists_skills=bool(skill_paths) or bool(plugins.plugins) or bool({"user", "project"} & set(setting_sources)),
+        workspace_roots=tuple(dict.fromkeys([cwd, *map(str, more)])),
+    )

@@ -1,0 +1,469 @@
+"""What settings.json files say, as plain data: rules as text with the file they stand in, hooks as descriptions.
+
+Managed settings stand above local ones, those above the project's, those above the user's. A single value of a higher file
+replaces that of a lower one, lists are joined; an entry that cannot be used is left out with a warning, the rest of its file
+counts. Nothing here decides or runs anything.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import field, replace
+from typing import Any
+
+from ...errors import OptionsError
+from ...ground.frozen import frozen
+from ...skills.files import read_text
+from ...skills.frontmatter import Diagnostic
+from ...skills.index import Precedence
+from .claude import ClaudeFolders
+
+MAX_SETTINGS_BYTES = 1024 * 1024
+# Modes that ask less than the default one; a project may choose them only when it is trusted.
+LOOSE_MODES = frozenset({"acceptEdits", "auto", "bypassPermissions", "dontAsk"})
+
+
+@frozen
+class SettingsRule:
+    """A permission rule as it was written, and the file, scope (`managed`, `local`, `project`, `user`) and line of it."""
+
+    text: str
+    source: str
+    scope: str
+    line: int = 0
+
+
+@frozen
+class CommandHook:
+    """A hook that a file describes: at `event`, for what fits `matcher`, run `command` for at most `timeout_s`.
+
+    With `args` the command is a program and these its arguments, else a line for a shell. `condition` (`if` in the file) is
+    a permission rule that a tool call must fit. `is_async` is not waited for, `once` runs one time in a session. `root`,
+    when set, is the folder of the plugin or skill that it came with. What `only_forbids` grants and changes nothing;
+    one of a `skill` runs while that is active.
+    """
+
+    event: str
+    matcher: str
+    command: str
+    source: str
+    scope: str
+    timeout_s: float | None = None
+    args: tuple[str, ...] | None = None
+    condition: str = ""
+    is_async: bool = False
+    once: bool = False
+    root: str = ""
+    only_forbids: bool = False
+    skill: str = ""
+
+
+@frozen
+class Settings:
+    """All settings files of a run as one.
+
+    `agents_md`, `outside_imports`, `skill_precedence` and `enforce_allowed_tools` (in the files `agentsMd`,
+    `allowOutsideImports`, `skillPrecedence`, `enforceAllowedTools`) are settings of `read_memory` and `SkillLibrary`.
+    `text_commands` and `text_commands_disabled` (`enableSkillShellExecution`, `disableSkillShellExecution`) switch the
+    commands in the texts of skills and commands on, and off for good.
+    `hooks_disabled` and `managed_hooks_only` leave no hooks but those of managed settings, `managed_rules_only` no rules.
+    `model_names` (`modelNames`) says which model a word such as `haiku` stands for. `plugins` and `marketplaces` are
+    `enabledPlugins` and `extraKnownMarketplaces`, `memory_excludes` is `claudeMdExcludes`. `servers_enabled` and
+    `servers_disabled` are `enabledMcpjsonServers` (with `enableAllProjectMcpServers` as `*`), which only the user's own and
+    managed settings can say, and `disabledMcpjsonServers`. `values` holds every other
+    top-level key, from the highest file that has it. `withheld` says what an untrusted project asked for and did not get,
+    one sentence per file.
+    """
+
+    allow: tuple[SettingsRule, ...] = ()
+    ask: tuple[SettingsRule, ...] = ()
+    deny: tuple[SettingsRule, ...] = ()
+    additional_dirs: tuple[SettingsRule, ...] = ()
+    hooks: tuple[CommandHook, ...] = ()
+    env: Mapping[str, str] = field(default_factory=dict)
+    model: str | None = None
+    default_mode: str | None = None
+    bypass_disabled: bool = False
+    agents_md: str | None = None
+    outside_imports: bool = False
+    skill_precedence: Precedence | None = None
+    enforce_allowed_tools: bool = False
+    text_commands: bool = False
+    text_commands_disabled: bool = False
+    hooks_disabled: bool = False
+    managed_hooks_only: bool = False
+    managed_rules_only: bool = False
+    output_style: str | None = None
+    model_names: Mapping[str, str] = field(default_factory=dict)
+    plugins: Mapping[str, bool] = field(default_factory=dict)
+    marketplaces: Mapping[str, Any] = field(default_factory=dict)
+    memory_excludes: tuple[str, ...] = ()
+    servers_enabled: tuple[str, ...] = ()
+    servers_disabled: tuple[str, ...] = ()
+    values: Mapping[str, Any] = field(default_factory=dict)
+    sources: tuple[str, ...] = ()
+    withheld: tuple[str, ...] = ()
+    diagnostics: tuple[Diagnostic, ...] = ()
+
+    def runs_text_commands(self, wanted: bool) -> bool:
+        """Whether commands in texts run, when the caller wants it or leaves it to the files."""
+        return (wanted or self.text_commands) and not self.text_commands_disabled
+
+
+@frozen
+class _File:
+    path: str
+    scope: str
+    boundary: str | None
+
+
+def read_settings(folders: ClaudeFolders, *, trusted: bool = False) -> Settings:
+    """The settings of all files that the folders name.
+
+    Unless the project is `trusted`, its files bring no hooks, env, allow rules, additional folders or looser mode; what they
+    forbid holds all the same.
+    """
+    whole = Settings()
+    for file in _settings_files(folders):
+        one = _read_file(file)
+        if one is not None:
+            whole = _under(whole, one if trusted or file.scope in ("managed", "user") else _without_grants(one, file))
+    if whole.hooks_disabled or whole.managed_hooks_only:
+        whole = replace(whole, hooks=tuple(hook for hook in whole.hooks if hook.scope == "managed"))
+    if whole.managed_rules_only:
+        allow, ask, deny = (
+            tuple(rule for rule in rules if rule.scope == "managed") for rules in (whole.allow, whole.ask, whole.deny)
+        )
+        whole = replace(whole, allow=allow, ask=ask, deny=deny)
+    return whole
+
+
+def read_settings_file(path: str) -> Settings:
+    """What one file says, as a user's own settings. Raises `OptionsError` when it cannot be read or is no JSON object."""
+    if not os.path.lexists(path):
+        raise OptionsError(f"there is no settings file {path!r}")
+    read = _read_file(_File(path, "user", None))
+    assert read is not None, "it is there"
+    broken = next((note for note in read.diagnostics if note.code == "settings-unreadable"), None)
+    if broken is not None:
+        raise OptionsError(f"the settings file {path!r} cannot be used: {broken.message}")
+    return read
+
+
+def _settings_files(folders: ClaudeFolders) -> Iterator[_File]:
+    """From the highest to the lowest."""
+    if folders.managed_dir is not None:
+        more = os.path.join(folders.managed_dir, "managed-settings.d")
+        names = sorted(os.listdir(more), reverse=True) if os.path.isdir(more) else []
+        # the files beside it are merged on top of the main one, in the order of their names
+        for name in (name for name in names if name.endswith(".json") and not name.startswith(".")):
+            yield _File(os.path.join(more, name), "managed", None)
+        yield _File(os.path.join(folders.managed_dir, "managed-settings.json"), "managed", None)
+    for name, scope, wanted in (
+        ("settings.local.json", "local", folders.reads_local),
+        ("settings.json", "project", folders.reads_project),
+    ):
+        if wanted:
+            yield _File(os.path.join(folders.project_dir, ".claude", name), scope, folders.boundary)
+    if folders.user_dir is not None:
+        yield _File(os.path.join(folders.user_dir, "settings.json"), "user", None)
+
+
+def _read_file(file: _File) -> Settings | None:
+    if not os.path.lexists(file.path):
+        return None
+    try:
+        text = read_text(file.path, boundary=file.boundary, max_bytes=MAX_SETTINGS_BYTES).removeprefix("\ufeff")
+        data = json.loads(text)
+    except (OSError, ValueError, RecursionError) as error:
+        note = Diagnostic("settings-unreadable", f"left out: {error}", path=file.path, is_error=True)
+        return Settings(diagnostics=(note,))
+    if not isinstance(data, dict):
+        note = Diagnostic("settings-unreadable", "left out: this is no JSON object", path=file.path, is_error=True)
+        return Settings(diagnostics=(note,))
+    return Entries(file.path, file.scope, text).settings(data)
+
+
+def as_json_values(value: Any) -> Any:
+    """What stands in frontmatter, where every value is text, as it would stand in a JSON file."""
+    if isinstance(value, dict):
+        return {key: as_json_values(each) for key, each in value.items()}
+    if isinstance(value, list):
+        return [as_json_values(each) for each in value]
+    if value in ("true", "false"):
+        return value == "true"
+    return int(value) if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) < 10 else value
+
+
+# Every key that is read, with those of `permissions` and of one hook; what else stands there is said to have no effect.
+_KEYS = frozenset({
+    "$schema", "permissions", "hooks", "env", "model", "agentsMd", "allowOutsideImports", "skillPrecedence",
+    "enforceAllowedTools", "enableSkillShellExecution", "disableSkillShellExecution", "disableAllHooks",
+    "allowManagedHooksOnly", "allowManagedPermissionRulesOnly", "outputStyle", "modelNames", "enabledPlugins",
+    "extraKnownMarketplaces", "claudeMdExcludes", "enableAllProjectMcpServers", "enabledMcpjsonServers",
+    "disabledMcpjsonServers",
+})  # fmt: skip
+_PERMISSION_KEYS = frozenset(
+    {"allow", "ask", "deny", "additionalDirectories", "defaultMode", "disableBypassPermissionsMode"}
+)
+_HOOK_KEYS = frozenset({"type", "command", "args", "timeout", "async", "once", "if"})
+# Keys that only managed settings may have.
+_MANAGED_KEYS = ("allowManagedHooksOnly", "allowManagedPermissionRulesOnly")
+# Keys that a project never has a say in.
+_OWN_KEYS = ("enableAllProjectMcpServers", "enabledMcpjsonServers")
+
+
+class Entries:
+    """The entries of one file; what is of the wrong kind, or of no kind that is known, is noted and left out."""
+
+    def __init__(self, path: str, scope: str, text: str = "") -> None:
+        self.path = path
+        self.scope = scope
+        self.source = text
+        self.notes: list[Diagnostic] = []
+
+    def settings(self, data: Mapping[str, Any]) -> Settings:
+        """What a settings file says."""
+        permissions = self.object(data, "permissions")
+        values = {key: value for key, value in data.items() if key not in _KEYS}
+        for key in values:
+            self.note("settings-key", f"{key} has no effect here", key)
+        for key in permissions.keys() - _PERMISSION_KEYS:
+            self.note("settings-key", f"permissions.{key} has no effect here", key)
+        if self.scope != "managed":
+            for key in data.keys() & {*_MANAGED_KEYS}:
+                self.note("settings-key", f"{key} has an effect in managed settings only", key)
+        is_own = self.scope in ("managed", "user")
+        for key in data.keys() & {*_OWN_KEYS} if not is_own else ():
+            self.note("settings-key", f"{key} has an effect in the user's own settings only", key)
+        managed = data if self.scope == "managed" else {}
+        enabled = ["*"] if is_own and self.flag(data, "enableAllProjectMcpServers") else []
+        return Settings(
+            allow=self.rules(permissions, "allow"),
+            ask=self.rules(permissions, "ask"),
+            deny=self.rules(permissions, "deny"),
+            additional_dirs=self.rules(permissions, "additionalDirectories"),
+            hooks=tuple(self.hooks(self.object(data, "hooks"))),
+            env=self.env(self.object(data, "env")),
+            model=self.text(data, "model"),
+            default_mode=self.text(permissions, "defaultMode"),
+            bypass_disabled=permissions.get("disableBypassPermissionsMode") in ("disable", True),
+            agents_md=self.choice(data, "agentsMd", ("fallback", "both", "never")),
+            outside_imports=self.flag(data, "allowOutsideImports"),
+            skill_precedence=self.choice(data, "skillPrecedence", ("project", "user")),
+            enforce_allowed_tools=self.flag(data, "enforceAllowedTools"),
+            text_commands=self.flag(data, "enableSkillShellExecution"),
+            text_commands_disabled=self.flag(data, "disableSkillShellExecution"),
+            hooks_disabled=self.flag(data, "disableAllHooks"),
+            managed_hooks_only=self.flag(managed, "allowManagedHooksOnly"),
+            managed_rules_only=self.flag(managed, "allowManagedPermissionRulesOnly"),
+            output_style=self.text(data, "outputStyle"),
+            model_names={
+                word.casefold(): model
+                for word, model in self.object(data, "modelNames").items()
+                if isinstance(model, str) and model
+            },
+            plugins={
+                name: value for name, value in self.object(data, "enabledPlugins").items() if isinstance(value, bool)
+            },
+            marketplaces=self.object(data, "extraKnownMarketplaces"),
+            memory_excludes=self.texts(data, "claudeMdExcludes"),
+            servers_enabled=(*enabled, *self.texts(data if is_own else {}, "enabledMcpjsonServers")),
+            servers_disabled=self.texts(data, "disabledMcpjsonServers"),
+            values=values,
+            sources=(self.path,),
+            diagnostics=tuple(self.notes),
+        )
+
+    def note(self, code: str, message: str, written: str) -> None:
+        """Keep a finding about the place where this text is written in quotes."""
+        self.notes.append(Diagnostic(code, message, self.line_of(written), self.path))
+
+    def line_of(self, written: str) -> int:
+        """The first line with this text in quotes; 0 when it is written in another way."""
+        at = self.source.find(json.dumps(written, ensure_ascii=False))
+        at = at if at >= 0 else self.source.find(json.dumps(written))
+        return self.source.count("\n", 0, at) + 1 if at >= 0 else 0
+
+    def skip(self, where: str, expected: str) -> None:
+        key = where.partition("[")[0].rpartition(".")[2]
+        self.note("settings-entry", f"{where} is left out: {expected} is expected", key)
+
+    def object(self, data: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+        value = data.get(key, {})
+        if isinstance(value, dict):
+            return value
+        self.skip(key, "an object")
+        return {}
+
+    def text(self, data: Mapping[str, Any], key: str) -> str | None:
+        value = data.get(key)
+        if value is None or isinstance(value, str):
+            return value
+        self.skip(key, "text")
+        return None
+
+    def choice(self, data: Mapping[str, Any], key: str, choices: Sequence[str]) -> Any:
+        value = data.get(key)
+        if value is None or value in choices:
+            return value
+        self.skip(key, f"one of {', '.join(choices)}")
+        return None
+
+    def flag(self, data: Mapping[str, Any], key: str) -> bool:
+        value = data.get(key, False)
+        if isinstance(value, bool):
+            return value
+        self.skip(key, "true or false")
+        return False
+
+    def list(self, data: Mapping[str, Any], key: str, where: str) -> list[Any]:
+        value = data.get(key, [])
+        if isinstance(value, list):
+            return value
+        self.skip(where, "a list")
+        return []
+
+    def texts(self, data: Mapping[str, Any], key: str) -> tuple[str, ...]:
+        return tuple(each for each in self.list(data, key, key) if isinstance(each, str))
+
+    def rules(self, permissions: Mapping[str, Any], key: str) -> tuple[SettingsRule, ...]:
+        where = f"permissions.{key}"
+        rules: list[SettingsRule] = []
+        for i, rule in enumerate(self.list(permissions, key, where)):
+            if isinstance(rule, str) and rule.strip():
+                rules.append(SettingsRule(rule.strip(), self.path, self.scope, self.line_of(rule)))
+            else:
+                self.skip(f"{where}[{i}]", "text")
+        return tuple(rules)
+
+    def env(self, env: Mapping[str, Any]) -> dict[str, str]:
+        usable: dict[str, str] = {}
+        for name, value in env.items():
+            is_name = name and "=" not in name and "\0" not in name
+            if is_name and isinstance(value, str | int | float) and "\0" not in str(value):
+                usable[name] = str(value).lower() if isinstance(value, bool) else str(value)
+            else:
+                self.skip(f"env.{name}", "a name with a text")
+        return usable
+
+    def hooks(self, hooks: Mapping[str, Any], root: str = "") -> Iterator[CommandHook]:
+        """The hooks of a settings file, a plugin or a skill."""
+        for event in hooks:
+            for i, group in enumerate(self.list(hooks, event, f"hooks.{event}")):
+                where = f"hooks.{event}[{i}]"
+                if not isinstance(group, dict) or not isinstance(group.get("matcher", ""), str):
+                    self.skip(where, "an object with matcher and hooks")
+                    continue
+                for j, entry in enumerate(self.list(group, "hooks", f"{where}.hooks")):
+                    hook = self.hook(event, group.get("matcher", ""), entry, f"{where}.hooks[{j}]", root)
+                    if hook is not None:
+                        yield hook
+
+    def hook(self, event: str, matcher: str, entry: Any, where: str, root: str) -> CommandHook | None:
+        """One hook; None, and a note, for one that cannot be run here."""
+        kind = entry.get("type") if isinstance(entry, dict) else None
+        if isinstance(kind, str) and kind != "command":
+            self.note("settings-entry", f"{where} is left out: hooks of type {kind} are not run here", event)
+            return None
+        if not isinstance(entry, dict) or kind is None:
+            self.skip(where, "an object with type command, a command and a timeout in seconds")
+            return None
+        command, timeout, args = entry.get("command"), entry.get("timeout"), entry.get("args")
+        is_number = timeout is None or (
+            isinstance(timeout, int | float) and not isinstance(timeout, bool) and timeout > 0
+        )
+        is_list = args is None or (isinstance(args, list) and all(isinstance(each, str) for each in args))
+        if not isinstance(command, str) or not command.strip() or not is_number or not is_list:
+            self.skip(where, "an object with type command, a command and a timeout in seconds")
+            return None
+        for key in entry.keys() - _HOOK_KEYS:
+            self.note("settings-key", f"{where}.{key} has no effect here", key)
+        return CommandHook(
+            event,
+            matcher,
+            command,
+            self.path,
+            self.scope,
+            timeout,
+            tuple(args) if args is not None else None,
+            self.text(entry, "if") or "",
+            self.flag(entry, "async"),
+            self.flag(entry, "once"),
+            root,
+        )
+
+
+def _under(high: Settings, low: Settings) -> Settings:
+    """Two settings as one; where only one value can hold, it is that of `high`."""
+    found: dict[str, Any] = {}
+    for name, above in vars(high).items():
+        below = getattr(low, name)
+        if name in _JOINED:
+            found[name] = _JOINED[name](above, below)
+        else:  # a flag that either raises, or the value of the highest file that has one
+            found[name] = below if above is None or above is False else above
+    return Settings(**found)
+
+
+def _joined(high: tuple[SettingsRule, ...], low: tuple[SettingsRule, ...]) -> tuple[SettingsRule, ...]:
+    known = {rule.text for rule in high}
+    return high + tuple(rule for rule in low if rule.text not in known)
+
+
+def _merged(high: Mapping[str, Any], low: Mapping[str, Any]) -> dict[str, Any]:
+    merged = {**low, **high}
+    for key in high.keys() & low.keys():
+        if isinstance(high[key], list) and isinstance(low[key], list):
+            merged[key] = high[key] + [item for item in low[key] if item not in high[key]]
+        elif isinstance(high[key], dict) and isinstance(low[key], dict):
+            merged[key] = _merged(high[key], low[key])
+    return merged
+
+
+_JOINED: Mapping[str, Callable[[Any, Any], Any]] = {
+    **dict.fromkeys(("allow", "ask", "deny", "additional_dirs"), _joined),
+    **dict.fromkeys(("hooks", "sources", "withheld", "diagnostics"), lambda high, low: high + low),
+    **dict.fromkeys(
+        ("memory_excludes", "servers_enabled", "servers_disabled"),
+        lambda high, low: tuple(dict.fromkeys(high + low)),
+    ),
+    **dict.fromkeys(("env", "model_names", "plugins", "marketplaces"), lambda high, low: {**low, **high}),
+    "values": _merged,
+}
+
+
+_GRANTS: Mapping[str, Callable[[Settings], Any]] = {
+    "allow rules": lambda settings: settings.allow,
+    "additional folders": lambda settings: settings.additional_dirs,
+    "hooks": lambda settings: settings.hooks,
+    "env": lambda settings: settings.env,
+    "imports from outside": lambda settings: settings.outside_imports,
+    "commands in texts": lambda settings: settings.text_commands,
+    "no hooks at all": lambda settings: settings.hooks_disabled,
+    "plugins": lambda settings: any(settings.plugins.values()),
+    "a looser permission mode": lambda settings: settings.default_mode in LOOSE_MODES,
+}
+
+
+def _without_grants(settings: Settings, file: _File) -> Settings:
+    wanted = [name for name, value_of in _GRANTS.items() if value_of(settings)]
+    if not wanted:
+        return settings
+    mode = None if settings.default_mode in LOOSE_MODES else settings.default_mode
+    sentence = f"{file.path} asks for {', '.join(wanted)}; the project is not trusted, so it goes on without them"
+    return replace(
+        settings,
+        allow=(),
+        additional_dirs=(),
+        hooks=(),
+        env={},
+        outside_imports=False,
+        text_commands=False,
+        hooks_disabled=False,
+        plugins={name: value for name, value in settings.plugins.items() if not value},
+        default_mode=mode,
+        withheld=(*settings.withheld, sentence),
+    )

@@ -1,0 +1,253 @@
+"""Whether a project's files may grant anything, as a person decided it, bound to what the files said at that time.
+
+One JSON file holds the decisions. A decision counts only while everything in the project that could grant something is byte
+for byte what it was; a file of decisions that cannot be read trusts nobody.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any, Literal, Protocol
+
+from ...errors import StorageError
+from ...ground.disk import is_within
+from ...ground.frozen import frozen
+from ...ground.text import without_hidden
+from ...providers.loose import as_list
+from ...skills.activation import grantable
+from ...skills.index import SkillInfo, load_skill
+from ...skills.text_commands import draft_of
+from .claude import claude_folders
+from .commands import read_commands
+from .granting import GrantingFiles, files_named, granting_files
+from .private_json import KeptFile
+from .settings import LOOSE_MODES, CommandHook, read_settings
+
+# Trusts a project whose files have this digest, for machines that nobody sits at: `DIR@sha256`.
+TRUST_VARIABLE = "OPENAGENTIC_SDK_TRUST"
+
+Decision = Literal["trusted", "refused", "unknown", "changed"]
+
+
+@frozen
+class TrustAnswer:
+    """`trusted` or `refused` as decided; `unknown` when nobody was asked; `changed` when the files are others than then.
+
+    Then `changed` names those files, and `hooks` are the ones that were trusted and only forbid.
+    """
+
+    decision: Decision
+    root: str
+    digest: str | None
+    reason: str
+    changed: tuple[str, ...] = ()
+    hooks: tuple[CommandHook, ...] = ()
+
+    @property
+    def is_trusted(self) -> bool:
+        return self.decision == "trusted"
+
+
+def project_digest(root: str) -> str | None:
+    """The digest of all that could grant something in a project; None when it is too large or cannot be read."""
+    files = _files_of(os.path.realpath(root))
+    return None if files is None else files.digest
+
+
+def _files_of(root: str) -> GrantingFiles | None:
+    try:
+        return granting_files(root)
+    except OSError:
+        return None
+
+
+def trust_from_variable(root: str, text: str) -> TrustAnswer | None:
+    """What `DIR@sha256`, or several of them with blanks between them, says about a project; None when it is about others."""
+    real = os.path.realpath(root)
+    for part in text.split():
+        folder, _, wanted = part.rpartition("@")
+        if not folder or os.path.realpath(folder) != real:
+            continue
+        digest = project_digest(real)
+        if digest is not None and wanted == digest:
+            return TrustAnswer("trusted", real, digest, f"{TRUST_VARIABLE} trusts these files")
+        said = f"{TRUST_VARIABLE} trusts files with the digest {wanted[:80]!r}, and these have {digest}"
+        return TrustAnswer("changed", real, digest, said)
+    return None
+
+
+def requests_of(project_dir: str | os.PathLike[str], skills: Sequence[SkillInfo]) -> list[str]:
+    """What a project would get if it were trusted, word for word, for the person who decides."""
+    folders = claude_folders(project_dir, setting_sources=("project", "local"), managed_dir=None)
+    settings = read_settings(folders, trusted=True)
+    lines = [f"allow without asking: {rule.text} ({rule.source})" for rule in settings.allow]
+    lines += [f"use the folder {rule.text} ({rule.source})" for rule in settings.additional_dirs]
+    lines += [f"at {h.event} run: {' '.join((h.command, *(h.args or ())))} ({h.source})" for h in settings.hooks]
+    lines += [f"set {name} to {value}" for name, value in settings.env.items()]
+    lines += [f"use the plugin {name}" for name, is_wanted in settings.plugins.items() if is_wanted]
+    lines += ["import memory from outside of the project"] if settings.outside_imports else []
+    lines += [f"work in mode {settings.default_mode}"] if settings.default_mode in LOOSE_MODES else []
+    commands = read_commands(folders).commands
+    own = [skill for skill in skills if skill.scope == "project"]
+    texts = [_GrantingText(f"skill {skill.name}", skill.path, skill.allowed_tools, _body_of(skill)) for skill in own]
+    texts += [_GrantingText(f"command /{c.name}", c.path, c.allowed_tools, c.body) for c in commands]
+    return [*lines, *(line for text in texts for line in text.requests())]
+
+
+@frozen
+class _GrantingText:
+    """A skill or command, as far as it wants something."""
+
+    name: str
+    path: str
+    allowed_tools: tuple[str, ...]
+    body: str
+
+    def requests(self) -> list[str]:
+        rules = grantable(self.allowed_tools)[0]
+        lines = [f"while {self.name} is used allow: {', '.join(rules)} ({self.path})"] if rules else []
+        draft = draft_of(self.body)
+        found = draft.commands if draft is not None else ()
+        return [
+            *lines,
+            *(f"before {self.name} is read, if commands in texts are on, run: {line} ({self.path})" for line in found),
+        ]
+
+
+def _body_of(skill: SkillInfo) -> str:
+    """Its text as it is when the skill is used: without hidden characters, which can keep a command from being seen."""
+    try:
+        return without_hidden(load_skill(skill).body)
+    except OSError:
+        return ""  # what cannot be read cannot be activated either
+
+
+class GrantingFile(Protocol):
+    """A skill or a command: a file with allowed-tools, and where it was found."""
+
+    @property
+    def path(self) -> str: ...
+    @property
+    def scope(self) -> str: ...
+    @property
+    def allowed_tools(self) -> tuple[str, ...]: ...
+
+
+def skill_trust(project_dir: str | os.PathLike[str], *, is_trusted: bool) -> Callable[[GrantingFile], bool]:
+    """Says whether the allowed-tools of a skill or command are granted: the user's own and those that the program names are.
+
+    A project's are while it is trusted and nothing in it that could grant something changed since this call; files of
+    folders below the root are not part of that decision and bring no grants.
+    """
+    root = os.path.realpath(project_dir)
+    trusted = _files_of(root) if is_trusted else None
+
+    def trusts(file: GrantingFile) -> bool:
+        if file.scope not in ("project", "local"):
+            return True
+        real = os.path.realpath(file.path)
+        if trusted is None or not any(is_within(real, place) for place in trusted.places):
+            return False
+        now = _files_of(root)
+        return now is not None and now.files == trusted.files
+
+    return trusts
+
+
+# Hooks at these events stand before an effect, and keep it from happening.
+_FORBIDDING = frozenset({"PreToolUse", "UserPromptSubmit", "PermissionRequest"})
+_MOST_NAMED = 5
+
+
+def _hooks_kept(stored: Any, changed: Sequence[str], root: str) -> tuple[CommandHook, ...]:
+    """The hooks that go on forbidding although other files changed; one whose own files changed asks instead of running."""
+    kept: list[CommandHook] = []
+    for entry in as_list(stored):
+        try:
+            args = entry["args"]
+            hook = CommandHook(**{**entry, "args": None if args is None else tuple(args), "only_forbids": True})
+            words = " ".join((hook.command, *(hook.args or ())))
+        except (TypeError, KeyError):
+            continue
+        if not all(
+            isinstance(text, str) for text in (hook.event, hook.matcher, hook.source, hook.condition, hook.root)
+        ):
+            continue
+        # a file that is gone is named all the same, so the words themselves are looked at too
+        its_own = {*files_named(words, root), *(name for name in changed if os.path.basename(name) in words)}
+        if its_own & set(changed):
+            why = f"a file of the hook {hook.command[:80]!r} changed since the project was trusted"
+            answer = {"hookSpecificOutput": {"permissionDecision": "ask", "permissionDecisionReason": why}}
+            block = f"printf %s {shlex.quote(why)} >&2; exit 2"
+            asks = f"printf %s {shlex.quote(json.dumps(answer))}"
+            hook = replace(hook, command=block if hook.event == "UserPromptSubmit" else asks, args=None)
+        kept.append(hook)
+    return tuple(kept)
+
+
+class TrustStore:
+    """The decisions in one file, by default `trust.json` in the user's `~/.openagentic-sdk`."""
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self._file = KeptFile(path, "projects", version=2)
+        self.path = self._file.path
+
+    def look_up(self, root: str | os.PathLike[str]) -> TrustAnswer:
+        """What was decided about a project. Never raises: what cannot be read is not trusted."""
+        real = os.path.realpath(root)
+        try:
+            files = granting_files(real)
+        except OSError as error:
+            reason = f"the project's files are too many or cannot be read: {error}"
+            return TrustAnswer("unknown", real, None, reason)
+        digest = files.digest
+        try:
+            entry = self._file.read().get(real)
+        except StorageError as error:
+            return TrustAnswer("unknown", real, digest, str(error))
+        if not isinstance(entry, dict):
+            return TrustAnswer("unknown", real, digest, f"nobody has decided about {real} yet")
+        if entry.get("decision") == "refused":
+            return TrustAnswer("refused", real, digest, "it was refused")
+        if entry.get("decision") != "trusted" or entry.get("digest") != digest:
+            before = entry.get("files")
+            changed = files.changes_since(before) if isinstance(before, dict) else ()
+            more = [f"{len(changed) - _MOST_NAMED} more"] if len(changed) > _MOST_NAMED else []
+            names = ", ".join([*changed[:_MOST_NAMED], *more])
+            reason = f"its files changed since it was trusted{': ' if names else ''}{names}"
+            hooks = _hooks_kept(entry.get("hooks"), changed, real) if isinstance(before, dict) else ()
+            return TrustAnswer("changed", real, digest, reason, changed, hooks)
+        return TrustAnswer("trusted", real, digest, "it was trusted with these files")
+
+    def remember(
+        self, root: str | os.PathLike[str], decision: Literal["trusted", "refused"], *, digest: str | None
+    ) -> None:
+        """Keep a decision about the files with this digest (what was shown when it was asked for).
+
+        Raises `StorageError` when the file cannot be written or is damaged, `ValueError` to trust files without a digest.
+        """
+        if decision == "trusted" and digest is None:
+            raise ValueError("files that cannot be read cannot be trusted: make them readable first")
+        real = os.path.realpath(root)
+        entry: dict[str, Any] = {"decision": decision, "digest": digest}
+        files = _files_of(real) if decision == "trusted" else None
+        if files is not None and files.digest == digest:
+            folders = claude_folders(real, setting_sources=("project", "local"), managed_dir=None)
+            hooks = read_settings(folders, trusted=True).hooks
+            entry["files"] = dict(files.files)
+            entry["hooks"] = [dict(vars(hook)) for hook in hooks if hook.event in _FORBIDDING]
+        with self._file.changing() as projects:
+            projects[real] = entry
+
+    def forget(self, root: str | os.PathLike[str]) -> bool:
+        """Take a decision back; False when there is none. Raises `StorageError` as `remember` does."""
+        with self._file.changing() as projects:
+            return projects.pop(os.path.realpath(root), None) is not None
+
+    def roots(self) -> list[str]:
+        """The projects that somebody decided about. Raises `StorageError` when the file cannot be read."""
+        return sorted(self._file.read())

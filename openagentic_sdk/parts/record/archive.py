@@ -1,0 +1,228 @@
+"""A session in one compressed file: its events, its blobs, the sessions of its subagents, and a manifest with digests.
+
+    manifest.json            {"format", "version", "sessions": [{"id", "created_at", "metadata", "events", "sha256", ...}]}
+    0/events.jsonl           the events of the first session, which is the one that was archived
+    0/blobs/<sha256>         its blobs
+
+The file is a zip that any tool opens. Nothing in it is trusted when it comes back: names are never used as paths, digests
+are checked before a session appears, and ids and events pass the checks of the store that takes them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from zipfile import ZIP_DEFLATED, BadZipFile, ZipFile
+from zlib import error as ZlibError
+
+from ...errors import InvalidEventError, StorageError
+from ...events import Event
+from ...ground.disk import SystemDisk
+from ...serialization import dumps_event, dumps_json, loads_event, loads_json
+from ...sessions.base import SessionStore
+from ...sessions.core import check_expected_seq
+from ...sessions.folds.summary import LAST_TIME
+from .lifecycle import all_or_none, descendants
+
+FORMAT = "openagentic-sdk session archive"
+VERSION = 1
+MANIFEST_NAME = "manifest.json"
+MAX_LINE_BYTES = 256 * 1024 * 1024
+MAX_BLOB_BYTES = 256 * 1024 * 1024
+MAX_MANIFEST_BYTES = 64 * 1024 * 1024
+
+
+def archive_session(
+    store: SessionStore, session_id: str, path: str | os.PathLike[str], *, remove: bool = False
+) -> list[str]:
+    """Write the session and those of its subagents to a new file at `path`; returns the ids.
+
+    With `remove` they are deleted from the store once the file is complete and was read back, each only if nothing was added
+    to it since. Raises `FileExistsError`, `SessionNotFoundError`, `StorageError`, `ConcurrencyError`.
+    """
+    names = [session_id, *descendants(store, session_id)]
+    target = Path(path)
+    if target.exists():
+        raise FileExistsError(f"{target} exists already: choose another file")
+    unfinished = target.with_name(f".{target.name}.{os.getpid()}.new")
+    try:
+        private = os.open(unfinished, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(private, "wb") as whole, ZipFile(whole, "w", ZIP_DEFLATED) as file:
+            sessions = [_write_session(store, file, number, name) for number, name in enumerate(names)]
+            manifest = {"format": FORMAT, "version": VERSION, "sessions": sessions}
+            file.writestr(MANIFEST_NAME, dumps_json(manifest))
+        check_archive(unfinished)
+        with open(unfinished, "rb+") as written:
+            os.fsync(written.fileno())
+        try:
+            os.link(unfinished, target)
+        except FileExistsError:
+            raise FileExistsError(f"{target} exists already: choose another file") from None
+        except OSError:
+            # A file system without hard links: renaming is the next best, and only a racing writer could be overwritten.
+            os.replace(unfinished, target)
+        try:
+            SystemDisk().fsync_folder(str(target.parent))
+        except OSError:
+            target.unlink(missing_ok=True)  # who tries again makes it anew
+            raise
+    finally:
+        unfinished.unlink(missing_ok=True)
+    if remove:
+        # Delete what is in the archive as it is there; raise `ConcurrencyError` for what went on meanwhile, which stays.
+        if [session_id, *descendants(store, session_id)] != [entry["id"] for entry in sessions]:
+            raise StorageError(
+                f"session {session_id!r} has new subagents since it was archived: archive it again to remove it",
+                session_id=session_id,
+            )
+        for entry in sessions:
+            check_expected_seq(entry["id"], entry["events"], store.last_seq(entry["id"]))
+        for entry in reversed(sessions):
+            store.delete_session(entry["id"], expected_seq=entry["events"])
+    return names
+
+
+def restore_session(store: SessionStore, path: str | os.PathLike[str]) -> list[str]:
+    """Bring the sessions of an archive into a store, ids, `seq` and times kept; returns the ids, the archived one first.
+
+    All of them arrive or none. Raises `StorageError` for a file that is damaged or no archive, and `SessionExistsError`.
+    """
+    with _opened(path) as file, all_or_none(store) as done:
+        for number, entry in enumerate(_entries(file)):
+            store.import_session(
+                entry["id"],
+                _events(file, number, entry),
+                metadata=entry["metadata"],
+                created_at=float(entry["created_at"]),
+                blobs=_blobs(file, number, entry),
+            )
+            done.append(entry["id"])
+    return done
+
+
+def check_archive(path: str | os.PathLike[str]) -> list[str]:
+    """Read the whole archive and compare every digest; returns the ids. Raises `StorageError`."""
+    with _opened(path) as file:
+        entries = list(_entries(file))
+        for number, entry in enumerate(entries):
+            for _ in _events(file, number, entry):
+                pass
+            for _ in _blobs(file, number, entry):
+                pass
+    return [entry["id"] for entry in entries]
+
+
+# --- writing ---------------------------------------------------------------------------------------------------------
+
+
+def _write_session(store: SessionStore, file: ZipFile, number: int, session_id: str) -> dict[str, Any]:
+    known = store.read_metadata(session_id)
+    digest, count = hashlib.sha256(), 0
+    with file.open(f"{number}/events.jsonl", "w", force_zip64=True) as log:
+        for event in store.iter_events(session_id):
+            line = dumps_event(event).encode("ascii") + b"\n"
+            digest.update(line)
+            log.write(line)
+            count += 1
+    blobs = store.list_blobs(session_id)
+    for name in blobs:
+        file.writestr(f"{number}/blobs/{name}", store.read_blob(session_id, name))
+    return {
+        "id": session_id,
+        "created_at": known["created_at"],
+        "metadata": known["metadata"],
+        "events": count,
+        "sha256": digest.hexdigest(),
+        "blobs": blobs,
+    }
+
+
+# --- reading ---------------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def _opened(path: str | os.PathLike[str]) -> Iterator[ZipFile]:
+    """The archive as an open zip; what is wrong with it becomes a `StorageError`."""
+    try:
+        with ZipFile(path) as file:
+            yield file
+    except (OSError, BadZipFile) as error:
+        raise StorageError(f"{path} cannot be read as an archive: {error}") from error
+    except InvalidEventError as error:
+        raise StorageError(f"the archive {path} is damaged: {error}") from error
+    except (KeyError, ZlibError, EOFError, NotImplementedError, RuntimeError) as error:
+        # What zipfile raises for a missing member, damaged data, an unknown compression and an encrypted member.
+        raise StorageError(f"the archive {path} is damaged: {error}") from error
+
+
+def _entries(file: ZipFile) -> Iterator[dict[str, Any]]:
+    if file.getinfo(MANIFEST_NAME).file_size > MAX_MANIFEST_BYTES:
+        raise StorageError("the archive's manifest is too large to be one")
+    manifest = loads_json(file.read(MANIFEST_NAME))
+    if not isinstance(manifest, Mapping) or manifest.get("format") != FORMAT:
+        raise StorageError("this file is no session archive: its manifest says something else")
+    if manifest.get("version") != VERSION:
+        raise StorageError(
+            f"the archive has version {manifest.get('version')!r}, this package reads {VERSION}: upgrade openagentic-sdk"
+        )
+    entries = manifest.get("sessions")
+    if not isinstance(entries, list) or not entries or not all(map(_is_entry, entries)):
+        raise StorageError(
+            "the archive's manifest is damaged: it names no sessions, or a session's entry is incomplete"
+        )
+    yield from entries
+
+
+def _is_entry(entry: Any) -> bool:
+    kinds: Mapping[str, Any] = {
+        "id": str,
+        "created_at": (int, float),
+        "metadata": dict,
+        "events": int,
+        "sha256": str,
+        "blobs": list,
+    }
+    if not isinstance(entry, dict) or not all(isinstance(entry.get(name), kind) for name, kind in kinds.items()):
+        return False
+    return bool(abs(entry["created_at"]) <= LAST_TIME)
+
+
+def _events(file: ZipFile, number: int, entry: Mapping[str, Any]) -> Iterator[Event]:
+    digest, count, session_id = hashlib.sha256(), 0, entry["id"]
+    with file.open(f"{number}/events.jsonl") as log:
+        while line := log.readline(MAX_LINE_BYTES):
+            count += 1
+            if not line.endswith(b"\n"):
+                raise StorageError(f"the archive is damaged: session {session_id!r} has a line without end")
+            digest.update(line)
+            try:
+                event = loads_event(line, strict=False)
+            except InvalidEventError as error:
+                raise StorageError(
+                    f"the archive is damaged: event {count} of session {session_id!r} is none: {error}",
+                    session_id=session_id,
+                ) from error
+            yield event
+    if digest.hexdigest() != entry["sha256"] or count != entry["events"]:
+        raise StorageError(
+            f"the archive is damaged: the events of session {entry['id']!r} are not those of its manifest",
+            session_id=entry["id"],
+        )
+
+
+def _blobs(file: ZipFile, number: int, entry: Mapping[str, Any]) -> Iterator[bytes]:
+    for name in entry["blobs"]:
+        member = file.getinfo(f"{number}/blobs/{name}")
+        if member.file_size > MAX_BLOB_BYTES:
+            raise StorageError(f"blob {name} of session {entry['id']!r} is too large to be one", session_id=entry["id"])
+        data = file.read(member)
+        if hashlib.sha256(data).hexdigest() != name:
+            raise StorageError(
+                f"the archive is damaged: blob {name} of session {entry['id']!r} has other bytes",
+                session_id=entry["id"],
+            )
+        yield data

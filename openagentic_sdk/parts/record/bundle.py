@@ -1,0 +1,64 @@
+"""Read the events of a session from what was exported of it: an archive, or a page that checks itself."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from ...errors import InvalidEventError, OptionsError
+from ...events import Event, RecordSigned
+from ...ground.patterns import regex
+from ...serialization import event_from_dict, event_to_dict, loads_json
+from ...sessions.memory import MemorySessionStore
+from .archive import MAX_MANIFEST_BYTES, restore_session
+from .commit import BadOpeningError, Opening, leaves
+from .sign import statement_of
+
+# How the page marks what it holds.
+_DATA = regex(rb'(?s)<script type="application/json" id="record">(.*?)</script>')
+
+
+def bundle_of(session_id: str, events: Sequence[Event]) -> dict[str, Any]:
+    """All that a check of these events needs, as JSON: each with its leaves and their salts, and the checkpoints.
+
+    `{"session_id", "events": [{"event", "leaves": [[salt, text, None] or [None, None, leaf]]}], "ranges": [...]}`
+    """
+    rows: list[dict[str, Any]] = [
+        {"event": event_to_dict(event), "leaves": [["", text, None] for _, text in leaves(event)]} for event in events
+    ]
+    ranges = []
+    for event in events:
+        if not isinstance(event, RecordSigned):
+            continue
+        names = ("session_id", "from_seq", "to_seq", "before", "head", "digests", "signatures")
+        known = {name: getattr(event, name) for name in names}
+        ranges.append({**known, "seq": event.seq, "statement": statement_of(event).decode("ascii")})
+        try:
+            opening = Opening.read(event.opening, event.to_seq - event.from_seq + 1)
+            for index in range(event.to_seq - event.from_seq + 1):
+                place = event.from_seq + index - 1
+                if 0 <= place < len(rows):
+                    rows[place]["leaves"] = opening.opened_leaves(events[place], index)
+        except BadOpeningError:
+            continue  # what cannot be opened does not fit in the browser either, which says so
+    return {"session_id": session_id, "events": rows, "ranges": ranges}
+
+
+def read_bundle(path: Path) -> Mapping[str, Sequence[Event]]:
+    """The sessions in a file, by their ids. Raises `OptionsError` for what is neither, `StorageError` for damage."""
+    with open(path, "rb") as file:
+        is_archive = file.read(2) == b"PK"
+    if is_archive:
+        store = MemorySessionStore()
+        return {name: store.read_events(name) for name in restore_session(store, path)}
+    if path.stat().st_size > MAX_MANIFEST_BYTES * 4:
+        raise OptionsError(f"{path} is too large to be a page of a record")
+    found = _DATA.search(path.read_bytes())
+    try:
+        data = loads_json(found[1]) if found else None
+        if not isinstance(data, dict) or not isinstance(data["session_id"], str):
+            raise KeyError("session_id")
+        return {data["session_id"]: [event_from_dict(each["event"], strict=False) for each in data["events"]]}
+    except (InvalidEventError, KeyError, TypeError) as error:
+        raise OptionsError(f"{path} is neither an archive nor a page of a record: {error}") from None

@@ -1,0 +1,262 @@
+"""Erase what must not be kept, wherever a store has it, and keep the proof of everything else.
+
+    find     where it stands: in the session, in its forks, subagents and parents, in blobs, metadata and waiting messages
+    begin    a `record.erasing` in each log that has some, the session's own last: what is to go, and nothing of what it was
+    erase    each log is rewritten in one step, marks in the place of values, salts gone; then blobs that nothing names any
+             more, caches, what crashes left, free pages; the session's own log last
+    end      a `record.erased` in each of them, and in every fork and child, so that their readers are told
+
+An erasure that was killed goes on with `finish_erasures`: every step may be done again.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from ...errors import ConcurrencyError, InvalidEventError, OptionsError, SessionError, SessionLockedError
+from ...events import Event, RecordErased, RecordErasing
+from ...ground.disk import SystemDisk
+from ...ground.frozen import frozen
+from ...serialization import dumps_event, dumps_json
+from ...sessions.base import DIGEST_WITHIN, SessionStore
+from ...sessions.memory import MemorySessionStore
+from ...sessions.seal import Seal
+from .archive import archive_session, restore_session
+from .commit import ERASED
+from .lifecycle import reachable
+from .places import Needles, Place, erase_places, find_places, leaf_place, needles_of, places_of, value_at
+
+# A log that grows while it is looked at is looked at again, so often.
+ROUNDS = 3
+
+
+@frozen
+class ErasedIn:
+    """What an erasure takes out of one session: places as (`seq`, JSON pointer), and how many blobs.
+
+    `left` are places that hold it and cannot be erased, since they hold the session together.
+    """
+
+    session_id: str
+    places: tuple[Place, ...] = ()
+    blobs: int = 0
+    left: tuple[Place, ...] = ()
+
+
+@frozen
+class Erasure:
+    """What was erased, or would be. `notices` are sentences about what this program cannot reach."""
+
+    erasure_id: str
+    sessions: tuple[ErasedIn, ...]
+    told: tuple[str, ...] = ()
+    archives: tuple[str, ...] = ()
+    notices: tuple[str, ...] = ()
+
+
+def erase(
+    store: SessionStore,
+    session_id: str,
+    fields: Iterable[Place] = (),
+    *,
+    texts: Collection[str] = (),
+    spread: bool = True,
+    everywhere: bool = False,
+    archives: Iterable[str | os.PathLike[str]] = (),
+    reason: str = "",
+    by: str = "",
+    seal: Seal | None = None,
+    dry_run: bool = False,
+) -> Erasure:
+    """Erase fields, each (`seq`, JSON pointer), and every field that holds one of `texts`.
+
+    With `spread`, what stood there is looked for too, whole, in every usual form, in the whole family of the session, or
+    with `everywhere` in all sessions; without it only the named fields go. `archives` are files of `archive_session` that
+    are written anew without it. With `dry_run` nothing is changed.
+
+    Raises `OptionsError` for unknown places and those that hold the session together, `SessionHeldError`,
+    `SessionLockedError` while a run writes one of the sessions, `LogCorruptError` for a damaged log; then nothing was begun.
+    """
+    seal = seal or store.seal
+    events = store.read_events(session_id)
+    asked = []
+    for seq, pointer in fields:
+        if not 1 <= seq <= len(events):
+            raise OptionsError(f"session {session_id!r} has events 1 to {len(events)}, and no event {seq}")
+        asked.append((seq, leaf_place(events[seq - 1], pointer)))
+    spread_texts = [text for text in texts if text.strip()]
+    values = [value_at(events[seq - 1], pointer) for seq, pointer in asked] if spread else []
+    needles = Needles([text for value in values for text in needles_of(value).texts] + spread_texts)
+    if not asked and not needles.texts:
+        raise OptionsError("name what to erase: a field of an event, or a text of 4 characters or more")
+    family = store.list_sessions() if everywhere else _family(store, session_id)
+    others = [name for name in family if name != session_id] if needles.texts else []
+    for name in (*others, session_id):
+        store.refuse_kept(name, "erased from", may_shorten=True)
+        if store.is_held(name):
+            raise SessionLockedError(name, "a run")
+    work = _Work(store, os.urandom(8).hex(), session_id, seal, reason, by)
+    done_archives = [str(path) for path in archives]
+    if not dry_run:
+        # First, for only what was not erased yet says what to look for there.
+        for path in done_archives:
+            _erase_archive(Path(path), needles, reason=reason, by=by, seal=seal)
+        _forget_beside(store, [*others, session_id], needles)
+    found = [work.begin(name, (), needles, dry_run=dry_run) for name in others]
+    mine = work.begin(session_id, asked, needles, dry_run=dry_run)
+    found = [each for each in found if each.places or each.left or each.blobs]
+    touched = [*(each.session_id for each in found if each.places or each.blobs), session_id]
+    notices = () if dry_run else work.finish(touched)
+    told = tuple(name for name in _forks_and_children(store, session_id) if name not in touched)
+    return Erasure(work.erasure_id, (mine, *found), told, tuple(done_archives), notices)
+
+
+def finish_erasures(store: SessionStore, session_id: str, *, seal: Seal | None = None) -> list[str]:
+    """Go on with erasures that were killed; returns the ids of those that this session had begun or a part in."""
+    seal = seal or store.seal
+    finished = []
+    events = store.read_events(session_id)
+    ended = {event.erasure_id for event in events if isinstance(event, RecordErased)}
+    for event in events:
+        if not isinstance(event, RecordErasing) or event.erasure_id in ended:
+            continue
+        source = event.source_session_id
+        begun = [name for name in store.list_sessions() if _has_begun(store, name, event.erasure_id)]
+        ordered = [*sorted(name for name in begun if name != source), *([source] if source in begun else [])]
+        _Work(store, event.erasure_id, source, seal, event.reason, event.by).finish(ordered)
+        finished.append(event.erasure_id)
+    return finished
+
+
+# --- find ------------------------------------------------------------------------------------------------------------
+
+
+def _parents(store: SessionStore) -> dict[str, str | None]:
+    return {row.id: row.parent for row in store.list_session_summaries(include_children=True)}
+
+
+def _family(store: SessionStore, session_id: str) -> list[str]:
+    """What the session came from, and all that came from any of these."""
+    parents = _parents(store)
+
+    def near(name: str) -> list[str]:
+        return [other for other, parent in parents.items() if parent == name or other == parents.get(name)]
+
+    return reachable(session_id, near)
+
+
+def _forks_and_children(store: SessionStore, session_id: str) -> list[str]:
+    """The forks and children of the session, theirs, and so on."""
+    parents = _parents(store)
+    return reachable(session_id, lambda name: [other for other, parent in parents.items() if parent == name])
+
+
+def _forget_beside(store: SessionStore, names: Iterable[str], needles: Needles) -> None:
+    """Remove the erased texts from metadata and from messages that wait for a run."""
+    for name in names:
+        metadata: dict[str, Any] = store.read_metadata(name)["metadata"]
+        store.update_metadata(name, {key: ERASED for key, value in metadata.items() if needles.are_in(value)})
+        if store.has_inbox:
+            waiting = store.read_messages([name])
+            store.remove_messages([each.number for each in waiting if needles.are_in(dumps_json(dict(each.message)))])
+
+
+def _erase_archive(path: Path, needles: Needles, **known: Any) -> None:
+    """Rewrite an archive without the erased texts; its signatures still hold."""
+    store = MemorySessionStore()
+    first = restore_session(store, path)[0]
+    if needles.texts:
+        with suppress(OptionsError):
+            erase(store, first, texts=needles.texts, everywhere=True, **known)
+    unfinished = path.with_name(f".{path.name}.{os.getpid()}.erased")
+    unfinished.unlink(missing_ok=True)
+    try:
+        archive_session(store, first, unfinished)
+        os.replace(unfinished, path)
+        SystemDisk().fsync_folder(str(path.parent))
+    finally:
+        unfinished.unlink(missing_ok=True)
+
+
+# --- begin, erase and end --------------------------------------------------------------------------------------------
+
+
+@frozen
+class _Work:
+    """An erasure: its id, the session that it is of, whose key signs anew, and why and for whom it is done."""
+
+    store: SessionStore
+    erasure_id: str
+    source: str
+    seal: Seal
+    reason: str
+    by: str
+
+    def begin(self, session_id: str, asked: Sequence[Place], needles: Needles, *, dry_run: bool) -> ErasedIn:
+        """Find what is to be erased in one session, and record it there."""
+        store = self.store
+        for _ in range(ROUNDS):
+            events = store.read_events(session_id)
+            blobs = [
+                name for name in store.list_blobs(session_id) if needles.are_in_bytes(store.read_blob(session_id, name))
+            ]
+            outputs = store.list_outputs(session_id)
+            holding = [name for name in outputs if needles.are_in_bytes(store.read_output(session_id, name))]
+            # What holds a value in its bytes is named by a digest from which a short value could be guessed; and what no
+            # event names any more goes.
+            places, left = find_places(events, asked, Needles([*needles.texts, *blobs, *holding]), outputs)
+            found = ErasedIn(session_id, tuple(places), len(blobs) + len(holding), tuple(left))
+            if dry_run or not (places or found.blobs or self.source == session_id):
+                return found
+            named = [{"seq": seq, "path": pointer} for seq, pointer in places]
+            marker = RecordErasing(self.erasure_id, self.source, named, self.reason, self.by)
+            with suppress(ConcurrencyError):
+                store.append_events(session_id, [marker], expected_seq=len(events))
+                return found
+        raise SessionLockedError(session_id, "a run that goes on writing")
+
+    def finish(self, touched: Sequence[str]) -> tuple[str, ...]:
+        """Finish the erasure that the logs say was begun, the source's last; each part may be done already."""
+        store, ended = self.store, list[tuple[str, int]]()
+        for name in touched:
+            store.rewrite_events(name, partial(self._rewritten, name))
+            ended.append((name, _delete_unnamed(store, name)))
+        notices: dict[str, None] = {}
+        for name in touched:
+            notices.update(dict.fromkeys(store.scrub(name)))
+        told = _forks_and_children(store, self.source) if store.session_exists(self.source) else []
+        ended = [*((name, 0) for name in told if name not in touched), *ended]
+        for name, blobs in ended:
+            known = [event for event in store.iter_events(name) if isinstance(event, RecordErased)]
+            if not any(event.erasure_id == self.erasure_id for event in known):
+                store.append_event(name, RecordErased(self.erasure_id, self.source, blobs, self.reason, self.by))
+        return tuple(notices)
+
+    def _rewritten(self, session_id: str, events: list[Event]) -> Mapping[int, Event]:
+        begun = (event for event in events if isinstance(event, RecordErasing) and event.erasure_id == self.erasure_id)
+        return erase_places(session_id, events, [place for event in begun for place in places_of(event)], self.seal)
+
+
+def _delete_unnamed(store: SessionStore, session_id: str) -> int:
+    """Delete blobs and kept outputs that no event names: those whose names were erased, and what crashes left."""
+    outputs, blobs = set(store.list_outputs(session_id)), set(store.list_blobs(session_id))
+    for event in store.iter_events(session_id):
+        text = dumps_event(event)
+        blobs.difference_update(DIGEST_WITHIN.findall(text))
+        outputs.difference_update([name for name in outputs if name in text])
+    store.delete_blobs(session_id, sorted(blobs))
+    store.delete_outputs(session_id, sorted(outputs))
+    return len(blobs) + len(outputs)
+
+
+def _has_begun(store: SessionStore, session_id: str, erasure_id: str) -> bool:
+    try:
+        events = store.read_events(session_id)
+    except (SessionError, InvalidEventError):
+        return False  # a damaged log has to be saved first; what was begun in it is begun still
+    return any(isinstance(event, RecordErasing) and event.erasure_id == erasure_id for event in events)

@@ -1,0 +1,275 @@
+"""What sessions spent, split by who or what spent it: of one by its events, of many by the records in their summaries."""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from typing import Any
+
+from ....errors import OptionsError
+from ....events import Event, ModelResponse
+from ....ground.frozen import frozen
+from ....sessions.folds.spent import DIMENSIONS, ZERO, settled
+from ....sessions.folds.summary import SessionSummary, fold_session_summary
+from ....sessions.folds.usage import Usage, add_cost, add_usage, cached_share, own_spending
+
+
+@frozen
+class Spending:
+    """What one model, or all runs of one subagent, took; `kind` is `model` or `subagent`.
+
+    `usage` is in the normal form, None when no endpoint told it; `cost_usd` is None as soon as one part has no known price.
+    """
+
+    kind: str
+    name: str
+    calls: int
+    usage: Usage | None
+    cost_usd: float | None
+
+    @property
+    def cached_share(self) -> float | None:
+        """How much of the prompts came from the vendor's cache, 0 to 1."""
+        return cached_share(self.usage)
+
+
+def spending(events: Iterable[Event]) -> list[Spending]:
+    """The rows of one session in the order of their first call; together they are `usage` and `session_cost`."""
+    rows: dict[tuple[str, str], Spending] = {}
+    for event in own_spending(events):
+        if isinstance(event, ModelResponse):
+            key = ("model", event.model or "")
+            if event.usage is None and not event.complete:
+                continue  # cut before its usage came: the endpoint will not say what it was
+        else:
+            key = ("subagent", event.name)
+        before = rows.get(key, Spending(*key, 0, None, 0.0))
+        rows[key] = Spending(
+            *key, before.calls + 1, add_usage(before.usage, event.usage), add_cost(before.cost_usd, event.cost_usd)
+        )
+    return list(rows.values())
+
+
+# --- many sessions, from their summaries -----------------------------------------------------------------------------
+
+BY = ("model", "tool", "skill", "agent", "subagent", "tag", "day", "cwd")
+MAIN, NO_SKILL, NO_TAG, NO_CWD, GONE = "(main)", "(none)", "(no tag)", "(no folder)", "(deleted)"
+_Cells = defaultdict[str, list[float]]
+
+
+@frozen
+class Costs:
+    """What was spent under one name. `calls` are answers of models; where several names share an answer, a part of one.
+
+    `input_tokens` are those of prompts that no cache had, `cached_tokens` and `cache_write_tokens` the rest of the prompts;
+    `reasoning_tokens` are a part of `output_tokens`. `known_cost_usd` is the sum of all known prices; `unpriced_calls` are
+    those without one.
+    """
+
+    name: str
+    calls: float = 0
+    input_tokens: float = 0
+    cached_tokens: float = 0
+    cache_write_tokens: float = 0
+    output_tokens: float = 0
+    reasoning_tokens: float = 0
+    known_cost_usd: float = 0.0
+    unpriced_calls: float = 0
+
+    @property
+    def cost_usd(self) -> float | None:
+        """What it cost; None as soon as one price is unknown."""
+        return None if self.unpriced_calls > 0 else self.known_cost_usd
+
+    @property
+    def tokens(self) -> float:
+        """All tokens of prompts and answers."""
+        return self.input_tokens + self.cached_tokens + self.cache_write_tokens + self.output_tokens
+
+
+@frozen
+class CostReport:
+    """What sessions spent, the most expensive name first. A session with several tags stands under each of them, so that
+    those rows may come to more than `total`.
+
+    `compaction` and `retries` (answers that failed after they had cost something) are parts of the total; `unpriced_models`
+    names those whose answers had no known price. `unreadable` are sessions that could not be counted.
+    """
+
+    by: str
+    rows: tuple[Costs, ...]
+    total: Costs
+    compaction: Costs
+    retries: Costs
+    unpriced_models: tuple[str, ...]
+    sessions: int
+    unreadable: tuple[str, ...] = ()
+
+
+def cost_report(summaries: Iterable[SessionSummary], by: str = "model", *, first_day: int = 0) -> CostReport:
+    """The costs of sessions by `model`, `tool`, `skill`, `agent`, `subagent`, `tag`, `day` or `cwd`.
+
+    Subagents count by their own summaries, under the tags and the folder of the session that began it all; what a summary
+    says of subagents without one stands under `(deleted)`. `first_day` counts from 1970, UTC, and is
+    included. Raises `OptionsError` for another `by`.
+    """
+    if by not in BY:
+        raise OptionsError(f"costs are told by {', '.join(BY)}, not by {by!r}")
+    known = {row.id: row for row in summaries if row.error is None}
+    models: _Cells = defaultdict(lambda: list(ZERO))
+    groups: _Cells = defaultdict(lambda: list(ZERO))
+    parts = {"compaction": list(ZERO), "retries": list(ZERO)}
+    unreadable = []
+    for row in known.values():
+        try:
+            days = settled(row.spent).get("days", {}) if row.spent else {}
+            for day, found in days.items():
+                if int(day) < first_day:
+                    continue
+                for name, cell in found["model"].items():
+                    _add(models[name], cell)
+                for part, cells in parts.items():
+                    if part in found:
+                        _add(cells, found[part])
+                for name, cell in () if by == "model" else _shares(by, row, day, found, known):
+                    _add(groups[name], cell)
+        except (TypeError, ValueError, KeyError, AttributeError):  # a summary may have been written by anybody
+            unreadable.append(row.id)
+    for cell in () if first_day else _deleted(known):
+        _add(models[GONE], cell)
+        _add(groups[GONE], cell)
+    rows = [_costs(name, cell) for name, cell in (models if by == "model" else groups).items()]
+    rows.sort(key=lambda row: row.name)
+    if by != "day":
+        rows.sort(key=lambda row: (-row.known_cost_usd, -row.tokens))
+    return CostReport(
+        by,
+        tuple(rows),
+        _costs("total", _sum(models.values())),
+        _costs("compaction", parts["compaction"]),
+        _costs("retries", parts["retries"]),
+        tuple(sorted(name for name, cell in models.items() if cell[-1] > 0)),
+        len(known) - len(unreadable),
+        tuple(unreadable),
+    )
+
+
+def _shares(
+    by: str, row: SessionSummary, day: str, found: Mapping[str, Any], known: Mapping[str, SessionSummary]
+) -> Iterable[tuple[str, Sequence[float]]]:
+    """The names that a session's day counts under, each with its share of what was spent."""
+    if by not in DIMENSIONS:
+        whole = _sum(found["model"].values())
+        return [(name, whole) for name in _names(by, row, day, known)]
+    cells = found.get(by, {})
+    if by != "skill":
+        return cells.items()  # type: ignore[no-any-return]
+    used = _sum(cells.values())
+    unused = [a - b for a, b in zip(_sum(found["model"].values()), used, strict=True)]
+    return [*cells.items(), *([(NO_SKILL, unused)] if unused[0] > 1e-6 else [])]
+
+
+def session_costs(events: Iterable[Event], by: str = "model") -> CostReport:
+    """The costs of one session by its events alone; its subagents are one row, `(deleted)`. `by` as in `cost_report`."""
+    return cost_report([fold_session_summary(None, events)], by)
+
+
+@frozen
+class DaySpending:
+    """What was spent in a day: US dollars, tokens, and the models without a known price, under None of all sessions and
+    under each tag of those that have it. `tags` are those of the session that asks."""
+
+    by_tag: Mapping[str | None, tuple[float, float, tuple[str, ...]]]
+    tags: tuple[str, ...]
+
+
+def spending_of_day(rows: Iterable[SessionSummary], day: int, session_id: str) -> DaySpending:
+    """The sums of one day, from the summaries of all sessions that were written to in it."""
+    known = {row.id: row for row in rows}
+    sums: dict[str | None, tuple[list[float], dict[str, None]]] = {}
+    for row in known.values():
+        with suppress(TypeError, ValueError, KeyError, AttributeError):
+            for name, cell in row.spent.get("days", {}).get(str(day), {}).get("model", {}).items():
+                for tag in (None, *dict.fromkeys(root_of(row, known).tags)):
+                    total, unpriced = sums.setdefault(tag, (list(ZERO), {}))
+                    _add(total, cell)
+                    unpriced.update({name: None} if cell[7] else {})
+    asking = known.get(session_id)
+    return DaySpending(
+        {tag: (total[6], sum(total[1:5]), tuple(unpriced)) for tag, (total, unpriced) in sums.items()},
+        () if asking is None else root_of(asking, known).tags,
+    )
+
+
+def day_name(day: int) -> str:
+    """A day since 1970 as `2026-11-22`."""
+    return time.strftime("%Y-%m-%d", time.gmtime(day * 86_400))
+
+
+def root_of(row: SessionSummary, known: Mapping[str, SessionSummary]) -> SessionSummary:
+    """The session that started a subagent's, or that of the subagent which did."""
+    seen: set[str] = set()
+    while row.is_child and row.parent is not None and row.id not in seen:
+        seen.add(row.id)
+        row = known.get(row.parent, row)
+    return row
+
+
+def _names(by: str, row: SessionSummary, day: str, known: Mapping[str, SessionSummary]) -> Sequence[str]:
+    match by:
+        case "day":
+            return (day_name(int(day)),)
+        case "agent":
+            return (str(row.spent.get("agent") or MAIN),)
+        case "subagent":
+            return (str(row.spent.get("agent") or "(unnamed)"),) if row.is_child else (MAIN,)
+        case "tag":
+            return tuple(dict.fromkeys(root_of(row, known).tags)) or (NO_TAG,)
+    return (root_of(row, known).cwd or NO_CWD,)
+
+
+def _deleted(known: Mapping[str, SessionSummary]) -> Iterator[Sequence[float]]:
+    """What sessions say that their subagents spent, less what stands in the summaries of these, theirs included."""
+    found: dict[str, list[float]] = {}
+    for row in known.values():
+        if row.is_child and row.parent is not None and row.parent in known:
+            with suppress(TypeError, ValueError, KeyError, AttributeError):
+                sums = found.setdefault(row.parent, list(ZERO))
+                for day in settled(row.spent).get("days", {}).values():
+                    for cell in day["model"].values():
+                        _add(sums, cell)
+                for cell in row.spent.get("children", {}).values():
+                    _add(sums, cell)
+    for row in known.values():
+        with suppress(TypeError, ValueError, AttributeError):
+            told = _sum(row.spent.get("children", {}).values())
+            left = [max(0.0, a - b) for a, b in zip(told, found.get(row.id, ZERO), strict=True)]
+            if sum(left[1:5]) > 0.5 or left[6] > 1e-9:
+                yield left
+
+
+def _add(cells: list[float], cell: Sequence[float]) -> None:
+    a, b, c, d, e, f, g, h = cell
+    cells[0] += a
+    cells[1] += b
+    cells[2] += c
+    cells[3] += d
+    cells[4] += e
+    cells[5] += f
+    cells[6] += g
+    cells[7] += h
+
+
+def _sum(cells: Iterable[Sequence[float]]) -> list[float]:
+    total = list(ZERO)
+    for cell in cells:
+        _add(total, cell)
+    return total
+
+
+def _costs(name: str, cell: Sequence[float]) -> Costs:
+    """A cell as it is shown: counts whole where they are, dollars without the noise of sums."""
+    a, b, c, d, e, f, _, unpriced = (round(x) if abs(x - round(x)) < 1e-6 else round(x, 6) for x in cell)
+    return Costs(name, a, b, c, d, e, f, round(cell[6], 9), unpriced)

@@ -1,0 +1,255 @@
+"""Say what one request was made of: which event, file, skill or hook put each part there, and what of it was cached.
+
+A provider's cache holds a prefix, in the order tools, system prompt, messages: a request that begins with all of the request
+before it is cheap. `broke_at` is the first message where that is not so. Bytes are counted in that order over the canonical
+JSON of the tools and of each message; a tool that its vendor is told of where it was found stands in none of them.
+"""
+
+from __future__ import annotations
+
+import json
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from operator import is_, itemgetter
+from typing import Any
+
+from ....errors import OptionsError
+from ....events import (
+    ContextCleared,
+    Event,
+    ModelContext,
+    ModelRequest,
+    ModelResponse,
+    ModelRetry,
+    SessionCompacted,
+    SessionRewound,
+    SystemInit,
+)
+from ....ground.frozen import frozen
+from ....ground.text import shortened
+from ....sessions.folds.usage import normalize_usage
+from ....sessions.rebuild import Conversation, Origin
+from ....sessions.request import canonical_json
+from .audit import RebuiltRequest, rebuild_requests
+
+_PREVIEW_CHARS = 100
+
+
+@frozen
+class PromptSlice:
+    """A slice of the system prompt: `kind` and `source` (a file or skill) say who put it there."""
+
+    kind: str
+    source: str
+    chars: int
+    preview: str
+
+
+@frozen
+class MessagePart:
+    """One message: its role, where it is from, its size as JSON in bytes, and its beginning."""
+
+    index: int
+    role: str
+    origin: str
+    first_seq: int | None
+    last_seq: int | None
+    bytes: int
+    preview: str
+
+
+@frozen
+class PrefixReport:
+    """How a request continues the one before: `kept_messages` are the same, `broke_at` is the first that is not.
+
+    `reason` says why it broke, `seq` is the event that did it; both are None when the whole request before is a prefix of
+    this one, or when there was none. Of the `previous_bytes` of that request, `same_bytes` stand at the beginning of this
+    one: what is behind them was in no cache. `cached_tokens` of the `input_tokens` are what the endpoint says that it had,
+    None when it says nothing, `after_s` seconds after the request before.
+    """
+
+    kept_messages: int
+    broke_at: int | None = None
+    reason: str | None = None
+    seq: int | None = None
+    same_bytes: int = 0
+    previous_bytes: int = 0
+    cached_tokens: int | None = None
+    input_tokens: int | None = None
+    after_s: float | None = None
+
+
+@frozen
+class StepExplanation:
+    """One request, taken apart. `matches` says whether its digest is the recorded one; `request` is all that it asked:
+    its `model`, `messages` and `tools`."""
+
+    step: int
+    seq: int
+    model: str
+    matches: bool
+    rewritten_by_hook: bool
+    system: Sequence[PromptSlice]
+    messages: Sequence[MessagePart]
+    tools: Sequence[str]
+    prefix: PrefixReport
+    request: Mapping[str, Any]
+
+
+def explain_step(events: Iterable[Event], step: int) -> StepExplanation:
+    """Explain the request of a step. Raises `OptionsError` when the log has no such step."""
+    events = list(events)
+    turns = {event.seq for event in events if isinstance(event, ModelRequest) and event.purpose == "turn"}
+    rebuilt = [request for request in rebuild_requests(events) if request.seq in turns]
+    at = next((index for index, request in enumerate(rebuilt) if request.step == step), None)
+    if at is None:
+        steps = f"1 to {rebuilt[-1].step}" if rebuilt else "none"
+        raise OptionsError(f"this session has no step {step}: its steps are {steps}")
+    request, previous = rebuilt[at], rebuilt[at - 1] if at else None
+    before = [event for event in events if (event.seq or 0) < request.seq]
+    context = next(event for event in reversed(before) if isinstance(event, ModelContext))
+    event = next(event for event in events if event.seq == request.seq)
+    rewritten = isinstance(event, ModelRequest) and event.messages is not None
+    conversation = Conversation(provider=context.provider)
+    for earlier in before:
+        conversation.apply(earlier)
+    text = context.system_prompt
+    slices = context.parts or ([{"kind": "base", "source": "", "start": 0, "end": len(text)}] if text else [])
+    return StepExplanation(
+        step,
+        request.seq,
+        request.model,
+        request.matches,
+        rewritten,
+        [
+            PromptSlice(
+                str(part["kind"]),
+                str(part["source"]),
+                part["end"] - part["start"],
+                _preview(text[part["start"] : part["end"]]),
+            )
+            for part in slices
+        ],
+        _message_parts(request.messages, [] if rewritten else conversation.origins()),
+        [tool["function"]["name"] for tool in request.tools],
+        _Prefixes(events).report(previous, request),
+        {"model": request.model, "messages": request.messages, "tools": request.tools},
+    )
+
+
+def _message_parts(messages: Sequence[Mapping[str, Any]], origins: Sequence[Origin]) -> list[MessagePart]:
+    """The messages of a request; `origins` are those of the conversation, which the system prompt stands in front of."""
+    parts = []
+    has_system = bool(messages) and messages[0].get("role") == "system"
+    for index, message in enumerate(messages):
+        position, role = index - has_system, str(message.get("role"))
+        origin = origins[position] if 0 <= position < len(origins) else None
+        known = origin.kind if origin else "system prompt" if role == "system" else "hook"
+        first, last = (origin.first_seq or None, origin.last_seq or None) if origin else (None, None)
+        content = message.get("content")
+        said = content if isinstance(content, str) else json.dumps(content) if content else ""
+        calls = [f"{c['function']['name']}({c['function']['arguments']})" for c in message.get("tool_calls") or ()]
+        shown = _preview(" ".join([said, *calls]))
+        parts.append(MessagePart(index, role, known, first, last, len(json.dumps(message)), shown))
+    return parts
+
+
+def _preview(text: str) -> str:
+    return shortened(" ".join(text.split()), _PREVIEW_CHARS)
+
+
+def find_misses(events: Iterable[Event]) -> Iterator[tuple[RebuiltRequest, PrefixReport]]:
+    """The requests of a log that do not begin with the one before, those for a summary included."""
+    events = list(events)
+    apart = {event.seq for event in events if isinstance(event, ModelRequest) and event.purpose != "turn"}
+    previous: RebuiltRequest | None = None
+    prefixes = _Prefixes(events)
+    for request in rebuild_requests(events):
+        if previous is not None:
+            leads_alike = previous.model == request.model and _lead(previous) == _lead(request)
+            if not leads_alike or _same(previous.messages, request.messages) < len(previous.messages):
+                yield request, prefixes.report(previous, request)
+        previous = previous if request.seq in apart else request
+
+
+def _lead(request: RebuiltRequest) -> list[Mapping[str, Any]]:
+    """What stands in front of all messages."""
+    return [tool for tool in request.tools if not tool.get("defer_loading")]
+
+
+class _Prefixes:
+    """How the requests of one log continue each other. What a report looks up is found once for all of them."""
+
+    def __init__(self, events: Sequence[Event]) -> None:
+        self._answers = [event for event in events if isinstance(event, ModelResponse)]
+        self._sent = {event.seq: event.ts or 0.0 for event in events if isinstance(event, ModelRequest)}
+        self._breaks = [(event.seq or 0, words) for event in events if (words := _what_it_broke(event))]
+        self._sizes: dict[int, tuple[Any, int]] = {}
+
+    def report(self, previous: RebuiltRequest | None, request: RebuiltRequest) -> PrefixReport:
+        """How a request continues the one before."""
+        at = bisect_right(self._answers, request.seq, key=lambda answer: answer.seq or 0)
+        tokens = normalize_usage(self._answers[at].usage) if at < len(self._answers) else None
+        cached, asked = (tokens["cached_input_tokens"], tokens["input_tokens"]) if tokens is not None else (None, None)
+        if previous is None:
+            return PrefixReport(0, cached_tokens=cached, input_tokens=asked)
+        before, now = ([_lead(each), *each.messages] for each in (previous, request))
+        same = _same(before, now) if previous.model == request.model else 0
+        sizes = [len(canonical_json(before[0])), *map(self._size, before[1:])]
+        same_bytes, whole = sum(sizes[:same]), sum(sizes)
+        if previous.model == request.model and same < min(len(before), len(now)):
+            same_bytes += _same(canonical_json(before[same]), canonical_json(now[same]))
+        is_broken = same < len(before)
+        seq, reason = self._break(previous, request) if is_broken else (None, None)
+        return PrefixReport(
+            max(same - 1, 0),
+            max(same - 1, 0) if is_broken else None,
+            reason,
+            seq,
+            same_bytes,
+            whole,
+            cached,
+            asked,
+            round(self._sent[request.seq] - self._sent[previous.seq], 3),
+        )
+
+    def _size(self, message: Any) -> int:
+        known = self._sizes.get(id(message))
+        if known is None:
+            known = self._sizes[id(message)] = message, len(canonical_json(message))
+        return known[1]
+
+    def _break(self, previous: RebuiltRequest, request: RebuiltRequest) -> tuple[int, str]:
+        """The event that broke the prefix, and in words all that did."""
+        first = bisect_left(self._breaks, previous.seq, key=itemgetter(0))
+        found = self._breaks[first : bisect_right(self._breaks, request.seq, key=itemgetter(0))]
+        if not found:
+            return request.seq, "the request before was rewritten, or this log is of an older version"
+        return found[0][0], "; ".join(f"{words} (event {seq})" for seq, words in found)
+
+
+def _same(before: Sequence[Any], now: Sequence[Any]) -> int:
+    """How many of the first are the same in both."""
+    if len(before) <= len(now) and all(map(is_, before, now)):
+        return len(before)
+    different = (at for at, (a, b) in enumerate(zip(before, now, strict=False)) if a is not b and a != b)
+    return next(different, min(len(before), len(now)))
+
+
+def _what_it_broke(event: Event) -> str | None:
+    match event:
+        case ModelContext():
+            return event.cause or "another model, system prompt or tools"
+        case SessionCompacted():
+            return "the conversation was summarised"
+        case ContextCleared():
+            return "outputs of calls were cleared"
+        case SessionRewound():
+            return "the session was rewound"
+        case SystemInit() if event.messages_from_seq is not None:
+            return "the run began with a shorter history"
+        case ModelRetry() if event.control is not None:
+            return f"the endpoint wants reasoning left out: {event.control}"
+        case ModelRequest() if event.messages is not None:
+            return "a hook rewrote the messages" if event.purpose == "turn" else "a summary was asked for by itself"
+    return None

@@ -1,0 +1,115 @@
+"""A session in the forms that other programs read: OpenTelemetry spans, chat-completions messages, Markdown, JSON.
+
+Pure: events in, a value or text out. `mask` is applied to every text on the way, for those who must not see secrets.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable
+from typing import Any
+
+from ....events import (
+    AssistantMessage,
+    AssistantReasoning,
+    Event,
+    Result,
+    SystemInit,
+    ToolResult,
+    ToolUse,
+    UnknownEvent,
+    UserMessage,
+)
+from ....ground.frozen import values_of
+from ....ground.text import Redact, visible
+from ....serialization import event_to_dict
+from ....sessions.rebuild import describe_attachment, rebuild_messages
+from .spans import SpanFold, masked, session_spans, trace_request
+
+
+def to_json(events: Iterable[Event], mask: Redact | None = None) -> list[dict[str, Any]]:
+    """The events as JSON objects."""
+    known: list[dict[str, Any]] = masked([event_to_dict(event) for event in events], mask)
+    return known
+
+
+def to_messages(events: Iterable[Event], mask: Redact | None = None) -> list[dict[str, Any]]:
+    """The conversation as a chat-completions model would be sent it now."""
+    messages: list[dict[str, Any]] = masked(rebuild_messages(events), mask)
+    return messages
+
+
+def to_markdown(events: Iterable[Event], mask: Redact | None = None) -> str:
+    """A transcript to read. Text of people and models stands as quotes, so that it cannot become the page's own headings."""
+    if mask is not None:
+        known = (event for event in events if not isinstance(event, UnknownEvent))
+        events = (
+            type(event)(**{key: masked(value, mask) for key, value in values_of(event).items()}) for event in known
+        )
+    parts = map(_markdown, events)
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def to_otlp(events: Iterable[Event], *, mask: Redact | None = None, with_content: bool = False) -> dict[str, Any]:
+    """OTLP/JSON trace data (`ExportTraceServiceRequest`) in the GenAI semantic conventions of OpenTelemetry, see `spans`.
+
+    What an eval says of a run is a `gen_ai.evaluation.result` event, in that run's trace and below its span.
+    `with_content` adds what was said, which the conventions leave off by default.
+    """
+    events = list(events)
+    session_id = next((event.session_id for event in events if isinstance(event, SystemInit)), "unknown")
+    return trace_request(session_spans(events, SpanFold(session_id, mask=mask, with_content=with_content)))
+
+
+# --- Markdown --------------------------------------------------------------------------------------------------------
+
+
+def _quoted(text: str) -> str:
+    """The text as a quote that it cannot end: every line of it, whatever ends it, and no tag."""
+    text = re.sub(r"<(?=[A-Za-z/!?])", r"\\<", re.sub(r"\r\n|[\r\v\f\x1c-\x1e\x85\u2028\u2029]", "\n", text))
+    return "\n".join(f"> {line}".rstrip() for line in text.split("\n"))
+
+
+def _inline(text: object) -> str:
+    """A name or a word on one line of the page, none of whose letters means anything to Markdown."""
+    return re.sub(r"([\\`*_\[\]<>#|~!])", r"\\\1", visible(str(text)))
+
+
+def _code(text: object) -> str:
+    """A name as code on one line."""
+    return "`" + visible(str(text)).replace("`", "'") + "`"
+
+
+def _json_block(value: Any) -> str:
+    """The value as a code block, behind a fence that is longer than any that stands in it."""
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, indent=1)
+    longest = max(map(len, re.findall("`+", text)), default=0)
+    fence = "`" * max(3, longest + 1)
+    return f"{fence}\n{text}\n{fence}"
+
+
+def _markdown(event: Event) -> str:
+    """What a transcript shows of an event; empty for bookkeeping."""
+    match event:
+        case SystemInit():
+            return f"# Session {_code(event.session_id)}\n\nModel {_inline(event.model)}, in {_code(event.cwd)}"
+        case UserMessage():
+            who = "User" if event.origin == "user" else f"Message of {_inline(event.origin)}"
+            said = "\n".join([event.text, *map(describe_attachment, event.attachments)])
+            return f"## {who}\n\n{_quoted(said)}"
+        case AssistantMessage() if event.text:
+            cut = " (cut short)" if event.incomplete else ""
+            return f"## Assistant{cut}\n\n{_quoted(event.text)}"
+        case AssistantReasoning():
+            return f"### Reasoning\n\n{_quoted(event.text)}"
+        case ToolUse():
+            return f"### {_inline(event.name)}\n\n{_json_block(event.input)}"
+        case ToolResult():
+            shown = event.error_message if event.is_error and event.error_message else event.output
+            beside = "".join(f"\n\n{_inline(describe_attachment(part))}" for part in event.attachments)
+            return f"{_inline(event.outcome)}:\n\n{_json_block(shown)}{beside}"
+        case Result():
+            why = f" ({_inline(event.error_message)})" if event.error_message else ""
+            return f"---\n\nEnded: {_inline(event.stop_reason)}{why}"
+    return ""

@@ -1,0 +1,82 @@
+"""What runs did and cost, as a fold over the events that they show: the same figures for every kind of run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from ....events import Event, ModelResponse, ModelRetry, Result, ToolResult, ToolUse, UserMessage
+from ....ground.frozen import frozen
+from ....sessions.folds.usage import add_cost, add_usage
+
+
+@frozen
+class RunMetrics:
+    """What one or several runs did, their subagents included.
+
+    `steps` counts the model calls of the runs themselves, `messages` prompts and answers, `retries` model calls that were
+    tried again, `failed_runs` runs whose end was an error. `usage` is None when no endpoint told it, `cost_usd` None when
+    the price of a call is not known. `seconds` is the time that the runs took.
+    """
+
+    steps: int = 0
+    messages: int = 0
+    tool_calls: int = 0
+    tool_errors: int = 0
+    retries: int = 0
+    failed_runs: int = 0
+    usage: Mapping[str, Any] | None = None
+    cost_usd: float | None = 0.0
+    seconds: float = 0.0
+
+    @property
+    def errors(self) -> int:
+        """Failed tool calls and failed runs."""
+        return self.tool_errors + self.failed_runs
+
+    @property
+    def input_tokens(self) -> int:
+        """Tokens of all prompts, as far as endpoints told them."""
+        return int((self.usage or {}).get("input_tokens") or 0)
+
+    @property
+    def output_tokens(self) -> int:
+        """Tokens of all answers, as far as endpoints told them."""
+        return int((self.usage or {}).get("output_tokens") or 0)
+
+    def after(self, event: Event) -> RunMetrics:
+        """The figures with one more event."""
+        if isinstance(event, UserMessage):
+            return replace(self, messages=self.messages + 1)
+        if isinstance(event, ToolUse):
+            return replace(self, tool_calls=self.tool_calls + 1)
+        if isinstance(event, ToolResult) and event.is_error:
+            return replace(self, tool_errors=self.tool_errors + 1)
+        if isinstance(event, ModelRetry):
+            return replace(self, retries=self.retries + 1)
+        if isinstance(event, ModelResponse):
+            if not event.complete and event.usage is None:
+                return replace(self, messages=self.messages + 1)
+            return replace(
+                self,
+                messages=self.messages + 1,
+                usage=add_usage(self.usage, event.usage),
+                cost_usd=add_cost(self.cost_usd, event.cost_usd),
+            )
+        if isinstance(event, Result) and event.parent_tool_use_id is None:
+            return replace(
+                self,
+                steps=self.steps + event.steps,
+                failed_runs=self.failed_runs + (event.stop_reason == "error"),
+                seconds=self.seconds + (event.duration_s or 0.0),
+            )
+        return self
+
+
+def run_metrics(events: Iterable[Event]) -> RunMetrics:
+    """The figures of all these events."""
+    metrics = RunMetrics()
+    for event in events:
+        metrics = metrics.after(event)
+    return metrics

@@ -1,0 +1,130 @@
+"""A call, and what happens beside a conversation, in one line for people."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from ....events import (
+    CommandExpanded,
+    Event,
+    HookEvent,
+    LogFragment,
+    LogRecovered,
+    LogSalvaged,
+    McpServerChanged,
+    SessionCompacted,
+    SessionForked,
+    SessionMeta,
+    SessionRewound,
+    SkillActivated,
+    SkillDeactivated,
+    SkillDrifted,
+    SubagentFinished,
+    SubagentStarted,
+    SystemNotice,
+    TextCommandFinished,
+    TextCommandStarted,
+    ToolProgress,
+)
+from ....ground.text import on_one_line, plural
+
+_MAX_ARGUMENT_CHARS = 100
+MAX_ERROR_CHARS = 300
+_MCP_STATES = {"failed": "cannot be used", "lost": "has ended"}
+# The argument that says most about a call, per tool; of other tools, the first text.
+_TELLING = {
+    "Bash": "command",
+    "Edit": "file_path",
+    "Glob": "pattern",
+    "Grep": "query",
+    "Read": "file_path",
+    "Task": "agent",
+    "WebFetch": "url",
+    "WebSearch": "query",
+    "Write": "file_path",
+}
+
+
+def describe_input(name: str, arguments: Mapping[str, Any], cwd: str = "") -> str:
+    """What a call is about, on one line: its telling argument, or all of them in short. Paths below `cwd` are shortened."""
+    value = arguments.get(_TELLING.get(name, ""))
+    if not isinstance(value, str):
+        value = next((each for each in arguments.values() if isinstance(each, str)), None)
+    if value is None:
+        value = ", ".join(f"{key}: {_in_short(each)}" for key, each in arguments.items())
+    if cwd and value.startswith(cwd + os.sep):
+        value = value[len(cwd) + 1 :]
+    return on_one_line(value, _MAX_ARGUMENT_CHARS)
+
+
+def _brought(event: CommandExpanded | SkillActivated) -> str:
+    """What a command or skill brings for the turn."""
+    grants = f"; it may use {on_one_line(', '.join(event.grants))}" if event.grants else ""
+    return grants + (f"; {on_one_line(event.model)} answers" if event.model else "")
+
+
+def _in_short(value: Any) -> str:
+    if isinstance(value, list | dict):
+        return plural(len(value), "item")
+    return json.dumps(value)
+
+
+def progress_words(event: ToolProgress) -> str:
+    """How far a call has come, on one line: `3 of 10 counting`."""
+    far = f"{event.progress:g}" + (f" of {event.total:g}" if event.total is not None else "")
+    return f"{far} {on_one_line(event.message, MAX_ERROR_CHARS)}".rstrip()
+
+
+def note_of(event: Event) -> tuple[str, str] | None:
+    """What a reader is told beside the conversation, on one line, and its style; None for kinds that say nothing there."""
+    match event:
+        case CommandExpanded():
+            return f"command /{on_one_line(event.name)}{_brought(event)}", "dim"
+        case SkillActivated():
+            return f"skill {on_one_line(event.name)} is active{_brought(event)}", "dim"
+        case SkillDeactivated():
+            return f"skill {on_one_line(event.name)} is no longer active", "dim"
+        case SkillDrifted():
+            return f"the file of skill {on_one_line(event.name)} has changed; its stored text stays", "yellow"
+        case TextCommandStarted():
+            return f"{on_one_line(event.name)} runs {on_one_line(event.command, _MAX_ARGUMENT_CHARS)}", "dim"
+        case TextCommandFinished() if event.error_message is not None:
+            return f"which {on_one_line(event.error_message)}", "yellow"
+        case SubagentStarted():
+            session, prompt = on_one_line(event.child_session_id), on_one_line(event.prompt, _MAX_ARGUMENT_CHARS)
+            return f"subagent {on_one_line(event.name)} begins in session {session}: {prompt}", "dim"
+        case SubagentFinished():
+            stop = "" if event.stop_reason == "end" else f" ({on_one_line(event.stop_reason)})"
+            return f"subagent {on_one_line(event.name)} ends{stop}", "dim"
+        case HookEvent() if event.details.get("system_message"):
+            return f"hook {on_one_line(event.name)}: {on_one_line(str(event.details['system_message']))}", "yellow"
+        case HookEvent() if event.action == "block" or event.error_message:
+            what = on_one_line(event.error_message or str(event.details.get("block_reason") or "blocked"))
+            return f"hook {on_one_line(event.name)} at {on_one_line(event.hook_point)}: {what}", "yellow"
+        case McpServerChanged() if event.state in _MCP_STATES:
+            why = f": {on_one_line(event.error_message, MAX_ERROR_CHARS)}" if event.error_message else ""
+            return f"MCP server {on_one_line(event.name)} {_MCP_STATES[event.state]}{why}", "yellow"
+        case SystemNotice():
+            return f"note: {on_one_line(event.message, MAX_ERROR_CHARS)}", "yellow"
+        case SessionCompacted():
+            return f"the conversation up to event {event.up_to_seq} was summarised ({on_one_line(event.method)})", "dim"
+        case LogRecovered():
+            if event.moved_to is None:
+                return f"the disk has lost the log's last {event.bytes} bytes, which it had failed to sync", "yellow"
+            return f"the log's unfinished last line ({event.bytes} bytes) was moved aside", "yellow"
+        case LogSalvaged():
+            what = f"{event.events} events saved of the damaged session {on_one_line(event.source_session_id)}"
+            return f"{what}: {on_one_line(event.damage, MAX_ERROR_CHARS)}", "yellow"
+        case LogFragment():
+            kind = on_one_line(str(event.event.get("type")))
+            return f"kept from behind the damage, no part of the conversation: event {event.source_seq}, {kind}", "dim"
+        case SessionForked():
+            return f"forked from session {on_one_line(event.parent_session_id)} at event {event.parent_seq}", "dim"
+        case SessionRewound():
+            return f"everything after event {event.to_seq} was taken back", "dim"
+        case SessionMeta() if event.title is not None:
+            return f"titled {on_one_line(event.title)!r}", "dim"
+    return None

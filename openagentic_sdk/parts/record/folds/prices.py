@@ -1,0 +1,198 @@
+"""What tokens cost: a small table of prices that anyone can replace, and the sum it gives.
+
+A model that is not in the table costs None, never 0. The table is a JSON file: `models` maps a model's name to US dollars
+per million tokens, under `input`, `cached_input`, `cache_write`, `cache_write_1h` and `output`; a part without a price of
+its own costs what `input` costs (an hour in the cache what `cache_write` costs). `tiers` maps a service tier, or `batch`, to
+a factor; a tier without one has no known price. `long`, when there, holds the prices of a request whose prompt has more than
+`above_tokens` tokens. Files with LiteLLM's keys (`input_cost_per_token` ...) load too, without their `above` tiers.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Iterable, Mapping
+from functools import cache, lru_cache
+from pathlib import Path
+from typing import Any
+
+from ....errors import OptionsError
+from ....events import Event, ModelResponse
+from ....ground.checks import number, shown
+from ....sessions.folds.usage import HOUR, normalize_usage, own_spending
+
+Price = Mapping[str, Any]
+PriceTable = Mapping[str, Price]
+
+_PARTS = ("input", "cached_input", "cache_write", "cache_write_1h", "output")
+# What answers call the tier that costs what the table says; OpenAI and Anthropic take half for what may wait.
+_TIERS = {
+    **dict.fromkeys(("default", "standard", "auto", "standard_only", "on_demand", "scale"), 1.0),
+    **dict.fromkeys(("batch", "flex"), 0.5),
+}
+_LITELLM = {
+    "input": "input_cost_per_token",
+    "cached_input": "cache_read_input_token_cost",
+    "cache_write": "cache_creation_input_token_cost",
+    "cache_write_1h": "cache_creation_input_token_cost_above_1hr",
+    "output": "output_cost_per_token",
+}
+_TOKENS_PER_PRICE = 1_000_000
+_NUMBER = number(0)
+# The largest table that is read; LiteLLM's has some 2 MiB.
+_MAX_BYTES = 64 * 1024 * 1024
+# A dated release costs what its family costs: gpt-4o-2024-08-06, claude-sonnet-4-20250514, claude-3-5-haiku-latest.
+_RELEASE = r"(-\d{4}-\d{2}-\d{2}|-20\d{6}|@20\d{6}|-latest)$"
+# Routers put the maker in front. Other prefixes may well mean other prices.
+_MAKERS = ("openai/", "anthropic/", "google/", "deepseek/", "mistralai/", "x-ai/", "moonshotai/")
+
+
+def cost(
+    usage: Mapping[str, Any] | None, model: str | None, prices: PriceTable | None = None, tier: str | None = None
+) -> float | None:
+    """US dollars for one usage, None when the usage or the model's price is unknown. `prices` None is the built-in table.
+
+    `tier` is the service tier that the answer names, or `batch`.
+    """
+    price = find_price(model, built_in_prices() if prices is None else prices)
+    tokens = None if price is None else normalize_usage(usage)
+    if tokens is None or price is None:
+        return None
+    factor = 1.0 if tier is None else {**_TIERS, **price.get("tiers", {})}.get(tier.lower())
+    if factor is None:
+        return None
+    long = price.get("long")
+    if long and tokens["input_tokens"] > long["above_tokens"]:
+        price = {**price, **long}
+    cached, written = tokens["cached_input_tokens"], tokens["cache_write_tokens"]
+    plain, for_an_hour = tokens["input_tokens"] - cached - written, tokens.get(HOUR, 0)
+    write = price.get("cache_write", price["input"])
+    dollars = (
+        plain * price["input"]
+        + cached * price.get("cached_input", price["input"])
+        + (written - for_an_hour) * write
+        + for_an_hour * price.get("cache_write_1h", write)
+        + tokens["output_tokens"] * price["output"]
+    )
+    return float(dollars * factor / _TOKENS_PER_PRICE)
+
+
+def session_cost(events: Iterable[Event]) -> float | None:
+    """What a session has cost, its subagents included; None as soon as one part of it is unknown or nothing was spent.
+
+    An answer that was cut before its usage came counts as nothing: the endpoint will not say what it was.
+    """
+    spent = own_spending(events)
+    parts = [e.cost_usd for e in spent if e.usage or (isinstance(e, ModelResponse) and e.complete)]
+    known = [part for part in parts if part is not None]
+    return sum(known) if parts and len(known) == len(parts) else None
+
+
+def find_price(model: str | None, prices: PriceTable) -> Price | None:
+    """The price of a model: under its exact name, without the maker in front, or without a release date behind."""
+    return next((prices[name] for name in _priced_names(model) if name in prices), None) if model else None
+
+
+@lru_cache(maxsize=64)
+def _priced_names(model: str) -> tuple[str, ...]:
+    """The names under which a table may have this model's price."""
+    bare = next((model[len(maker) :] for maker in _MAKERS if model.startswith(maker)), model)
+    return model, bare, re.sub(_RELEASE, "", bare)
+
+
+@cache
+def built_in_prices() -> PriceTable:
+    """The table that comes with the package; each entry's source and date stand in the file."""
+    return _read_table(_packaged(), "the built-in table")
+
+
+def own_prices(entries: Any) -> PriceTable:
+    """The built-in table with a caller's own entries in front of it. Raises `OptionsError` for an entry that is no price."""
+    if not isinstance(entries, Mapping):
+        raise OptionsError(
+            f"prices must map models to their prices, or be the path of such a file, not {shown(entries)}"
+        )
+    table: dict[str, Price] = {}
+    for name, entry in entries.items():
+        if not isinstance(name, str):
+            raise OptionsError(f"prices must map names of models to their prices, and {shown(name)} is no name")
+        unknown = set(entry) - {*_PARTS, *_LITELLM.values(), "long", "tiers"} if isinstance(entry, Mapping) else set()
+        price = None if unknown else _read_price(name, dict(entry) if isinstance(entry, Mapping) else entry, "prices")
+        if price is None:
+            raise OptionsError(
+                f"the price of {name!r} in 'prices' has the keys {', '.join(map(repr, entry)) or '(none)'}: "
+                f"give dollars per million tokens as {', '.join(_PARTS)}, and a price for longer prompts as long"
+            )
+        table[name] = price
+    return {**built_in_prices(), **table}
+
+
+def price_date() -> str:
+    """The month that the built-in table is of, as `2026-11`."""
+    return str(json.loads(_packaged()).get("as_of", "unknown"))
+
+
+def _packaged() -> bytes:
+    """The file that comes with the package, also from inside of a zip: what `pkgutil.get_data` does, which loads slowly."""
+    loader: Any = __spec__.loader
+    data: bytes = loader.get_data(os.path.join(os.path.dirname(__file__), "prices.json"))
+    return data
+
+
+def load_prices(path: str | Path) -> PriceTable:
+    """A table from a file of the form above. Raises `OptionsError` when it cannot be read or an entry is no price."""
+    try:
+        with open(path, "rb") as file:
+            text = file.read(_MAX_BYTES + 1)
+    except (OSError, ValueError) as error:
+        raise OptionsError(f"prices cannot be read from {shown(str(path))}: {error}") from error
+    if len(text) > _MAX_BYTES:
+        raise OptionsError(f"prices cannot be read from {str(path)!r}: it has more than {_MAX_BYTES} bytes")
+    return _read_table(text, str(path))
+
+
+def _read_table(text: bytes, path: str) -> PriceTable:
+    try:
+        data = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise OptionsError(f"prices cannot be read from {path!r}: {error}") from error
+    models = data.get("models", data) if isinstance(data, dict) else None
+    if not isinstance(models, dict):
+        raise OptionsError(f"prices in {path!r} must be an object with models as its keys")
+    return {name: price for name, entry in models.items() if (price := _read_price(name, entry, path))}
+
+
+def with_prices(path: str | Path) -> PriceTable:
+    """The built-in table with a file's entries in front of it."""
+    return {**built_in_prices(), **load_prices(path)}
+
+
+def _read_price(name: str, entry: Any, path: str) -> Price | None:
+    if not isinstance(entry, dict):
+        raise OptionsError(f"the price of {name!r} in {path!r} must be an object, not {shown(entry)}")
+    price: dict[str, Any] = {part: entry[part] for part in _PARTS if entry.get(part) is not None}
+    for part, key in _LITELLM.items():
+        if part not in price and isinstance(entry.get(key), int | float):
+            price[part] = entry[key] * _TOKENS_PER_PRICE
+    if not price:
+        return None  # LiteLLM's file also lists images, audio and search
+    for part, value in price.items():
+        if _NUMBER(value) is not None:
+            raise OptionsError(
+                f"the price of {name!r} in {path!r} has {part}={shown(value)}: give dollars per million tokens"
+            )
+    if "input" not in price or "output" not in price:
+        raise OptionsError(f"the price of {name!r} in {path!r} needs both input and output")
+    tiers = entry.get("tiers")
+    if isinstance(tiers, dict):
+        if not all(_NUMBER(factor) is None for factor in tiers.values()):
+            raise OptionsError(f"the tiers of {name!r} in {path!r} are factors such as 0.5, not {shown(tiers)}")
+        price["tiers"] = tiers
+    if entry.get("long") is not None:
+        long = entry["long"]
+        above = long.get("above_tokens") if isinstance(long, dict) else None
+        if isinstance(above, bool) or not isinstance(above, int):
+            raise OptionsError(f"the long price of {name!r} in {path!r} needs above_tokens, a number of tokens")
+        price["long"] = {**(_read_price(f"{name} (long)", long, path) or {}), "above_tokens": above}
+    return price

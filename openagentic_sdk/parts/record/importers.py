@@ -1,0 +1,392 @@
+"""Other programs' conversations as our events: Claude Code transcripts, and message lists of the chat-completions format.
+
+A transcript is a tree of lines that point at their parents. What counts is the branch that its last line stands on, in the
+order of the file: with all calls of a parallel answer and all their results, across compactions, and without losing what is
+before a pointer that leads nowhere. What cannot be read is counted, never guessed.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import field, replace
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from ...errors import InvalidEventError, StorageError
+from ...events import (
+    AssistantMessage,
+    AssistantReasoning,
+    Event,
+    ModelContext,
+    ModelResponse,
+    SessionCompacted,
+    SessionMeta,
+    SystemInit,
+    ToolResult,
+    ToolUse,
+    UserMessage,
+)
+from ...ground.frozen import frozen
+from ...serialization import loads_json
+from ...sessions.base import SessionStore, stamp_events
+from ...sessions.core import new_session_id
+from ...sessions.folds.usage import normalize_usage
+from .lifecycle import all_or_none
+
+PROVIDER = "anthropic"
+Line = Mapping[str, Any]
+
+
+@frozen
+class ImportedSession:
+    """What was read: numbered events, what is known of the session, and how many lines were no part of it.
+
+    `unreadable` counts lines that are damaged, `left_out` those of abandoned branches, subagents and bookkeeping.
+    """
+
+    events: Sequence[Event]
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+    created_at: float | None = None
+    unreadable: int = 0
+    left_out: int = 0
+
+
+class ImportedIds(list[str]):
+    """The ids of the sessions that an import made, and how many lines of its files are damaged or no part of them."""
+
+    unreadable = 0
+    left_out = 0
+
+
+# --- message lists ---------------------------------------------------------------------------------------------------
+
+
+def events_from_messages(messages: Iterable[Mapping[str, Any]]) -> list[Event]:
+    """The events of a chat-completions message list, numbered; `rebuild_messages` gives the messages back.
+
+    Raises `InvalidEventError` for a message without a role that is known.
+    """
+    events: list[Event] = []
+    waiting: dict[str, None] = {}  # calls without a result: one that names no call is that of the oldest
+    for step, message in enumerate(messages, start=1):
+        role = message.get("role") if isinstance(message, Mapping) else None
+        if role in ("system", "developer"):
+            events.append(ModelContext("", "", _text(message.get("content"))))
+        elif role == "user":
+            events.append(UserMessage(_text(message.get("content"))))
+        elif role == "assistant":
+            said = _answer(message, step)
+            waiting.update({event.tool_use_id: None for event in said if isinstance(event, ToolUse)})
+            events.extend(said)
+        elif role == "tool":
+            call_id = str(message.get("tool_call_id") or "") or next(iter(waiting), "")
+            waiting.pop(call_id, None)
+            events.append(ToolResult(call_id, output=_text(message.get("content"))))
+        else:
+            raise InvalidEventError(f"message {step} has no role that is known: {message!r:.200}")
+    return stamp_events(events, first_seq=1, now=0.0)
+
+
+def _answer(message: Mapping[str, Any], step: int) -> list[Event]:
+    # The answer before it ends here, so that two answers in a row stay two.
+    said: list[Event] = [ModelResponse(step, 1)]
+    text = _text(message.get("content")) or _text(message.get("refusal"))
+    if text:
+        said.append(AssistantMessage(text, refusal=bool(message.get("refusal"))))
+    calls = message.get("tool_calls")
+    for index, call in enumerate(calls if isinstance(calls, list | tuple) else ()):
+        function = call.get("function") if isinstance(call, Mapping) else None
+        if not isinstance(function, Mapping):
+            continue
+        call_id, name = str(call.get("id") or f"call_{step}_{index}"), str(function.get("name") or "unknown")
+        raw = function.get("arguments")
+        try:
+            arguments = loads_json(raw) if isinstance(raw, str) and raw.strip() else raw or {}
+        except InvalidEventError:
+            arguments = None
+        if isinstance(arguments, dict):
+            said.append(ToolUse(call_id, name, arguments))
+        else:
+            said.append(ToolUse(call_id, name, {}, raw_arguments=str(raw)))
+    return said
+
+
+def _text(content: Any) -> str:
+    """The text of a message's content; what is no text is named."""
+    if content is None:
+        return ""
+    if isinstance(content, str):
+        return content
+    texts = []
+    for part in content if isinstance(content, list) else [content]:
+        if isinstance(part, Mapping):
+            known = part.get("text")
+            texts.append(known if isinstance(known, str) else f"[{part.get('type')}]")
+        else:
+            texts.append(part if isinstance(part, str) else "[content]")
+    return "\n".join(texts)
+
+
+# --- Claude Code transcripts -----------------------------------------------------------------------------------------
+
+
+def read_claude_transcript(path: str | os.PathLike[str]) -> ImportedSession:
+    """The session of a transcript file. Raises `StorageError` when the file cannot be read or holds no conversation."""
+    try:
+        data = Path(path).read_bytes()
+    except OSError as error:
+        raise StorageError(f"transcript {path} cannot be read: {error}") from error
+    session = parse_claude_transcript(data)
+    if not session.events:
+        raise StorageError(f"transcript {path} holds no conversation: {session.unreadable} of its lines are damaged")
+    return session
+
+
+def parse_claude_transcript(data: bytes, *, of_subagent: bool = False) -> ImportedSession:
+    """The session of a transcript's bytes; empty when there is no conversation in it.
+
+    With `of_subagent`, the lines that a main transcript would have beside its conversation are the conversation.
+    """
+    lines, unreadable = _parse_lines(data)
+    if of_subagent:
+        lines = [{**line, "isSidechain": False} for line in lines]
+    # The lines that belong to the branch of the last line, in the order of the file.
+    chain = _chain(lines)
+    messages = {_message_id(lines[index]) for index in chain} - {None}
+    # Each block of a parallel answer has a line of its own, and the pointers only follow one of them.
+    chain |= {index for index, line in enumerate(lines) if _message_id(line) in messages and not _is_aside(line)}
+    calls = {name for index in chain for name in _names(lines[index], "tool_use", "id")}
+    for index, line in enumerate(lines):
+        answers = _names(line, "tool_result", "tool_use_id") if line.get("type") == "user" else set()
+        if answers & calls and not _is_aside(line):
+            chain.add(index)
+    chain |= {index for index, line in enumerate(lines) if str(line.get("type")) in _MARKERS}
+    active = [lines[index] for index in sorted(chain)]
+    events = _Reader(lines).read(active)
+    known = [line for line in active if isinstance(line.get("cwd"), str)]
+    times = [event.ts for event in events if event.ts]
+    metadata = {"cwd": known[0]["cwd"]} if known else {}
+    metadata |= {"imported_from": "claude-code", "claude_session_id": _first_text(lines, "sessionId")}
+    return ImportedSession(
+        events,
+        {key: value for key, value in metadata.items() if value is not None},
+        min(times) if times else None,
+        unreadable,
+        len(lines) - len(active),
+    )
+
+
+def import_claude_transcript(
+    store: SessionStore, path: str | os.PathLike[str], *, session_id: str | None = None
+) -> ImportedIds:
+    """Bring a transcript into a store, with those of its subagents as children; returns the ids, the main one first.
+
+    The id is that of the transcript unless another is given. All of them arrive or none. Raises `StorageError`,
+    `SessionExistsError`, and `InvalidEventError` for what no log can hold.
+    """
+    main = read_claude_transcript(path)
+    file = Path(path)
+    main_id = session_id or file.stem or new_session_id()
+    # The sessions of a transcript's subagents by the ids that they get, with what ties them to it.
+    folder = file.parent / file.stem / "subagents"
+    found: dict[str, tuple[ImportedSession, dict[str, Any]]] = {}
+    for child in sorted(folder.rglob("agent-*.jsonl")):
+        try:
+            session = parse_claude_transcript(child.read_bytes(), of_subagent=True)
+        except OSError as error:
+            raise StorageError(f"transcript {child} cannot be read: {error}") from error
+        name = f"{main_id}.{child.stem}"
+        if name in found:
+            name = ".".join((main_id, *child.relative_to(folder).with_suffix("").parts))
+        if session.events:
+            parent = {"parent_session_id": main_id, "parent_tool_use_id": child.stem, "agent_name": child.stem}
+            found[name] = session, parent
+    sessions = {main_id: (main, {}), **found}
+    with all_or_none(store) as made:
+        for name, (session, parent) in sessions.items():
+            known = {**session.metadata, **parent}
+            made.append(store.import_session(name, session.events, metadata=known, created_at=session.created_at))
+    done = ImportedIds(made)
+    done.unreadable = sum(session.unreadable for session, _ in sessions.values())
+    done.left_out = sum(session.left_out for session, _ in sessions.values())
+    return done
+
+
+def _parse_lines(data: bytes) -> tuple[list[Line], int]:
+    """The lines that are JSON objects, and how many are not: a torn end, NUL runs, two lines welded together."""
+    lines: list[Line] = []
+    unreadable = 0
+    for raw in data.split(b"\n"):
+        if not raw.strip():
+            continue
+        try:
+            line = loads_json(raw)
+        except (InvalidEventError, UnicodeDecodeError):
+            line = None
+        if isinstance(line, dict):
+            lines.append(line)
+        else:
+            unreadable += 1
+    return lines, unreadable
+
+
+def _chain(lines: Sequence[Line]) -> set[int]:
+    places = {line["uuid"]: index for index, line in enumerate(lines) if isinstance(line.get("uuid"), str)}
+    spoken = [index for index, line in enumerate(lines) if line.get("type") in ("user", "assistant")]
+    ends = [index for index in spoken if not _is_aside(lines[index])]
+    chain: set[int] = set()
+    place = ends[-1] if ends else None
+    while place is not None and place not in chain:
+        chain.add(place)
+        line = lines[place]
+        pointer = line.get("parentUuid") or line.get("logicalParentUuid")
+        if isinstance(pointer, str) and pointer in places:
+            place = places[pointer]
+        elif pointer is None and line.get("subtype") != "compact_boundary":
+            place = None
+        else:
+            # The pointer leads nowhere: the line before this one in the file goes on.
+            before = range(place - 1, -1, -1)
+            place = next((index for index in before if "uuid" in lines[index] and not _is_aside(lines[index])), None)
+    return chain
+
+
+def _is_aside(line: Line) -> bool:
+    return bool(line.get("isSidechain") or line.get("teamName"))
+
+
+def _message(line: Line) -> Mapping[str, Any]:
+    message = line.get("message")
+    return message if isinstance(message, Mapping) else {}
+
+
+def _message_id(line: Line) -> str | None:
+    name = _message(line).get("id")
+    return name if isinstance(name, str) and line.get("type") == "assistant" else None
+
+
+def _blocks(line: Line) -> list[Mapping[str, Any]]:
+    content = _message(line).get("content")
+    return [block for block in content if isinstance(block, Mapping)] if isinstance(content, list) else []
+
+
+def _names(line: Line, kind: str, field_name: str) -> set[str]:
+    """What the line's blocks of this kind name in this field, as far as that is text."""
+    named = (block.get(field_name) for block in _blocks(line) if block.get("type") == kind)
+    return {name for name in named if isinstance(name, str)}
+
+
+def _first_text(lines: Iterable[Line], name: str) -> str | None:
+    return next((line[name] for line in lines if isinstance(line.get(name), str)), None)
+
+
+_MARKERS = frozenset({"custom-title", "ai-title", "tag"})
+
+
+class _Reader:
+    """Turns the lines of one branch into events, in order."""
+
+    def __init__(self, lines: Sequence[Line]) -> None:
+        self._events: list[Event] = []
+        self._by_message: dict[str, list[Line]] = {}
+        for line in lines:
+            if (name := _message_id(line)) is not None and not _is_aside(line):
+                self._by_message.setdefault(name, []).append(line)
+        self._has_title = any(line.get("type") == "custom-title" for line in lines)
+        self._model = _first_text((_message(line) for line in lines), "model")
+        self._trigger = "auto"
+        self._steps = 0
+
+    def read(self, lines: Sequence[Line]) -> list[Event]:
+        for line in lines:
+            try:
+                ts = datetime.fromisoformat(line["timestamp"]).timestamp()
+            except (KeyError, TypeError, ValueError, OverflowError):
+                ts = 0.0
+            if not self._events and line.get("type") in ("user", "assistant"):
+                version = f"claude-code/{line.get('version') or 'unknown'}"
+                session_id, cwd = str(line.get("sessionId") or ""), str(line.get("cwd") or "")
+                init = SystemInit(session_id, cwd, version, model=self._model, provider=PROVIDER)
+                self._add([init], ts)
+            read = _READERS.get(str(line.get("type")))
+            if read is not None:
+                self._add(read(self, line), ts)
+        return self._events
+
+    def _add(self, events: Iterable[Event], ts: float) -> None:
+        for event in events:
+            self._events.append(replace(event, seq=len(self._events) + 1, ts=ts))
+
+    def _user(self, line: Line) -> Iterator[Event]:
+        if line.get("isCompactSummary"):
+            yield SessionCompacted(len(self._events), _text(_message(line).get("content")), trigger=self._trigger)
+            return
+        results = [block for block in _blocks(line) if block.get("type") == "tool_result"]
+        for block in results:
+            failed, text = block.get("is_error") is True, _text(block.get("content"))
+            yield ToolResult(
+                str(block.get("tool_use_id")),
+                output=None if failed else text,
+                is_error=failed,
+                error_message=text if failed else None,
+                outcome="error" if failed else "ok",
+            )
+        said = [block for block in _blocks(line) if block.get("type") != "tool_result"]
+        content = said if results or said else _message(line).get("content")
+        if content:
+            yield UserMessage(_text(content), origin="hook" if line.get("isMeta") else "user")
+
+    def _assistant(self, line: Line) -> Iterator[Event]:
+        """One whole answer at the place of its first line; its other lines stand between the results."""
+        name = _message_id(line)
+        lines = [line] if name is None else self._by_message.pop(name, [])
+        if not lines:
+            return
+        self._steps += 1
+        last = _message(lines[-1])
+        usage = last.get("usage")
+        yield ModelResponse(
+            self._steps,
+            1,
+            usage=normalize_usage(usage if isinstance(usage, Mapping) else None),
+            model=last["model"] if isinstance(last.get("model"), str) else None,
+            provider=PROVIDER,
+        )
+        blocks: list[Mapping[str, Any]] = []
+        for each in lines:
+            said = _message(each).get("content")
+            blocks += [{"type": "text", "text": said}] if isinstance(said, str) else _blocks(each)
+        yield from (AssistantReasoning(str(b.get("thinking") or "")) for b in blocks if b.get("type") == "thinking")
+        text = "\n\n".join(str(b.get("text") or "") for b in blocks if b.get("type") == "text")
+        if text:
+            yield AssistantMessage(text)
+        for block in blocks:
+            if block.get("type") == "tool_use":
+                given = block.get("input")
+                yield ToolUse(str(block.get("id")), str(block.get("name")), given if isinstance(given, dict) else {})
+
+    def _system(self, line: Line) -> Iterator[Event]:
+        details = line.get("compactMetadata")
+        if line.get("subtype") == "compact_boundary" and isinstance(details, Mapping):
+            self._trigger = str(details.get("trigger") or "auto")
+        return iter(())
+
+    def _title(self, line: Line) -> Iterator[Event]:
+        title = line.get("customTitle") if line.get("type") == "custom-title" else line.get("aiTitle")
+        if isinstance(title, str) and (line.get("type") == "custom-title" or not self._has_title):
+            yield SessionMeta(title=title)
+
+    def _tag(self, line: Line) -> Iterator[Event]:
+        yield SessionMeta(tags=[line["tag"]] if isinstance(line.get("tag"), str) and line["tag"] else [])
+
+
+_READERS = {
+    "user": _Reader._user,
+    "assistant": _Reader._assistant,
+    "system": _Reader._system,
+    "custom-title": _Reader._title,
+    "ai-title": _Reader._title,
+    "tag": _Reader._tag,
+}

@@ -1,0 +1,76 @@
+"""Blocking calls of a store from coroutines: in threads, under asyncio and under trio, and in the order of the calls."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+from importlib import import_module
+from typing import Any, TypeVar
+
+from ...errors import EventLoopError
+from ...ground.threads import in_daemon_thread
+
+T = TypeVar("T")
+_THREAD = "openagentic-store"
+
+
+class InTurn:
+    """Calls of one key run one after the other, in the order in which they were made; those of different keys side by side.
+
+    A call whose waiting is cancelled still happens.
+    """
+
+    def __init__(self) -> None:
+        self._last: dict[str, threading.Event] = {}
+
+    async def call(self, key: str, work: Callable[[], T]) -> T:
+        """What the work returns or raises."""
+        before, done = self._last.get(key), threading.Event()
+        self._last[key] = done
+        begun = False
+
+        def in_turn(happens: bool = True) -> T | None:
+            nonlocal begun
+            begun = True
+            try:
+                if before is not None:
+                    before.wait()
+                return work() if happens else None
+            finally:
+                done.set()
+                if self._last.get(key) is done:
+                    self._last.pop(key, None)
+
+        try:
+            answer: Any = await off_loop(in_turn)
+            return answer  # type: ignore[no-any-return]
+        finally:
+            if not begun:
+                # Cancelled before a thread was found: the next call waits for the one before this.
+                threading.Thread(target=in_turn, args=(False,), daemon=True).start()
+
+    def wait(self) -> None:
+        """Wait for all calls that were made."""
+        for done in list(self._last.values()):
+            done.wait()
+
+
+async def off_loop(work: Callable[[], T]) -> T:
+    """What the work returns or raises, from a thread; under another loop than asyncio's by the caller's own anyio.
+
+    Raises `EventLoopError` where there is neither.
+    """
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        try:
+            anyio = import_module("anyio.to_thread")
+        except ModuleNotFoundError:
+            raise EventLoopError(
+                "under another event loop than asyncio's a store needs anyio, and it is not there: pip install anyio"
+            ) from None
+        answer: Any = await anyio.run_sync(work)
+    else:
+        answer = await in_daemon_thread(work, _THREAD)
+    return answer  # type: ignore[no-any-return]

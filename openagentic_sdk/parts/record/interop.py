@@ -1,0 +1,289 @@
+"""Any of our stores behind the six async methods of the Claude Agent SDK's `SessionStore` protocol, without that SDK.
+
+Each key (`project_key`, `session_id`, `subpath`) is a session of ours, each entry one event of it, word for word. The last
+event of a batch also carries the time and the summary after it, so both appear together with the entries or not at all.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import field
+from datetime import datetime
+from typing import Any, TypeVar
+
+from ...errors import ConcurrencyError, InvalidEventError, SessionExistsError, SessionLockedError, SessionNotFoundError
+from ...events import Event, UnknownEvent
+from ...ground.clock import Clock, SystemClock
+from ...ground.frozen import mutable
+from ...ground.patterns import regex
+from ...serialization import dumps_json
+from ...sessions.base import SessionStore, windows_from_end
+from ...sessions.log.line import encode_event
+from .in_turn import InTurn
+
+T = TypeVar("T")
+Key = Mapping[str, Any]
+Entry = dict[str, Any]
+Fold = Callable[[dict[str, Any] | None, Key, Sequence[Entry]], dict[str, Any]]
+
+ENTRY_TYPE = "claude.entry"
+MAX_PROMPT_CHARS = 200
+RETRY_S = 0.002
+
+
+@mutable
+class _Known:
+    """What a log held when it was last looked at, so that an append only reads what came since.
+
+    `summary` is the one of the last whole batch; `unsummarised` are the entries behind it, of a batch that a crash cut off.
+    """
+
+    created_at: float
+    last_seq: int = 0
+    uuids: set[str] = field(default_factory=set)
+    mtime: int = 0
+    summary: dict[str, Any] | None = None
+    unsummarised: list[Entry] = field(default_factory=list)
+
+
+class ClaudeSessionStore:
+    """A store of ours for `ClaudeAgentOptions(session_store=...)`.
+
+    `fold` is that SDK's own `fold_session_summary`; without it summaries are folded by the published rules. Calls run in
+    threads, under asyncio and under trio, one after the other in the order in which they were made; an append that is
+    cancelled still happens.
+    """
+
+    def __init__(self, store: SessionStore, *, fold: Fold | None = None, clock: Clock | None = None) -> None:
+        self._store = store
+        self._fold = fold or fold_session_summary
+        self._clock = clock or SystemClock()
+        self._known: dict[str, _Known] = {}
+        self._newest = 0
+        self._turns = InTurn()
+
+    async def append(self, key: Key, entries: Sequence[Entry]) -> None:
+        """Add entries; one whose `uuid` is there already is left out. Raises `InvalidEventError`, and adds nothing then."""
+        await self._off_loop(lambda: self._append(key, list(entries)))
+
+    async def load(self, key: Key) -> list[Entry] | None:
+        """All entries in their order; None when nothing was ever written."""
+        return await self._off_loop(lambda: self._load(key))
+
+    async def list_sessions(self, project_key: str) -> list[dict[str, Any]]:
+        """`{"session_id", "mtime"}` of each main transcript of the project, newest first."""
+        rows = await self._off_loop(lambda: self._rows(project_key))
+        return [{"session_id": row["session_id"], "mtime": row["mtime"]} for row in rows]
+
+    async def list_session_summaries(self, project_key: str) -> list[dict[str, Any]]:
+        """`{"session_id", "mtime", "data"}` of each main transcript of the project; no transcript is loaded."""
+        rows = await self._off_loop(lambda: self._rows(project_key))
+        return [{"session_id": row["session_id"], "mtime": row["mtime"], "data": row["summary"]} for row in rows]
+
+    async def delete(self, key: Key) -> None:
+        """Remove a transcript; that of a main key takes all subkeys along. Nothing there is no error."""
+        await self._off_loop(lambda: self._delete(key))
+
+    async def list_subkeys(self, key: Key) -> list[str]:
+        """The subpaths of the session that have entries."""
+        return await self._off_loop(lambda: self._subkeys(key))
+
+    def close(self) -> None:
+        """Wait for what is under way; the store itself stays open."""
+        self._turns.wait()
+
+    async def _off_loop(self, work: Callable[[], T]) -> T:
+        return await self._turns.call("", work)
+
+    # --- on the thread -----------------------------------------------------------------------------------------------
+
+    def _append(self, key: Key, entries: list[Entry]) -> None:
+        session_id = session_id_of(key)
+        for entry in entries:
+            if not isinstance(entry, dict) or not isinstance(entry.get("type"), str):
+                raise InvalidEventError(f"an entry is an object with a type of kind str, not {entry!r:.100}")
+            encode_event(UnknownEvent({"type": ENTRY_TYPE, "entry": entry}))
+        if not entries:
+            return
+        while True:
+            with suppress(SessionExistsError):
+                self._store.create_session(session_id=session_id, metadata=_metadata(key))
+            try:
+                known = self._catch_up(session_id)
+                fresh, seen = [], set(known.uuids)
+                for entry in entries:
+                    uuid = _uuid(entry)
+                    if not uuid or not seen.issuperset(uuid):
+                        fresh.append(entry)
+                    seen.update(uuid)
+                if not fresh:
+                    return
+                # Milliseconds would let two appends share a time, and the one that came later must look later.
+                mtime = self._newest = max(int(self._clock.now() * 1000), known.mtime + 1, self._newest + 1)
+                previous = None if known.summary is None else {**known.summary, "mtime": known.mtime}
+                summary = None if key.get("subpath") else self._fold(previous, key, [*known.unsummarised, *fresh])
+                events = [UnknownEvent({"type": ENTRY_TYPE, "entry": entry}) for entry in fresh[:-1]]
+                last = {"type": ENTRY_TYPE, "entry": fresh[-1], "session_id": key["session_id"], "mtime": mtime}
+                self._store.append_events(
+                    session_id, [*events, UnknownEvent({**last, "summary": summary})], expected_seq=known.last_seq
+                )
+                return
+            except (ConcurrencyError, SessionLockedError, SessionNotFoundError):
+                # Another process was faster: look at what it did, and find our place behind it.
+                time.sleep(RETRY_S)
+
+    def _catch_up(self, session_id: str) -> _Known:
+        created_at = self._store.read_metadata(session_id)["created_at"]
+        known = self._known.get(session_id)
+        if known is None or known.created_at != created_at:
+            known = self._known[session_id] = _Known(created_at)
+        for event in self._store.iter_events(session_id, after_seq=known.last_seq):
+            # A title that somebody gave the session with our own means is no entry, and counts all the same.
+            known.last_seq = event.seq or known.last_seq
+            for data in _entry_events([event]):
+                known.uuids.update(_uuid(data["entry"]))
+                known.unsummarised.append(data["entry"])
+                if "mtime" in data:
+                    known.mtime, known.summary = data["mtime"], data.get("summary")
+                    known.unsummarised.clear()
+        return known
+
+    def _load(self, key: Key) -> list[Entry] | None:
+        try:
+            events = self._store.iter_events(session_id_of(key))
+            return [data["entry"] for data in _entry_events(events)] or None
+        except SessionNotFoundError:
+            return None
+
+    def _rows(self, project_key: str) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = []
+        for summary in self._store.list_session_summaries(cwd=_project(project_key)):
+            last = self._last_whole_batch(summary.id, summary.events)
+            if last is not None:
+                kept = last["summary"]
+                data = kept.get("data") if isinstance(kept, Mapping) else None
+                shown = dict(data) if isinstance(data, Mapping) else {}
+                # Two processes may have written in the same millisecond: the store knows which one came later.
+                mtime = min([last["mtime"], *(row["mtime"] - 1 for row in found[-1:])])
+                found.append({"session_id": last["session_id"], "mtime": mtime, "summary": shown})
+        return found
+
+    def _last_whole_batch(self, session_id: str, events: int) -> Mapping[str, Any] | None:
+        """The last entry that says what the session was after it: nearly always the last event of the log."""
+        for batch in windows_from_end(self._store, session_id, events, 1):
+            whole = [data for data in _entry_events(batch) if "mtime" in data]
+            if whole:
+                return whole[-1]
+        return None
+
+    def _delete(self, key: Key) -> None:
+        main = session_id_of(key)
+        children = [] if key.get("subpath") else self._store.list_children(main)
+        for session_id in (*children, main):
+            self._known.pop(session_id, None)
+            with suppress(SessionNotFoundError):
+                self._store.delete_session(session_id)
+
+    def _subkeys(self, key: Key) -> list[str]:
+        main = session_id_of({"project_key": key["project_key"], "session_id": key["session_id"]})
+        children = [name for name in self._store.list_children(main) if self._store.last_seq(name)]
+        return [self._store.read_metadata(name)["metadata"]["subpath"] for name in children]
+
+
+def session_id_of(key: Key) -> str:
+    """The id of our session for a key. Raises `ValueError` for a key that the protocol does not allow."""
+    parts = [key["project_key"], key["session_id"]] + ([key["subpath"]] if "subpath" in key else [])
+    if not all(isinstance(part, str) for part in parts) or parts[2:] == [""]:
+        raise ValueError(f"key {dict(key)!r} cannot be used: project_key, session_id and subpath are texts, none empty")
+    return "claude-" + hashlib.sha256(dumps_json(parts).encode("ascii")).hexdigest()[:40]
+
+
+def _project(project_key: str) -> str:
+    return f"claude:{project_key}"
+
+
+def _metadata(key: Key) -> dict[str, Any]:
+    """Where the session belongs. A subpath makes it a child, so that lists leave it out and the main key finds it."""
+    metadata = {"cwd": _project(key["project_key"]), "claude_session_id": key["session_id"]}
+    if "subpath" not in key:
+        return metadata
+    main = session_id_of({"project_key": key["project_key"], "session_id": key["session_id"]})
+    return {**metadata, "subpath": key["subpath"], "parent_session_id": main, "parent_tool_use_id": key["subpath"]}
+
+
+def _entry_events(events: Iterable[Event]) -> Iterable[Mapping[str, Any]]:
+    return (event.data for event in events if isinstance(event, UnknownEvent) and event.type == ENTRY_TYPE)
+
+
+def _uuid(entry: Entry) -> list[str]:
+    uuid = entry.get("uuid")
+    return [uuid] if isinstance(uuid, str) else []
+
+
+# --- summaries by the protocol's published rules ---------------------------------------------------------------------
+
+_LAST_WINS = {
+    "customTitle": "custom_title",
+    "aiTitle": "ai_title",
+    "lastPrompt": "last_prompt",
+    "summary": "summary_hint",
+    "gitBranch": "git_branch",
+}
+
+
+_COMMAND = regex(r"<command-name>(.*?)</command-name>")
+# What Claude's own list leaves out: output of local commands and hooks, ticks, interruptions, and blocks of an IDE that
+# stand alone. Any other text that begins with "<" was written by a person.
+_NOT_BY_A_PERSON = regex(
+    r"<local-command-stdout>|<session-start-hook>|<tick>|<goal>|\[Request interrupted by user[^\]]*\]"
+    r"|<ide_opened_file>.*</ide_opened_file>$|<ide_selection>.*</ide_selection>$"
+)
+
+
+def fold_session_summary(
+    previous: Mapping[str, Any] | None, key: Key, entries: Sequence[Mapping[str, Any]]
+) -> dict[str, Any]:
+    """`{"session_id", "mtime", "data"}` after these entries; pure, and `mtime` is left to whoever stores it."""
+    data = dict(previous["data"]) if previous is not None else {}
+    for entry in entries:
+        data.setdefault("is_sidechain", entry.get("isSidechain") is True)
+        if "created_at" not in data:
+            with suppress(KeyError, TypeError, ValueError, OverflowError):
+                data["created_at"] = int(datetime.fromisoformat(entry["timestamp"]).timestamp() * 1000)
+        if not data.get("cwd") and isinstance(entry.get("cwd"), str) and entry["cwd"]:
+            data["cwd"] = entry["cwd"]
+        for source, target in _LAST_WINS.items():
+            if isinstance(entry.get(source), str):
+                data[target] = entry[source]
+        if entry.get("type") == "tag":
+            data.pop("tag", None)
+            if isinstance(entry.get("tag"), str) and entry["tag"]:
+                data["tag"] = entry["tag"]
+        if entry.get("type") == "user" and not data.get("first_prompt_locked"):
+            _fold_prompt(data, entry)
+    mtime = previous["mtime"] if previous is not None else 0
+    return {"session_id": key["session_id"], "mtime": mtime, "data": data}
+
+
+def _fold_prompt(data: dict[str, Any], entry: Mapping[str, Any]) -> None:
+    """Take the first text that a person wrote; a slash command only counts until then."""
+    if entry.get("isMeta") is True or entry.get("isCompactSummary") is True:
+        return
+    message = entry.get("message")
+    content = message.get("content") if isinstance(message, Mapping) else None
+    blocks = [block for block in content if isinstance(block, Mapping)] if isinstance(content, list) else []
+    if any(block.get("type") == "tool_result" for block in blocks):
+        return
+    texts = [block.get("text") for block in blocks if block.get("type") == "text"] or [content]
+    for text in texts:
+        line = text.replace("\n", " ").strip() if isinstance(text, str) else ""
+        command = _COMMAND.search(line)
+        if command:
+            data["command_fallback"] = data.get("command_fallback") or command[1]
+        elif line and not _NOT_BY_A_PERSON.match(line):
+            data["first_prompt"] = line if len(line) <= MAX_PROMPT_CHARS else line[:MAX_PROMPT_CHARS].rstrip() + "…"
+            data["first_prompt_locked"] = True
+            return

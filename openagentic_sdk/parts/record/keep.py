@@ -1,0 +1,110 @@
+"""How long a session is kept: held for as long as somebody says, kept until a day, purged when it is old enough.
+
+A purge leaves a tombstone for each session in the session `tombstones`: what there was, when, and what was signed of it.
+"""
+
+from __future__ import annotations
+
+import time
+from contextlib import suppress
+
+from ...errors import OptionsError, SessionError, SessionExistsError, SessionLockedError
+from ...events import RecordErased, RecordKept, RecordPurged, RecordSigned, SessionMeta
+from ...ground.frozen import frozen
+from ...sessions.base import SessionStore
+from .lifecycle import descendants
+from .sign import statement_of
+from .verify import receipt_of
+
+TOMBSTONES = "tombstones"
+
+
+def hold_session(
+    store: SessionStore, session_id: str, *, release: bool = False, reason: str = "", by: str = ""
+) -> None:
+    """Hold the session and those of its subagents: nothing deletes, purges or erases from them until they are released."""
+    for name in (session_id, *descendants(store, session_id)):
+        store.append_event(name, RecordKept(held=not release, reason=reason, by=by))
+
+
+def retain_session(store: SessionStore, session_id: str, until: float, *, reason: str = "", by: str = "") -> None:
+    """Keep the session and those of its subagents until then (epoch seconds; 0 ends it). Fields can be erased meanwhile."""
+    if not 0 <= until < 1e11:
+        raise OptionsError(f"{until!r} is no time to keep a session until: give epoch seconds, or 0 to end it")
+    for name in (session_id, *descendants(store, session_id)):
+        store.append_event(name, RecordKept(until=float(until), reason=reason, by=by))
+
+
+@frozen
+class Purged:
+    """What a purge did with one old session: `why` it stays, empty when it went."""
+
+    session_id: str
+    events: int
+    why: str = ""
+
+
+def purge_sessions(
+    store: SessionStore, older_than_s: float, *, reason: str = "", by: str = "", dry_run: bool = False
+) -> list[Purged]:
+    """Delete every session, with those of its subagents, to which nothing was added for so long; each leaves a tombstone.
+
+    What is held, to be kept or in use stays, as does one whose subagent's session does, and so do tombstones.
+    """
+    before = time.time() - older_than_s
+    done: list[Purged] = []
+    for row in store.list_session_summaries():
+        if row.updated >= before or row.id == TOMBSTONES:
+            continue
+        why = ""
+        try:
+            if not dry_run:
+                purge_session(store, row.id, reason=reason, by=by)
+            else:
+                for name in (row.id, *descendants(store, row.id)):
+                    store.refuse_kept(name, "purged")
+        except SessionError as error:
+            why = str(error)
+        done.append(Purged(row.id, row.events, why))
+    return done
+
+
+def purge_session(store: SessionStore, session_id: str, *, reason: str = "", by: str = "") -> list[str]:
+    """Delete one session and those of its subagents, and leave tombstones; returns the ids, children first. Forks are told.
+
+    The tombstone is on disk before anything goes: a purge that was killed is done again. Raises `SessionHeldError`,
+    `SessionLockedError`, and nothing is deleted then.
+    """
+    doomed = [*reversed(descendants(store, session_id)), session_id]
+    for name in doomed:
+        if name == TOMBSTONES:
+            raise OptionsError("the tombstones say what was purged: they are no session to purge")
+        store.refuse_kept(name, "purged")
+        if store.is_held(name):
+            raise SessionLockedError(name, "a run")
+    with suppress(SessionExistsError):
+        store.create_session(session_id=TOMBSTONES)
+        store.append_event(TOMBSTONES, SessionMeta(title="What was purged"))
+    known = {event.purged_session_id for event in store.iter_events(TOMBSTONES) if isinstance(event, RecordPurged)}
+    store.append_events(TOMBSTONES, [_tombstone(store, name, reason, by) for name in doomed if name not in known])
+    rows = store.list_session_summaries(include_children=True)
+    forks = [row.id for row in rows if row.parent in doomed and row.id not in doomed]
+    for name in doomed:
+        store.delete_session(name)
+    for name in forks:
+        with suppress(SessionLockedError):  # who writes now is told by the tombstone
+            store.append_event(name, RecordErased("purge", session_id, reason=reason, by=by))
+    for name in doomed:
+        store.scrub(name)
+    return doomed
+
+
+def _tombstone(store: SessionStore, session_id: str, reason: str, by: str) -> RecordPurged:
+    summary = store.read_summary(session_id)
+    newest: RecordSigned | None = None
+    with suppress(SessionError):  # what of a damaged log cannot be read is not told
+        for event in store.iter_events(session_id):
+            newest = event if isinstance(event, RecordSigned) and event.signatures else newest
+    signed = {} if newest is None else {**receipt_of(newest), "statement": statement_of(newest).decode("ascii")}
+    head = None if newest is None else newest.head
+    return RecordPurged(session_id, summary.events, summary.created, summary.updated, head, signed, reason, by)

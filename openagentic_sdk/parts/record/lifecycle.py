@@ -1,0 +1,454 @@
+"""What can be done with a whole session, as plain functions over any store.
+
+Everything that changes a session is an event in its log; nothing is ever rewritten. Forks and exports are complete or
+absent.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import field, replace
+from functools import partial
+from typing import Any
+
+from ...errors import (
+    ConcurrencyError,
+    OptionsError,
+    SessionError,
+    SessionExistsError,
+    SessionLockedError,
+    SessionNotFoundError,
+)
+from ...events import (
+    Event,
+    ModelRequest,
+    Outcome,
+    SessionCompacted,
+    SessionForked,
+    SessionMeta,
+    SessionRewound,
+    SystemInit,
+    ToolResult,
+    ToolStarted,
+    ToolUse,
+    UserMessage,
+)
+from ...ground.frozen import frozen
+from ...sessions.authority import Authority, sign_fork
+from ...sessions.base import SessionStore, whole_id, windows_from_end
+from ...sessions.core import check_expected_seq, new_session_id
+from ...sessions.folds.summary import SessionSummary, plain_line
+from ...sessions.folds.usage import Usage
+from ...sessions.folds.view import SessionView
+from ...sessions.rebuild import Message, rebuild_messages, standing_events
+from ...sessions.resume import load_view
+from ...sessions.seal import Seal
+from .abandoned import ends_of_rewind
+from .undo import Conflicts, restore_files
+
+FORKED_BEFORE_START = "The session was forked before this call ran. Ask for it again if it is still wanted."
+FORKED_IN_THE_MIDDLE = (
+    "The session was forked while this call ran: it may or may not have run. Check before repeating it."
+)
+_WINDOW_EVENTS = 64
+
+
+@frozen
+class SessionState:
+    """A session as a program wants to see it: the messages that a model would be sent, and what they were made under.
+
+    Times are epoch seconds; `usage` and `cost_usd` are None when unknown; `compaction` is the one that is in force.
+    """
+
+    session_id: str
+    messages: Sequence[Message]
+    created: float
+    updated: float
+    model: str | None = None
+    cwd: str | None = None
+    system_prompt: str | None = None
+    permission_mode: str | None = None
+    tools: Sequence[str] = ()
+    allowed_tools: Sequence[str] | None = None
+    disallowed_tools: Sequence[str] | None = None
+    turns: int = 0
+    usage: Usage | None = None
+    cost_usd: float | None = None
+    compaction: SessionCompacted | None = None
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+
+
+# --- begin and go on -------------------------------------------------------------------------------------------------
+
+
+def create_session(
+    store: SessionStore,
+    *,
+    session_id: str | None = None,
+    cwd: str | None = None,
+    title: str | None = None,
+    metadata: Mapping[str, Any] | None = None,
+) -> str:
+    """A new session; returns its id. Raises `SessionExistsError` and `OptionsError`."""
+    known = {**(metadata or {}), **({} if cwd is None else {"cwd": cwd})}
+    session_id = store.create_session(metadata=known, session_id=session_id)
+    if title is not None:
+        rename_session(store, session_id, title)
+    return session_id
+
+
+def resume_session(store: SessionStore, session_id: str | None = None, *, cwd: str | None = None) -> str:
+    """The id of the session to go on with: this one, the only one whose id begins so, or without an id the newest of `cwd`.
+
+    Raises `SessionNotFoundError`, and `OptionsError` when several ids begin so.
+    """
+    if session_id is None:
+        newest = store.list_session_summaries(cwd=cwd, limit=1)
+        if not newest:
+            raise SessionNotFoundError("(newest)", "this store" if cwd is None else f"this store for {cwd}")
+        return newest[0].id
+    return whole_id(store, session_id)
+
+
+def load_session(store: SessionStore, session_id: str) -> SessionState:
+    """What the session is, folded from its log. Raises `SessionNotFoundError`, `LogCorruptError`."""
+    view = SessionView().extend(store.iter_events(session_id))
+    known = store.read_metadata(session_id)
+    metadata: dict[str, Any] = known["metadata"]
+    summary = store.read_summary(session_id)
+    inits = [event for event in view.events if isinstance(event, SystemInit)]
+    standing = standing_events(view.events)
+    compactions = [event for event in standing if isinstance(event, SessionCompacted)]
+    last = inits[-1] if inits else None
+    return SessionState(
+        session_id=session_id,
+        messages=view.conversation.messages(),
+        created=known["created_at"],
+        updated=summary.updated,
+        model=summary.model,
+        cwd=last.cwd if last else summary.cwd,
+        system_prompt=view.context.system_prompt if view.context else None,
+        permission_mode=last.permission_mode if last else metadata.get("permission_mode"),
+        tools=last.tools if last else (),
+        allowed_tools=metadata.get("allowed_tools"),
+        disallowed_tools=metadata.get("disallowed_tools"),
+        turns=len(_prompts(standing)),
+        usage=view.usage,
+        cost_usd=view.cost_usd if view.usage else None,
+        compaction=compactions[-1] if compactions else None,
+        metadata=metadata,
+    )
+
+
+def get_messages(
+    store: SessionStore, session_id: str, *, from_turn: int = 1, to_turn: int | None = None
+) -> list[Message]:
+    """The messages of turns `from_turn` to `to_turn`, both included and counted from 1, as they were said.
+
+    A turn is a prompt and all that follows it. Turns that were rewound do not count; compacted ones do, and are shown whole.
+    """
+    turns = turns_of(store.iter_events(session_id))
+    chosen = turns[from_turn : None if to_turn is None else max(0, to_turn + 1)] if from_turn >= 1 else []
+    return rebuild_messages(event for turn in chosen for event in turn)
+
+
+def turns_of(events: Iterable[Event]) -> list[list[Event]]:
+    """What was said in each turn that no rewind took back, compacted ones too; first what was said before any prompt."""
+    turns: list[list[Event]] = [[]]
+    for event in standing_events(events):
+        if _is_prompt(event):
+            turns.append([])
+        if not isinstance(event, SessionCompacted | SessionRewound | SystemInit):
+            turns[-1].append(event)
+    return turns
+
+
+def append_signed(
+    store: SessionStore,
+    session_id: str,
+    events: Sequence[Event] | Callable[[], Sequence[Event]],
+    seal: Seal | None = None,
+    *,
+    expected_seq: int | None = None,
+) -> list[Event]:
+    """Append outside of a run what a person decided, as this installation's; `append_events` only adds to the history.
+
+    What makes the `events` is called while nobody else writes. Raises like `append_events`.
+    """
+    with store.open_writer(session_id) as writer:
+        check_expected_seq(session_id, expected_seq, writer.last_seq)
+        authority = Authority(session_id, seal or Seal())
+        for event in store.iter_events(session_id):
+            authority.apply(event)
+        events = events() if callable(events) else events
+        return writer.append(authority.sign(events, writer.last_seq))
+
+
+# --- change ----------------------------------------------------------------------------------------------------------
+
+
+def rename_session(store: SessionStore, session_id: str, title: str) -> SessionSummary:
+    """Give the session a title; the empty text takes it away. Raises `SessionNotFoundError`, `SessionLockedError`."""
+    store.append_event(session_id, SessionMeta(title=plain_line(title)))
+    return store.read_summary(session_id)
+
+
+TAG_PATIENCE_S = 1.0
+
+
+def tag_session(
+    store: SessionStore, session_id: str, *, add: Iterable[str] = (), remove: Iterable[str] = ()
+) -> SessionSummary:
+    """Add and remove tags, in the order of their addition. Raises like `rename_session`."""
+    added = [plain_line(tag) for tag in add]
+    removed = {plain_line(tag) for tag in remove}
+    deadline = time.monotonic() + TAG_PATIENCE_S
+    while True:
+        before = store.read_summary(session_id)
+        wanted = [tag for tag in dict.fromkeys((*before.tags, *added)) if tag and tag not in removed]
+        try:
+            store.append_events(session_id, [SessionMeta(tags=wanted)], expected_seq=before.events)
+            return store.read_summary(session_id)
+        except ConcurrencyError:
+            # Somebody else wrote in between, tags perhaps: they are kept too.
+            continue
+        except SessionLockedError:
+            # Another one who tags is done in a moment; a run is not.
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.01)
+
+
+def rewind_session(
+    store: SessionStore,
+    session_id: str,
+    *,
+    to_seq: int | None = None,
+    turns: int | None = None,
+    files: bool = False,
+    conflicts: Conflicts = "refuse",
+    roots: Sequence[str] = (),
+    seal: Seal | None = None,
+    request_id: str | None = None,
+) -> Event:
+    """Take back, in the model's view, everything after `to_seq`, or the newest `turns` prompts and what followed them.
+
+    The log keeps all of it. A `request_id` names the rewind in the log: sent again, it changes nothing and returns the same
+    event. What is open behind that position ends in the same batch: questions as `answered_by: rewound`, calls, subagents,
+    and the run. With `files`, what calls did to files since then is taken back too, as `restore_files` does it
+    and under its conditions. Raises `OptionsError` for a position behind the log's end, and what `restore_files` raises.
+    """
+    last_seq = None if request_id is None else store.last_seq(session_id)
+    if request_id is not None:
+        request = load_view(store, session_id)[0].requests.get(request_id)
+        if request is not None:
+            return store.read_events(session_id, after_seq=request.seq - 1, limit=1)[0]
+    to_seq = rewind_point(store, session_id, to_seq=to_seq, turns=turns)
+    seal = seal or Seal()
+
+    def tail() -> list[Event]:
+        return [*ends_of_rewind(store, session_id, to_seq, seal), SessionRewound(to_seq, request_id=request_id)]
+
+    if not files:
+        return append_signed(store, session_id, tail, seal, expected_seq=last_seq)[-1]
+    restored = restore_files(store, session_id, to_seq=to_seq, conflicts=conflicts, roots=roots, seal=seal, tail=tail)
+    behind = store.iter_events(session_id, after_seq=restored.seq or 0)
+    return next(event for event in behind if isinstance(event, SessionRewound))
+
+
+def rewind_point(store: SessionStore, session_id: str, *, to_seq: int | None = None, turns: int | None = None) -> int:
+    """The `seq` that a rewind goes back to: `to_seq`, or that before the newest `turns` prompts. Raises `OptionsError`."""
+    if (to_seq is None) == (turns is None):
+        raise OptionsError("rewind needs either to_seq or turns: say where to go back to")
+    if to_seq is None:
+        prompts = _prompts(standing_events(store.iter_events(session_id)))
+        if turns is None or not 1 <= turns <= len(prompts):
+            raise OptionsError(f"session {session_id!r} has {len(prompts)} turns to take back, not {turns}")
+        to_seq = (prompts[-turns].seq or 1) - 1
+    last_seq = store.last_seq(session_id)
+    if not 0 <= to_seq <= last_seq:
+        raise OptionsError(f"session {session_id!r} has events 1 to {last_seq}: it cannot go back to {to_seq}")
+    return to_seq
+
+
+def undo_compaction(store: SessionStore, session_id: str) -> Event:
+    """Show the model again what the newest compaction hid; what was said since then is taken back with it.
+
+    Raises `OptionsError` when no compaction is in force.
+    """
+    standing = standing_events(store.iter_events(session_id))
+    compactions = [event for event in standing if isinstance(event, SessionCompacted)]
+    if not compactions:
+        raise OptionsError(f"session {session_id!r} has no compaction in force: there is nothing to undo")
+    return rewind_session(store, session_id, to_seq=(compactions[-1].seq or 1) - 1)
+
+
+def fork_session(
+    store: SessionStore,
+    source_id: str,
+    *,
+    at_seq: int | None = None,
+    session_id: str | None = None,
+    metadata: Mapping[str, Any] | None = None,
+    seal: Seal | None = None,
+) -> str:
+    """A new session that begins as a copy of another up to `at_seq` (None: all of it); returns its id.
+
+    The source is only read, so it may be running. Calls that are open at the cut end in the copy with a result that says so:
+    they are never run twice. What this installation allowed in the source holds in the copy (`seal` is its key's), and what
+    came from elsewhere does not. Raises `OptionsError` for a position behind the log's end.
+    """
+    last_seq = store.last_seq(source_id)
+    at_seq = last_seq if at_seq is None else at_seq
+    if not 0 <= at_seq <= last_seq:
+        raise OptionsError(f"session {source_id!r} has events 1 to {last_seq}: it cannot be forked at {at_seq}")
+    fork_id = session_id or new_session_id()
+    marker = sign_fork(SessionForked(source_id, at_seq), fork_id, at_seq + 1, seal or Seal())
+    tail = [marker, *_end_open_calls(store, source_id, at_seq)]
+    known = forked_metadata(store.read_metadata(source_id)["metadata"], source_id, at_seq, metadata)
+    return store.copy_session(source_id, fork_id, at_seq=at_seq, tail=tail, metadata=known)
+
+
+def forked_metadata(
+    parents: Mapping[str, Any], parent_id: str, parent_seq: int, own: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """The metadata of a session that begins as another up to `parent_seq`: it is no subagent's, whatever that one was."""
+    kept = {key: value for key, value in parents.items() if key not in ("parent_tool_use_id", "agent_name")}
+    return {**kept, **(own or {}), "parent_session_id": parent_id, "parent_seq": parent_seq}
+
+
+def delete_session(store: SessionStore, session_id: str) -> list[str]:
+    """Remove the session, those of its subagents, and their blobs; returns the ids, children first.
+
+    Raises `SessionNotFoundError`, and `SessionLockedError` when one of them is in use; the session itself goes last, so that
+    nothing is left without a parent.
+    """
+    doomed = [*reversed(descendants(store, session_id)), session_id]
+    store.read_metadata(session_id)
+    for name in doomed:
+        store.delete_session(name)
+    return doomed
+
+
+def descendants(store: SessionStore, session_id: str) -> list[str]:
+    """The sessions of the session's subagents, of theirs, and so on; parents before children."""
+    return reachable(session_id, store.list_children)
+
+
+def reachable(start: str, near: Callable[[str], Iterable[str]]) -> list[str]:
+    """All that `near` leads to from `start`, in whatever number of steps, and the nearest first; `start` is left out."""
+    found, waiting = {start: None}, [start]
+    while waiting:
+        fresh = [name for name in near(waiting.pop(0)) if name not in found]
+        found.update(dict.fromkeys(fresh))
+        waiting += fresh
+    return list(found)[1:]
+
+
+# --- from store to store ---------------------------------------------------------------------------------------------
+
+
+def export_session(source: SessionStore, target: SessionStore, session_id: str) -> list[str]:
+    """Copy the session, those of its subagents, and their blobs to another store, ids and `seq` kept; returns the ids.
+
+    All of them arrive or none. Raises `SessionExistsError` when the target has one of them already.
+    """
+    names = [session_id, *descendants(source, session_id)]
+    with all_or_none(target) as done:
+        for name in names:
+            _copy_to(source, target, name)
+            done.append(name)
+    return done
+
+
+def copy_missing(source: SessionStore, target: SessionStore, session_id: str) -> Iterator[tuple[str, bool]]:
+    """Like `export_session`, one session after the other: each id, and whether it was copied or was there as it is.
+
+    What an interrupted call brought over stays and is not copied again. Raises `SessionExistsError` when the target has
+    another session of an id, or one that ends elsewhere.
+    """
+    for name in (session_id, *descendants(source, session_id)):
+        if not target.session_exists(name):
+            _copy_to(source, target, name)
+            yield name, True
+            continue
+        ends = [(store.last_seq(name), store.read_metadata(name)["created_at"]) for store in (source, target)]
+        if ends[0] != ends[1]:
+            raise SessionExistsError(name)
+        yield name, False
+
+
+def _copy_to(source: SessionStore, target: SessionStore, name: str) -> None:
+    known = source.read_metadata(name)
+    target.import_session(
+        name,
+        source.iter_events(name),
+        metadata=known["metadata"],
+        created_at=known["created_at"],
+        blobs=map(partial(source.read_blob, name), source.list_blobs(name)),
+    )
+
+
+def import_session(target: SessionStore, source: SessionStore, session_id: str) -> list[str]:
+    """`export_session`, seen from the other side."""
+    return export_session(source, target, session_id)
+
+
+@contextmanager
+def all_or_none(store: SessionStore) -> Iterator[list[str]]:
+    """A list for the ids of sessions as they are made: when the block fails, they are deleted again, the last one first."""
+    made: list[str] = []
+    try:
+        yield made
+    except BaseException:
+        for name in reversed(made):
+            # The error that made us take things back is the one to report.
+            with suppress(SessionError):
+                store.delete_session(name)
+        raise
+
+
+# --- folds -----------------------------------------------------------------------------------------------------------
+
+
+def _prompts(events: Iterable[Event]) -> list[UserMessage]:
+    return [event for event in events if isinstance(event, UserMessage) and _is_prompt(event)]
+
+
+def _is_prompt(event: Event) -> bool:
+    return isinstance(event, UserMessage) and event.origin == "user"
+
+
+def _end_open_calls(store: SessionStore, session_id: str, at_seq: int) -> list[Event]:
+    """A result for each call that is open at `at_seq`."""
+    started: set[str] = set()
+    waiting: dict[str, ToolUse] = {}
+    for event in _since_last_request(store, session_id, at_seq):
+        if isinstance(event, ToolUse):
+            waiting[event.tool_use_id] = event
+        elif isinstance(event, ToolStarted):
+            started.add(event.tool_use_id)
+        elif isinstance(event, ToolResult):
+            waiting.pop(event.tool_use_id, None)
+    ended: dict[bool, tuple[str, Outcome]] = {
+        True: (FORKED_IN_THE_MIDDLE, "unknown"),
+        False: (FORKED_BEFORE_START, "cancelled"),
+    }
+    results: list[Event] = []
+    for call_id, use in sorted(waiting.items(), key=lambda item: not item[1].is_inside):
+        text, outcome = ended[call_id in started]
+        result = ToolResult(call_id, is_error=True, error_type="SessionForked", error_message=text, outcome=outcome)
+        results.append(replace(result, parent_tool_use_id=use.parent_tool_use_id if use.is_inside else None))
+    return results
+
+
+def _since_last_request(store: SessionStore, session_id: str, at_seq: int) -> list[Event]:
+    """The events from the last prompt or model request up to `at_seq`: no call is left open when these are recorded."""
+    events: list[Event] = []
+    for events in windows_from_end(store, session_id, at_seq, _WINDOW_EVENTS):
+        settled = [index for index, event in enumerate(events) if isinstance(event, ModelRequest) or _is_prompt(event)]
+        if settled:
+            return events[settled[-1] :]
+    return events

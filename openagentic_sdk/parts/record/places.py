@@ -1,0 +1,257 @@
+"""Find where a value stands in a session, in whatever form, and put marks in its place. Pure."""
+
+from __future__ import annotations
+
+from base64 import b64encode, urlsafe_b64encode
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from hashlib import sha256
+from typing import Any
+from urllib.parse import quote, quote_plus
+
+from ...errors import OptionsError
+from ...events import (
+    AssistantMessage,
+    Event,
+    LogRecovered,
+    ModelRequest,
+    RecordErasing,
+    RecordSigned,
+    ToolResult,
+    UnknownEvent,
+)
+from ...ground.frozen import changed
+from ...serialization import dumps_json, event_from_dict, event_to_dict, pointer_names
+from ...sessions.authority import sign_again
+from ...sessions.request import DIGEST
+from ...sessions.seal import Seal
+from .commit import ERASED, BadOpeningError, Opening, is_at_or_below, is_text_field, leaves
+
+# Shorter texts stand in too many places that have nothing to do with them.
+MIN_CHARS = 4
+MIN_LINE_CHARS = 16
+MIN_INNER_CHARS = 8
+Place = tuple[int, str]
+
+
+class Needles:
+    """Texts, and the forms in which they stand in other texts and in bytes."""
+
+    def __init__(self, texts: Iterable[str]) -> None:
+        found = {text.strip() for text in texts if len(text.strip()) >= MIN_CHARS}
+        self.texts = sorted(found - {ERASED})
+        self._forms = tuple(dict.fromkeys(form for text in self.texts for form in _forms(text)))
+        encodings = ("utf-8", "utf-16-le", "utf-16-be")
+        self._bytes = tuple(form.encode(name, "surrogatepass") for form in self._forms for name in encodings)
+
+    def are_in(self, value: Any) -> bool:
+        """Whether a JSON value holds one, in a text, a number or the name of a member."""
+        if isinstance(value, str):
+            return any(form in value for form in self._forms)
+        if isinstance(value, Mapping):
+            return any(self.are_in(str(key)) or self.are_in(inner) for key, inner in value.items())
+        if isinstance(value, list | tuple):
+            return any(map(self.are_in, value))
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            return dumps_json(value) in self.texts
+        return False
+
+    def are_in_bytes(self, data: bytes) -> bool:
+        """Whether the bytes hold one."""
+        return any(form in data for form in self._bytes)
+
+
+def _forms(text: str) -> Iterator[str]:
+    whole = text.encode("utf-8", "surrogatepass")
+    yield text
+    yield dumps_json(text)[1:-1]
+    yield dumps_json(dumps_json(text)[1:-1])[1:-1]
+    yield text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n").replace("\t", "\\t")
+    yield quote(whole)
+    yield quote(whole, safe="")
+    yield quote_plus(whole)
+    yield whole.hex()
+    yield whole.hex().upper()
+    for ended in (whole, whole + b"\n"):
+        yield sha256(ended).hexdigest()
+    for encode in (b64encode, urlsafe_b64encode):
+        for before in range(3):
+            # What base64 makes of the bytes wherever they stand, without the letters that their neighbours change.
+            made = encode(b"\0" * before + whole).decode("ascii").rstrip("=")
+            first, last = (before * 8 + 5) // 6, len(made) - bool((before + len(whole)) % 3)
+            if last - first >= MIN_INNER_CHARS:
+                yield made[first:last]
+
+
+def places_of(event: RecordErasing) -> list[Place]:
+    """The places that an erasure names; entries that are not places, in a log from elsewhere, are left out."""
+    return [
+        (each["seq"], each["path"])
+        for each in event.fields
+        if isinstance(each, Mapping) and isinstance(each.get("seq"), int) and isinstance(each.get("path"), str)
+    ]
+
+
+def value_at(event: Event, pointer: str) -> Any:
+    """What stands at a JSON pointer (RFC 6901). Raises `OptionsError` for a place that the event does not have."""
+    found: Any = event_to_dict(event)
+    for name in pointer_names(pointer):
+        try:
+            found = found[int(name)] if isinstance(found, list | tuple) else found[name]
+        except (KeyError, IndexError, ValueError, TypeError):
+            raise OptionsError(f"event {event.seq} ({event.type}) has nothing at {pointer}") from None
+    return found
+
+
+def leaf_place(event: Event, pointer: str) -> str:
+    """The place that is erased when this one is to go: itself, or what of an object or list it stands in.
+
+    Raises `OptionsError` for what the event does not have, and for what holds the session together.
+    """
+    if not pointer.startswith("/"):
+        raise OptionsError(f"{pointer!r} is no place in an event: begin it with /, as in /output/stdout")
+    value_at(event, pointer)
+    known = [place for place, _ in leaves(event) if place]
+    if any(is_at_or_below(place, pointer) for place in known):
+        return pointer
+    above = [place for place in known if is_at_or_below(pointer, place)]
+    if not above:
+        raise OptionsError(
+            f"{pointer} of event {event.seq} ({event.type}) cannot be erased: it holds the session together, or says nothing"
+        )
+    return above[0]
+
+
+def needles_of(value: Any) -> Needles:
+    """What to look for elsewhere when this value goes: it, its long lines, and what it holds if it is an object or list."""
+    return Needles([*_texts_of(value, 0)])
+
+
+def _texts_of(value: Any, depth: int) -> Iterator[str]:
+    if isinstance(value, str):
+        if depth == 0 or len(value.strip()) >= MIN_INNER_CHARS:
+            yield value
+            yield from (line for line in value.split("\n") if len(line.strip()) >= MIN_LINE_CHARS)
+    elif isinstance(value, Mapping | list | tuple):
+        for inner in value.values() if isinstance(value, Mapping) else value:
+            yield from _texts_of(inner, depth + 1)
+    elif depth == 0 and isinstance(value, int | float):
+        yield dumps_json(value)
+
+
+def find_places(
+    events: Sequence[Event], asked: Iterable[Place], needles: Needles, outputs: Collection[str] = ()
+) -> tuple[list[Place], list[Place]]:
+    """All places of a log that are erased: those asked for, those that hold what is looked for, digests that are over any
+    of it, from which a short value could be guessed, and the names of `outputs` that belong to it. And those that hold it
+    and must stay.
+    """
+    found: dict[Place, None] = dict.fromkeys(asked)
+    left: list[Place] = []
+    if needles.texts:
+        for event in events:
+            if isinstance(event, RecordSigned):
+                continue
+            for pointer, text in leaves(event):
+                seq = event.seq or 0
+                if not pointer:
+                    if needles.are_in(text):
+                        left.append((seq, "its identifiers"))
+                elif needles.are_in(value_at(event, pointer)):
+                    found[seq, pointer] = None
+                elif needles.are_in(pointer.replace("~1", "/").replace("~0", "~")):
+                    # The name of a member tells it: what has the member goes whole.
+                    found[seq, "/".join(pointer.split("/")[:-1]) if pointer.count("/") > 1 else pointer] = None
+    found.update(dict.fromkeys(_derived(events, list(found))))
+    touched = {seq for seq, _ in found}
+    for event in events if outputs else ():
+        if isinstance(event, ToolResult) and event.seq in touched:
+            named = (pointer for pointer, text in leaves(event) if pointer and any(name in text for name in outputs))
+            found.update(dict.fromkeys((event.seq or 0, pointer) for pointer in named))
+    # Without those that stand in others.
+    ordered = sorted(found)
+    kept: list[Place] = []
+    for seq, pointer in ordered:
+        if not any(known == seq and is_at_or_below(pointer, place) for known, place in kept[-50:]):
+            kept.append((seq, pointer))
+    return kept, left
+
+
+def _derived(events: Sequence[Event], found: Sequence[Place]) -> Iterator[Place]:
+    """Digests over what is erased: of the same call, and of the requests that held it."""
+    if not found:
+        return
+    touched = {seq for seq, _ in found}
+    first = min(touched)
+    calls = {call for event in events if event.seq in touched and (call := getattr(event, "tool_use_id", None))}
+    for event in events:
+        seq = event.seq or 0
+        if isinstance(event, ModelRequest) and seq > first and event.request_sha256 != ERASED:
+            yield seq, "/request_sha256"
+        elif isinstance(event, AssistantMessage) and seq in touched and event.extras:
+            yield seq, "/extras"  # what a vendor signed fits no other text, and would be refused with it
+        elif isinstance(event, LogRecovered) and event.moved_to:
+            yield seq, "/moved_to"  # its name is a checksum of what stood there
+        elif getattr(event, "tool_use_id", None) in calls:
+            for pointer, _ in leaves(event):
+                value = value_at(event, pointer) if pointer and not pointer.endswith("/policy_sha256") else None
+                if isinstance(value, str) and DIGEST.fullmatch(value):
+                    yield seq, pointer
+
+
+# --- erasing ---------------------------------------------------------------------------------------------------------
+
+
+def erase_places(session_id: str, events: list[Event], places: Sequence[Place], seal: Seal) -> Mapping[int, Event]:
+    """The events that stand in a log when these places are erased, by `seq`: those that lose something, the checkpoints
+    that lose salts, and those whose keyed digests are made anew.
+    """
+    by_seq: dict[int, list[str]] = {}
+    for seq, pointer in places:
+        if 1 <= seq <= len(events) and not _is_marked(events[seq - 1], pointer):
+            # A log from elsewhere may name any place: what holds the session together stays.
+            by_seq.setdefault(seq, []).append(leaf_place(events[seq - 1], pointer))
+    after = list(events)
+    start = 0  # of the range that the next checkpoint speaks of
+    for event in events:
+        if isinstance(event, RecordSigned) and event.from_seq == start + 1 and event.to_seq < (event.seq or 0):
+            after[(event.seq or 1) - 1] = _without_salts(event, events, by_seq)
+            start = event.to_seq
+    for seq, pointers in by_seq.items():
+        after[seq - 1] = _marked(after[seq - 1], pointers)
+    after = sign_again(session_id, events, after, seal)
+    return {new.seq or 0: new for old, new in zip(events, after, strict=True) if new != old}
+
+
+def _is_marked(event: Event, pointer: str) -> bool:
+    try:
+        return value_at(event, leaf_place(event, pointer)) in (ERASED, {}, [], (), None)
+    except OptionsError:
+        return True
+
+
+def _without_salts(signed: RecordSigned, events: Sequence[Event], by_seq: Mapping[int, Sequence[str]]) -> RecordSigned:
+    """The checkpoint with no salt left that anything erased was digested with."""
+    cut = [seq for seq in by_seq if signed.from_seq <= seq <= signed.to_seq]
+    if not cut:
+        return signed
+    try:
+        opening = Opening.read(signed.opening, signed.to_seq - signed.from_seq + 1)
+        for seq in cut:
+            opening = opening.without(events[seq - 1], seq - signed.from_seq, by_seq[seq])
+    except (BadOpeningError, StopIteration, ValueError):
+        # Somebody changed the salts: nothing in this range can be proved any more, and what is there may still tell.
+        return changed(signed, opening={})
+    return changed(signed, opening=opening.to_dict())
+
+
+def _marked(event: Event, pointers: Sequence[str]) -> Event:
+    data = dict(event.data) if isinstance(event, UnknownEvent) else event_to_dict(event)
+    for pointer in pointers:
+        *above, name = pointer_names(pointer)
+        holder = data
+        for part in above:
+            holder[part] = holder = dict(holder[part])
+        kind = holder[name]
+        is_free = is_text_field(event, pointer)
+        holder[name] = ERASED if is_free or isinstance(kind, str) else {} if isinstance(kind, Mapping) else []
+    return event_from_dict(data, strict=False)

@@ -1,0 +1,93 @@
+"""Sign the record of a session: append a checkpoint that vouches for its events so far."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ...errors import OptionsError
+from ...events import Event, RecordSigned
+from ...ground.frozen import changed
+from ...serialization import dumps_json
+from ...sessions.base import SessionStore, windows_from_end
+from ...sessions.core import SessionWriter
+from ...sessions.seal import Signer
+from ...version import __version__
+from .commit import FORMAT, ZERO, Opening, chain_digests, event_digest, join_digests, new_opening
+
+# So many events one checkpoint speaks of; more are several checkpoints, of which the last one is signed.
+RANGE_EVENTS = 1000
+_WINDOW_EVENTS = 128
+
+
+def statement_of(signed: RecordSigned) -> bytes:
+    """What a signature of this checkpoint is over: one line of JSON."""
+    said = {
+        "format": FORMAT.decode("ascii"),
+        "session_id": signed.session_id,
+        "from_seq": signed.from_seq,
+        "to_seq": signed.to_seq,
+        "before": signed.before,
+        "head": signed.head,
+    }
+    return dumps_json(said).encode("ascii") + b"\n"
+
+
+def sign_session(store: SessionStore, session_id: str, signers: Sequence[Signer]) -> RecordSigned:
+    """Append the checkpoint that vouches for all events of the session; returns it as it was stored.
+
+    It speaks of what came since the last checkpoint, which is one of these events. Raises `OptionsError` for an empty log
+    and without signers, what the signers raise, and `SessionLockedError` while a run writes: nothing is appended then.
+    """
+    with store.open_writer(session_id) as writer:
+        return append_signed_head(store, writer, signers)
+
+
+def append_signed_head(store: SessionStore, writer: SessionWriter, signers: Sequence[Signer]) -> RecordSigned:
+    """`sign_session` for a caller that holds the session's writer."""
+    if not signers:
+        raise OptionsError("a record is signed by somebody: name a signer")
+    last, events = _since_last_checkpoint(store, writer.session_id, writer.last_seq)
+    if not events:
+        raise OptionsError(f"session {writer.session_id!r} has no events yet: there is nothing to sign")
+    before = last.head if last else ZERO
+    made: list[Event] = []
+    for start in range(0, len(events), RANGE_EVENTS):
+        part = events[start : start + RANGE_EVENTS]
+        opening = new_opening()
+        salts = Opening.read(opening, len(part))
+        digests = [event_digest(salts.leaf_digests(event, index)) for index, event in enumerate(part)]
+        head = chain_digests(before, digests)
+        first = (last.to_seq if last else 0) + 1 + start
+        made.append(
+            RecordSigned(
+                writer.session_id,
+                first,
+                first + len(part) - 1,
+                before,
+                head,
+                join_digests(digests),
+                sdk_version=__version__,
+                opening=opening,
+            )
+        )
+        before = head
+    newest = made[-1]
+    assert isinstance(newest, RecordSigned)
+    statement = statement_of(newest)
+    made[-1] = changed(newest, signatures=[dict(signer.sign(statement)) for signer in signers])
+    stored = writer.append(made)[-1]
+    assert isinstance(stored, RecordSigned)
+    return stored
+
+
+def _since_last_checkpoint(
+    store: SessionStore, session_id: str, last_seq: int
+) -> tuple[RecordSigned | None, list[Event]]:
+    """The newest checkpoint, and the events that it says nothing of; found from the log's end."""
+    newest: RecordSigned | None = None
+    events: list[Event] = []
+    for events in windows_from_end(store, session_id, last_seq, _WINDOW_EVENTS):
+        newest = next((event for event in reversed(events) if isinstance(event, RecordSigned)), None)
+        if newest is not None and newest.to_seq >= last_seq - len(events):
+            return newest, [event for event in events if (event.seq or 0) > newest.to_seq]
+    return newest, events

@@ -1,0 +1,276 @@
+"""Who can vouch for the head of a record, and how what they gave is checked later.
+
+installation   HMAC with this installation's key: proves to every holder of that key that it was made with it
+ssh            `ssh-keygen -Y sign` with a person's key: proves to everybody who knows whose key it is
+witness        a command that keeps the head elsewhere and answers with a token: proves what the token proves
+timestamp      a token of a time stamping authority (RFC 3161): proves that the head existed at its time
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import subprocess
+import tempfile
+from base64 import b64decode, b64encode
+from collections.abc import Callable, Mapping, Sequence
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+from ...errors import OptionsError, StorageError
+from ...ground.frozen import frozen
+from ...ground.patterns import regex
+from ...ground.text import on_one_line
+from ...sessions.seal import Seal
+from .commit import FORMAT
+
+NAMESPACE = "record@openagentic-sdk"
+PATIENCE_S = 60.0
+MAX_TOKEN_BYTES = 1 << 16
+_SSH_HEAD, _SSH_END = "-----BEGIN SSH SIGNATURE-----", "-----END SSH SIGNATURE-----"
+# TimeStampReq of RFC 3161 section 2.4.1 in DER, around the digest: version 1, SHA-256, and what follows the digest.
+_TSQ_HEAD = bytes.fromhex("020101 3031 300d 0609608648016503040201 0500 0420")
+_GENERALIZED_TIME = regex(rb"\x18[\x0d-\x20](\d{14}(?:\.\d+)?Z)")
+
+
+@frozen
+class InstallationKey:
+    """The key of this installation, or the one at `path`."""
+
+    path: str | None = None
+
+    def sign(self, statement: bytes) -> Mapping[str, Any]:
+        return {"by": "installation", "mac": Seal(self.path).digest(FORMAT, statement)}
+
+
+@frozen
+class SshKey:
+    """A person's key: the file of a private one, or of a public one whose private half an agent holds."""
+
+    path: str
+
+    def sign(self, statement: bytes) -> Mapping[str, Any]:
+        if not Path(self.path).is_file():
+            raise OptionsError(f"there is no ssh key {self.path}: give the file of a key that ssh-keygen can sign with")
+        text = _run(["ssh-keygen", "-q", "-Y", "sign", "-n", NAMESPACE, "-f", self.path], statement).decode("ascii")
+        key, _ = read_ssh_signature(text)
+        return {"by": "ssh", "key": key, "fingerprint": ssh_fingerprint(key), "signature": text}
+
+
+@frozen
+class Witness:
+    """A command that gets the statement on its standard input and answers with a token on its standard output."""
+
+    command: Sequence[str]
+    name: str = "witness"
+
+    def sign(self, statement: bytes) -> Mapping[str, Any]:
+        token = _run(self.command, statement)
+        if not token.strip() or len(token) > MAX_TOKEN_BYTES:
+            raise StorageError(
+                f"the witness {shlex.join(self.command)} gave no token, or one of over {MAX_TOKEN_BYTES} bytes"
+            )
+        return {"by": "witness", "name": self.name, "token": b64encode(token).decode("ascii")}
+
+
+@frozen
+class Timestamp:
+    """A time stamping authority: a command that gets the request (DER) on its standard input and answers with the reply.
+
+    `["curl", "-s", "-H", "Content-Type: application/timestamp-query", "--data-binary", "@-", URL]`, for instance.
+    """
+
+    command: Sequence[str]
+
+    def sign(self, statement: bytes) -> Mapping[str, Any]:
+        reply = _run(self.command, timestamp_query(sha256(statement).digest(), os.urandom(8)))
+        time = timestamp_time(reply, statement)
+        return {"by": "timestamp", "time": time, "token": b64encode(reply).decode("ascii")}
+
+
+# --- checking --------------------------------------------------------------------------------------------------------
+
+
+@frozen
+class Voucher:
+    """Who vouches for a statement. `name` is whose it is, as `how` knows it; `proof` is `valid`, `invalid` or `unchecked`.
+
+    What is `unchecked` could not be looked at here: the key, the tool or the list that says whose key it is, is missing.
+    """
+
+    by: str
+    name: str
+    proof: str
+    how: str
+
+
+@frozen
+class Trust:
+    """What a verifier has: the key of the installation, ssh's file of allowed signers, certificates of the time stamping
+    authority (PEM), and the command that checks a witness's token (statement, a line end and the token on standard input).
+    """
+
+    seal: Seal | None = None
+    allowed_signers: str | None = None
+    timestamp_ca: str | None = None
+    witness: Sequence[str] = ()
+
+
+def check_signature(signature: Any, statement: bytes, trust: Trust) -> Voucher:
+    """Whether a signature is one of this statement, and whose."""
+    by = signature.get("by") if isinstance(signature, Mapping) else None
+    check = _CHECKS.get(by) if isinstance(by, str) else None
+    if check is None:
+        return Voucher(on_one_line(str(by), 40), "", "unchecked", "this version does not know such signatures")
+    try:
+        return Voucher(str(by), *check(signature, statement, trust))
+    except (ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
+        return Voucher(str(by), "", "invalid", f"it cannot be read: {on_one_line(str(error), 120)}")
+    except StorageError as error:
+        return Voucher(str(by), "", "unchecked", on_one_line(str(error), 200))
+
+
+# The name, the proof and the way of a voucher.
+_Found = tuple[str, str, str]
+
+
+def _check_installation(signature: Mapping[str, Any], statement: bytes, trust: Trust) -> _Found:
+    if trust.seal is None:
+        return "an installation", "unchecked", "only who has its key can check it"
+    try:
+        is_ours = trust.seal.matches(str(signature["mac"]), FORMAT, statement)
+    except OptionsError as error:
+        return "an installation", "unchecked", str(error)
+    if is_ours:
+        return "this installation", "valid", "its key made it"
+    return "", "invalid", "the key of this installation did not make it for this"
+
+
+def _check_ssh(signature: Mapping[str, Any], statement: bytes, trust: Trust) -> _Found:
+    text = str(signature["signature"])
+    key, namespace = read_ssh_signature(text)
+    fingerprint = ssh_fingerprint(key)
+    if namespace != NAMESPACE:
+        return fingerprint, "invalid", f"it was made for {on_one_line(namespace, 60)}, not for records"
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "signature")
+        path.write_text(text, encoding="ascii")
+        signed = ["-n", NAMESPACE, "-s", str(path)]
+        is_signed = ["ssh-keygen", "-Y", "check-novalidate", *signed]
+        if trust.allowed_signers is None:
+            if not _succeeds(is_signed, statement):
+                return fingerprint, "invalid", "it is no signature of this"
+            return fingerprint, "valid", "the key's; whose key that is, a file of allowed signers says"
+        allowed = ["-f", trust.allowed_signers]
+        found = subprocess_result(["ssh-keygen", "-Y", "find-principals", *allowed, "-s", str(path)], b"")
+        names = found.stdout.decode("utf-8", "replace").split("\n")[0].split(",") if found.returncode == 0 else []
+        for name in filter(None, names):
+            if _succeeds(["ssh-keygen", "-Y", "verify", "-I", name, *allowed, *signed], statement):
+                return on_one_line(name, 100), "valid", f"{fingerprint} in {trust.allowed_signers}"
+        if _succeeds(is_signed, statement):
+            return fingerprint, "invalid", f"{trust.allowed_signers} does not allow this key"
+    return fingerprint, "invalid", "it is no signature of this"
+
+
+def _check_witness(signature: Mapping[str, Any], statement: bytes, trust: Trust) -> _Found:
+    name = on_one_line(str(signature.get("name")), 60)
+    token = b64decode(signature["token"], validate=True)
+    if not trust.witness:
+        return name, "unchecked", "what its token proves, the witness's own command can say"
+    is_good = _succeeds(list(trust.witness), statement + b"\n" + token)
+    said = "knows it" if is_good else "does not know it"
+    return name, "valid" if is_good else "invalid", f"{shlex.join(trust.witness)} {said}"
+
+
+def _check_timestamp(signature: Mapping[str, Any], statement: bytes, trust: Trust) -> _Found:
+    reply = b64decode(signature["token"], validate=True)
+    time = timestamp_time(reply, statement)
+    if trust.timestamp_ca is None:
+        return time, "unchecked", "it is of this; that its authority made it, --timestamp-ca can check"
+    with tempfile.TemporaryDirectory() as folder:
+        path, data = Path(folder, "reply"), Path(folder, "data")
+        path.write_bytes(reply)
+        data.write_bytes(statement)
+        command = ["openssl", "ts", "-verify", "-data", str(data), "-in", str(path), "-CAfile", trust.timestamp_ca]
+        is_good = _succeeds(command, b"")
+    how = "an authority of the file vouches for it" if is_good else f"no authority in {trust.timestamp_ca} made it"
+    return time, "valid" if is_good else "invalid", how
+
+
+_CHECKS: Mapping[str, Callable[[Mapping[str, Any], bytes, Trust], _Found]] = {
+    "installation": _check_installation,
+    "ssh": _check_ssh,
+    "witness": _check_witness,
+    "timestamp": _check_timestamp,
+}
+
+
+# --- forms -----------------------------------------------------------------------------------------------------------
+
+
+def read_ssh_signature(text: str) -> tuple[str, str]:
+    """The public key (as in an authorized_keys file) and the namespace of an armored signature (OpenSSH, PROTOCOL.sshsig).
+
+    Raises `ValueError`.
+    """
+    head, _, rest = text.strip().partition("\n")
+    body, _, end = rest.rpartition("\n")
+    if head != _SSH_HEAD or end != _SSH_END:
+        raise ValueError("it is no ssh signature")
+    data = b64decode("".join(body.split()), validate=True)
+    if data[:10] != b"SSHSIG\0\0\0\1":
+        raise ValueError("it is no ssh signature of version 1")
+    key, rest_ = _ssh_string(data[10:])
+    kind, _ = _ssh_string(key)
+    namespace, _ = _ssh_string(rest_)
+    return f"{kind.decode('ascii')} {b64encode(key).decode('ascii')}", namespace.decode("utf-8")
+
+
+def _ssh_string(data: bytes) -> tuple[bytes, bytes]:
+    size = int.from_bytes(data[:4], "big")
+    if len(data) < 4 + size:
+        raise ValueError("it is cut")
+    return data[4 : 4 + size], data[4 + size :]
+
+
+def ssh_fingerprint(key: str) -> str:
+    """As ssh-keygen shows a key."""
+    digest = sha256(b64decode(key.split()[1])).digest()
+    return f"SHA256:{b64encode(digest).decode('ascii').rstrip('=')}"
+
+
+def timestamp_query(digest: bytes, nonce: bytes) -> bytes:
+    """The request for a token over this SHA-256 digest, in DER. `nonce` has 8 bytes."""
+    number = bytes([nonce[0] & 0x3F | 0x40]) + nonce[1:]  # positive, and no shorter form of it exists
+    body = _TSQ_HEAD + digest + b"\x02\x08" + number + b"\x01\x01\xff"
+    return b"\x30" + bytes([len(body)]) + body
+
+
+def timestamp_time(reply: bytes, statement: bytes) -> str:
+    """When the reply says that the statement existed: `YYYYMMDDhhmmssZ`. Raises `ValueError` for another's."""
+    place = reply.find(sha256(statement).digest())
+    found = _GENERALIZED_TIME.search(reply, max(0, place))
+    if place < 0 or found is None:
+        raise ValueError("the time stamp is of something else")
+    return found[1].decode("ascii")
+
+
+def subprocess_result(command: Sequence[str], data: bytes) -> subprocess.CompletedProcess[bytes]:
+    """What a command makes of its input. Raises `StorageError` when it cannot be run, or takes over a minute."""
+    try:
+        return subprocess.run(list(command), input=data, capture_output=True, timeout=PATIENCE_S, check=False)
+    except (OSError, subprocess.TimeoutExpired, ValueError) as error:
+        raise StorageError(f"{command[0] if command else 'no command'} cannot be used: {error}") from error
+
+
+def _succeeds(command: Sequence[str], data: bytes) -> bool:
+    return subprocess_result(command, data).returncode == 0
+
+
+def _run(command: Sequence[str], data: bytes) -> bytes:
+    done = subprocess_result(command, data)
+    if done.returncode:
+        said = on_one_line(done.stderr.decode("utf-8", "replace"), 200)
+        raise StorageError(f"{shlex.join(command)} failed with exit code {done.returncode}: {said}")
+    return done.stdout

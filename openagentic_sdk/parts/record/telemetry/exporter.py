@@ -1,0 +1,420 @@
+"""Send the spans of sessions to a collector, from a thread of its own: no run ever waits for it.
+
+A run only says that its log has grown. The thread reads what is new from the store, folds it into spans, and sends those
+that have ended in batches. How far a session was sent is kept in a small file per session, so that what a dead collector or
+a killed process left behind is sent later, from the log. Ids of spans follow from the log: one sent twice is the same.
+
+The rules for failures are those of OTLP (opentelemetry.io/docs/specs/otlp, "OTLP/HTTP Response", "OTLP/HTTP Throttling"):
+429, 502, 503, 504 and broken connections are tried again, after what `Retry-After` says or else with growing pauses; any
+other failure and what a partial success rejects are not.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import contextlib
+import gzip
+import json
+import os
+import random
+import threading
+import time
+import weakref
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from contextvars import Context, copy_context
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from ....errors import InvalidEventError, OptionsError, ProviderError, SessionError, SessionNotFoundError
+from ....events import Event, Result
+from ....ground.disk import SystemDisk, write_durably
+from ....ground.frozen import mutable
+from ....ground.text import Redact
+from ....ground.threads import error_words
+from ....providers.wire.http import HttpTransport
+from ....providers.wire.timeouts import Timeouts
+from ....providers.wrappers.retry import retry_after_s
+from ....sessions.base import SessionStore
+from ..folds.spans import Place, Span, SpanFold, call_span_id, own_trace, trace_request
+from .settings import TelemetrySettings
+
+_RETRIED = frozenset({429, 502, 503, 504})
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S, _LONGEST_RETRY_AFTER_S = 1.0, 30.0, 600.0
+# How long the end of the process waits for the last spans.
+CLOSING_S = 3.0
+_MOST_WAITING = 2_048
+_MAX_ANSWER_BYTES = 64 * 1024
+_MAX_BODY_BYTES = 4 * 1024 * 1024
+_MAX_DEPTH = 20
+_OLDEST_CURSOR_S = 30 * 86_400.0
+_MOST_CURSORS = 2_000
+
+
+@mutable
+class Health:
+    """How sending goes: what was sent and lost, and the last problem, for people who look for their spans."""
+
+    sent: int = 0
+    rejected: int = 0
+    dropped: int = 0
+    requests: int = 0
+    problem: str = ""
+
+    def drop(self, spans: int, problem: str) -> None:
+        """Note that spans were given up, and why."""
+        self.problem, self.dropped = problem, self.dropped + spans
+
+
+@mutable
+class _Followed:
+    """A session whose log is sent: `read` is the last event that was folded, `sent` the one up to which every span that had
+    ended is with the collector. `waiting` are spans with the event behind which each is known to have ended."""
+
+    fold: SpanFold
+    read: int
+    sent: int
+    waiting: list[tuple[int, Span]]
+
+
+class Exporter:
+    """Sends the sessions of one store to one collector. `notify` is all that a run calls.
+
+    There is a thread, and the store is held, only while a run goes on or something is left to be sent.
+    """
+
+    def __init__(
+        self, store: SessionStore, settings: TelemetrySettings, folder: Path | None, mask: Redact | None = None
+    ) -> None:
+        self.health = Health()
+        self._known_store = weakref.ref(store)
+        self._store: SessionStore | None = None
+        self._settings = settings
+        self._mask = mask
+        self._cursors = _Cursors(folder, settings.url)
+        self._folds: OrderedDict[str, _Followed] = OrderedDict()
+        self._grown: dict[str, Context] = {}  # the redactor sees its variables
+        self._live: set[str] = set()  # sessions of which a run goes on
+        self._wake = threading.Event()
+        self._idle = threading.Event()
+        self._lock = threading.Lock()
+        self._has_healed = self._is_closing = False
+        self._thread: threading.Thread | None = None
+        self._process = os.getpid()
+
+    def notify(self, session_id: str, events: Sequence[Event]) -> None:
+        """Say that these events were stored. Returns at once, whatever the collector does."""
+        if not any(event.seq is not None for event in events):
+            return
+        ended = any(isinstance(event, Result) for event in events)
+        with self._lock:
+            if self._process != os.getpid():  # a fork has no thread, and what waits is its parent's to send
+                self._grown, self._live, self._thread = {}, set(), None
+                self._folds, self._process = OrderedDict(), os.getpid()
+            self._grown[session_id] = copy_context()
+            (self._live.discard if ended else self._live.add)(session_id)
+            self._idle.clear()
+            self._store = self._store or self._known_store()
+            if self._thread is None and self._store is not None and not self._is_closing:
+                self._thread = threading.Thread(target=self._work, name="openagentic-otlp", daemon=True)
+                self._thread.start()
+        if ended:
+            self._wake.set()
+
+    def flush(self, timeout_s: float) -> bool:
+        """Wait at most this long until every ended span is sent; says whether they are."""
+        if self._thread is None:
+            return True
+        self._wake.set()
+        return self._idle.wait(timeout_s)
+
+    def close(self, timeout_s: float = CLOSING_S) -> None:
+        """Send what is left for at most this many seconds; the rest is sent from the logs later."""
+        thread = self._thread
+        if thread is None or self._process != os.getpid():
+            return
+        self._is_closing = True
+        self._wake.set()
+        thread.join(timeout_s)
+
+    # --- the thread ------------------------------------------------------------------------------------------------------
+
+    def _work(self) -> None:
+        try:
+            asyncio.run(self._serve())
+        except Exception as error:  # noqa: BLE001 - a store is anybody's code, and telemetry never takes a program down
+            self.health.problem = ": ".join(error_words(error))
+            with self._lock:
+                self._thread = self._store = None
+                self._idle.set()
+
+    async def _serve(self) -> None:
+        limit_s = self._settings.timeout_s
+        timeouts = Timeouts(connect_s=limit_s, first_byte_s=limit_s, idle_s=limit_s, total_s=limit_s)
+        transport = HttpTransport(timeouts=timeouts)
+        pause_s = 0.0
+        try:
+            while True:
+                self._wait(pause_s or self._settings.delay_s, is_pause=pause_s > 0)
+                if not self._has_healed:
+                    self._heal()
+                self._read_all()
+                pause_s = await self._send_all(transport, pause_s)
+                if self._ends(pause_s > 0):
+                    return
+        finally:
+            transport.close()
+
+    def _ends(self, is_pause: bool) -> bool:
+        """Whether nothing is left to do; then this thread ends and the next event starts another."""
+        with self._lock:
+            is_sent = not self._grown and not any(one.waiting for one in self._folds.values())
+            if is_sent:
+                self._idle.set()
+            if not (is_sent and not self._live) and not (self._is_closing and (is_sent or is_pause)):
+                return False
+            self._folds.clear()
+            self._thread = self._store = None
+            return True
+
+    def _wait(self, seconds: float, *, is_pause: bool) -> None:
+        """Wait for more spans to send together, for a run that ends, or as long as a collector wants to be left alone."""
+        until = time.monotonic() + seconds
+        while not self._is_closing:
+            left_s = until - time.monotonic()
+            if left_s <= 0 and (self._grown or is_pause):
+                return
+            # With nothing to send, there is nothing to wake up for.
+            woken = self._wake.wait(max(left_s, 0.01) if self._grown or is_pause else seconds)
+            self._wake.clear()
+            if woken and not is_pause:
+                return
+
+    def _heal(self) -> None:
+        """Take up the sessions of this store that were not sent to their end and that no run holds."""
+        self._has_healed = True
+        for session_id in self._cursors.open_sessions():
+            with contextlib.suppress(SessionError, InvalidEventError, OSError):
+                store = self._store
+                if store is None or not store.session_exists(session_id) or store.is_held(session_id):
+                    continue
+                with self._lock:
+                    self._grown.setdefault(session_id, copy_context())
+
+    def _read_all(self) -> None:
+        with self._lock:
+            grown, self._grown = self._grown, {}
+        for session_id, context in grown.items():
+            try:
+                context.run(self._read, session_id)
+            except SessionNotFoundError:
+                self._folds.pop(session_id, None)
+                self._live.discard(session_id)
+                self._cursors.drop(session_id)
+            except (SessionError, InvalidEventError, OSError) as error:
+                # A store that is away for now is asked again when the session grows, or by the next process.
+                self.health.problem = f"session {session_id} cannot be read: {error}"
+
+    def _read(self, session_id: str) -> None:
+        assert self._store is not None, "it is held while the thread lives"
+        one = self._folds.get(session_id)
+        if one is None:
+            place = trace_place(self._store, session_id)
+            fold = SpanFold(session_id, place, mask=self._mask, with_content=self._settings.with_content)
+            one = self._folds[session_id] = _Followed(fold, 0, self._cursors.sent(session_id), [])
+        if len(one.waiting) < _MOST_WAITING:
+            for event in self._store.iter_events(session_id, after_seq=one.read):
+                seq = event.seq or one.read + 1
+                spans = one.fold.take(event)
+                if seq > one.sent:
+                    one.waiting += [(seq, span) for span in spans]
+                one.read = seq
+                if len(one.waiting) >= _MOST_WAITING:
+                    break
+        if len(one.waiting) >= _MOST_WAITING:  # the rest is read when these are sent
+            with self._lock:
+                self._grown.setdefault(session_id, copy_context())
+        self._cursors.keep(session_id, one.sent, one.read)
+
+    async def _send_all(self, transport: HttpTransport, pause_s: float) -> float:
+        """Send what waits; gives the seconds to wait before the next try, 0 when all is sent."""
+        for session_id, one in list(self._folds.items()):
+            while one.waiting:
+                # The first of them that are few and small enough for one request.
+                size, count = 0, 0
+                for _, span in one.waiting[: self._settings.max_spans]:
+                    size += len(json.dumps(span))
+                    if count and size > _MAX_BODY_BYTES:
+                        break
+                    count += 1
+                batch = list(one.waiting[:count])
+                wait_s = await self._send(transport, [span for _, span in batch])
+                if wait_s is not None:
+                    doubled = min(max(pause_s * 2, _FIRST_PAUSE_S), _LONGEST_PAUSE_S)
+                    return wait_s or doubled * random.uniform(0.5, 1.0)
+                del one.waiting[: len(batch)]
+                # Spans that ended with the same event may have been cut apart.
+                one.sent = one.waiting[0][0] - 1 if one.waiting else one.read
+                self._cursors.keep(session_id, one.sent, one.read)
+            one.sent = one.read
+            self._cursors.keep(session_id, one.sent, one.read, is_done=session_id not in self._live)
+        return 0.0
+
+    async def _send(self, transport: HttpTransport, spans: Sequence[Span]) -> float | None:
+        """Send one request. None when these spans are done with, else the seconds that the collector wants to be left alone,
+        0.0 when it does not say."""
+        settings, health = self._settings, self.health
+        body = json.dumps(trace_request(spans, dict(settings.resource))).encode()
+        headers = {"Content-Type": "application/json", **dict(settings.headers)}
+        if settings.gzip:
+            body, headers["Content-Encoding"] = gzip.compress(body, 5), "gzip"
+        health.requests += 1
+        try:
+            answer = await transport.request(settings.url, headers, body)
+            try:
+                said = await answer.read_all(_MAX_ANSWER_BYTES)
+            finally:
+                await answer.aclose()
+        except (ProviderError, OptionsError) as error:
+            if isinstance(error, ProviderError) and error.retryable:
+                health.problem = str(error)
+                return 0.0
+            health.drop(len(spans), str(error))
+            return None
+        if answer.status in _RETRIED:
+            health.problem = f"the collector answers {answer.status}"
+            asked_s = retry_after_s(answer.headers, time.time())
+            return 0.0 if asked_s is None else min(max(asked_s, 0.001), _LONGEST_RETRY_AFTER_S)
+        if not 200 <= answer.status < 300:
+            health.drop(len(spans), f"the collector refuses spans with {answer.status}")
+            return None
+        rejected, message = _partial(said)
+        health.rejected += min(rejected, len(spans))
+        health.sent += max(len(spans) - rejected, 0)
+        health.problem = message
+        return None
+
+
+def _partial(said: bytes) -> tuple[int, str]:
+    """How many spans a collector rejected in an answer that is a success, and what it says of it."""
+    try:
+        data = json.loads(said) if said.strip() else {}
+        partial = data.get("partialSuccess") or {}
+        return max(int(partial.get("rejectedSpans") or 0), 0), str(partial.get("errorMessage") or "")
+    except (ValueError, TypeError, AttributeError, RecursionError):  # it may answer with anything: it has taken them
+        return 0, ""
+
+
+def trace_place(store: SessionStore, session_id: str) -> Place | None:
+    """Where a subagent's spans hang: in the trace of the session that began it all, below the call that started it."""
+    parent: tuple[str, str] | None = None
+    seen = [session_id]
+    while len(seen) <= _MAX_DEPTH:
+        try:
+            metadata: Mapping[str, Any] = store.read_metadata(seen[-1])["metadata"]
+        except (SessionError, InvalidEventError):
+            break
+        above, call = metadata.get("parent_session_id"), metadata.get("parent_tool_use_id")
+        if not isinstance(above, str) or not isinstance(call, str) or above in seen:
+            break
+        parent = parent or (above, call)
+        seen.append(above)
+    return None if parent is None else Place(own_trace(seen[-1]).trace_id, call_span_id(*parent))
+
+
+class _Cursors:
+    """How far each session was sent, in a small file of its own; without a folder only in memory."""
+
+    def __init__(self, folder: Path | None, url: str) -> None:
+        self._folder = None if folder is None else folder / sha256(url.encode()).hexdigest()[:16]
+        self._known: dict[str, tuple[int, int, bool]] = {}
+
+    def sent(self, session_id: str) -> int:
+        """The event up to which the session was sent; 0 for one that was not."""
+        if session_id in self._known:
+            return self._known[session_id][0]
+        data = self._load(self._path(session_id))
+        return data["sent"] if data is not None and data["session"] == session_id else 0
+
+    def keep(self, session_id: str, sent: int, read: int, *, is_done: bool = False) -> None:
+        """Note how far a session was sent and read. What cannot be written is only known here."""
+        if self._known.get(session_id) == (sent, read, is_done):
+            return
+        self._known[session_id] = sent, read, is_done
+        path = self._path(session_id)
+        if path is None:
+            return
+        data = json.dumps({"session": session_id, "sent": sent, "open": not is_done or sent < read}).encode()
+        with contextlib.suppress(OSError):
+            path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            write_durably(SystemDisk(), path, data, sync=False)
+        if is_done and sent >= read and len(self._known) > _MOST_CURSORS:
+            self._known.clear()
+
+    def drop(self, session_id: str) -> None:
+        """Forget a session that is gone."""
+        self._known.pop(session_id, None)
+        path = self._path(session_id)
+        if path is not None:
+            with contextlib.suppress(OSError):
+                path.unlink(missing_ok=True)
+
+    def open_sessions(self) -> list[str]:
+        """The sessions that were not sent to their end, the newest first; files of a month ago are taken away."""
+        found: list[tuple[float, str]] = []
+        try:
+            entries = list(os.scandir(self._folder)) if self._folder is not None and self._folder.is_dir() else []
+        except OSError:
+            return []
+        for entry in entries:
+            with contextlib.suppress(OSError):
+                written = entry.stat(follow_symlinks=False).st_mtime
+                if written < time.time() - _OLDEST_CURSOR_S:
+                    os.unlink(entry.path)
+                    continue
+                data = self._load(Path(entry.path))
+                if data is not None and data.get("open"):
+                    found.append((written, data["session"]))
+        return [session_id for _, session_id in sorted(found, reverse=True)[:_MOST_CURSORS]]
+
+    def _path(self, session_id: str) -> Path | None:
+        name = sha256(session_id.encode("utf-8", "surrogatepass")).hexdigest()
+        return None if self._folder is None else self._folder / f"{name}.json"
+
+    def _load(self, path: Path | None) -> dict[str, Any] | None:
+        try:
+            data = json.loads(path.read_bytes()) if path is not None else None
+        except (OSError, ValueError):
+            return None
+        is_ours = isinstance(data, dict) and isinstance(data.get("session"), str) and isinstance(data.get("sent"), int)
+        return data if is_ours else None
+
+
+_EXPORTERS: WeakKeyDictionary[SessionStore, dict[TelemetrySettings, Exporter]] = WeakKeyDictionary()
+_LOCK = threading.Lock()
+
+
+def exporter_for(
+    store: SessionStore, settings: TelemetrySettings, folder: Path | None, mask: Redact | None
+) -> Exporter:
+    """The exporter that all runs of this process on this store share."""
+    with _LOCK:
+        known = _EXPORTERS.setdefault(store, {})
+        if settings not in known:
+            known[settings] = Exporter(store, settings, folder, mask)
+        return known[settings]
+
+
+def close_all(timeout_s: float = CLOSING_S) -> None:
+    """Send what is left of all sessions of this process, as the end of the process does by itself."""
+    with _LOCK:
+        open_ones = [exporter for known in _EXPORTERS.values() for exporter in known.values()]
+    until = time.monotonic() + timeout_s
+    for exporter in open_ones:
+        exporter.close(max(until - time.monotonic(), 0.0))
+
+
+atexit.register(close_all)

@@ -1,0 +1,116 @@
+"""Where traces go, and how: what the caller says, else the standard variables of OpenTelemetry.
+
+The variables are those of the specification's "OpenTelemetry Protocol Exporter" and "Environment Variable" pages:
+`OTEL_EXPORTER_OTLP_ENDPOINT`, `..._HEADERS`, `..._TIMEOUT` (ms), `..._COMPRESSION`, also as `OTEL_EXPORTER_OTLP_TRACES_...`,
+`OTEL_SERVICE_NAME`, `OTEL_RESOURCE_ATTRIBUTES`, `OTEL_BSP_SCHEDULE_DELAY` (ms), `OTEL_BSP_MAX_EXPORT_BATCH_SIZE`,
+`OTEL_SDK_DISABLED`, `OTEL_TRACES_EXPORTER`, `OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from urllib.parse import unquote, urlsplit, urlunsplit
+
+from ....errors import OptionsError
+from ....ground.frozen import frozen
+from ....providers.wire.http import check_headers, read_url
+
+_PREFIX = "OTEL_EXPORTER_OTLP_"
+_TRACES = "OTEL_EXPORTER_OTLP_TRACES_"
+_PATH = "/v1/traces"
+
+
+@frozen
+class TelemetrySettings:
+    """How traces are sent: `url` is the whole address, `delay_s` how long a batch waits for more, `timeout_s` bounds one
+    request. `with_content` sends what was said, too."""
+
+    url: str
+    headers: tuple[tuple[str, str], ...] = ()
+    resource: tuple[tuple[str, str], ...] = ()
+    timeout_s: float = 10.0
+    delay_s: float = 5.0
+    max_spans: int = 512
+    gzip: bool = False
+    with_content: bool = False
+
+
+def read_telemetry(
+    endpoint: str | None, headers: Mapping[str, str], environ: Mapping[str, str]
+) -> TelemetrySettings | None:
+    """The settings of a run; None when nothing is to be sent. `endpoint` None is what the environment names, empty is off.
+
+    Like the base address of the specification, `endpoint` gets `/v1/traces` behind it unless it ends so. Raises
+    `OptionsError`.
+    """
+    if endpoint == "":
+        return None
+    if endpoint is None:
+        named = _named(environ)
+        if named is None:
+            return None
+    else:
+        named = _with_path(endpoint)
+    where = "otlp_endpoint" if endpoint is not None else f"${_PREFIX}ENDPOINT"
+    try:
+        read_url(named)
+    except OptionsError as error:
+        raise OptionsError(f"{where} cannot be used: {error}") from None
+    found = {**_pairs(environ, f"{_PREFIX}HEADERS"), **_pairs(environ, f"{_TRACES}HEADERS"), **headers}
+    try:
+        check_headers(found)
+    except OptionsError as error:
+        raise OptionsError(f"otlp_headers, or ${_PREFIX}HEADERS, cannot be used: {error}") from None
+    service = environ.get("OTEL_SERVICE_NAME", "").strip()
+    resource = {**_pairs(environ, "OTEL_RESOURCE_ATTRIBUTES"), **({"service.name": service} if service else {})}
+    timeout_ms = _number(environ, f"{_TRACES}TIMEOUT", _number(environ, f"{_PREFIX}TIMEOUT", 10_000))
+    compression = environ.get(f"{_TRACES}COMPRESSION") or environ.get(f"{_PREFIX}COMPRESSION") or "none"
+    return TelemetrySettings(
+        named,
+        tuple(sorted(found.items())),
+        tuple(sorted(resource.items())),
+        timeout_s=max(timeout_ms, 1) / 1000,
+        delay_s=_number(environ, "OTEL_BSP_SCHEDULE_DELAY", 5_000) / 1000,
+        max_spans=max(1, int(_number(environ, "OTEL_BSP_MAX_EXPORT_BATCH_SIZE", 512))),
+        gzip=compression.strip().lower() == "gzip",
+        with_content=_is_true(environ.get("OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT")),
+    )
+
+
+def _named(environ: Mapping[str, str]) -> str | None:
+    """The address that the environment names; None when it names none, another protocol, or switches telemetry off."""
+    exporters = [name.strip() for name in environ.get("OTEL_TRACES_EXPORTER", "otlp").split(",")]
+    protocol = environ.get(f"{_TRACES}PROTOCOL") or environ.get(f"{_PREFIX}PROTOCOL") or "http/json"
+    if _is_true(environ.get("OTEL_SDK_DISABLED")) or "otlp" not in exporters or not protocol.startswith("http/"):
+        return None
+    whole = environ.get(f"{_TRACES}ENDPOINT", "").strip()
+    base = environ.get(f"{_PREFIX}ENDPOINT", "").strip()
+    return whole or (_with_path(base) if base else None)
+
+
+def _with_path(base: str) -> str:
+    try:
+        parts = urlsplit(base)
+    except ValueError as error:
+        raise OptionsError(f"otlp_endpoint {base!r} is no address: {error}") from None
+    path = parts.path.rstrip("/")
+    return urlunsplit(parts._replace(path=path if path.endswith(_PATH) else path + _PATH))
+
+
+def _pairs(environ: Mapping[str, str], name: str) -> dict[str, str]:
+    """`key=value,key2=value2` with percent-encoded values, as W3C Baggage writes them; anything else is left out."""
+    pairs = (part.partition("=") for part in environ.get(name, "").split(","))
+    return {key.strip(): unquote(value.strip()) for key, equals, value in pairs if equals and key.strip()}
+
+
+def _number(environ: Mapping[str, str], name: str, default: float) -> float:
+    """A number of the environment; like the specification wants, one that cannot be read counts as not set."""
+    try:
+        number = float(environ.get(name, "").strip())
+    except ValueError:
+        return default
+    return number if 0 <= number < 1e9 else default
+
+
+def _is_true(text: str | None) -> bool:
+    return (text or "").strip().lower() == "true"

@@ -1,0 +1,417 @@
+"""Check a record offline, from its events alone: who vouches for which events, and what was done to the others."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from ...errors import OptionsError
+from ...events import (
+    Event,
+    PermissionDecision,
+    RecordErased,
+    RecordErasing,
+    RecordSigned,
+    SessionForked,
+    UserAnswer,
+    UserQuestion,
+)
+from ...ground.frozen import frozen, mutable
+from ...ground.text import on_one_line
+from ...sessions.authority import Authority
+from .commit import ZERO, BadOpeningError, Opening, chain_digests, event_digest, is_at_or_below, split_digests
+from .places import places_of
+from .sign import statement_of
+from .signers import Trust, Voucher, check_signature
+
+# How far around its place an event that does not fit is looked for, and up to how many of them everywhere.
+_NEAR, _MANY = 32, 64
+# What of a checkpoint a receipt says.
+_RECEIPT = ("session_id", "from_seq", "to_seq", "before", "head", "signatures")
+
+
+@frozen
+class RecordProblem:
+    """What is wrong, in which event (`seq` is the place in the log as it stands, 0 for one that is gone).
+
+    `kind` is `changed`, `removed`, `added` or `moved` for an event; `checkpoint` (changed, replaced or gone), `replayed`
+    (made for another session or range), `signature`, `salts`; `approver` for an answer that this installation did not
+    record; `erasure` for one that was begun and not finished, or that no event tells of; `receipt` for a log that lacks
+    what a receipt says.
+    """
+
+    kind: str
+    seq: int
+    text: str
+
+
+@frozen
+class VouchedRange:
+    """The events `from_seq` to `to_seq`, and who vouches for them by the checkpoint at `seq`; `except_seqs` are not as
+    they were. `session_id` is the session that it was made in: this one, or one that this one was forked from.
+    """
+
+    from_seq: int
+    to_seq: int
+    seq: int
+    session_id: str
+    vouchers: tuple[Voucher, ...]
+    head: str
+    except_seqs: tuple[int, ...] = ()
+
+    @property
+    def is_vouched(self) -> bool:
+        return any(voucher.proof == "valid" for voucher in self.vouchers)
+
+
+@frozen
+class Approval:
+    """An answer of the log: who is said to have given it and how that is known, and whether this installation recorded it
+    (None: its key is not here to tell).
+    """
+
+    seq: int
+    tool: str
+    answer: str
+    name: str
+    how: str
+    is_recorded: bool | None
+
+
+@frozen
+class RecordReport:
+    """What the record proves. `unsigned` counts the events at the end that are not signed yet, checkpoints aside; `erased`
+    are places whose values were erased under a proof that still holds.
+    """
+
+    session_id: str
+    events: int
+    ranges: tuple[VouchedRange, ...]
+    problems: tuple[RecordProblem, ...]
+    unsigned: int
+    erased: tuple[tuple[int, str], ...]
+    approvals: tuple[Approval, ...]
+
+    @property
+    def ok(self) -> bool:
+        """Whether nothing is wrong and somebody vouches for something."""
+        return not self.problems and any(each.is_vouched for each in self.ranges)
+
+
+def verify_record(
+    session_id: str, events: Iterable[Event], trust: Trust, *, receipts: Sequence[Mapping[str, Any]] = ()
+) -> RecordReport:
+    """Check every checkpoint of a log against its events. `receipts` are what `receipt_of` gave at earlier times, from
+    elsewhere: a log that was cut behind them, or begun anew, lacks what they say.
+    """
+    log = list(events)
+    checked = _Checked(session_id, log, trust)
+    for place, event in enumerate(log):
+        if isinstance(event, RecordSigned):
+            checked.take(place, event)
+    said = {place for event in log if isinstance(event, RecordErasing) for place in places_of(event)}
+    copied = max((event.parent_seq for event in log if isinstance(event, SessionForked)), default=0)
+    finished = {event.erasure_id for event in log if isinstance(event, RecordErased)}
+    todo = "this erasure was begun and is not finished: `openagentic-sdk sessions erase ID --finish` goes on with it"
+    begun = (event for event in log if isinstance(event, RecordErasing) and event.erasure_id not in finished)
+    problems = [*checked.problems, *(RecordProblem("erasure", event.seq or 0, todo) for event in begun)]
+    for seq, path in checked.erased:
+        if seq > copied and not any(seq == known and is_at_or_below(path, place) for known, place in said):
+            problems.append(RecordProblem("erasure", seq, f"{path} was erased, and no record.erasing says by whom"))
+    for receipt in receipts:
+        problems += _missing(receipt, session_id, log, trust)
+    approvals = _approvals(session_id, log, trust, checked)
+    for each in approvals:
+        if each.is_recorded is False:
+            text = f"it says that {each.name} answered, and this installation did not record that"
+            problems.append(RecordProblem("approver", each.seq, text))
+    return RecordReport(
+        session_id,
+        len(log),
+        tuple(checked.ranges()),
+        tuple(sorted(problems, key=lambda problem: problem.seq)),
+        sum(not isinstance(event, RecordSigned) for event in log[checked.end :]),
+        tuple(sorted({*checked.erased, *said})),
+        tuple(approvals),
+    )
+
+
+def receipt_of(signed: RecordSigned) -> dict[str, Any]:
+    """What to keep elsewhere: the statement of a checkpoint, and its signatures."""
+    return {name: getattr(signed, name) for name in _RECEIPT}
+
+
+@mutable
+class _Range:
+    signed: RecordSigned
+    seq: int
+    vouchers: tuple[Voucher, ...]
+    is_linked: bool
+    bad: list[int]
+
+
+class _Checked:
+    """The checkpoints that were looked at so far; `end` is the place behind the last event that one of them speaks of."""
+
+    def __init__(self, session_id: str, log: Sequence[Event], trust: Trust) -> None:
+        self.problems: list[RecordProblem] = []
+        self.erased: list[tuple[int, str]] = []
+        self.end = 0
+        self.bad: set[int] = set()
+        self.first_bad = len(log) + 1  # nothing behind it can be checked with digests that are over the whole log
+        self._session_id, self._log, self._trust = session_id, log, trust
+        self._ranges: list[_Range] = []
+        self._forks = [
+            (place, event.parent_session_id) for place, event in enumerate(log) if isinstance(event, SessionForked)
+        ]
+        self._all = [event for event in log if isinstance(event, RecordSigned)]
+
+    def take(self, place: int, signed: RecordSigned) -> None:
+        """Look at the checkpoint that stands at this place."""
+        seq = signed.seq or place + 1
+        made_in = next((parent for fork, parent in self._forks if fork > place), self._session_id)
+        if signed.session_id != made_in:
+            text = f"this checkpoint was made for session {on_one_line(signed.session_id, 80)}"
+            self._say("replayed", seq, f"{text}: it, or all before it, was put here")
+            return
+        last = self._ranges[-1].signed if self._ranges else None
+        next_seq, before = (last.to_seq + 1, last.head) if last else (1, ZERO)
+        if signed.from_seq < next_seq:
+            text = f"this checkpoint speaks of events {signed.from_seq} to {signed.to_seq}, which one before it did"
+            self._say("replayed", seq, text)
+            return
+        try:
+            digests = split_digests(signed.digests)
+            if (
+                chain_digests(signed.before, digests) != signed.head
+                or len(digests) != signed.to_seq - signed.from_seq + 1
+            ):
+                raise ValueError("its digests do not give its head")
+        except ValueError as error:
+            self._say("checkpoint", seq, f"this checkpoint was changed: {error}")
+            return
+        is_linked = signed.from_seq == next_seq and signed.before == before
+        if signed.from_seq > next_seq:
+            gone = f"the checkpoint of events {next_seq} to {signed.from_seq - 1} is not there any more"
+            self._say("checkpoint", seq, gone)
+            self.end = min(self.end + signed.from_seq - next_seq, place)
+        elif not is_linked:
+            text = (
+                f"it was made behind another checkpoint of events up to {next_seq - 1} than the one that stands there"
+            )
+            self._say("checkpoint", seq, f"{text}: that one was replaced")
+        vouchers = tuple(self._voucher(each, signed, seq) for each in signed.signatures)
+        checked = _Range(signed, seq, vouchers, is_linked, [])
+        self._ranges.append(checked)
+        self._compare(checked, digests, place)
+
+    def _voucher(self, signature: Mapping[str, Any], signed: RecordSigned, seq: int) -> Voucher:
+        voucher = check_signature(signature, statement_of(signed), self._trust)
+        if voucher.proof == "invalid":
+            others = (other for other in self._all if other.head != signed.head)
+            meant = next(
+                (o for o in others if check_signature(signature, statement_of(o), self._trust).proof == "valid"), None
+            )
+            text = f"the signature by {voucher.by} does not hold: {voucher.how}"
+            if meant is not None:
+                text = f"the signature by {voucher.by} was made for events {meant.from_seq} to {meant.to_seq}, not for these"
+            self._say("replayed" if meant else "signature", seq, text)
+        return voucher
+
+    def _compare(self, checked: _Range, digests: Sequence[bytes], place: int) -> None:
+        """Find each event of the range among those that stand there, and say what became of the others."""
+        signed, first = checked.signed, self.end
+        try:
+            opening = Opening.read(signed.opening, len(digests))
+        except BadOpeningError as error:
+            self._say(
+                "salts", checked.seq, f"the salts of its events were changed ({error}): nothing of them can be checked"
+            )
+            checked.bad += range(signed.from_seq, signed.to_seq + 1)
+            self.end = min(first + len(digests), place)
+            return
+        follower = self._log[place + 1] if place + 1 < len(self._log) else None
+        is_followed = isinstance(follower, RecordSigned) and follower.from_seq == signed.to_seq + 1
+        events = self._log[first : min(place, first + len(digests))]
+        # The usual case first: every event in its place.
+        fits = [
+            _digest(opening, event, index) == digest
+            for index, (event, digest) in enumerate(zip(events, digests, strict=False))
+        ]
+        if len(events) == len(digests) and all(fits):
+            self.end = first + len(digests)
+        else:
+            if not is_followed:
+                events = self._log[first:place]
+            # Those of one signing stand together, and all but the last are unsigned: they are no events of each other.
+            while events and isinstance(events[-1], RecordSigned) and not events[-1].signatures:
+                events = events[:-1]
+            self.end = first + len(events)
+            self._name_changes(checked, opening, digests, events)
+        for index, (_, erased, marks) in opening.cut.items():
+            self.erased += [(signed.from_seq + index, mark) for mark in marks if any(erased)]
+
+    def _name_changes(
+        self, checked: _Range, opening: Opening, digests: Sequence[bytes], events: Sequence[Event]
+    ) -> None:
+        first_seq = checked.signed.from_seq
+        found = _align(opening, digests, events)
+        gone = sorted(set(range(len(digests))) - set(found.values()))
+        moved = set(found) - _longest_rise(found)
+        shift = 0
+        for index, event in enumerate(events):
+            seq = event.seq or 0
+            if index in found:
+                shift = found[index] - index if index not in moved else shift
+                if index in moved:
+                    self._say("moved", seq, f"it stood as event {first_seq + found[index]} when it was signed")
+                    checked.bad.append(seq)
+                continue
+            checked.bad.append(seq)
+            if index + shift in gone:
+                gone.remove(index + shift)
+                self._say("changed", seq, f"this {on_one_line(event.type, 40)} is not what was signed")
+            else:
+                twin = any(event == other for other in events[:index])
+                self._say(
+                    "added", seq, "it stands there a second time" if twin else "it was not there when this was signed"
+                )
+        for index in gone:
+            checked.bad.append(first_seq + index)
+            self._say("removed", 0, f"event {first_seq + index}, which was signed, is not there any more")
+
+    def ranges(self) -> list[VouchedRange]:
+        """The checkpoints that carry signatures, each with the events that it vouches for."""
+        made: list[VouchedRange] = []
+        bad: list[int] = []
+        start = 1
+        for checked in self._ranges:
+            if not checked.is_linked:
+                start, bad = checked.signed.from_seq, []
+            bad += checked.bad
+            if checked.signed.signatures:
+                signed = checked.signed
+                made.append(
+                    VouchedRange(
+                        start,
+                        signed.to_seq,
+                        checked.seq,
+                        signed.session_id,
+                        checked.vouchers,
+                        signed.head,
+                        tuple(sorted(bad)),
+                    )
+                )
+        return made
+
+    def _say(self, kind: str, seq: int, text: str) -> None:
+        if kind in ("changed", "added", "moved"):
+            self.bad.add(seq)
+        self.first_bad = min(self.first_bad, seq or self.end)
+        self.problems.append(RecordProblem(kind, seq, text))
+
+
+def _digest(opening: Opening, event: Event, index: int) -> bytes | None:
+    try:
+        return event_digest(opening.leaf_digests(event, index))
+    except BadOpeningError:
+        return None
+
+
+def _align(opening: Opening, digests: Sequence[bytes], events: Sequence[Event]) -> dict[int, int]:
+    """Where each event that stands there stood when it was signed; those that are found nowhere are left out."""
+    found: dict[int, int] = {}
+    free = set(range(len(digests)))
+    shift = 0
+    unknown: list[int] = []
+    for index, event in enumerate(events):
+        near = sorted(range(index - _NEAR, index + _NEAR + 1), key=lambda place: abs(place - index - shift))
+        for place in near if len(unknown) < _MANY else (index + shift,):
+            if place in free and _digest(opening, event, place) == digests[place]:
+                found[index], shift = place, place - index
+                free.discard(place)
+                break
+        else:
+            unknown.append(index)
+    for index in unknown[:_MANY]:
+        for place in sorted(free) if len(free) <= _MANY else ():
+            if _digest(opening, events[index], place) == digests[place]:
+                found[index] = place
+                free.discard(place)
+                break
+    return found
+
+
+def _longest_rise(found: Mapping[int, int]) -> set[int]:
+    """The most events whose order is the one that was signed."""
+    ends: list[int] = []  # the lowest place at which a rise of each length ends
+    chosen: list[int] = []
+    before: dict[int, int | None] = {}
+    for index in sorted(found):
+        length = bisect_left(ends, found[index])
+        ends[length : length + 1] = [found[index]]
+        chosen[length : length + 1] = [index]
+        before[index] = chosen[length - 1] if length else None
+    rise: set[int] = set()
+    at = chosen[-1] if chosen else None
+    while at is not None:
+        rise.add(at)
+        at = before[at]
+    return rise
+
+
+def _missing(receipt: Mapping[str, Any], session_id: str, log: Sequence[Event], trust: Trust) -> list[RecordProblem]:
+    """What the log lacks of what a receipt says."""
+    try:
+        said = RecordSigned(digests="", **{name: receipt[name] for name in _RECEIPT})
+        statement = statement_of(said)
+        signatures = list(said.signatures)
+    except (KeyError, TypeError) as error:
+        raise OptionsError(f"this is no receipt of a signed record: {error} is missing") from None
+    if said.session_id != session_id:
+        return [RecordProblem("receipt", 0, f"the receipt is of session {on_one_line(str(said.session_id), 80)}")]
+    if any(isinstance(event, RecordSigned) and statement_of(event) == statement for event in log):
+        return []
+    vouchers = [check_signature(each, statement, trust) for each in signatures]
+    by = ", ".join(f"{each.by} {each.name} ({each.proof})" for each in vouchers) or "nobody"
+    text = f"a receipt signed by {by} says that there were {said.to_seq} events up to head {str(said.head)[:16]}"
+    return [RecordProblem("receipt", 0, f"{text}: the log lacks that, its end was cut off or it was begun anew")]
+
+
+def _approvals(session_id: str, log: Sequence[Event], trust: Trust, checked: _Checked) -> list[Approval]:
+    """Who is said to have answered what, and whether this installation recorded it.
+
+    Its digests are over all events before theirs: behind a change they say nothing any more.
+    """
+    authority = Authority(session_id, trust.seal) if trust.seal else None
+    if authority:
+        for event in log:
+            authority.apply(event)
+    knows_log = authority is not None and any(authority.is_ours(event) for event in log)
+    asked = {event.question_id: event for event in log if isinstance(event, UserQuestion)}
+    found = []
+    for event in log:
+        is_recorded = None
+        if (event.seq or 0) in checked.bad:
+            is_recorded = False
+        elif authority is not None and knows_log and (authority.is_ours(event) or (event.seq or 0) < checked.first_bad):
+            is_recorded = authority.is_ours(event)
+        match event:
+            case UserAnswer():
+                question = asked.get(event.question_id)
+                tool = str((question.details.get("tool_name") if question else None) or "a question")
+                known = event.approver or {}
+                name, how = (
+                    str(known.get("name") or event.answered_by),
+                    str(known.get("how") or "nobody vouches for the name"),
+                )
+                answer = event.answer
+            case PermissionDecision() if event.answered_by:
+                tool, name, how = event.name, event.answered_by, "as the decision says"
+                answer = "allowed" if event.allowed else "refused"
+            case _:
+                continue
+        tool, answer, name, how = (on_one_line(text, 100) for text in (tool, answer, name, how))
+        found.append(Approval(event.seq or 0, tool, answer, name, how, is_recorded))
+    return found

@@ -1,0 +1,465 @@
+"""Check a stored session from its first byte to its last, say what is wrong, where and what to do, and save what is good.
+
+The log is compared with everything that knows something about it: the summary and the checkpoint beside it, its blobs, and
+the sessions of its subagents. Nothing here changes the session that is looked at.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from itertools import islice
+from typing import Any
+from zlib import crc32
+
+from ...errors import LogCorruptError, SessionError, StorageError
+from ...events import (
+    ContextCleared,
+    Event,
+    LogFragment,
+    LogSalvaged,
+    SessionCompacted,
+    SessionForked,
+    SessionRewound,
+    SystemInit,
+    ToolResult,
+    ToolUse,
+    UnknownEvent,
+    UserMessage,
+)
+from ...ground.disk import SystemDisk
+from ...ground.frozen import frozen
+from ...ground.system import BINARY, NO_FOLLOW
+from ...providers.base import MEDIA_KINDS
+from ...sessions.authority import Authority, foreign_authority
+from ...sessions.base import Remains, SessionStore
+from ...sessions.core import new_session_id
+from ...sessions.folds.view import SessionView
+from ...sessions.log.blocks import line_blocks
+from ...sessions.log.checkpoint_file import CHECKPOINT_NAME, Checkpoint
+from ...sessions.log.damage import Fragment, as_written, fragments
+from ...sessions.log.folder import LOG_NAME, META_NAME, SUMMARY_NAME, storage_errors
+from ...sessions.log.scan import LogReader, Position, find_end
+from ...sessions.log.summary_beside import LOST, SummaryBeside
+from ...sessions.log.unsynced import marked_size
+from ...sessions.store import FileSessionStore
+from .lifecycle import forked_metadata
+
+_WRONG: Mapping[str, str] = {
+    "checksum": "its bytes are not those that were written",
+    "sequence": "it is not the next event: lines are missing, doubled or moved",
+    "json": "it is not an event",
+    "hole": "zeros stand in its place",
+    "durable-loss": "it is damaged although a later line says that it was safely on disk",
+    "torn-tail": "it is unfinished, as a crash in the middle of a write leaves it",
+    "unsynced": "the disk failed to sync the log, so what is shown from here on may be in memory only",
+    "blob": "its bytes are not those that its name promises",
+    "missing": "the log names it and it is not there",
+    "witness": "the log lacks events that were in it",
+}
+_CUT = "bring the log back from a copy; without one, the next append goes on behind what is there"
+IN_DOUBT = "The log was damaged behind this call: it may or may not have run. Check before repeating it."
+
+
+@frozen
+class Problem:
+    """One thing that is wrong. `seq` and `offset` say where in the log; both are 0 for a blob, whose digest is `blob`.
+
+    `change` is what was done to the log, see `LogCorruptError`; `witness` is what knows better than the log, and `detail`
+    what it says.
+    """
+
+    kind: str
+    seq: int
+    offset: int
+    todo: str
+    blob: str | None = None
+    change: str | None = None
+    detail: str | None = None
+    witness: str | None = None
+
+    @property
+    def is_harmless(self) -> bool:
+        """Whether it is what a crash leaves behind, and the next run cleans up without loss of anything acknowledged."""
+        return self.kind in ("torn-tail", "unsynced")
+
+    def __str__(self) -> str:
+        where = f"blob {self.blob}" if self.blob else f"event {self.seq} at byte {self.offset}"
+        return f"{self.witness or where}: {self.detail or _WRONG[self.kind]} ({self.kind}); {self.todo}"
+
+
+@frozen
+class SessionReport:
+    """What a check found: `events` good events take `good_bytes` of the log's `size`.
+
+    `behind` counts the events that stand intact behind damage, `notes` are observations that are no problem. `foreign` are
+    the events that would allow something when the session goes on and were not written by this installation: they count as
+    history.
+    """
+
+    session_id: str
+    events: int
+    good_bytes: int
+    size: int
+    problems: tuple[Problem, ...] = ()
+    behind: int = 0
+    notes: tuple[str, ...] = ()
+    foreign: tuple[int, ...] = ()
+
+    @property
+    def ok(self) -> bool:
+        """Whether the session can be gone on with as it is."""
+        return all(problem.is_harmless for problem in self.problems)
+
+    @property
+    def damage(self) -> str:
+        """What is wrong, in words."""
+        return "; ".join(problem.detail or _WRONG[problem.kind] for problem in self.problems)
+
+
+@frozen
+class Salvage:
+    """What was saved: `session_id` is the new session, `events` how many of the old one's it begins with.
+
+    `kept_behind` of the `report.behind` events behind the damage stand at its end as records.
+    """
+
+    session_id: str
+    events: int
+    dropped_bytes: int
+    report: SessionReport
+    kept_behind: int = 0
+
+
+def subagent_sessions(store: FileSessionStore) -> dict[str, dict[str, Mapping[str, Any]]]:
+    """By the id of the parent, the metadata of the sessions of its subagents by their ids."""
+    found: dict[str, dict[str, Mapping[str, Any]]] = {}
+    for name in store.list_sessions():
+        with suppress(SessionError):
+            metadata = store.read_metadata(name)["metadata"]
+            # What other programs wrote names calls that their transcripts need not have.
+            is_ours = "imported_from" not in metadata and "claude_session_id" not in metadata
+            if "parent_tool_use_id" in metadata and is_ours:
+                found.setdefault(str(metadata.get("parent_session_id")), {})[name] = metadata
+    return found
+
+
+def verify_session(
+    store: FileSessionStore, session_id: str, *, subagents: Mapping[str, Mapping[str, Mapping[str, Any]]] | None = None
+) -> SessionReport:
+    """Check the whole log, every blob beside it, and whether what else knows of the log agrees with it.
+
+    `subagents` is what `subagent_sessions` gave, for who checks many sessions. Raises `SessionNotFoundError`, and
+    `StorageError` when the disk does not give the bytes.
+    """
+    if not store.session_exists(session_id) and session_id in store.list_lost():
+        return _verify_lost(store, session_id)
+    with _opened(store, session_id) as fd:
+        # Before the log is read: a running session writes to it first, so what knows more than the log knows better.
+        witnesses = _Witnesses(store, session_id, subagents)
+        report = witnesses.judge(_verify_log(fd, session_id, witnesses), fd)
+        events = store.iter_events(session_id, limit=report.events) if report.ok else ()
+        foreign = foreign_authority(session_id, events, store.seal)
+        return replace(report, foreign=tuple(event.seq or 0 for event in foreign))
+
+
+class _Witnesses:
+    """What knows of a log's events besides the log, and what the log's events name."""
+
+    def __init__(
+        self,
+        store: FileSessionStore,
+        session_id: str,
+        subagents: Mapping[str, Mapping[str, Mapping[str, Any]]] | None = None,
+    ) -> None:
+        folder, disk = store.session_dir(session_id), SystemDisk()
+        summary, checkpoint = SummaryBeside(disk, folder).kept(), Checkpoint(disk, folder, store.seal).read()
+        self.store, self.folder = store, folder
+        self.places = {
+            SUMMARY_NAME: summary.position if summary else None,
+            CHECKPOINT_NAME: checkpoint[0] if checkpoint else None,
+        }
+        self.blobs = set(store.list_blobs(session_id))
+        known = subagent_sessions(store) if subagents is None else subagents
+        self.children = known.get(session_id, {})
+        self.named_blobs: set[str] = set()
+        self.calls: set[str] = set()
+
+    def note(self, event: Event) -> None:
+        """Take note of what the event names."""
+        if isinstance(event, ToolUse):
+            self.calls.add(event.tool_use_id)
+        self.named_blobs.update(_named_blobs(event))
+
+    def judge(self, report: SessionReport, fd: int) -> SessionReport:
+        """The report with what disagrees with the log. Of a log that is damaged anyway, only the blobs are looked at."""
+        problems, notes = list(report.problems), []
+        if report.ok:
+            problems += [*self._ends(report, fd), *self._calls(report)]
+            torn = next((problem for problem in problems if problem.kind == "torn-tail"), None)
+            summary = self.places[SUMMARY_NAME]
+            if torn and torn.detail is None and summary and summary.seq == torn.seq:
+                known = f"{_WRONG['torn-tail']}, and {SUMMARY_NAME} knows that it had been written whole"
+                problems[problems.index(torn)] = replace(torn, detail=known)
+            for witness in sorted(os.listdir(self.store.session_dir(report.session_id))):
+                if losing := re.fullmatch(rf"{re.escape(SUMMARY_NAME + LOST)}(\d+)-(\d+)", witness):
+                    ended, had = map(int, losing.groups())
+                    what = f"the log ended behind event {ended} when a writer came, and it had known {had} events"
+                    notes.append(f"{witness}: {what}; {_CUT}")
+            if unnamed := len(self.blobs - self.named_blobs):
+                notes.append(f"{unnamed} blobs are named by no event: a crash leaves that, and so do lost events")
+        there = self.store.list_blobs(report.session_id)
+        for digest in there:
+            try:
+                self.store.read_blob(report.session_id, digest)
+            except StorageError:
+                todo = "the log is not touched by this; salvage leaves the blob out"
+                problems.append(Problem("blob", 0, 0, todo, blob=digest))
+        todo = "bring it back from a copy of the session; what the event shows of it is still there"
+        problems += [Problem("missing", 0, 0, todo, blob=name) for name in sorted(self.named_blobs.difference(there))]
+        return replace(report, problems=tuple(problems), notes=tuple(notes))
+
+    def _ends(self, report: SessionReport, fd: int) -> Iterator[Problem]:
+        """Whether the log is the one, and as long as, the summary and the checkpoint know it."""
+        end = f"the log ends behind event {report.events}, at byte {report.good_bytes}"
+        for name, place in self.places.items():
+            if place is None:
+                continue
+            if place.seq > report.events:
+                # The one event that a crash tore is told of where it is told that it is torn.
+                if place.seq > report.events + 1 or report.good_bytes == report.size:
+                    detail = f"it knows {place.seq} events up to byte {place.offset}, and {end}: its end was cut off"
+                    yield Problem("witness", report.events + 1, report.good_bytes, _CUT, detail=detail, witness=name)
+            elif place.offset == report.size + 1 and _prefix_crc(fd, report.size, b"\n") == place.crc:
+                todo = "nothing needs to be done: the next run writes it"
+                detail = "the line end behind it is missing"
+                yield Problem("torn-tail", place.seq, report.size, todo, detail=detail)
+            elif place.offset > report.good_bytes or _prefix_crc(fd, place.offset) != place.crc:
+                detail = f"it was kept of another log than the one that stands there up to event {place.seq}"
+                yield Problem("witness", place.seq, place.offset, _CUT, detail=detail, witness=name)
+        if self.blobs and not report.events:
+            detail = f"there are {len(self.blobs)} stored outputs, and no event in the log"
+            yield Problem("witness", 1, 0, _CUT, detail=detail, witness="blobs")
+
+    def _calls(self, report: SessionReport) -> Iterator[Problem]:
+        """Whether the log has the calls that the sessions of subagents say they belong to."""
+        for name, metadata in self.children.items():
+            call = metadata.get("parent_tool_use_id")
+            if call not in self.calls:
+                detail = f"it says that call {call!r} started it, and no event of the log is that call"
+                seq, offset = report.events + 1, report.good_bytes
+                yield Problem("witness", seq, offset, _CUT, detail=detail, witness=f"session {name}")
+
+
+def _verify_lost(store: FileSessionStore, session_id: str) -> SessionReport:
+    """What is left of a session whose log is gone."""
+    summary = SummaryBeside(SystemDisk(), store.root_dir / "sessions" / session_id).kept()
+    known = f"it knows {summary.position.seq} events" if summary else "it knows a session"
+    detail = f"{known}, and there is no log: {LOG_NAME} was removed"
+    todo = "bring the log back from a copy: there is nothing here to go on with"
+    witness = SUMMARY_NAME if summary else META_NAME
+    return SessionReport(session_id, 0, 0, 0, (Problem("witness", 1, 0, todo, detail=detail, witness=witness),))
+
+
+def _verify_log(fd: int, session_id: str, witnesses: _Witnesses) -> SessionReport:
+    disk = SystemDisk()
+    reader = LogReader(disk, fd, session_id)
+    problems: list[Problem] = []
+    behind = 0
+    try:
+        for event in reader.events():
+            witnesses.note(event)
+        good = reader.position
+    except LogCorruptError as error:
+        good = Position(error.offset, error.seq - 1)
+        behind = sum(1 for _ in fragments(disk, fd, error.offset, good.seq))
+        if error.change == "line ends":
+            todo = "undoes that in a new session"
+        else:
+            kept = f"the {good.seq} events before it" if good.seq else "nothing of the log"
+            todo = f"makes a new session of what is intact: {kept}"
+            todo += f", and with --keep-behind {behind} events behind it as records" if behind else ""
+        todo = f"`openagentic-sdk sessions salvage {session_id}` {todo}"
+        problems.append(Problem(error.kind, error.seq, error.offset, todo, change=error.change, detail=error.detail))
+    size = disk.fstat(fd).st_size
+    if not problems and marked_size(LOG_NAME, os.listdir(witnesses.folder)) is not None:
+        known = find_end(disk, fd, session_id)
+        todo = "nothing needs to be done: the next run puts it into a new file"
+        problems.append(Problem("unsynced", known.dur + 1, known.durable_offset, todo))
+    if all(problem.is_harmless for problem in problems) and good.offset < size:
+        todo = "nothing needs to be done: the next run moves it aside and says so in the log"
+        problems.append(Problem("torn-tail", good.seq + 1, good.offset, todo))
+    return SessionReport(session_id, good.seq, good.offset, size, tuple(problems), behind)
+
+
+def _prefix_crc(fd: int, length: int, behind: bytes = b"") -> int:
+    """The checksum of the log's first bytes, and of what should stand behind them."""
+    crc = 0
+    for block in line_blocks(SystemDisk(), fd, 0):
+        crc = crc32(block[:length], crc)
+        length -= len(block)
+        if length <= 0:
+            break
+    return crc32(behind, crc)
+
+
+@contextmanager
+def _opened(store: FileSessionStore, session_id: str) -> Iterator[int]:
+    with storage_errors(session_id, "cannot be read"):
+        disk = SystemDisk()
+        fd = disk.open(str(store.session_dir(session_id) / LOG_NAME), os.O_RDONLY | BINARY | NO_FOLLOW)
+        try:
+            yield fd
+        finally:
+            disk.close(fd)
+
+
+# --- saving what is good ---------------------------------------------------------------------------------------------
+
+
+def salvage(
+    store: FileSessionStore, session_id: str, *, target_id: str | None = None, keep_behind: bool = False
+) -> Salvage:
+    """Make a new session of the intact beginning of a damaged one, and its intact blobs; the old one stays as it is.
+
+    Its first event, `log.salvaged`, says what it is; the events behind it are those of the old log, a place further. Line
+    ends that an editor converted are converted back first. Calls that the damage leaves open end as `unknown`. With
+    `keep_behind`, the intact events behind the damage stand at the end as `log.fragment`, which no conversation is made of.
+    Raises `SessionExistsError` for a `target_id` that is taken.
+    """
+    report = verify_session(store, session_id)
+    with _opened(store, session_id) as fd, tempfile.TemporaryFile() as undone:
+        again = report
+        if any(problem.change == "line ends" for problem in report.problems):
+            offset = 0
+            for block in line_blocks(SystemDisk(), fd, 0):
+                lines = block.split(b"\n")
+                undone.write(b"\n".join([as_written(lines[0], offset), *(as_written(line, 1) for line in lines[1:])]))
+                offset += len(block)
+            undone.flush()
+            fd = undone.fileno()
+            again = _verify_log(fd, session_id, _Witnesses(store, session_id, {}))
+        good, dropped_bytes = again.events, again.size - again.good_bytes
+        kept_behind = again.behind if keep_behind else 0
+        kept = islice(fragments(SystemDisk(), fd, again.good_bytes, good), kept_behind)
+        new_id = target_id or new_session_id()
+        before, now = Authority(session_id, store.seal), Authority(new_id, store.seal)
+        copied = islice(LogReader(SystemDisk(), fd, session_id).events(), good)
+        first = LogSalvaged(session_id, good, report.damage, dropped_bytes, kept_behind)
+        damaged = {problem.blob for problem in report.problems}
+        digests = [digest for digest in store.list_blobs(session_id) if digest not in damaged]
+        store.import_session(
+            new_id,
+            _salvaged(first, copied, kept, before, now),
+            metadata=forked_metadata(store.read_metadata(session_id)["metadata"], session_id, good),
+            blobs=(store.read_blob(session_id, digest) for digest in digests),
+        )
+    return Salvage(new_id, good, dropped_bytes, report, kept_behind)
+
+
+def salvage_from_database(store: SessionStore, session_id: str) -> Salvage:
+    """Like `salvage`, for a store that keeps its own bytes: the events up to the first that is damaged or missing.
+
+    Raises `SessionNotFoundError`.
+    """
+    left = store.read_remains(session_id)
+    report = verify_remains(session_id, left)
+    good, lost = report.events, {problem.blob for problem in report.problems}
+    first = LogSalvaged(session_id, good, report.damage, 0, 0)
+    new_id = new_session_id()
+    before, now = Authority(session_id, store.seal), Authority(new_id, store.seal)
+    store.import_session(
+        new_id,
+        _salvaged(first, islice(left.iter_events(), good), (), before, now),
+        metadata=forked_metadata(left.metadata, session_id, good),
+        blobs=(left.read_blob(digest) for digest in left.blobs if digest not in lost),
+    )
+    return Salvage(new_id, good, 0, report)
+
+
+def verify_remains(session_id: str, left: Remains) -> SessionReport:
+    """What is wrong with a session of a store that keeps its own bytes: all of it is read."""
+    good, todo, named = 0, "salvage saves what is left", dict[str, None]()
+    problems = [Problem("witness", 1, 0, todo, detail=hole, witness="the server") for hole in left.holes]
+    try:
+        for event in left.iter_events():
+            good = event.seq or good
+            named.update(dict.fromkeys(_named_blobs(event)))
+    except LogCorruptError as error:
+        detail = f"event {error.seq} is damaged or missing"
+        problems.append(Problem(error.kind, error.seq, 0, todo, detail=detail))
+    for digest in left.blobs:
+        try:
+            left.read_blob(digest)
+        except StorageError:
+            problems.append(Problem("blob", 0, 0, todo, blob=digest))
+    problems += [Problem("missing", 0, 0, todo, blob=name) for name in named if name not in left.blobs]
+    return SessionReport(session_id, good, 0, 0, tuple(problems))
+
+
+def _named_blobs(event: Event) -> list[str]:
+    """The blobs that the event names: a tool's output, or the rest of it, and what came with a prompt or a result."""
+    if isinstance(event, ContextCleared):
+        return [kept["sha256"] for kept in event.results.values() if isinstance(kept, Mapping) and "sha256" in kept]
+    if not isinstance(event, ToolResult | UserMessage):
+        return []
+    output = event.output if isinstance(event, ToolResult) and isinstance(event.output, Mapping) else {}
+    parts = [part for part in (output, *event.attachments) if isinstance(part, Mapping)]
+    named = [part.get("sha256") for part in parts if "size" in part and part.get("type") in (*MEDIA_KINDS, "other")]
+    named += [output.get("blob")] if output.get("truncated") is True else []
+    return [digest for digest in named if isinstance(digest, str)]
+
+
+def _salvaged(
+    first: LogSalvaged, copied: Iterable[Event], kept: Iterable[Fragment], before: Authority, now: Authority
+) -> Iterator[Event]:
+    """The events of the new session: what it is, the old ones, and what ends them.
+
+    What this installation wrote into the old session is signed again, for its new place; nothing else is.
+    """
+    view, seq = SessionView(), 0
+
+    def placed(event: Event, is_ours: bool) -> Event:
+        nonlocal seq
+        (signed,) = now.sign([_moved_on(event, seq + 1)], seq)
+        seq += 1
+        signed = signed if is_ours else replace(signed, mac=None)
+        now.apply(signed)
+        return signed
+
+    yield placed(first, False)
+    for event in copied:
+        view.apply(event)
+        before.apply(event)
+        yield placed(event, before.is_ours(event))
+    yield placed(SessionForked(first.source_session_id, first.events), False)
+    for record in (*view.open_inner_calls(), *view.open_calls()):
+        yield placed(
+            ToolResult(
+                record.use.tool_use_id,
+                is_error=True,
+                error_type="UnknownOutcome",
+                error_message=IN_DOUBT,
+                outcome="unknown",
+                parent_tool_use_id=record.use.parent_tool_use_id if record.use.is_inside else None,
+            ),
+            False,
+        )
+    for fragment in kept:
+        yield placed(LogFragment(fragment.seq, fragment.event, fragment.is_proved), False)
+
+
+def _moved_on(event: Event, seq: int) -> Event:
+    """The event at its new place, and what it says of places moved on likewise."""
+    match event:
+        case SessionCompacted():
+            return replace(event, seq=seq, up_to_seq=event.up_to_seq + 1)
+        case SessionRewound():
+            return replace(event, seq=seq, to_seq=event.to_seq + 1)
+        case SystemInit() if event.messages_from_seq is not None:
+            return replace(event, seq=seq, messages_from_seq=event.messages_from_seq + 1)
+    return UnknownEvent({**event.data, "seq": seq}) if isinstance(event, UnknownEvent) else replace(event, seq=seq)

@@ -1,0 +1,1 @@
+"""Providers around a provider: retries, a breaker, fallbacks, a guard."""

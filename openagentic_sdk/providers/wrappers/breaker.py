@@ -1,0 +1,163 @@
+"""Stop asking an endpoint that keeps failing, and try it again later.
+
+The whole machine is the table below; everything else is bookkeeping. Time comes in as an argument, so tests never sleep.
+What counts as a failure is the endpoint's own: no connection, no answer in time, 5xx, a stream that was cut. A refused
+request (4xx), a rate limit or a caller who stopped says nothing about its health.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import aclosing
+from enum import Enum
+
+from ...errors import (
+    CircuitOpenError,
+    GarbledResponseError,
+    IncompleteResponseError,
+    ProviderConnectionError,
+    ProviderError,
+    ProviderHTTPError,
+    ProviderTimeoutError,
+)
+from ...ground.checks import SECONDS, check_settings, number
+from ...ground.clock import Clock, SystemClock
+from ..base import Message, Provider, StreamEvent, ToolSpec
+from .retry import retry_after_s
+from .wrap import AroundProvider, ask
+
+
+class State(Enum):
+    """Whether calls go through: all, none, or one to see."""
+
+    CLOSED = "closed"
+    OPEN = "open"
+    TRIAL = "half-open"
+
+
+NEXT = {
+    (State.CLOSED, "limit reached"): State.OPEN,
+    (State.OPEN, "cooled down"): State.TRIAL,
+    (State.TRIAL, "success"): State.CLOSED,
+    (State.TRIAL, "failure"): State.OPEN,
+}
+
+
+class CircuitBreaker:
+    """The health of one endpoint, as its callers see it; any thread may use it.
+
+    `limit` failures in a row open it (5, the default of most), for `cooldown_s` seconds or as long as the endpoint asked
+    for. `now` is a monotonic time in seconds.
+    """
+
+    def __init__(self, endpoint: str, *, limit: int = 5, cooldown_s: float = 30.0) -> None:
+        checks = {"limit": number(1, whole=True), "cooldown_s": SECONDS}
+        check_settings({"limit": limit, "cooldown_s": cooldown_s}, checks, "CircuitBreaker.")
+        self.endpoint = endpoint
+        self.limit = limit
+        self.cooldown_s = cooldown_s
+        self.state = State.CLOSED
+        self._lock = threading.Lock()
+        self._failures = 0
+        self._open_until = 0.0
+        self._is_trying = False
+
+    def admit(self, now: float) -> None:
+        """Let a call through, or raise `CircuitOpenError`. Each admitted call ends in exactly one of the three below."""
+        with self._lock:
+            if self.state is State.OPEN and now >= self._open_until:
+                self._move("cooled down")
+            if self.state is State.OPEN or (self.state is State.TRIAL and self._is_trying):
+                raise CircuitOpenError(self.endpoint, max(self._open_until - now, 0.0))
+            self._is_trying = self.state is State.TRIAL
+
+    def succeed(self) -> None:
+        """The endpoint answered."""
+        with self._lock:
+            self._failures = 0
+            self._move("success")
+
+    def fail(self, now: float, *, retry_after_s: float | None = None) -> None:
+        """The endpoint failed; `retry_after_s` is how long it asked to be left alone."""
+        with self._lock:
+            self._failures += 1
+            self._open_until = max(self._open_until, now + max(self.cooldown_s, retry_after_s or 0.0))
+            self._move("failure")
+            if self._failures >= self.limit:
+                self._move("limit reached")
+
+    def abandon(self) -> None:
+        """The caller stopped before anything was known."""
+        with self._lock:
+            self._is_trying = False
+
+    def _move(self, what: str) -> None:
+        self._is_trying = False
+        self.state = NEXT.get((self.state, what), self.state)
+
+
+class BreakingProvider(AroundProvider):
+    """A provider that asks another one only while its breaker lets it. Put it around retries: one call, one failure.
+
+    `breaker` may be a function from the model's name to its breaker: one model of an endpoint can be overloaded while the
+    others are well.
+    """
+
+    def __init__(
+        self,
+        provider: Provider,
+        breaker: CircuitBreaker | Callable[[str], CircuitBreaker],
+        *,
+        clock: Clock | None = None,
+    ) -> None:
+        super().__init__(provider)
+        self._breaker_of = (lambda model: breaker) if isinstance(breaker, CircuitBreaker) else breaker
+        self._clock = clock or SystemClock()
+
+    async def stream(
+        self, *, model: str, messages: Sequence[Message], tools: Sequence[ToolSpec] = (), api_key: str | None = None
+    ) -> AsyncGenerator[StreamEvent, None]:
+        """The answer. Raises `CircuitOpenError` without asking while the breaker is open."""
+        breaker = self._breaker_of(model)
+        breaker.admit(self._clock.monotonic())
+        events = ask(self.provider, model=model, messages=messages, tools=tools, api_key=api_key)
+        try:
+            async with aclosing(events):
+                async for event in events:
+                    yield event
+        except Exception as error:
+            if is_endpoint_failure(error):
+                headers = error.headers if isinstance(error, ProviderHTTPError) else {}
+                asked = retry_after_s(headers, self._clock.now())
+                breaker.fail(self._clock.monotonic(), retry_after_s=asked)
+            elif isinstance(error, ProviderError):
+                breaker.succeed()  # it refused this request, so it is there
+            else:
+                breaker.abandon()
+            raise
+        except BaseException:
+            breaker.abandon()
+            raise
+        breaker.succeed()
+
+
+def is_endpoint_failure(error: Exception) -> bool:
+    """Whether an error speaks against the endpoint and not against the request."""
+    if isinstance(error, ProviderHTTPError):
+        return error.status >= 500 or (error.status == 200 and error.retryable)
+    broken = ProviderConnectionError | ProviderTimeoutError | IncompleteResponseError | GarbledResponseError
+    return isinstance(error, broken | ConnectionError | TimeoutError)
+
+
+_SHARED: dict[tuple[str, str], CircuitBreaker] = {}
+_SHARED_GUARD = threading.Lock()
+
+
+def shared_breaker(endpoint: str, model: str = "") -> CircuitBreaker:
+    """The one breaker of this process for a model at an endpoint."""
+    with _SHARED_GUARD:
+        if (endpoint, model) not in _SHARED:
+            name = f"{model} at {endpoint}" if model else endpoint
+            _SHARED[endpoint, model] = CircuitBreaker(name)
+        return _SHARED[endpoint, model]

@@ -1,0 +1,84 @@
+"""Ask another model when the first one cannot answer: models in order, each at its own provider, every change an event."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import aclosing
+from dataclasses import replace
+from typing import Any, Self
+
+from ...errors import ContextLengthError, ProviderError, ProviderHTTPError
+from ...ground.frozen import frozen
+from ..base import Done, Message, Provider, Retrying, SessionState, StreamEvent, ToolSpec, for_session
+from .wrap import AroundProvider, ask, formatted, is_shown
+
+# The request itself is at fault: another model would refuse it too, and should not be paid for finding out.
+_REQUEST_FAULTS = frozenset({400, 413, 422})
+
+
+@frozen
+class Fallback:
+    """A model to ask instead. `provider` and `api_key` None are those of the first one."""
+
+    model: str
+    provider: Provider | None = None
+    api_key: str | None = None
+
+
+class FallbackProvider(AroundProvider):
+    """A provider that goes on to the next model of a list when one fails: before anything of its answer was shown, or
+    with `mid_answer` at any time.
+
+    A failure that lies in the request goes to the caller at once. What the last one raises is raised.
+    """
+
+    def __init__(self, provider: Provider, fallbacks: Sequence[Fallback | str], *, mid_answer: bool = False) -> None:
+        super().__init__(provider)
+        self.mid_answer = mid_answer
+        self.fallbacks = tuple(Fallback(item) if isinstance(item, str) else item for item in fallbacks)
+
+    def with_response_format(self, response_format: Mapping[str, Any]) -> FallbackProvider | None:
+        """The same with every provider asking for this format, or None when one of them cannot."""
+        inner = formatted(self.provider, response_format)
+        fallbacks = []
+        for one in self.fallbacks:
+            provider = one.provider and formatted(one.provider, response_format)
+            if one.provider is not None and provider is None:
+                return None
+            fallbacks.append(replace(one, provider=provider))
+        return None if inner is None else FallbackProvider(inner, fallbacks, mid_answer=self.mid_answer)
+
+    def for_session(self, state: SessionState) -> Self:
+        """The same with every provider for this session."""
+        other = super().for_session(state)
+        other.fallbacks = tuple(
+            one if one.provider is None else replace(one, provider=for_session(one.provider, state))
+            for one in self.fallbacks
+        )
+        return other
+
+    async def stream(
+        self, *, model: str, messages: Sequence[Message], tools: Sequence[ToolSpec] = (), api_key: str | None = None
+    ) -> AsyncGenerator[StreamEvent, None]:
+        """The answer, with a `Retrying` that names the model before each fallback."""
+        attempts = [Fallback(model, self.provider, api_key), *self.fallbacks]
+        for position, one in enumerate(attempts, start=1):
+            shown = done = False
+            provider = one.provider or self.provider
+            key = one.api_key or (api_key if provider is self.provider else None)
+            try:
+                events = ask(provider, model=one.model, messages=messages, tools=tools, api_key=key)
+                async with aclosing(events):
+                    async for event in events:
+                        shown = is_shown(event) or (shown and not isinstance(event, Retrying))
+                        done = done or isinstance(event, Done)
+                        yield event
+                return
+            except (ProviderError, ConnectionError, TimeoutError) as error:
+                at_fault = isinstance(error, ContextLengthError) or (
+                    isinstance(error, ProviderHTTPError) and error.status in _REQUEST_FAULTS
+                )
+                if done or at_fault or position == len(attempts) or (shown and not self.mid_answer):
+                    raise
+                reason = str(error) or type(error).__name__
+            yield Retrying(reason, 0.0, position, attempts[position].model, mid_answer=shown)

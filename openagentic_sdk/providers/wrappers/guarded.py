@@ -1,0 +1,64 @@
+"""Put around a provider what an unattended run needs, in the order that works: retries, then the breaker, then fallbacks.
+
+A call that was asked again three times is one failure of the endpoint, and another model is asked only when the first one's
+endpoint gave up or is not asked any more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from ...errors import OptionsError
+from ...ground.clock import Clock
+from ..base import CompletingProvider, HostedProvider, Provider
+from .breaker import BreakingProvider, shared_breaker
+from .fallback import Fallback, FallbackProvider
+from .retry import RetryingProvider, RetryPolicy
+
+
+def guarded(
+    provider: Provider,
+    *,
+    retry: RetryPolicy | None = None,
+    fallback: Sequence[Fallback | str] = (),
+    clock: Clock | None = None,
+) -> Provider:
+    """The provider with retries, with the breakers that this process shares for its models, and with fallback models.
+
+    `retry` None is the default policy, which asks again in the middle of an answer too. A fallback that names a provider
+    gets retries and breakers too. Providers without an endpoint have no breaker.
+    """
+    first = _watched(provider, retry, clock)
+    if not fallback:
+        return first
+    ready = [
+        one
+        if isinstance(one, str) or one.provider is None
+        else replace(one, provider=_watched(one.provider, retry, clock))
+        for one in fallback
+    ]
+    return FallbackProvider(first, ready, mid_answer=(retry or RetryPolicy()).mid_answer)
+
+
+def unstreamed(provider: Provider) -> Provider:
+    """The provider asking for whole answers only. Raises `OptionsError` for one that has none."""
+    if isinstance(provider, HostedProvider):
+        return provider.with_settings(stream=False)
+    if not isinstance(provider, CompletingProvider):
+        raise OptionsError(f"stream=False: the provider {provider.name} has no complete(), only stream()")
+    return _Whole(provider)
+
+
+class _Whole:
+    def __init__(self, provider: CompletingProvider) -> None:
+        self.name = provider.name
+        self.complete = provider.complete
+
+
+def _watched(provider: Provider, retry: RetryPolicy | None, clock: Clock | None) -> Provider:
+    retrying = RetryingProvider(provider, policy=retry or RetryPolicy(), clock=clock)
+    if not isinstance(provider, HostedProvider):
+        return retrying
+    endpoint = provider.endpoint
+    return BreakingProvider(retrying, lambda model: shared_breaker(endpoint, model), clock=clock)

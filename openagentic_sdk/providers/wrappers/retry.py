@@ -1,0 +1,219 @@
+"""Ask again when asking again can help: exponential backoff with full jitter around any provider.
+
+Never longer than the policy's total, and what the endpoint says about waiting goes before what we would have guessed. Each
+retry is an event, so it is in the log and on the screen. One that comes in the middle of an answer says so: what was shown
+of the answer is void then, and the answer is shown from its beginning again.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from contextlib import aclosing
+
+from ...errors import GarbledResponseError, ProviderError, ProviderHTTPError
+from ...ground.checks import BOOL, COUNT, SECONDS, Check, check_settings
+from ...ground.clock import Clock, SystemClock
+from ...ground.frozen import frozen
+from ..base import Done, Message, ModelOutput, Provider, Retrying, StreamEvent, ToolSpec
+from .wrap import AroundProvider, KeyedProvider, ask, fold, is_shown
+
+_DURATION = r"(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m(?!s))?(?:([\d.]+)s)?(?:([\d.]+)ms)?"
+_RESETS = (
+    ("x-ratelimit-remaining-requests", "x-ratelimit-reset-requests"),
+    ("x-ratelimit-remaining-tokens", "x-ratelimit-reset-tokens"),
+    ("anthropic-ratelimit-requests-remaining", "anthropic-ratelimit-requests-reset"),
+    ("anthropic-ratelimit-tokens-remaining", "anthropic-ratelimit-tokens-reset"),
+    ("anthropic-ratelimit-input-tokens-remaining", "anthropic-ratelimit-input-tokens-reset"),
+    ("anthropic-ratelimit-output-tokens-remaining", "anthropic-ratelimit-output-tokens-reset"),
+    ("x-ratelimit-remaining", "x-ratelimit-reset"),
+)
+
+
+@frozen(kw_only=True)
+class RetryPolicy:
+    """How often and how long.
+
+    `max_retries` 0 never asks again (the SDKs of OpenAI and Anthropic default to 2; agents run unattended, so 4 here).
+    Delay n is drawn from up to `base_s * 2**n`, at most `cap_s`. An endpoint that asks for more than `max_retry_after_s`
+    seconds is not asked again (120 s, as in the SDKs), one that asks for 0 is asked after our own delay. `total_s` bounds
+    all attempts and delays of one call together. `mid_answer` asks again also when part of the answer was shown already.
+    Raises `OptionsError` for a field that cannot be used.
+    """
+
+    max_retries: int = 4
+    base_s: float = 0.5
+    cap_s: float = 16.0
+    max_retry_after_s: float = 120.0
+    total_s: float = 600.0
+    mid_answer: bool = True
+
+    def __post_init__(self) -> None:
+        check_settings(self, _CHECKS, "RetryPolicy.")
+
+    def delay_s(
+        self, error: Exception, *, attempt: int, elapsed_s: float, now: float, jitter: Callable[[], float]
+    ) -> float | None:
+        """How long to wait after `attempt` (1, 2 ...) failed with `error`; None is not to ask again.
+
+        `now` is the time of day in seconds since the epoch, for answers that name a date; `jitter` gives 0.0 to 1.0.
+        """
+        if attempt > self.max_retries or not is_transient(error):
+            return None
+        headers = error.headers if isinstance(error, ProviderHTTPError) else {}
+        asked = retry_after_s(headers, now)
+        if asked is not None and asked > self.max_retry_after_s:
+            return None
+        delay = asked or jitter() * min(self.cap_s, self.base_s * 2 ** (attempt - 1))
+        return delay if elapsed_s + delay <= self.total_s else None
+
+
+_CHECKS: Mapping[str, Check] = {
+    "max_retries": COUNT,
+    "base_s": SECONDS,
+    "cap_s": SECONDS,
+    "max_retry_after_s": SECONDS,
+    "total_s": SECONDS,
+    "mid_answer": BOOL,
+}
+
+
+class RetryingProvider(AroundProvider):
+    """A provider that asks another one again when that can help.
+
+    `policy` None is the default without `mid_answer`, for callers that show a stream as it comes.
+    """
+
+    def __init__(
+        self,
+        provider: Provider,
+        *,
+        policy: RetryPolicy | None = None,
+        clock: Clock | None = None,
+        jitter: Callable[[], float] | None = None,
+    ) -> None:
+        super().__init__(provider)
+        self.policy = policy or RetryPolicy(mid_answer=False)
+        self._clock = clock or SystemClock()
+        # Spread, and yet longer each time: as the SDKs of OpenAI and Anthropic draw it.
+        self._jitter = jitter or (lambda: 1 - 0.25 * int.from_bytes(os.urandom(4)) / 2**32)
+
+    async def complete(
+        self, *, model: str, messages: Sequence[Message], tools: Sequence[ToolSpec] = (), api_key: str | None = None
+    ) -> ModelOutput:
+        """The whole answer of the first attempt that succeeds; nothing is shown before it, so any attempt may fail."""
+        return await fold(self._attempts(model, messages, tools, api_key, mid_answer=True))
+
+    async def stream(
+        self, *, model: str, messages: Sequence[Message], tools: Sequence[ToolSpec] = (), api_key: str | None = None
+    ) -> AsyncGenerator[StreamEvent, None]:
+        """The answer, with a `Retrying` before each further attempt."""
+        attempts = self._attempts(model, messages, tools, api_key, mid_answer=self.policy.mid_answer)
+        async with aclosing(attempts):
+            async for event in attempts:
+                yield event
+
+    async def _attempts(
+        self,
+        model: str,
+        messages: Sequence[Message],
+        tools: Sequence[ToolSpec],
+        api_key: str | None,
+        *,
+        mid_answer: bool,
+    ) -> AsyncGenerator[StreamEvent, None]:
+        provider = self.provider
+        if isinstance(provider, KeyedProvider):
+            provider = provider.with_idempotency_key(os.urandom(16).hex())
+        began = self._clock.monotonic()
+        attempt, garbled = 1, 0
+        while True:
+            shown = done = False
+            try:
+                events = ask(provider, model=model, messages=messages, tools=tools, api_key=api_key)
+                async with aclosing(events):
+                    async for event in events:
+                        shown, done = shown or is_shown(event), done or isinstance(event, Done)
+                        yield event
+                return
+            except (ProviderError, ConnectionError, TimeoutError) as error:
+                garbled += isinstance(error, GarbledResponseError)
+                may_repeat = garbled < 2 and not done and (mid_answer or not shown)
+                delay = self._delay_s(error, attempt, began) if may_repeat else None
+                if delay is None:
+                    raise
+                reason = str(error) or type(error).__name__
+            yield Retrying(reason, delay, attempt, mid_answer=shown)
+            await self._clock.sleep(delay)
+            attempt += 1
+
+    def _delay_s(self, error: Exception, attempt: int, began: float) -> float | None:
+        elapsed = self._clock.monotonic() - began
+        return self.policy.delay_s(
+            error, attempt=attempt, elapsed_s=elapsed, now=self._clock.now(), jitter=self._jitter
+        )
+
+
+def is_transient(error: Exception) -> bool:
+    """Whether the same request may succeed later."""
+    if isinstance(error, ProviderError):
+        return error.retryable
+    return isinstance(error, ConnectionError | TimeoutError)
+
+
+def retry_after_s(headers: Mapping[str, str], now: float) -> float | None:
+    """How long the endpoint asks us to wait; None when it does not say. Names are lower-case, `now` is epoch seconds.
+
+    `retry-after-ms`, then `retry-after` in seconds or as a date (RFC 9110, section 10.2.3), then the reset of a rate limit
+    that is used up.
+    """
+    milliseconds = _number(headers.get("retry-after-ms", ""))
+    if milliseconds is not None:
+        return milliseconds / 1000
+    told = headers.get("retry-after", "").strip()
+    if told:
+        seconds = _number(told)
+        return seconds if seconds is not None else _until_date(told, now)
+    waits = [
+        _reset_s(headers[reset], now)
+        for left, reset in _RESETS
+        if reset in headers and _number(headers.get(left, "")) == 0
+    ]
+    return max((wait for wait in waits if wait is not None), default=None)
+
+
+def _reset_s(text: str, now: float) -> float | None:
+    """When a limit is reset: `11.35s`, `20m52.666s`, `12ms`, seconds, epoch seconds or milliseconds, or a date."""
+    text = text.strip()
+    number = _number(text)
+    if number is not None:
+        if number > 1e11:
+            number /= 1000
+        return max(0.0, number - now) if number > 1e8 else number
+    match = re.fullmatch(_DURATION, text)
+    if match and any(match.groups()):
+        parts = [_number(part or "0") or 0.0 for part in match.groups()]
+        return sum(part * unit for part, unit in zip(parts, (86400, 3600, 60, 1, 0.001), strict=True))
+    return _until_date(text, now)
+
+
+def _until_date(text: str, now: float) -> float | None:
+    from datetime import UTC, datetime
+    from email.utils import parsedate_to_datetime
+
+    try:
+        date = parsedate_to_datetime(text)
+    except (TypeError, ValueError):
+        try:
+            date = datetime.fromisoformat(text)
+        except ValueError:
+            return None
+    if date.tzinfo is None:
+        date = date.replace(tzinfo=UTC)
+    return max(0.0, date.timestamp() - now)
+
+
+def _number(text: str) -> float | None:
+    text = text.strip()
+    return float(text) if re.fullmatch(r"\d{1,18}(\.\d{1,18})?|\.\d{1,18}", text) else None

@@ -1,0 +1,179 @@
+"""How a tool call looks in an editor: its title and kind, where it is, its diff, what came of it. Values in, JSON out.
+
+Editors render content as Markdown and put paths into links, so raw output stands behind a fence that it cannot end, a text
+holds no letters that steer the display, and what is too long, or nested too deep for the readers of other languages (128 is
+the limit of the one in Rust), is cut or left out.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ...events import ToolResult
+from ...ground.patterns import regex
+from ...ground.text import escape, is_hidden, on_one_line
+from ...parts.record.folds.notes import describe_input
+from ...serialization import dumps_json, nesting
+
+Json = dict[str, Any]
+
+KINDS = {
+    "Bash": "execute",
+    "Edit": "edit",
+    "Glob": "search",
+    "Grep": "search",
+    "MultiEdit": "edit",
+    "NotebookEdit": "edit",
+    "Read": "read",
+    "Task": "think",
+    "TodoWrite": "think",
+    "WebFetch": "fetch",
+    "WebSearch": "fetch",
+    "Write": "edit",
+}
+MAX_TEXT_CHARS = 8_000
+MAX_DIFF_CHARS = 1 << 20
+MAX_RAW_CHARS = 64 * 1024
+MAX_RAW_DEPTH = 64
+# Letters that join others are hidden too, and stay: whether they are at work is seen only beside their neighbours.
+_JOINING = regex("[\u200c\u200d\ufe00-\ufe0f]")
+_FENCE = regex("`{3,}")
+_ENDS = {ord("\r"): "", 0x85: "\n", 0x2028: "\n", 0x2029: "\n"}
+
+
+def plain(text: str) -> str:
+    """The text without letters that steer what is shown: they stand as escapes; ends of lines are line feeds.
+
+    Letter by letter, so that it comes to the same whether a text is shown at once or in pieces.
+    """
+    if text.isascii() and text.replace("\n", "").replace("\t", "").isprintable():
+        return text
+    hidden = {letter for letter in set(text) if is_hidden(letter) and not _JOINING.match(letter)}
+    escapes = {ord(letter): escape(letter) for letter in hidden if not "\ud800" <= letter <= "\udfff"}
+    return text.translate({**escapes, **_ENDS})
+
+
+def plain_value(value: Any) -> Any:
+    """A JSON value with every text in it plain."""
+    if isinstance(value, str):
+        return plain(value)
+    if isinstance(value, Mapping):
+        return {plain(key): plain_value(item) for key, item in value.items()}
+    return [plain_value(item) for item in value] if isinstance(value, list | tuple) else value
+
+
+def text_block(text: str) -> Json:
+    """A text as a content block."""
+    return {"type": "text", "text": plain(text)}
+
+
+def content(text: str) -> Json:
+    """A text, as Markdown, as a piece of a call's content."""
+    return {"type": "content", "content": text_block(text)}
+
+
+def fenced(text: str) -> str:
+    """The text behind a fence that is longer than any in it; of a long one the beginning and the end."""
+    if len(text) > MAX_TEXT_CHARS:
+        left_out = len(text) - MAX_TEXT_CHARS
+        head, tail = text[: MAX_TEXT_CHARS * 3 // 4], text[-MAX_TEXT_CHARS // 4 :]
+        text = f"{head}\n[... {left_out:,} more characters ...]\n{tail}"
+    return in_fence(text.rstrip())
+
+
+def in_fence(text: str) -> str:
+    """The text, whole, behind a fence that it cannot end."""
+    fence = "`" * max(3, 1 + max(map(len, _FENCE.findall(text)), default=0))
+    return f"{fence}\n{text}\n{fence}"
+
+
+def describe_call(name: str, input: Mapping[str, Any], cwd: str) -> Json:
+    """The fields of a call as it is asked for: `title`, `kind`, and where they apply `content`, `locations`, `rawInput`."""
+    name, path = on_one_line(name, 80), input.get("file_path", input.get("notebook_path"))
+    fields: Json = {"title": f"{name} {describe_input(name, input, cwd)}".strip(), "kind": KINDS.get(name, "other")}
+    place = place_of(path, cwd)
+    if place is not None:
+        line = input.get("offset")
+        is_line = name == "Read" and isinstance(line, int) and 0 < line < 1 << 31
+        fields["locations"] = [{"path": place, **({"line": line} if is_line else {})}]
+        changes = diffs(name, input, place)
+        if changes:
+            fields["content"] = changes
+    if is_small(input):
+        fields["rawInput"] = plain_value(input)
+    return fields
+
+
+def diffs(name: str, input: Mapping[str, Any], path: str, old: str | None = None) -> list[Json]:
+    """What a call would change in the file at `path`, as old and new text. `old` is what a file to be replaced holds."""
+    changes: list[tuple[str | None, Any]] = []
+    if name in ("Edit", "MultiEdit"):
+        edits = input.get("edits")
+        for edit in edits if isinstance(edits, list) else [input]:
+            if isinstance(edit, Mapping):
+                before = edit.get("old", edit.get("old_string", ""))
+                changes.append((str(before), edit.get("new", edit.get("new_string", ""))))
+    elif name in ("Write", "NotebookEdit"):
+        changes.append((old, input.get("content", input.get("new_source", ""))))
+    blocks = []
+    for before, after in changes:
+        if len(before or "") + len(str(after)) > MAX_DIFF_CHARS:
+            blocks.append(content(f"({len(before or ''):,} characters become {len(str(after)):,}: too many to show)"))
+        else:
+            old_text = None if before is None else plain(before)
+            blocks.append({"type": "diff", "path": path, "oldText": old_text, "newText": plain(str(after))})
+    return blocks
+
+
+def describe_result(name: str, result: ToolResult, shown: Sequence[Json] = ()) -> Json:
+    """The fields of a call that ended; `shown` is the content that it has so far. A diff stays."""
+    ended: Json = {"status": "completed" if result.outcome == "ok" and not result.is_error else "failed"}
+    kept = [block for block in shown if block["type"] == "diff"]
+    output = result.output
+    if name == "TodoWrite" and ended["status"] == "completed":
+        return ended  # the plan shows it
+    if result.is_error and result.error_message:
+        ended["content"] = [*kept, content(fenced(result.error_message))]
+    elif not (kept and ended["status"] == "completed"):
+        ended["content"] = [*kept, *([] if output is None else _output_blocks(name, output))]
+    if output is not None and is_small(output):
+        ended["rawOutput"] = plain_value(output)
+    return ended
+
+
+def _output_blocks(name: str, output: Any) -> list[Json]:
+    if isinstance(output, Mapping):
+        data, media_type = output.get("data"), output.get("media_type")
+        if output.get("type") == "image" and isinstance(data, str) and isinstance(media_type, str):
+            return [{"type": "content", "content": {"type": "image", "data": data, "mimeType": media_type}}]
+        if "stdout" in output:
+            code = output.get("exit_code")
+            parts = [str(output.get("stdout") or ""), str(output.get("stderr") or "")]
+            parts += [f"exit code {code}"] if code else []
+            text = "\n".join(part.rstrip("\n") for part in parts if part)
+            return [content(fenced(text))] if text else []
+        if name == "Task" and isinstance(output.get("final_text"), str):
+            return [content(str(output["final_text"]))]
+        text_of = next((output[key] for key in ("content", "text") if isinstance(output.get(key), str)), None)
+        if text_of is not None:
+            return [content(fenced(text_of))]
+    text = output if isinstance(output, str) else json.dumps(output, ensure_ascii=False, indent=1)
+    return [content(fenced(text))] if text.strip() else []
+
+
+def is_small(value: Any) -> bool:
+    """Whether a JSON value is fit to be sent as it is: not long, and not nested deeper than clients can read."""
+    text = dumps_json(value)
+    return len(text) <= MAX_RAW_CHARS and nesting(value) <= MAX_RAW_DEPTH
+
+
+def place_of(path: Any, cwd: str) -> str | None:
+    """The absolute path that a call names; None for one that no editor could open or that hides letters."""
+    if not isinstance(path, str) or not path or len(path) > 4096 or any(map(is_hidden, path)):
+        return None
+    place = os.path.normpath(os.path.join(cwd, path))
+    return place if os.path.isabs(place) and not re.search(r"[\n\t]", place) else None

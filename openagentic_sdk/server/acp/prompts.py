@@ -1,0 +1,73 @@
+"""A prompt of an editor as the parts of a prompt here. Nothing is read or fetched: a link is told to the model as a path."""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+from ...errors import OptionsError
+from ...ground.media import part_type_of
+from ...ground.patterns import regex
+from ...ground.text import on_one_line, without_hidden
+from ...kernel.prompt import Said
+from ...prompts import read_prompt
+from .calls import in_fence
+
+_TAG = regex(r"<(?=/?attached-resource\b)", re.IGNORECASE)
+
+
+def read_blocks(blocks: Any) -> Said:
+    """The prompt. Raises `OptionsError` that names the block, also when nothing is said at all."""
+    if not isinstance(blocks, Sequence) or isinstance(blocks, str):
+        raise OptionsError("a prompt is a list of content blocks")
+    parts = [_part(block, f"block {number} of the prompt") for number, block in enumerate(blocks, 1)]
+    if not any(part.get("type") != "text" or str(part["text"]).strip() for part in parts):
+        raise OptionsError("the prompt is empty: say what should be done")
+    return read_prompt(parts, paths=False)
+
+
+def _part(block: Any, where: str) -> Mapping[str, Any]:
+    match block:
+        case {"type": "text", "text": str(text)}:
+            return {"type": "text", "text": text}
+        case {"type": "image" | "audio" as kind, "data": str(data), "mimeType": str(media_type)}:
+            return {"type": kind, "data": data, "media_type": media_type}
+        case {"type": "resource_link", "uri": str(uri)}:
+            name = block.get("name")
+            return {"type": "text", "text": _link(uri, name if isinstance(name, str) else "")}
+        case {"type": "resource", "resource": {"uri": str(uri), "text": str(text)}}:
+            source = on_one_line(path_of(uri) or uri, 1000).replace('"', "%22")
+            # Behind a fence, names of files in a stranger's text (`@.env`) attach nothing.
+            inner = in_fence(_TAG.sub("&lt;", text))
+            return {"type": "text", "text": f'<attached-resource source="{source}">\n{inner}\n</attached-resource>'}
+        case {"type": "resource", "resource": {"uri": str(uri), "blob": str(blob)} as resource}:
+            media_type = resource.get("mimeType")
+            kind = part_type_of(media_type) if isinstance(media_type, str) else "file"
+            known = {"media_type": media_type} if isinstance(media_type, str) else {}
+            return {"type": kind, "data": blob, "name": on_one_line(posixpath.basename(unquote(uri)), 200), **known}
+    shown = block.get("type") if isinstance(block, Mapping) else block
+    raise OptionsError(
+        f"{where} is no text, image, audio, resource_link or resource with all that one needs: {shown!r:.100}"
+    )
+
+
+def _link(uri: str, name: str) -> str:
+    """What the model is told of a link: the file's path, which it can read."""
+    path = path_of(uri)
+    place, shown = (on_one_line(text, 1000).replace("`", "'") for text in (path or uri, without_hidden(name)))
+    return f"(attached: `{place}`)" if not shown or shown in place else f"(attached: `{shown}`, `{place}`)"
+
+
+def path_of(uri: str) -> str | None:
+    """The path of a file on this machine that a URI names, with its line when it has one; None for anything else."""
+    try:
+        parts = urlsplit(uri)
+    except ValueError:
+        return None
+    if parts.scheme != "file" or parts.netloc not in ("", "localhost"):
+        return None
+    line = re.fullmatch(r"L(\d{1,9})(?::L?\d{1,9}|-L?\d{1,9})?", parts.fragment)
+    return unquote(parts.path) + (f":{line[1]}" if line else "")

@@ -1,0 +1,298 @@
+"""One session that an editor has open: its turns one after the other, what is said meanwhile, what people are asked."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any, Literal
+
+from ...assemble import build_agent
+from ...errors import OptionsError, RpcError, SessionError
+from ...events import AssistantMessage, FileKept, Result, UserAnswer, UserQuestion
+from ...ground.frozen import frozen
+from ...ground.jsonrpc import INTERNAL_ERROR, Peer
+from ...ground.system import user_name
+from ...ground.threads import run_in_thread
+from ...hooks.engine import HookEngine
+from ...kernel.prompt import Said
+from ...options import OpenAgenticOptions
+from ...permissions.gate import PermissionGate
+from ...permissions.policy import PermissionMode
+from ...runs.turns import Turns
+from ...sessions.base import SessionStore
+from .buffers import unsaved_guard
+from .calls import Json
+from .questions import NO_ANSWER, STOP, choice_params, chosen, form_answer, form_params, permission_params
+from .view import EditorView
+
+StopReason = Literal["end_turn", "max_tokens", "max_turn_requests", "refusal", "cancelled"]
+
+MODE_TEXTS = {
+    "default": ("Ask", "Asks before what is not allowed by a rule"),
+    "acceptEdits": ("Accept edits", "Changes files of the workspace without asking"),
+    "plan": ("Plan", "Looks and plans, and changes nothing"),
+    "dontAsk": ("Don't ask", "Denies what is not allowed by a rule, without asking"),
+    "prompt": ("Ask always", "Asks before every call"),
+    "deny": ("Deny", "Denies every call"),
+    "bypass": ("Bypass", "Runs everything that no rule denies"),
+}
+OFFERED_MODES: tuple[PermissionMode, ...] = ("default", "acceptEdits", "plan", "dontAsk")
+_CANNOT_ASK = (
+    "(This editor has no way to ask for a text. Put the question into your answer and end your turn: the person answers "
+    "with the next prompt.)"
+)
+
+
+@frozen
+class Editor:
+    """The editor on the other side: its name, the peer that speaks with it, and the capabilities that it announced."""
+
+    peer: Peer
+    name: str = "editor"
+    has_forms: bool = False
+    reads_files: bool = False
+    takes_notices: bool = False
+    takes_compaction: bool = False
+
+
+class EditorSession:
+    """A session of an editor. `open` checks the options; a session that is new is stored with its first prompt."""
+
+    def __init__(
+        self, editor: Editor, session_id: str, options: OpenAgenticOptions, models: Sequence[str] = ()
+    ) -> None:
+        self.id = session_id
+        self.cwd = str(options.cwd)
+        self.mode: PermissionMode = "default"
+        self.model = ""
+        self.view = EditorView(
+            self.cwd,
+            context_tokens=options.max_context_tokens,
+            notices=editor.takes_notices,
+            compaction=editor.takes_compaction,
+            read_blob=self._read_blob,
+        )
+        # What one session's calls were allowed must not be known to another's.
+        self._gate = (options.permission_gate or PermissionGate(clock=options.clock)).forgetful()
+        self._gate.user_answerer = self._ask
+        options = replace(options, permission_gate=self._gate, part="first")
+        if editor.reads_files:
+            hooks = options.hooks or HookEngine()
+            guard = unsaved_guard(lambda path: self._request("fs/read_text_file", {"path": path}))
+            options = replace(options, hooks=replace(hooks, pre_tool_use=(*hooks.pre_tool_use, guard)))
+        self.turns = Turns(options)
+        assert isinstance(options.session_store, SessionStore), "whoever makes the options has opened it"
+        self._store = options.session_store
+        self._editor = editor
+        self._models = list(models)
+        self._modes: list[PermissionMode] = list(OFFERED_MODES)
+        self._turn: asyncio.Task[StopReason] | None = None
+        self._stop: Literal["cancel", "park"] | None = None
+        self._is_told = self._is_closed = False
+        self._asking = asyncio.Lock()
+
+    async def open(self) -> None:
+        """Find out the mode and the model that options and project come to. Raises what `build_agent` raises."""
+        agent = await run_in_thread(partial(build_agent, self.turns.options))
+        self.mode, self.model = agent.gate.mode, agent.model
+        self._modes = [*OFFERED_MODES, *([] if self.mode in OFFERED_MODES else [self.mode])]
+        self._models = list(dict.fromkeys([self.model, *self._models]))
+
+    @property
+    def is_running(self) -> bool:
+        """Whether a turn is under way."""
+        return self._turn is not None and not self._turn.done()
+
+    async def update(self, update: Json) -> None:
+        """Tell the editor something about this session."""
+        await self._editor.peer.notify("session/update", {"sessionId": self.id, "update": update})
+
+    # --- turns -------------------------------------------------------------------------------------------------------
+
+    async def prompt(self, said: Said) -> StopReason:
+        """A turn, to its end; said while one runs, it is heard at that one's next step and ends with it.
+
+        Raises `RpcError` for a turn that ended with an error, and what keeps a run from starting.
+        """
+        while self.is_running and self._stop is not None:  # what was cancelled hears nothing any more
+            await asyncio.wait({self._running()})
+        if self._is_closed:
+            raise OptionsError(f"session {self.id!r:.100} was closed: load it again")
+        self.turns.say(said)
+        if not self.is_running:
+            self._stop, self._is_told = None, False
+            self._turn = asyncio.create_task(self._take_turn())
+        turn = self._running()
+        try:
+            return await asyncio.shield(turn)
+        except asyncio.CancelledError:
+            await self.stop("cancel")
+            return await turn
+
+    async def stop(self, how: Literal["cancel", "park"]) -> None:
+        """Let the turn that runs end: `cancel` closes the question that it asks, `park` leaves it for another day.
+
+        Comes back at once; the turn's prompt is answered when all is closed.
+        """
+        if self.is_running:
+            self._stop = self._stop or how
+            self._tell_to_stop()
+
+    async def close(self, how: Literal["cancel", "park"]) -> None:
+        """End the turn that runs, wait until it has, and let go of the session."""
+        self._is_closed = True
+        await self.stop(how)
+        if self._turn is not None:
+            await asyncio.wait({self._turn})
+            self._turn.cancelled() or self._turn.exception()
+        await self.turns.close()
+        await self.turns.end_conversation()
+
+    def _running(self) -> asyncio.Task[StopReason]:
+        assert self._turn is not None
+        return self._turn
+
+    async def _take_turn(self) -> StopReason:
+        try:
+            return await self._play()
+        except Exception:
+            self.turns.take_back()
+            # "Agents MUST catch these errors and return the cancelled stop reason" (Prompt Turn, Cancellation).
+            if self._stop is None:
+                raise
+            return "cancelled"
+
+    async def _play(self) -> StopReason:
+        turns, is_refusal = self.turns, False
+        if turns.session_id is None:
+            turns.open()
+            if await run_in_thread(partial(self._store.session_exists, self.id)):
+                turns.go_to(self.id)
+            else:
+                turns.options = replace(turns.options, session_id=self.id)
+        while (said := turns.next_prompt()) is not None:
+            task = await turns.begin(said)
+            try:
+                while (event := await turns.next_event(task)) is not None:
+                    self._tell_to_stop()
+                    # A file that is about to be replaced is read from the store.
+                    beside = isinstance(event, FileKept)
+                    for update in (
+                        await run_in_thread(partial(self.view.take, event)) if beside else self.view.take(event)
+                    ):
+                        await self.update(update)
+                    if isinstance(event, AssistantMessage) and event.parent_tool_use_id is None:
+                        is_refusal = event.refusal
+            finally:
+                await turns.end(task)
+            if self._stop is not None:
+                turns.take_back()
+                return "cancelled"
+        return stop_reason(turns.result, is_refusal)
+
+    def _tell_to_stop(self) -> None:
+        running = self.turns.running
+        if self._stop is not None and not self._is_told and running is not None:
+            self._is_told = True
+            running.suspend() if self._stop == "park" else running.interrupt()
+
+    # --- questions ---------------------------------------------------------------------------------------------------
+
+    async def _ask(self, question: UserQuestion) -> UserAnswer:
+        """Put a question to the person at the editor, one at a time; an unclear answer allows nothing."""
+        async with self._asking:
+            put = self._ask_for_permission if question.kind == "permission" else self._ask_the_person
+            try:
+                answer = await put(question)
+            except RpcError as error:
+                answer = "cancel" if "mcp" in question.details else f"no because the editor could not ask: {error}"
+        approver = {"name": user_name(), "how": "editor", "editor": self._editor.name}
+        return UserAnswer(question.question_id, answer, f"acp:{self._editor.name}", approver)
+
+    async def _ask_for_permission(self, question: UserQuestion) -> str:
+        call = self.view.call_of(question.tool_use_id)
+        params = await run_in_thread(partial(permission_params, question, call, self.cwd))
+        option = chosen(await self._request("session/request_permission", params), params["options"])
+        if option == STOP:
+            await self.stop("cancel")
+        return option if option in ("yes", "always") else "no"
+
+    async def _ask_the_person(self, question: UserQuestion) -> str:
+        call = self.view.call_of(question.tool_use_id)
+        # A server reads its answers as values, and knows these words; a model reads a sentence.
+        is_servers = "mcp" in question.details
+        if self._editor.has_forms:
+            words = {"accept": ""} if is_servers else dict.fromkeys(("accept", "decline", "cancel"), NO_ANSWER)
+            return form_answer(await self._request("elicitation/create", form_params(question, call)), question, words)
+        if not question.choices:
+            return "decline" if is_servers else _CANNOT_ASK
+        params = choice_params(question, call)
+        option = chosen(await self._request("session/request_permission", params), params["options"])
+        if option is not None and option.isdecimal():
+            return question.choices[int(option)]
+        return "decline" if is_servers else NO_ANSWER
+
+    def _read_blob(self, sha256: str) -> bytes | None:
+        try:
+            return self._store.read_blob(self.id, sha256)
+        except SessionError:  # it is gone, or that of a subagent
+            return None
+
+    async def _request(self, method: str, params: Json) -> Any:
+        return await self._editor.peer.request(method, {"sessionId": self.id, **params})
+
+    # --- modes and options -------------------------------------------------------------------------------------------
+
+    def state(self) -> Json:
+        """Modes and options as they stand; `modes` is the older way to say the mode."""
+        modes = [{"id": mode, **_described(mode)} for mode in self._modes]
+        return {"modes": {"currentModeId": self.mode, "availableModes": modes}, "configOptions": self.config_options()}
+
+    def config_options(self) -> list[Json]:
+        """All options with their values."""
+        modes = [{"value": mode, **_described(mode)} for mode in self._modes]
+        models = [{"value": model, "name": model} for model in self._models]
+        return [
+            _select("mode", "Permission mode", "mode", self.mode, modes),
+            _select("model", "Model", "model", self.model, models),
+        ]
+
+    def set_option(self, name: str, value: Any) -> None:
+        """Set an option, from the next step of a turn that runs. Raises `OptionsError` for one that is not offered."""
+        if name == "mode" and value in self._modes:
+            self.turns.change(replace(self.turns.options, permission_gate=self._gate.with_mode(value)))
+            self.mode = value
+        elif name == "model" and value in self._models:
+            self.turns.change(replace(self.turns.options, model=value))
+            self.model = value
+        else:
+            known = {"mode": ", ".join(self._modes), "model": ", ".join(self._models)}
+            offered = f"{known[name]} are offered" if name in known else "mode and model are there"
+            raise OptionsError(f"option {name!r:.100} cannot be {value!r:.100}: {offered}")
+
+
+def _described(mode: str) -> Json:
+    name, text = MODE_TEXTS.get(mode, (mode, ""))
+    return {"name": name, "description": text}
+
+
+def _select(name: str, label: str, category: str, value: str, options: Sequence[Json]) -> Json:
+    known = {"id": name, "name": label, "category": category, "type": "select"}
+    return {**known, "currentValue": value, "options": list(options)}
+
+
+def stop_reason(result: Result | None, is_refusal: bool) -> StopReason:
+    """Why a turn ended, in the protocol's words. Raises `RpcError` for a turn that failed."""
+    if result is None or result.stop_reason == "error":
+        why = "the run ended without a result" if result is None else result.error_message or "the run failed"
+        kind = None if result is None or result.error_type is None else {"type": result.error_type}
+        raise RpcError(INTERNAL_ERROR, why, kind)
+    if result.stop_reason == "interrupted":
+        return "cancelled"
+    if result.stop_reason in ("max_steps", "budget", "timeout"):
+        return "max_turn_requests"
+    if is_refusal:
+        return "refusal"
+    return "max_tokens" if result.cut_by == "length" else "end_turn"

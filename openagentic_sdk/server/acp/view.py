@@ -1,0 +1,308 @@
+"""A session as an editor sees it: a fold from events to `session/update`s of ACP 1, the same live and from a stored log.
+
+Ids of messages and calls follow from the log, so both name the same things. What a person typed is only told when a log is
+replayed: a live editor has shown it already. Calls of subagents are shown as calls, below the one that started them.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from math import isfinite
+from typing import Any
+
+from ...events import (
+    CommandExpanded,
+    Event,
+    FileKept,
+    HookEvent,
+    LogRecovered,
+    LogSalvaged,
+    McpServerChanged,
+    ModelResponse,
+    Result,
+    SessionCompacted,
+    SessionForked,
+    SessionMeta,
+    SessionRewound,
+    SkillActivated,
+    SkillDrifted,
+    SubagentFinished,
+    SubagentStarted,
+    SystemInit,
+    SystemNotice,
+    TextCommandFinished,
+    TextCommandStarted,
+    TodoUpdated,
+    ToolProgress,
+    ToolResult,
+    ToolStarted,
+    ToolUse,
+    UserMessage,
+)
+from ...ground.frozen import mutable
+from ...ground.patterns import regex
+from ...ground.text import on_one_line
+from ...parts.masking import known_here, shown
+from ...parts.record.folds.notes import note_of, progress_words
+from ...sessions.folds.streamed import Piece, Streamed
+from ...sessions.folds.summary import total_tokens
+from ...sessions.rebuild import describe_attachment
+from .calls import Json, content, describe_call, describe_result, fenced, plain, text_block
+
+ReadBlob = Callable[[str], bytes | None]
+
+_PLAIN_ID = regex(r"[\w.:-]{1,100}\Z")
+_STATUSES = ("pending", "in_progress", "completed")
+# Told beside the conversation; `_TOLD`, which change the conversation, are told in it.
+_NOTICES = (HookEvent, LogRecovered, McpServerChanged, SkillDrifted, SystemNotice)
+_TOLD = (LogSalvaged, SessionForked, SessionRewound)
+# Notices that stand in the conversation where an editor takes none: something does not work as the person set it up.
+_GRAVE = ("settings.withheld", "unsaved", "unsigned")
+# Clients in other languages have limits for a line.
+MAX_CHUNK_CHARS = 16 * 1024
+# The longest picture or sound of a prompt that is sent back when its session is loaded, in bytes.
+MAX_SHOWN_BYTES = 5 << 20
+# The longest file that a diff begins with.
+MAX_OLD_BYTES = 512 * 1024
+
+
+@mutable
+class Call:
+    """A tool call as it is shown: its id on the wire, what it is called, and the content that it has so far."""
+
+    id: str
+    name: str
+    content: Sequence[Json] = ()
+
+
+class EditorView:
+    """What an editor has been shown of one session so far; `take` gives what the next event adds.
+
+    `context_tokens` is the size of the model's context, when it is known. `notices` and `compaction` say that the editor
+    takes such updates. `cwd` holds until the log says where the session runs. `read_blob` gives the bytes of what the log
+    keeps beside itself, None when they are gone.
+    """
+
+    def __init__(
+        self,
+        cwd: str = "/",
+        *,
+        context_tokens: int | None = None,
+        notices: bool = False,
+        compaction: bool = False,
+        read_blob: ReadBlob = lambda sha256: None,
+    ) -> None:
+        self._cwd = cwd
+        self._context_tokens = context_tokens
+        self._notices = notices
+        self._compaction = compaction
+        self.read_blob = read_blob
+        self._cost_usd: float | None = 0.0
+        self._calls: dict[tuple[str, str], Call] = {}
+        self._newest: dict[str, Call] = {}  # by the id in the log, whoever asked
+        self._ids: set[str] = set()
+        self._streamed = Streamed()
+        self._redact = known_here()
+
+    def take(self, event: Event) -> list[Json]:
+        """The updates that this event means, in order; none for one that an editor does not show."""
+        if isinstance(event, ToolUse | ToolStarted | ToolProgress | ToolResult | FileKept):
+            return self._call(shown(event, self._redact))
+        if isinstance(event, TextCommandStarted | TextCommandFinished):
+            # A command in the text of a skill or command looks like a call that nobody asked for.
+            key = ("", event.command_id)
+            if isinstance(event, TextCommandStarted):
+                title = f"{on_one_line(event.name, 80)}: {on_one_line(event.command, 100)}"
+                update = self._open(key, "Bash", {"title": title, "kind": "execute"}, event)
+                return [{**update, "status": "in_progress"}]
+            call = self._calls.get(key)
+            text = event.error_message or event.output
+            fields: Json = {"status": "completed" if event.outcome == "ok" else "failed"}
+            if text:
+                fields["content"] = [content(fenced(text))]
+            return [] if call is None else [{"sessionUpdate": "tool_call_update", "toolCallId": call.id, **fields}]
+        if event.parent_tool_use_id is not None:
+            return []
+        said = [chunk for piece in self._streamed.take(event) for chunk in _chunks(piece)]
+        return said + self._beside(event)
+
+    def call_of(self, tool_use_id: str | None) -> Call | None:
+        """The call that has this id in the log, of whichever agent asked for it last."""
+        return self._newest.get(tool_use_id or "")
+
+    # --- what is said ------------------------------------------------------------------------------------------------
+
+    def _beside(self, event: Event) -> list[Json]:
+        """What stands beside the messages of the model."""
+        match event:
+            case SystemInit():
+                self._cwd = event.cwd
+            case ModelResponse():
+                return self._usage(event)
+            case SubagentFinished():
+                self._spend(event.cost_usd)
+            case TodoUpdated():
+                return [{"sessionUpdate": "plan", "entries": [_entry(item) for item in event.todos]}]
+            case SessionMeta() if event.title is not None:
+                return [{"sessionUpdate": "session_info_update", "title": plain(event.title)}]
+            case SessionCompacted() if self._compaction:
+                update = {"sessionUpdate": "compaction_update", "compactionId": f"compaction.{event.seq}"}
+                return [{**update, "status": "completed", "summary": [text_block(event.summary)]}]
+            case Result() if event.stop_reason not in ("end", "interrupted"):
+                why = event.error_message or "go on with another prompt"
+                return self._told(event, f"Stopped ({on_one_line(event.stop_reason, 80)}): {why}")
+            case _ if isinstance(event, (*_TOLD, *_NOTICES)):
+                return self._note(event)
+        return []
+
+    def _told(self, event: Event, text: str) -> list[Json]:
+        block = text_block(text)
+        return [{"sessionUpdate": "agent_message_chunk", "messageId": f"note.{event.seq}", "content": block}]
+
+    def _note(self, event: Event) -> list[Json]:
+        said, style = note_of(event) or ("", "")
+        if isinstance(event, SessionForked):
+            self._cost_usd = 0.0  # what was copied was paid for by the session that it came from
+        is_missed = not self._notices and (
+            isinstance(event, McpServerChanged) or (isinstance(event, SystemNotice) and event.code in _GRAVE)
+        )
+        if said and (is_missed or isinstance(event, _TOLD)):
+            return self._told(event, said[:1].upper() + said[1:] + ".")
+        if not said or not self._notices:
+            return []
+        severity = "warning" if style == "yellow" else "info"
+        return [{"sessionUpdate": "notice", "severity": severity, "title": said}]
+
+    def _usage(self, event: ModelResponse) -> list[Json]:
+        self._spend(event.cost_usd if event.usage is not None else 0.0)
+        if self._context_tokens is None or not event.complete or event.usage is None:
+            return []
+        used, size = total_tokens(event.usage), self._context_tokens
+        update: Json = {"sessionUpdate": "usage_update", "used": max(0, used), "size": size}
+        if self._cost_usd is not None and isfinite(self._cost_usd):
+            update["cost"] = {"amount": self._cost_usd, "currency": "USD"}
+        return [update]
+
+    def _spend(self, cost_usd: float | None) -> None:
+        self._cost_usd = None if cost_usd is None or self._cost_usd is None else self._cost_usd + max(cost_usd, 0.0)
+
+    # --- what is done ------------------------------------------------------------------------------------------------
+
+    def _call(self, event: ToolUse | ToolStarted | ToolProgress | ToolResult | FileKept) -> list[Json]:
+        parent = self.call_of(event.parent_tool_use_id)
+        home = f"{parent.id}/" if parent is not None else ""
+        key = (home, event.tool_use_id)
+        if isinstance(event, ToolUse):
+            return [self._open(key, event.name, self._fields(event, event.name, event.input), event)]
+        call = self._calls.get(key)
+        if isinstance(event, ToolProgress | FileKept):
+            blocks = [] if call is None else self._meanwhile(event, call)
+            told = {"sessionUpdate": "tool_call_update", "toolCallId": call.id if call else "", "content": blocks}
+            return [told] if blocks else []
+        opened = []
+        if call is None:  # its beginning is not in what was read
+            name = event.name if isinstance(event, ToolStarted) else "Tool call"
+            opened = [self._open(key, name, self._fields(event, name, {}), event)]
+            call = self._calls[key]
+        if isinstance(event, ToolStarted):
+            changed = {} if event.input is None else self._fields(event, call.name, event.input)
+            # What was asked about it may stand in the place of its content.
+            fields = {"content": list(call.content), **changed, "status": "in_progress"}
+        else:
+            fields = describe_result(call.name, event, call.content)
+        # An ended call is not shown anew, and what it wrote may be long.
+        call.content = () if isinstance(event, ToolResult) else fields.get("content", call.content)
+        return [*opened, {"sessionUpdate": "tool_call_update", "toolCallId": call.id, **fields}]
+
+    def _meanwhile(self, event: ToolProgress | FileKept, call: Call) -> list[Json]:
+        """What is shown of a call while it runs: how far it is, or the text of the file that it replaces."""
+        if isinstance(event, ToolProgress):
+            return [content(progress_words(event))]
+        known = [block for block in call.content if block["type"] == "diff" and block["oldText"] is None]
+        data = self.read_blob(event.sha256) if known and event.sha256 is not None else None
+        if data is None or len(data) > MAX_OLD_BYTES:
+            return []
+        try:
+            call.content = [{**block, "oldText": plain(data.decode())} for block in call.content]
+        except UnicodeDecodeError:
+            return []
+        return list(call.content)
+
+    def _fields(self, event: Event, name: str, input: Mapping[str, Any]) -> Json:
+        fields = describe_call(name, input, self._cwd)
+        if event.parent_tool_use_id is not None and event.agent_name:
+            fields["title"] = f"{on_one_line(event.agent_name, 80)}: {fields['title']}"
+        return fields
+
+    def _open(self, key: tuple[str, str], name: str, fields: Json, event: Event) -> Json:
+        """A new call. A model may give any id, and one twice; an editor gets a plain and unique one."""
+        home, given = key
+        wire_id = home + (given if _PLAIN_ID.match(given) else f"call.{event.seq}")
+        if wire_id in self._ids:
+            wire_id = f"{wire_id}@{event.seq}"
+        self._ids.add(wire_id)
+        self._calls[key] = self._newest[given] = Call(wire_id, name, fields.get("content", ()))
+        return {"sessionUpdate": "tool_call", "toolCallId": wire_id, "status": "pending", **fields}
+
+
+def _chunks(piece: Piece) -> Iterator[Json]:
+    kind = "agent_thought_chunk" if piece.is_thought else "agent_message_chunk"
+    for start in range(0, len(piece.text), MAX_CHUNK_CHARS):
+        block = text_block(piece.text[start : start + MAX_CHUNK_CHARS])
+        yield {"sessionUpdate": kind, "messageId": piece.id, "content": block}
+
+
+def _entry(item: Any) -> Json:
+    known = item if isinstance(item, Mapping) else {"content": item}  # a log from elsewhere may hold anything
+    status, text = known.get("status"), plain(str(known.get("content", "")))
+    return {"content": text, "priority": "medium", "status": status if status in _STATUSES else "pending"}
+
+
+# --- a stored log ----------------------------------------------------------------------------------------------------
+
+
+def replay(view: EditorView, events: Iterable[Event]) -> Iterator[Json]:
+    """The updates for a whole log, with what people said; without notices, which are no part of a session's history."""
+    said: UserMessage | None = None
+    for event in events:
+        if said is not None:
+            yield from _prompt(said, event, view.read_blob)
+            said = None
+        if isinstance(event, UserMessage) and event.parent_tool_use_id is None:
+            said = event if event.origin in ("user", "steering") else None
+        for update in view.take(event):
+            if update["sessionUpdate"] != "notice":
+                yield update
+    if said is not None:
+        yield from _prompt(said, None, view.read_blob)
+
+
+def _prompt(said: UserMessage, behind: Event | None, read_blob: ReadBlob) -> Iterator[Json]:
+    """A prompt as it was typed: the event behind it tells when it was a command or skill."""
+    text = said.text
+    if isinstance(behind, CommandExpanded) or (isinstance(behind, SkillActivated) and behind.requested_by == "user"):
+        text = f"/{behind.name} {behind.arguments or ''}".rstrip()
+    blocks = [text_block(text)] if text else []
+    blocks += [_attachment(part, read_blob) for part in said.attachments if isinstance(part, Mapping)]
+    for block in blocks:
+        yield {"sessionUpdate": "user_message_chunk", "messageId": f"user.{said.seq}", "content": block}
+
+
+def _attachment(part: Mapping[str, Any], read_blob: ReadBlob) -> Json:
+    kind, media_type, digest, size = (part.get(name) for name in ("type", "media_type", "sha256", "size"))
+    if kind in ("image", "audio") and isinstance(media_type, str) and isinstance(digest, str):
+        data = read_blob(digest) if isinstance(size, int) and size <= MAX_SHOWN_BYTES else None
+        if data is not None:
+            return {"type": kind, "data": base64.b64encode(data).decode("ascii"), "mimeType": media_type}
+    return text_block(describe_attachment(part))
+
+
+def with_subagents(
+    events: Iterable[Event], read_child: Callable[[SubagentStarted], Iterable[Event]], depth: int = 8
+) -> Iterator[Event]:
+    """The events of a log, and behind the start of each subagent those of its own, `depth` levels deep."""
+    for event in events:
+        yield event
+        if isinstance(event, SubagentStarted) and depth:
+            yield from with_subagents(read_child(event), read_child, depth - 1)

@@ -1,0 +1,1 @@
+"""The Postgres store's link, tables and statements."""

@@ -1,0 +1,258 @@
+"""This process's connections to a Postgres server: few, shared by its stores, and none held while a run waits."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager, suppress
+from functools import partial
+from typing import Any, TypeVar
+from urllib.parse import urlsplit
+
+from ....errors import OptionsError, StorageError
+from ..holders import LEASE_S
+from ..per_process import SharedByName
+from ..server import Server, retry_pauses
+from .schema import migrate, require_schema
+
+T = TypeVar("T")
+MAX_CONNECTIONS = 16
+IDLE_S = 30.0
+# News of one session are sent at most this often by a process.
+COALESCE_S = 0.02
+
+
+def driver() -> Any:
+    """The module that talks to psycopg. Raises `OptionsError` when that is not installed."""
+    try:
+        from . import driver as psycopg_driver
+    except ImportError:
+        raise OptionsError("sessions in Postgres need the driver psycopg: pip install 'psycopg[binary]>=3.2'") from None
+    return psycopg_driver
+
+
+class PostgresServer(Server):
+    """One Postgres server as one process sees it."""
+
+    kind = "Postgres"
+
+    def __init__(self, url: str) -> None:
+        parts = urlsplit(url)
+        self._driver = driver()
+        where = f"{parts.hostname or 'the local server'}{parts.path}"
+        super().__init__(where, self._driver.psycopg.Error, PostgresNews(self))
+        self.url = url
+        self.is_ready = False
+        self.notifier = Notifier(self)
+        self._is_closed = False
+        self._slots = threading.BoundedSemaphore(MAX_CONNECTIONS)
+        self._idle: list[tuple[float, Any]] = []
+
+    def call(self, session_id: str | None, work: Callable[[Any], T], patience_s: float) -> T:
+        psycopg = self._driver.psycopg
+        deadline, pauses = time.monotonic() + patience_s, retry_pauses()
+        with self.translated(session_id):
+            while True:
+                db = None
+                try:
+                    with self._connection(deadline) as db:
+                        return work(db)
+                except (psycopg.OperationalError, psycopg.InterfaceError):
+                    # Work in several steps gives itself more time with each of them.
+                    deadline = deadline if db is None else max(deadline, db.deadline)
+                    if not self.is_ready or (db is not None and not db.closed) or time.monotonic() > deadline:
+                        raise
+                time.sleep(next(pauses))
+
+    def _disconnect(self) -> None:
+        self.notifier.close()
+        with self._guard:
+            self._is_closed = True
+        self._drop_idle(older_than=float("inf"))
+
+    @contextmanager
+    def _connection(self, deadline: float) -> Iterator[Any]:
+        if not self._slots.acquire(timeout=max(0.0, deadline - time.monotonic())):
+            raise StorageError(
+                f"all {MAX_CONNECTIONS} connections of this process to {self.where} are in use: try again later"
+            )
+        try:
+            with self._guard:
+                db = self._idle.pop()[1] if self._idle else None
+            db = db or self.connect(deadline - time.monotonic())
+            db.deadline = deadline
+            try:
+                yield db
+            finally:
+                self._give_back(db)
+        finally:
+            self._slots.release()
+
+    def connect(self, timeout_s: float) -> Any:
+        """A new connection; the first one makes the tables, or sees that they are there."""
+        db = self._driver.connect(self.url, timeout_s)
+        if not self.is_ready:
+            try:
+                require_schema(db)
+            except BaseException:
+                db.close()
+                raise
+            self.is_ready = True
+        return db
+
+    def migrate(self) -> None:
+        """Make the tables and the index, or bring them to this version."""
+        with self.translated():
+            db = self._driver.connect(self.url, 10.0)
+            try:
+                migrate(db)
+            finally:
+                db.close()
+
+    def _give_back(self, db: Any) -> None:
+        if db.pgconn.transaction_status != self._driver.IDLE:
+            db.close()
+            # What broke this one broke the others too, most likely.
+            self._drop_idle(older_than=float("inf"))
+            return
+        now = time.monotonic()
+        with self._guard:
+            if not self._is_closed:
+                self._idle.append((now, db))
+            has_old = bool(self._idle) and self._idle[0][0] < now - IDLE_S
+        if self._is_closed:
+            # A heartbeat or a listener was still at it when the last store closed.
+            db.close()
+        if has_old:
+            self._drop_idle(older_than=now - IDLE_S)
+
+    def _drop_idle(self, *, older_than: float) -> None:
+        with self._guard:
+            old = [db for since, db in self._idle if since < older_than]
+            self._idle = [kept for kept in self._idle if kept[0] >= older_than]
+        for db in old:
+            db.close()
+
+    def _renew(self, name: str) -> None:
+        command = (
+            "INSERT INTO openagentic_holders (name, until) VALUES (%s, now() + %s * interval '1 second') "
+            "ON CONFLICT (name) DO UPDATE SET until = excluded.until"
+        )
+        self.call(None, lambda db: db.execute(command, (name, LEASE_S)), LEASE_S)
+
+
+SERVERS = SharedByName(PostgresServer)
+
+
+class Notifier:
+    """Tells followers in the background, many at once: a notification in each append would make all commits queue up."""
+
+    def __init__(self, server: PostgresServer) -> None:
+        self._server = server
+        self._changed = threading.Condition()
+        self._waiting: set[str] = set()
+        self._running = False
+
+    def tell(self, session_id: str) -> None:
+        """The session has something new."""
+        with self._changed:
+            self._waiting.add(session_id)
+            self._changed.notify()
+            if not self._running:
+                self._running = True
+                threading.Thread(target=self._run, name="openagentic-notify", daemon=True).start()
+
+    def close(self) -> None:
+        """Forget what is not sent: followers look by themselves."""
+        with self._changed:
+            self._waiting.clear()
+
+    def _run(self) -> None:
+        while True:
+            with self._changed:
+                if not self._changed.wait_for(lambda: self._waiting, IDLE_S):
+                    self._running = False
+                    return
+                waiting, self._waiting = self._waiting, set()
+            # Followers who are not told look by themselves.
+            with suppress(StorageError):
+                self._server.call(None, partial(_notify, session_ids=sorted(waiting)), 1.0)
+            time.sleep(COALESCE_S)
+
+
+def _notify(db: Any, session_ids: list[str]) -> None:
+    command = (
+        "SELECT pg_notify(channel, id) FROM openagentic_follows JOIN openagentic_sessions ON key = session "
+        "WHERE id = ANY(%s) AND until > now()"
+    )
+    db.execute(command, (session_ids,))
+
+
+# In the order of their keys, so that no two who follow the same sessions wait for each other.
+_FOLLOW = """
+    WITH wanted AS (
+        SELECT key FROM openagentic_sessions WHERE id = ANY(%s) ORDER BY key FOR NO KEY UPDATE
+    ), told AS (
+        UPDATE openagentic_sessions SET followed = greatest(followed, now() + %s * interval '1 second')
+        FROM wanted WHERE openagentic_sessions.key = wanted.key
+    )
+    INSERT INTO openagentic_follows (session, channel, until)
+    SELECT key, %s, now() + %s * interval '1 second' FROM wanted
+    ON CONFLICT (session, channel) DO UPDATE SET until = excluded.until
+"""
+
+
+class PostgresNews:
+    """How followers ask a Postgres server. Their wishes stand in a table that each append looks into."""
+
+    def __init__(self, server: PostgresServer) -> None:
+        self._server = server
+
+    def listen(self, channel: str) -> PostgresListener | None:
+        with self._server.translated():
+            standby = "SELECT pg_is_in_recovery()"
+            if self._server.call(None, lambda db: db.execute(standby).fetchone()[0], 5.0):
+                return None
+            db, hears = self._server.connect(5.0), False
+            try:
+                db.deadline = time.monotonic() + 10.0
+                db.execute(f"LISTEN {channel}")
+                # Sent on another connection: behind a pooler that shares them, it does not arrive.
+                self._server.call(None, lambda db: db.execute("SELECT pg_notify(%s, '')", (channel,)), 5.0)
+                hears = any(True for _ in db.notifies(timeout=1.0, stop_after=1))
+            finally:
+                if not hears:
+                    db.close()
+            return PostgresListener(self._server, db) if hears else None
+
+    def follow(self, session_ids: Collection[str], channel: str, for_s: float) -> None:
+        def ask(db: Any) -> None:
+            with suppress(driver().psycopg.errors.ReadOnlySqlTransaction):
+                db.execute(_FOLLOW, (list(session_ids), for_s, channel, for_s))
+
+        self._server.call(None, ask, 5.0)
+
+    def places(self, session_ids: Collection[str]) -> dict[str, tuple[int, int]]:
+        command = (
+            "SELECT id, last_seq, (SELECT coalesce(max(number), 0) FROM openagentic_messages "
+            "WHERE session = key AND removed IS NULL) FROM openagentic_sessions WHERE id = ANY(%s)"
+        )
+        rows = self._server.call(None, lambda db: db.execute(command, (list(session_ids),)).fetchall(), 5.0)
+        return {name: (last_seq, number) for name, last_seq, number in rows}
+
+
+class PostgresListener:
+    """A connection on which the server tells this process of news."""
+
+    def __init__(self, server: PostgresServer, db: Any) -> None:
+        self._server = server
+        self._db = db
+
+    def hear(self, timeout_s: float) -> set[str]:
+        with self._server.translated():
+            self._db.deadline = time.monotonic() + timeout_s + 5.0
+            return {notice.payload for notice in self._db.notifies(timeout=timeout_s, stop_after=1) if notice.payload}
+
+    def close(self) -> None:
+        self._db.close()

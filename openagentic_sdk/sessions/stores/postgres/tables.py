@@ -1,0 +1,121 @@
+"""A Postgres server as other rooms use it for rows of their own."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+from ....errors import OptionsError, StorageError
+from ..tables import Execute, Rows, Statement, Steps, Tables
+from .link import PostgresListener, PostgresNews, PostgresServer, driver
+from .schema import LOCK_SPACE
+
+T = TypeVar("T")
+# Where a connection leads.
+_WHERE = "SELECT current_database(), current_schema()"
+# How soon `wait` sees that `close` was called.
+_LOOK_S = 0.1
+
+
+class PostgresTables(Tables):
+    """The database of a Postgres store; `server` gives this process's server."""
+
+    now = "extract(epoch FROM clock_timestamp())::float8"
+    skip_locked = "FOR UPDATE SKIP LOCKED"
+    sessions = "openagentic_sessions"
+    last_seq = "last_seq"
+
+    def __init__(self, server: Callable[[], PostgresServer]) -> None:
+        self._find = server
+        self.conflict = driver().psycopg.errors.UniqueViolation
+        self._listeners: dict[str, PostgresListener | None] = {}
+        self._guard = threading.Lock()
+        self._closing = threading.Event()
+        self._leads_to: Rows = []
+
+    def read(self, command: str, values: Sequence[Any] = (), *, patience_s: float = 30.0) -> Rows:
+        return self._find().call(None, lambda db: db.execute(command, values).fetchall(), patience_s)
+
+    def change(
+        self, work: Callable[[Execute], T], *, steps: int = 1, durable: bool = False, patience_s: float = 30.0
+    ) -> T:
+        def attempt(db: Any) -> T:
+            if steps == 1:
+                return work(_execute_on(db))
+            with db.transaction():
+                return work(_execute_on(db))
+
+        return self._find().call(None, attempt, patience_s)
+
+    async def change_on(self, connection: Any, steps: Steps[T]) -> T:
+        psycopg = driver().psycopg
+        if not isinstance(connection, psycopg.Connection | psycopg.AsyncConnection):
+            raise OptionsError(f"connection must be one of psycopg, not {type(connection).__name__}")
+        with self._find().translated():
+            try:
+                leads_to = await _rows_of(connection, _WHERE, ())
+                self._leads_to = self._leads_to or self.read(_WHERE)
+                if leads_to != self._leads_to:
+                    raise OptionsError(
+                        f"connection leads to another database or schema ({leads_to[0]}) than the store's"
+                    )
+                statement = next(steps)
+                while True:
+                    statement = steps.send(await _rows_of(connection, *statement))
+            except StopIteration as end:
+                result: T = end.value
+                return result
+
+    def take_turn(self, execute: Execute) -> None:
+        execute(f"SELECT pg_advisory_xact_lock({LOCK_SPACE}, 2)")
+
+    def telling(self, channel: str) -> Statement | None:
+        return "SELECT pg_notify(%s, '-')", (channel,)
+
+    def wait(self, channel: str, timeout_s: float) -> bool:
+        """One thread at a time waits. Where the server cannot notify, the time simply passes."""
+        with self._guard:
+            deadline = time.monotonic() + timeout_s
+            while not self._closing.is_set() and (left_s := deadline - time.monotonic()) > 0:
+                try:
+                    if channel not in self._listeners:
+                        self._listeners[channel] = PostgresNews(self._find()).listen(channel)
+                    listener = self._listeners[channel]
+                    if listener is not None:
+                        if listener.hear(min(_LOOK_S, left_s)):
+                            return True
+                        continue
+                except StorageError:
+                    if (broken := self._listeners.pop(channel, None)) is not None:
+                        broken.close()
+                self._closing.wait(deadline - time.monotonic())
+            return False
+
+    def close(self) -> None:
+        self._closing.set()
+        with self._guard:
+            for listener in filter(None, self._listeners.values()):
+                listener.close()
+            self._listeners.clear()
+            self._closing.clear()
+
+
+def _execute_on(db: Any) -> Execute:
+    def execute(command: str, values: Sequence[Any] = ()) -> Rows:
+        cursor = db.execute(command, values)
+        return cursor.fetchall() if cursor.description is not None else []
+
+    return execute
+
+
+async def _rows_of(connection: Any, command: str, values: Sequence[Any]) -> Rows:
+    """The rows of a statement on a connection of the caller's, async or not, which may give its own in another shape."""
+    psycopg = driver().psycopg
+    cursor = connection.cursor(row_factory=psycopg.rows.tuple_row)
+    if isinstance(connection, psycopg.AsyncConnection):
+        await cursor.execute(command, values)
+        return list(await cursor.fetchall()) if cursor.description is not None else []
+    cursor.execute(command, values)
+    return list(cursor.fetchall()) if cursor.description is not None else []

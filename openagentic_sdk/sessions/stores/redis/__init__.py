@@ -1,0 +1,1 @@
+"""The Redis store's link and scripts."""

@@ -1,0 +1,254 @@
+"""This process's connections to a Redis server, and what the server says of itself."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
+from functools import partial
+from types import ModuleType
+from typing import Any, TypeVar
+from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
+
+from ....errors import OptionsError, StorageError
+from ...log.line import Durability
+from ..holders import LEASE_S
+from ..per_process import SharedByName
+from ..server import Server, retry_pauses
+from .scripts import FOLLOW, FORMAT
+
+T = TypeVar("T")
+MAX_CONNECTIONS = 16
+# How long one answer is waited for before the connection counts as lost; then the call looks what became of it.
+ANSWER_S = 5.0
+NO_DISK = (
+    "the Redis server keeps sessions in memory only: they end when it stops. Switch its append-only file on "
+    "(CONFIG SET appendonly yes), or use another store"
+)
+SNAPSHOTS = (
+    "the Redis server only saves snapshots: what was written since the last one is lost when it stops. Switch its "
+    "append-only file on (CONFIG SET appendonly yes)"
+)
+DELAYED = (
+    "the Redis server writes its append-only file up to two seconds behind its answers (appendfsync everysec): what was "
+    "written since is lost when it is killed. Let it wait for the disk (CONFIG SET appendfsync always)"
+)
+HIDDEN = (
+    "the Redis server does not show its settings, so no more is promised than the weakest of them keeps ({durability})"
+)
+EVICTS = (
+    "the Redis server deletes any key when its memory is full (maxmemory-policy {policy}), sessions too: set "
+    "maxmemory-policy noeviction, or use another server for sessions"
+)
+REPLICA = (
+    "this Redis server is a replica: it takes no events, and may show less than its primary {primary}: name the primary"
+)
+
+
+def driver() -> ModuleType:
+    """The driver. Raises `OptionsError` when it is not installed."""
+    try:
+        import redis
+    except ImportError:
+        raise OptionsError("sessions in Redis need the driver redis-py: pip install 'redis>=5'") from None
+    return redis
+
+
+class RedisServer(Server):
+    """One Redis server as one process sees it."""
+
+    kind = "Redis"
+    durability = "unknown"
+
+    def __init__(self, url: str, prefix: str, patience_s: float, wanted: Durability | None = None) -> None:
+        parts = urlsplit(url)
+        where = f"{parts.hostname or parts.path}:{parts.port or 6379}"
+        super().__init__(where, driver().RedisError, _RedisNews(self))
+        self.evicts = False
+        self.prefix = prefix
+        self._wanted = wanted
+        self._hides = False
+        self._url = url
+        self._patience_s = patience_s
+        self._client: Any = None
+
+    def client(self) -> Any:
+        """The client, which takes a connection from its pool for each command."""
+        with self._guard:
+            if self._client is None:
+                redis = driver()
+                with self.translated():
+                    pool = redis.BlockingConnectionPool.from_url(
+                        self._url,
+                        max_connections=MAX_CONNECTIONS,
+                        timeout=self._patience_s,
+                        socket_timeout=min(ANSWER_S, self._patience_s / 2),
+                        socket_connect_timeout=min(ANSWER_S, self._patience_s / 2),
+                        socket_keepalive=True,
+                        # The driver must not send anything twice by itself: only we can tell whether it took effect.
+                        retry=redis.retry.Retry(redis.backoff.NoBackoff(), 0),
+                    )
+                    client = redis.Redis(connection_pool=pool)
+                    try:
+                        self.learn(client)
+                    except BaseException:
+                        pool.disconnect()
+                        raise
+                    self._client = client
+            return self._client
+
+    def notices(self) -> list[str]:
+        """What people should know before they trust the server with sessions, as it is now."""
+        with self.translated():
+            client = self.client()
+            self.learn(client)
+            policy = _info(client, "memory").get("maxmemory_policy", "")
+            role = _info(client, "replication")
+        notices = [HIDDEN.format(durability=self.durability)] if self._hides else []
+        notices.append({"memory": NO_DISK, "snapshot": SNAPSHOTS, "everysec": DELAYED}.get(self.durability, ""))
+        notices.append(EVICTS.format(policy=policy) if self.evicts else "")
+        if role.get("role") == "slave":
+            notices.append(REPLICA.format(primary=f"{role.get('master_host')}:{role.get('master_port')}"))
+        return [notice for notice in notices if notice]
+
+    def call(self, session_id: str | None, work: Callable[[Any], T], patience_s: float) -> T:
+        redis = driver()
+        deadline, pauses = time.monotonic() + patience_s, retry_pauses()
+        client = self.client()
+        with self.translated(session_id):
+            while True:
+                try:
+                    return work(client)
+                except (redis.ConnectionError, redis.TimeoutError):
+                    pause_s = next(pauses)
+                    if time.monotonic() + pause_s > deadline:
+                        raise
+                time.sleep(pause_s)
+
+    def _disconnect(self) -> None:
+        with self._guard:
+            if self._client is not None:
+                # The listener ends its own connection when it wakes up.
+                self._client.connection_pool.disconnect(inuse_connections=False)
+                self._client = None
+
+    def name(self, kind: str, rest: str) -> str:
+        """The name of a key."""
+        return f"{self.prefix}:{FORMAT}:{kind}:{rest}"
+
+    def old_name(self, kind: str, rest: str) -> str:
+        """The name that the key had in format 1."""
+        return f"{self.prefix}:{kind}:{rest}"
+
+    def learn(self, client: Any) -> None:
+        """What survives the server, as far as it says: some keep their settings to themselves. Raises `StorageError` when
+        that is less than was asked for.
+        """
+        # The policies named volatile-* only delete keys that end by themselves anyway: leases and half-made copies.
+        self.evicts = str(_info(client, "memory").get("maxmemory_policy", "")).startswith("allkeys")
+        persistence = _info(client, "persistence")
+        is_first = persistence.get("aof_rewrite_in_progress") and persistence.get("aof_last_rewrite_time_sec") == -1
+        names = ("appendfsync", "no-appendfsync-on-rewrite", "save")
+        synced, pauses, save = settings = [_setting(client, name) for name in names]
+        self._hides = not persistence or None in settings
+        if (
+            persistence.get("aof_enabled") and not is_first
+        ):  # just switched on, the file is used once it was written whole
+            # A write that waits for a sync under way is answered before it is made; without syncs none waits.
+            kept = {"always": "fsync" if pauses == "no" else "flush", "no": "flush"}
+            self.durability = kept.get(synced or "", "everysec")
+        else:
+            self.durability = "snapshot" if save else "memory"
+        least = {"flush": ("flush", "fsync"), "barrier": ("fsync",), "fsync": ("fsync",)}
+        if self._wanted is not None and self.durability not in least[self._wanted]:
+            raise StorageError(
+                f"durability {self._wanted!r} was asked for, and the settings of the Redis server {self.where} keep no more "
+                f"than {self.durability!r}: CONFIG SET appendonly yes, CONFIG SET appendfsync always"
+            )
+
+    def _renew(self, name: str) -> None:
+        key = self.name("holder", name)
+        self.call(None, lambda client: client.set(key, 1, px=int(LEASE_S * 1000)), LEASE_S)
+
+
+SERVERS = SharedByName(RedisServer)
+
+
+class _RedisNews:
+    """How followers ask a Redis server. Their wishes stand in a set beside the session, which each append looks into."""
+
+    def __init__(self, server: RedisServer) -> None:
+        self._server = server
+
+    def listen(self, channel: str) -> _RedisListener | None:
+        with self._server.translated():
+            client = self._server.client()
+            if _info(client, "replication").get("role") == "slave":
+                return None
+            news = client.pubsub(ignore_subscribe_messages=True)
+            news.subscribe(channel)
+            return _RedisListener(self._server, news)
+
+    def follow(self, session_ids: Collection[str], channel: str, for_s: float) -> None:
+        for session_id in session_ids:
+            self._server.call(session_id, partial(self._follow, session_id, channel, for_s), ANSWER_S)
+
+    def _follow(self, session_id: str, channel: str, for_s: float, client: Any) -> None:
+        keys = [self._server.name("head", session_id), self._server.name("followers", session_id)]
+        with suppress(driver().exceptions.ReadOnlyError):
+            client.register_script(FOLLOW)(keys, [channel, int(for_s)])
+
+    def places(self, session_ids: Collection[str]) -> dict[str, tuple[int, int]]:
+        names = list(session_ids)
+
+        def ask(client: Any) -> list[Any]:
+            with client.pipeline(transaction=False) as pipe:
+                for name in names:
+                    pipe.exists(self._server.name("head", name))
+                    pipe.llen(self._server.name("log", name))
+                return list(pipe.execute())
+
+        found = self._server.call(None, ask, ANSWER_S)
+        return {name: (found[2 * place + 1], 0) for place, name in enumerate(names) if found[2 * place]}
+
+
+class _RedisListener:
+    def __init__(self, server: RedisServer, news: Any) -> None:
+        self._server = server
+        self._news = news
+
+    def hear(self, timeout_s: float) -> set[str]:
+        with self._server.translated():
+            message = self._news.get_message(timeout=timeout_s)
+        return {message["data"].decode()} if message else set()
+
+    def close(self) -> None:
+        self._news.close()
+
+
+def without_settings(url: str) -> tuple[str, str | None, str | None]:
+    """The URL as the driver takes it, and the prefix and the durability that it names."""
+    parts = urlsplit(url)
+    query = dict(parse_qsl(parts.query))
+    prefix, durability = query.pop("prefix", None), query.pop("durability", None)
+    return urlunsplit(parts._replace(query=urlencode(query))), prefix, durability
+
+
+def run(script: str, keys: Sequence[str], arguments: Sequence[Any], client: Any) -> Any:
+    """The script's answer."""
+    return client.register_script(script)(keys, arguments)
+
+
+def _setting(client: Any, name: str) -> str | None:
+    try:
+        return dict(client.config_get(name)).get(name)
+    except driver().ResponseError:
+        return None
+
+
+def _info(client: Any, section: str) -> dict[str, Any]:
+    """What the server says of itself; empty when it does not tell this user."""
+    try:
+        return dict(client.info(section))
+    except driver().ResponseError:
+        return {}

@@ -1,0 +1,60 @@
+"""How a Redis store forgets: events replaced in one transaction, and the server asked to write its file anew."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Collection, Sequence
+from contextlib import suppress
+from functools import partial
+from typing import Any
+
+from ....errors import LeaseLostError, SessionError
+from ..database import Position
+from ..log_state import Head
+from ..remote import RemoteStore
+from .link import SERVERS, RedisServer, run
+from .scripts import DROP_BLOBS, FORMAT
+
+
+class RewritingRedis(RemoteStore[RedisServer]):
+    """What `RedisSessionStore` does to erase."""
+
+    _servers = SERVERS
+
+    @abstractmethod
+    def _own(self, session_id: str) -> list[str]:
+        """The keys of the session's row, log and blobs."""
+
+    def delete_blobs(self, session_id: str, digests: Collection[str]) -> None:
+        head, _, blobs = self._own(session_id)
+
+        if digests and not self._call(session_id, partial(run, DROP_BLOBS, [head, blobs], list(digests))):
+            self._position(session_id)  # says why not
+
+    def scrub(self, session_id: str) -> Sequence[str]:
+        """Have the server write its file anew, where it keeps one."""
+        with suppress(SessionError):
+            self._call(None, lambda client: client.bgrewriteaof())
+        return (
+            f"{self._server.where} keeps what was replaced in its append-only file and snapshots until it has written them "
+            "anew, and in its backups",
+        )
+
+    def _put_in_place(self, at: Position, rows: Sequence[tuple[int, str]], head: Head) -> None:
+        key, log, _ = self._own(at.id)
+
+        def replace_all(client: Any) -> None:
+            with client.pipeline(transaction=True) as pipe:
+                pipe.watch(key)
+                if pipe.hmget(key, "key", "epoch", "format") != [
+                    str(each).encode() for each in (at.key, at.epoch, FORMAT)
+                ]:
+                    raise LeaseLostError(at.id, at.head.last_seq, at.head.last_seq)
+                pipe.multi()
+                for seq, text in rows:
+                    pipe.lset(log, seq - 1, text)
+                pipe.hset(key, "summary", head.to_json() or "")
+                pipe.hdel(key, "checkpoint")
+                pipe.execute()
+
+        self._call(at.id, replace_all)

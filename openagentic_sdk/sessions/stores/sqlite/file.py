@@ -1,0 +1,205 @@
+"""One SQLite file and this process's connection to it, which its threads use one after the other."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ....errors import SessionNotFoundError, StorageError
+from ....ground.system import BINARY
+from ...log.lock import is_locked, try_lock, unlock
+from ..per_process import PerProcess
+from .forks import Guarded, check_usable, connecting, driver, make_private
+from .schema import migrate
+
+if TYPE_CHECKING:
+    import sqlite3
+
+BUSY_S = 30.0
+# How long a write tries by itself before it queues up; writes that come later then wait behind it.
+TRY_S = 0.01
+MEMORY = ":memory:"
+SQLITE_BUSY = 5
+# The write-ahead log goes into the database, which waits for the disk twice, every 16 MB instead of every 4.
+CHECKPOINT_PAGES = 4000
+
+
+class SqliteFile:
+    """The database at `path`, made with its folder when it is first used.
+
+    The path `:memory:` is a database of this object's own, which ends with `close`. `always_syncs` puts every transaction on
+    disk before it ends, otherwise only those that ask for it.
+    """
+
+    def __init__(self, path: Path, *, always_syncs: bool) -> None:
+        self.path = path
+        self.is_memory = str(path) == MEMORY
+        self._always_syncs = always_syncs
+        self._queue = None if self.is_memory else path.with_name(f"{path.name}-leases") / "queue"
+        self._opened = PerProcess(self._open)
+
+    @contextmanager
+    def reading(self, session_id: str | None = None) -> Iterator[sqlite3.Connection]:
+        """The connection, for this thread alone. What SQLite refuses becomes an error of ours."""
+        with translated(session_id, self.path):
+            opened = self._opened.get()
+            with opened.lock:
+                opened.wait_at_most(BUSY_S)
+                yield opened.connection
+
+    @contextmanager
+    def transaction(self, session_id: str | None = None, *, durable: bool = False) -> Iterator[sqlite3.Connection]:
+        """A transaction that takes effect whole when the block ends well, and not at all otherwise."""
+        with translated(session_id, self.path):
+            opened = self._opened.get()
+            with opened.lock:
+                db = opened.connection
+                self._set_synchronous(durable)
+                opened.begin()
+                try:
+                    yield db
+                    db.execute("COMMIT")
+                except BaseException:
+                    # SQLite has ended the transaction by itself after some errors.
+                    if db.in_transaction:
+                        db.execute("ROLLBACK")
+                    raise
+
+    def changes_one(self, command: str, values: tuple[object, ...], *, durable: bool) -> bool:
+        """Whether this one statement changed a row; False also when SQLite refused it, or others wait to write."""
+        opened = self._opened.get()
+        with opened.lock:
+            try:
+                if opened.somebody_waits():
+                    return False
+                opened.wait_at_most(TRY_S)
+                self._set_synchronous(durable)
+                return opened.connection.execute(command, values).rowcount == 1
+            except opened.connection.Error:
+                return False
+
+    def written(self) -> tuple[int, int]:
+        """Two numbers that change with whatever is written, by others and on this connection."""
+        with self.reading() as db:
+            (by_others,) = db.execute("PRAGMA data_version").fetchone()
+            return by_others, db.total_changes
+
+    def close(self) -> None:
+        """Close this process's connection; the next use opens another."""
+        if opened := self._opened.take():
+            opened.close()
+
+    def _set_synchronous(self, durable: bool) -> None:
+        opened = self._opened.get()
+        level = "FULL" if durable or self._always_syncs else "NORMAL"
+        if level != opened.synchronous:
+            opened.connection.execute(f"PRAGMA synchronous = {level}")
+            opened.synchronous = level
+
+    def _open(self) -> _Opened:
+        with connecting():
+            return _Opened(self.path, self._connect(), self._queue)
+
+    def _connect(self) -> sqlite3.Connection:
+        if self.is_memory:
+            db = driver().connect(":memory:", isolation_level=None, check_same_thread=False)
+            db.execute("PRAGMA foreign_keys = ON")
+            migrate(db)
+            return db
+        check_usable(self.path)
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        make_private(self.path)
+        db = driver().connect(self.path, timeout=BUSY_S, isolation_level=None, check_same_thread=False)
+        try:
+            _use_wal(db)
+            db.execute(f"PRAGMA wal_autocheckpoint = {CHECKPOINT_PAGES}")
+            db.execute("PRAGMA foreign_keys = ON")
+            migrate(db)
+        except BaseException:
+            db.close()
+            raise
+        return db
+
+
+class _Opened(Guarded):
+    """A connection, and its place among those who want to write.
+
+    SQLite lets the connection write that asks at the right moment, and one that writes all the time leaves the others no
+    such moment. So a connection that could not write soon locks the file `queue`, which all look at before they write.
+    """
+
+    def __init__(self, path: Path, connection: sqlite3.Connection, queue: Path | None) -> None:
+        super().__init__(path, connection)
+        self.synchronous = ""
+        self._waits_s = BUSY_S
+        self._queue = -1
+        if queue is not None:
+            queue.parent.mkdir(exist_ok=True)
+            self._queue = os.open(queue, os.O_RDWR | os.O_CREAT | BINARY, 0o600)
+
+    def begin(self) -> None:
+        """Begin a transaction that writes. Raises what SQLite raises when others write for too long."""
+        if self._queue < 0 or not self.somebody_waits():
+            try:
+                self.wait_at_most(TRY_S)
+                self.connection.execute("BEGIN IMMEDIATE")
+                return
+            except self.connection.OperationalError as error:
+                if error.sqlite_errorcode & 0xFF != SQLITE_BUSY:
+                    raise
+        deadline = time.monotonic() + BUSY_S
+        is_mine = False
+        try:
+            while not is_mine and time.monotonic() < deadline:
+                is_mine = try_lock(self._queue)
+            self.wait_at_most(BUSY_S)
+            self.connection.execute("BEGIN IMMEDIATE")
+        finally:
+            if is_mine:
+                unlock(self._queue)
+
+    def somebody_waits(self) -> bool:
+        """Whether another connection could not write soon and waits for the next moment."""
+        return self._queue >= 0 and is_locked(self._queue)
+
+    def wait_at_most(self, seconds: float) -> None:
+        """How long the next statements wait for others to finish."""
+        if seconds != self._waits_s:
+            self.connection.execute(f"PRAGMA busy_timeout = {int(seconds * 1000)}")
+            self._waits_s = seconds
+
+    def close(self) -> None:
+        super().close()
+        if self._queue >= 0:
+            os.close(self._queue)
+
+
+def _use_wal(db: sqlite3.Connection) -> None:
+    """Switch to the write-ahead log. SQLite does not wait for others here, whatever its time limit says."""
+    deadline = time.monotonic() + BUSY_S
+    while True:
+        try:
+            db.execute("PRAGMA journal_mode = WAL")
+            return
+        except driver().OperationalError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.01)
+
+
+@contextmanager
+def translated(session_id: str | None, path: Path) -> Iterator[None]:
+    """SQLite's errors, and those of the files beside it, as ours."""
+    try:
+        yield
+    except UnicodeEncodeError:
+        # Only an id reaches SQLite as it came, and none that holds a lone surrogate was ever created.
+        raise SessionNotFoundError(str(session_id), str(path)) from None
+    except driver().Error as error:
+        raise StorageError(f"SQLite refused ({path}): {error}", session_id=session_id) from error
+    except OSError as error:
+        raise StorageError(f"{path} cannot be used: {error}", session_id=session_id) from error

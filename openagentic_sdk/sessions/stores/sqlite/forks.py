@@ -1,0 +1,123 @@
+"""What a process may not do to files that SQLite has open: fork in the middle of something, and close a handle of its own.
+
+What SQLite knows of a process's locks stands in the process's memory, and a child gets a copy of it, but not the locks. A
+new connection to the same file would rely on locks that only the parent holds, and when the parent ends, others take the
+file for unused and delete the log that the child writes to. So a fork waits until no connection is in the middle of
+something, and the child closes its copies, which forgets the locks; nothing is on its way then that closing could undo.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol, cast
+
+from ....errors import StorageError
+from ....ground.system import BINARY
+
+if TYPE_CHECKING:
+    import sqlite3
+
+# So long a fork waits for one statement or transaction; an import may take longer.
+FORK_PATIENCE_S = 5.0
+
+
+class Driver(Protocol):
+    """What is used of the module `sqlite3`."""
+
+    Connection: type[sqlite3.Connection]
+    Error: type[sqlite3.Error]
+    DatabaseError: type[sqlite3.DatabaseError]
+    IntegrityError: type[sqlite3.IntegrityError]
+    OperationalError: type[sqlite3.OperationalError]
+    connect: Callable[..., sqlite3.Connection]
+
+
+def driver() -> Driver:
+    """The module `sqlite3`, which no other store needs, and this one only when its file is opened."""
+    import sqlite3
+
+    return cast(Driver, sqlite3)
+
+
+class Guarded:
+    """A connection to the file at `path`, used only by who holds `lock`. Made inside `connecting()`."""
+
+    def __init__(self, path: Path, connection: sqlite3.Connection) -> None:
+        self.path = path
+        self.connection = connection
+        self.lock = threading.RLock()
+        _OPEN.add(self)
+
+    def close(self) -> None:
+        """Close the connection."""
+        with self.lock:
+            _OPEN.discard(self)
+            self.connection.close()
+
+
+_OPEN: set[Guarded] = set()
+_WAITED_FOR: list[Guarded] = []
+_UNUSABLE: set[Path] = set()
+_forking = threading.Lock()
+
+
+def check_usable(path: Path) -> None:
+    """Refuse a file that was in the middle of something when this process was forked."""
+    if path in _UNUSABLE:
+        raise StorageError(
+            f"{path} cannot be used in this process: it was forked while another thread was writing to it. Fork when "
+            "nothing is written, or start a new process"
+        )
+
+
+@contextmanager
+def connecting() -> Iterator[None]:
+    """Nothing is forked while a connection is made, until it is guarded."""
+    _watch_forks()
+    with _forking:
+        yield
+
+
+def make_private(path: Path) -> None:
+    """Make the file, for its owner alone, when it is not there; SQLite gives the files beside it the same permissions.
+
+    One that is there is not touched: closing any handle of a file takes all locks of this process from it.
+    """
+    with suppress(FileExistsError):
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | BINARY, 0o600))
+
+
+@cache
+def _watch_forks() -> None:
+    if hasattr(os, "register_at_fork"):
+        os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_after_in_child)
+
+
+def _before_fork() -> None:
+    _forking.acquire()
+    _WAITED_FOR.extend(each for each in list(_OPEN) if each.lock.acquire(timeout=FORK_PATIENCE_S))
+
+
+def _after_fork() -> None:
+    for each in _WAITED_FOR:
+        each.lock.release()
+    _WAITED_FOR.clear()
+    _forking.release()
+
+
+def _after_in_child() -> None:
+    global _forking
+    _forking = threading.Lock()
+    for each in _OPEN:
+        # A lock that is free here was free when the process was copied, also where nobody waited for it.
+        if (each in _WAITED_FOR or each.lock.acquire(blocking=False)) and not each.connection.in_transaction:
+            each.connection.close()
+        else:
+            _UNUSABLE.add(each.path)
+    _WAITED_FOR.clear()
+    _OPEN.clear()

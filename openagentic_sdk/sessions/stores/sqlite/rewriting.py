@@ -1,0 +1,62 @@
+"""How an SQLite store forgets: events replaced in one transaction, and no page of the file left that has them still."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Collection, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ....errors import LeaseLostError, StorageError
+from ..database import Position
+from ..log_state import Head
+from .schema import place_of
+from .search import SearchFile
+from .waiting import SqliteWaiting
+
+if TYPE_CHECKING:
+    import sqlite3
+
+
+class RewritingSqlite(SqliteWaiting):
+    """What `SqliteSessionStore` does to erase."""
+
+    path: Path
+    _index: SearchFile
+
+    @abstractmethod
+    def _keep_summary(self, db: sqlite3.Connection, key: int, head: Head) -> None:
+        """Keep where the log stands in the session's row."""
+
+    def delete_blobs(self, session_id: str, digests: Collection[str]) -> None:
+        with self._file.transaction(session_id, durable=True) as db:
+            key = self._position_in(db, session_id).key
+            db.executemany("DELETE FROM blobs WHERE session = ? AND sha256 = ?", [(key, digest) for digest in digests])
+
+    def scrub(self, session_id: str) -> Sequence[str]:
+        """Write the database anew without its free pages, empty its write-ahead log, and begin the index of words anew.
+
+        Waits until no other process reads; raises `StorageError` when that does not happen.
+        """
+        self._index.remove()
+        with self._file.reading(session_id) as db:
+            db.execute("VACUUM")
+            busy = 0 if self._file.is_memory else db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]
+        if busy:
+            raise StorageError(
+                f"{self.path}-wal still holds what was erased, for others read the database: finish it when they are done",
+                session_id=session_id,
+                retryable=True,
+            )
+        return ()
+
+    def _put_in_place(self, at: Position, rows: Sequence[tuple[int, str]], head: Head) -> None:
+        with self._file.transaction(at.id, durable=True) as db:
+            now = self._position_in(db, at.id)
+            if (now.key, now.epoch) != (at.key, at.epoch):
+                raise LeaseLostError(at.id, at.head.last_seq, now.head.last_seq)
+            db.executemany(
+                "UPDATE events SET data = ? WHERE place = ?", [(text, place_of(at.key, seq)) for seq, text in rows]
+            )
+            db.execute("DELETE FROM checkpoints WHERE session = ?", (at.key,))
+            self._keep_summary(db, at.key, head)

@@ -1,0 +1,153 @@
+"""A full text index over the events of an SQLite store, in a file beside it, brought up to date when somebody searches.
+
+Appends never wait for it: it has a file, a lock and connections of its own, and only reads the store. It keeps no texts,
+only in which events each word stands, and can be deleted at any time.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from ....errors import InvalidEventError, LogCorruptError
+from ...base import loads_stored
+from ...folds.search import SearchHit, event_text, search_words
+from ..database import search_hits
+from ..per_process import PerProcess
+from .forks import Guarded, connecting, driver, make_private
+from .schema import LAST_SEQ, place_of
+
+STEP_EVENTS = 64
+STEP_BYTES = 1024 * 1024
+BUSY_S = 30.0
+# The words go in as the scan finds them: SQLite's own idea of letters is of another age than Python's.
+_TABLES = (
+    "CREATE VIRTUAL TABLE IF NOT EXISTS found USING fts5 (words, content = '', detail = 'none', tokenize = 'ascii')",
+    "CREATE TABLE IF NOT EXISTS upto (session INTEGER PRIMARY KEY, id TEXT NOT NULL, seq INTEGER NOT NULL)",
+)
+_BEHIND = f"SELECT key, sessions.id FROM sessions LEFT JOIN upto ON session = key WHERE coalesce(seq, 0) < {LAST_SEQ}"
+_ORPHANS = "SELECT 1 FROM upto LEFT JOIN sessions ON key = session AND sessions.id = upto.id WHERE key IS NULL LIMIT 1"
+_NEXT = "SELECT place & 4294967295, data FROM events WHERE place > ? AND place <= ? ORDER BY place LIMIT ?"
+_FIND = (
+    "SELECT sessions.id, place & 4294967295, data FROM found JOIN events ON place = found.rowid "
+    "JOIN sessions ON key = found.rowid >> 32 WHERE found MATCH ? AND tenant = coalesce(?, tenant) "
+    "ORDER BY touched DESC, found.rowid LIMIT ?"
+)
+
+
+class SearchFile:
+    """The index of the store at `path`."""
+
+    def __init__(self, path: Path) -> None:
+        self._store_path = path
+        self._path = path.with_name(path.name + "-search")
+        self._lock = PerProcess(threading.RLock)
+
+    def search(self, words: Sequence[str], limit: int, tenant: str | None = None) -> list[SearchHit] | None:
+        """The events that hold every one of the words, newest session first; None when there can be no index.
+
+        `tenant` is JSON, of one tenant or of null; None searches all sessions.
+        """
+        for _ in range(2):
+            try:
+                with self._opened() as index:
+                    self._catch_up(index)
+                    asked = " ".join(f'"{word}"*' for word in words)
+                    with index.lock:
+                        rows = index.connection.execute(_FIND, (asked, tenant, max(0, limit))).fetchall()
+            except driver().OperationalError:
+                # Built without full text search, or the store's folder cannot be written.
+                return None
+            except driver().DatabaseError:
+                # A cache that is damaged begins anew.
+                self.remove()
+                continue
+            return search_hits(rows, words)
+        return None
+
+    def forget(self, session_id: str) -> None:
+        """Take a session that is going to be deleted out of the index, or give up the index when that cannot be done."""
+        if not self._path.exists():
+            return
+        try:
+            with self._opened() as index, index.lock:
+                db = index.connection
+                db.execute("BEGIN IMMEDIATE")
+                with db:
+                    row = db.execute("SELECT session, seq FROM upto WHERE id = ?", (session_id,)).fetchone()
+                    if row is None:
+                        return
+                    places = (place_of(row[0], 0), place_of(row[0], row[1]), -1)
+                    for seq, data in db.execute(_NEXT, places).fetchall():
+                        words = _words(session_id, seq, data)
+                        command = "INSERT INTO found (found, rowid, words) VALUES ('delete', ?, ?)"
+                        db.execute(command, (place_of(row[0], seq), words))
+                    db.execute("DELETE FROM upto WHERE session = ?", (row[0],))
+        except (driver().DatabaseError, LogCorruptError, InvalidEventError):
+            self.remove()
+
+    def remove(self) -> None:
+        """Delete the index."""
+        for suffix in ("", "-wal", "-shm"):
+            with suppress(OSError):
+                os.unlink(f"{self._path}{suffix}")
+
+    @contextmanager
+    def _opened(self) -> Iterator[Guarded]:
+        with self._lock.get():
+            with connecting():
+                make_private(self._path)
+                connect = partial(driver().connect, timeout=BUSY_S, isolation_level=None, uri=True)
+                index = Guarded(self._store_path, connect(self._path, check_same_thread=False))
+            try:
+                with index.lock:
+                    index.connection.execute("PRAGMA journal_mode = WAL")
+                    index.connection.execute("PRAGMA synchronous = OFF")
+                    store = f"{self._store_path.absolute().as_uri()}?mode=ro"
+                    index.connection.execute("ATTACH ? AS store", (store,))
+                    for command in _TABLES:
+                        index.connection.execute(command)
+                yield index
+            finally:
+                index.close()
+
+    def _catch_up(self, index: Guarded) -> None:
+        with index.lock:
+            db = index.connection
+            if db.execute(_ORPHANS).fetchone():
+                # A session was deleted and is still in the index: its words are not known any more.
+                db.execute("DROP TABLE found")
+                db.execute("DELETE FROM upto")
+                db.execute(_TABLES[0])
+            behind = db.execute(_BEHIND).fetchall()
+        for key, session_id in behind:
+            while self._step(index, key, session_id):
+                pass
+
+    def _step(self, index: Guarded, key: int, session_id: str) -> bool:
+        """Index the next events of a session; says whether there may be more."""
+        with index.lock, index.connection as db:
+            db.execute("BEGIN IMMEDIATE")
+            row = db.execute("SELECT seq FROM upto WHERE session = ?", (key,)).fetchone()
+            began = done = row[0] if row else 0
+            size = 0
+            cursor: Any = db.execute(_NEXT, (place_of(key, began), place_of(key + 1, 0) - 1, STEP_EVENTS))
+            # A damaged log hides what it holds, not what others hold; checking it is another command.
+            with suppress(LogCorruptError):
+                for seq, data in cursor:
+                    words = _words(session_id, seq, data)
+                    db.execute("INSERT INTO found (rowid, words) VALUES (?, ?)", (place_of(key, seq), words))
+                    done, size = seq, size + len(data)
+                    if size > STEP_BYTES:
+                        break
+            db.execute("INSERT OR REPLACE INTO upto (session, id, seq) VALUES (?, ?, ?)", (key, session_id, done))
+        return bool(done > began)
+
+
+def _words(session_id: str, seq: int, data: str) -> str:
+    return " ".join(search_words(event_text(loads_stored(session_id, seq, data))))

@@ -1,0 +1,89 @@
+"""An SQLite file as other rooms use it for rows of their own."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from ....errors import OptionsError
+from ..tables import Execute, Rows, Statement, Steps, Tables, drive
+from .file import SqliteFile, translated
+from .forks import driver
+from .schema import LAST_SEQ
+
+if TYPE_CHECKING:
+    import sqlite3
+
+T = TypeVar("T")
+# How soon what others wrote to the file is seen.
+LOOK_S = 0.02
+
+
+class SqliteTables(Tables):
+    """The database of an SQLite store. Its clock is this machine's, which all who share the file share."""
+
+    # SQLite before 3.42 has no other way to fractions of a second.
+    now = "((julianday('now') - 2440587.5) * 86400.0)"
+    skip_locked = ""
+    sessions = "sessions"
+    last_seq = f"coalesce({LAST_SEQ}, 0)"
+
+    def __init__(self, file: SqliteFile) -> None:
+        self._file = file
+        self.conflict = driver().IntegrityError
+        self._seen = (-1, -1)
+
+    def read(self, command: str, values: Sequence[Any] = (), *, patience_s: float = 30.0) -> Rows:
+        with self._file.reading() as db:
+            return _execute_on(db)(command, values)
+
+    def change(
+        self, work: Callable[[Execute], T], *, steps: int = 1, durable: bool = False, patience_s: float = 30.0
+    ) -> T:
+        with self._file.transaction(durable=durable) as db:
+            return work(_execute_on(db))
+
+    async def change_on(self, connection: Any, steps: Steps[T]) -> T:
+        if not isinstance(connection, driver().Connection):
+            raise OptionsError(f"connection must be a sqlite3.Connection, not {type(connection).__name__}")
+        with translated(None, self._file.path):
+            # In this thread: a connection stays in the one that made it.
+            return drive(steps, self._execute_on_same_file(connection))
+
+    def _execute_on_same_file(self, connection: sqlite3.Connection) -> Execute:
+        execute = _execute_on(connection)
+        [(_, _, path)] = [row for row in execute("PRAGMA database_list") if row[1] == "main"]
+        if not path or not os.path.samefile(path, self._file.path):
+            raise OptionsError(f"connection leads to {path or 'memory'!r}, and not to the store's {self._file.path}")
+        return execute
+
+    def take_turn(self, execute: Execute) -> None:
+        """Changes of a file are one after the other anyway."""
+
+    def telling(self, channel: str) -> Statement | None:
+        return None
+
+    def wait(self, channel: str, timeout_s: float) -> bool:
+        deadline = time.monotonic() + timeout_s
+        while (written := self._file.written()) == self._seen:
+            left_s = deadline - time.monotonic()
+            if left_s <= 0:
+                return False
+            time.sleep(min(LOOK_S, left_s))
+        self._seen = written
+        return True
+
+    def close(self) -> None:
+        """The file is the store's."""
+
+
+def _execute_on(db: sqlite3.Connection) -> Execute:
+    def execute(command: str, values: Sequence[Any] = ()) -> Rows:
+        cursor = db.cursor()
+        # The caller's connection may give its rows in another shape.
+        cursor.row_factory = None
+        return cursor.execute(command.replace("%s", "?"), tuple(values)).fetchall()
+
+    return execute

@@ -1,0 +1,81 @@
+"""Give a piece of work to a subagent, which has its own session and context.
+
+How a subagent is built and run is the business of whatever part of a run offers `Subagents`: this tool only checks the name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ...errors import ToolError, ToolInputError
+from ...events import Event
+from ...kernel.tool import ToolContext, ToolOutput
+from ..base import Tool
+from ..schema import boolean, object_schema, string
+from .background_tasks import SubagentResult, describe_result, run_tasks
+
+
+class Subagents:
+    """A service: starts subagents for calls."""
+
+    async def spawn(self, tool_use_id: str, name: str, prompt: str, events: Sequence[Event] = ()) -> SubagentResult:
+        """Run a subagent to its end, for this call. `events` are recorded behind its prompt (a skill that is active there).
+
+        Raises `ToolError` when there is no agent of this name or none may be started.
+        """
+        raise NotImplementedError
+
+
+class TaskTool(Tool):
+    """Returns `{"agent", "child_session_id", "final_text", "result", "stop_reason"}`; `result` is `final_text` again.
+
+    `agents` maps the names that may be asked for to what each is for. A subagent that ended with an error gives an error
+    result with the same fields. With `background` a model may also start one and go on: the call then returns
+    `{"agent", "task_id", "status"}` at once, and `TaskOutputTool` fetches the rest.
+    """
+
+    name = "Task"
+    effect = "unsafe"
+    allowed_callers = ("direct",)
+
+    def __init__(self, agents: Mapping[str, str] | None = None, *, background: bool = False) -> None:
+        self.agents = dict(agents or {})
+        self._offers_background = background
+        lines = [
+            "Start a subagent on a piece of work of its own. It sees only `prompt`, nothing of this conversation, and "
+            "returns one text: say everything it needs and what to give back. Calls of one answer run at the same time.",
+            "Agents:",
+            *(f"- {name}: {purpose}" for name, purpose in self.agents.items()),
+        ]
+        self.description = "\n".join(lines) if self.agents else f"{lines[0]}\nThere are no agents here."
+        agent = string("The agent's name.")
+        if self.agents:
+            agent["enum"] = list(self.agents)
+        prompt = string("The work, with all that the agent must know.", minLength=1)
+        properties = {"agent": agent, "prompt": prompt}
+        if background:
+            properties["background"] = boolean(
+                "Return at once with a `task_id`, and fetch the result with TaskOutput; "
+                "what still works ends with this run."
+            )
+        self.input_schema = object_schema(properties, required=["agent", "prompt"])
+
+    @property
+    def parallel(self) -> bool:
+        return True
+
+    async def run(self, input: Mapping[str, Any], ctx: ToolContext) -> dict[str, Any] | ToolOutput:
+        agent = input.get("agent")
+        if isinstance(agent, str) and agent not in self.agents:
+            known = ", ".join(sorted(self.agents)) or "(none)"
+            raise ToolInputError(f"there is no agent {agent!r}: the agents are {known}", path="agent")
+        subagents = ctx.services.find(Subagents)
+        if subagents is None:
+            raise ToolError("no subagent can be started here: do the work yourself, in this conversation")
+        work = subagents.spawn(ctx.tool_use_id or "", input["agent"], input["prompt"])
+        if self._offers_background and input.get("background", False):
+            task_id = run_tasks(ctx).start(input["agent"], work)
+            return {"agent": input["agent"], "task_id": task_id, "status": "running"}
+        done = await work
+        return ToolOutput(describe_result(input["agent"], done), is_error=done.stop_reason == "error")
