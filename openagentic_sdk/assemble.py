@@ -146,10 +146,12 @@ def open_memory(options: OpenAgenticOptions) -> MemoryTool:
 
     Raises `OptionsError` where there is no home folder.
     """
-    from .tools.memory import Memory, MemoryTool
+    from .tools.memory import MemoryFolders, MemoryTool
 
     tenant = str(options.session_metadata.get(TENANT_KEY) or "")
-    return MemoryTool(Memory(sdk_home() / "memory", options.project_root(), Seal(options.key_file), tenant=tenant))
+    return MemoryTool(
+        MemoryFolders(sdk_home() / "memory", options.project_root(), Seal(options.key_file), tenant=tenant)
+    )
 
 
 def open_code() -> Tool:

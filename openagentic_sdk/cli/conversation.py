@@ -26,7 +26,7 @@ Ask = Callable[[UserQuestion], Awaitable[str]]
 MakeTurn = Callable[[Turns], Turn]
 
 
-class Conversation:
+class Chat:
     """`make_turn` gives the turn that shows a prompt's run on this screen, `ask` puts questions to the person."""
 
     def __init__(self, options: OpenAgenticOptions, screen: Screen, ask: Ask, make_turn: MakeTurn) -> None:

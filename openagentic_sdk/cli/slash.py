@@ -20,7 +20,7 @@ from ..parts.record.undo import plan_restore
 from ..permissions.gate import permission_gate
 from ..permissions.layers import read_mode
 from ..sessions.seal import Seal
-from .conversation import Conversation
+from .conversation import Chat
 from .screen.live import CallOutputs
 from .screen.render import cost_words
 from .screen.widths import wrapped
@@ -35,7 +35,7 @@ class Leave(Exception):
 class SlashCommands:
     """The commands of one conversation. `run` says whether a line was one of them."""
 
-    def __init__(self, conversation: Conversation, outputs: CallOutputs) -> None:
+    def __init__(self, conversation: Chat, outputs: CallOutputs) -> None:
         self._conversation = conversation
         self._outputs = outputs
 

@@ -46,13 +46,13 @@ class Apart:
     """The processes of one eval. Close it: they do not end by themselves."""
 
     def __init__(self) -> None:
-        self._idle: list[_Worker] = []
-        self._busy: set[_Worker] = set()
+        self._idle: list[_EvalProcess] = []
+        self._busy: set[_EvalProcess] = set()
         self._is_closed = False
 
     async def ask(self, question: Mapping[str, Any], timeout_s: float) -> Answer:
         """`{"value": ...}`, or `{"error_type", "error"}` for what raised, took too long or ended its process."""
-        worker = self._idle.pop() if self._idle else _Worker()
+        worker = self._idle.pop() if self._idle else _EvalProcess()
         self._busy.add(worker)
         try:
             answer = await run_in_thread(partial(worker.ask, question, timeout_s), name="openagentic-eval")
@@ -85,7 +85,7 @@ class Apart:
             worker.close()
 
 
-class _Worker:
+class _EvalProcess:
     """One process; used by one thread at a time, closed by any."""
 
     def __init__(self) -> None:

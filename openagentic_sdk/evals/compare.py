@@ -33,7 +33,7 @@ _Z = 1.959963984540054  # of the normal distribution, for 95 %
 
 
 @frozen(kw_only=True)
-class Difference:
+class MeanDifference:
     """B's mean less A's over `cases` pairs; `low` and `high` bound it with 95 % where `method` gives an interval."""
 
     of: str
@@ -70,7 +70,7 @@ class Comparison:
     same: Sequence[str]
     only_a: Sequence[str]
     only_b: Sequence[str]
-    differences: Sequence[Difference]
+    differences: Sequence[MeanDifference]
     p_value: float | None
 
     @property
@@ -155,7 +155,7 @@ def _names(rows: Iterable[tuple[str, str]]) -> str:
 # --- intervals -------------------------------------------------------------------------------------------------------
 
 
-def difference(of: str, pairs: Sequence[tuple[float, float]]) -> Difference:
+def difference(of: str, pairs: Sequence[tuple[float, float]]) -> MeanDifference:
     """The difference of the means of pairs (A, B), with the interval that fits these values and so many of them."""
     deltas = [other - one for one, other in pairs]
     interval: tuple[float, float] | None
@@ -171,7 +171,7 @@ def difference(of: str, pairs: Sequence[tuple[float, float]]) -> Difference:
         method, interval = f"paired bootstrap, {SAMPLES} samples, seed {SEED}", bootstrap(deltas)
     low, high = interval or (None, None)
     a, b = mean([one for one, _ in pairs]), mean([other for _, other in pairs])
-    return Difference(of=of, cases=len(pairs), a=a, b=b, low=low, high=high, method=method)
+    return MeanDifference(of=of, cases=len(pairs), a=a, b=b, low=low, high=high, method=method)
 
 
 def newcombe(pairs: Sequence[tuple[float, float]]) -> tuple[float, float]:

@@ -50,7 +50,7 @@ class Planned:
 
 
 @frozen(kw_only=True)
-class Job:
+class EvalJob:
     """One run: a case under a variant, for the `repeat`-th time, from 1 on."""
 
     planned: Planned
@@ -106,12 +106,12 @@ def planned_before(suite: Suite, entries: Sequence[Mapping[str, Any]]) -> list[P
     ]
 
 
-def jobs_of(plan: Sequence[Planned], suite: Suite, variants: Sequence[str], repeats: int) -> Iterator[Job]:
+def jobs_of(plan: Sequence[Planned], suite: Suite, variants: Sequence[str], repeats: int) -> Iterator[EvalJob]:
     """The runs in the order in which they start: every case once before any is repeated."""
     for repeat in range(1, repeats + 1):
         for planned in plan:
             for variant in filter(planned.runs_under, variants):
-                yield Job(planned=planned, variant=variant, repeat=repeat)
+                yield EvalJob(planned=planned, variant=variant, repeat=repeat)
 
 
 def variants_of(suite: Suite) -> list[str]:

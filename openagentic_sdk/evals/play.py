@@ -24,7 +24,7 @@ from ..runs.whatif import NEVER_MADE, start_what_if
 from ..sessions.base import SessionStore
 from ..sessions.folds.usage import usage
 from .judge import judge_options, question, verdict
-from .plan import EVAL_KEY, Job, Planned, prompts_of
+from .plan import EVAL_KEY, EvalJob, Planned, prompts_of
 from .played import Played, played
 from .scorers import Judge, Score
 from .suite import Suite
@@ -39,7 +39,7 @@ class Player:
         self.eval_id = eval_id
         self.budget = budget
 
-    async def play(self, job: Job) -> Played | None:
+    async def play(self, job: EvalJob) -> Played | None:
         """What came of one run; None when the budget ended it before its own end. Raises `OptionsError`, `SessionError`."""
         if job.planned.mode == "replay":
             return await self._replay(job)
@@ -55,7 +55,7 @@ class Player:
         found = played(session_id, await self._read(session_id), is_fork=job.planned.mode == "whatif")
         return None if found.stop_reason == "budget" and self.budget.complaint() else found
 
-    async def judge(self, job: Job, judge: Judge, name: str, run: Played) -> Score:
+    async def judge(self, job: EvalJob, judge: Judge, name: str, run: Played) -> Score:
         """The verdict on a run, from a session of the judge's own. One that was given before a crash is read again."""
         # One judge for all variants: what judges must not change with what is judged.
         options = judge_options(judge, self.suite.judged_by(judge, self.suite.base()))
@@ -65,7 +65,7 @@ class Player:
 
     # --- how a case runs ---------------------------------------------------------------------------------------------
 
-    async def _replay(self, job: Job) -> Played:
+    async def _replay(self, job: EvalJob) -> Played:
         recorded = await off_loop(may_block(self.store), job.planned.recorded, self.suite, self.store)
         options = self.suite.options(job.variant, offline=True)
         if options is None:
@@ -82,7 +82,7 @@ class Player:
             events, text = found.events, found.text
         return played(job.planned.session_id, events, spent=recorded, difference=text)
 
-    async def _what_if(self, job: Job, options: OpenAgenticOptions, session_id: str) -> None:
+    async def _what_if(self, job: EvalJob, options: OpenAgenticOptions, session_id: str) -> None:
         case = job.planned.case
         source_id = job.planned.session_id or await self._brought(job.planned)
         prompts = prompts_of(await self._read(source_id))
@@ -135,7 +135,7 @@ class Player:
 
     # --- what a run needs --------------------------------------------------------------------------------------------
 
-    def _in_session(self, options: OpenAgenticOptions, job: Job, part: str) -> OpenAgenticOptions:
+    def _in_session(self, options: OpenAgenticOptions, job: EvalJob, part: str) -> OpenAgenticOptions:
         metadata = {EVAL_KEY: self.eval_id, "eval_case": job.planned.id, "eval_variant": job.variant, "eval_part": part}
         limits = [seconds for seconds in (options.timeout_s, self.suite.timeout_s) if seconds is not None]
         return replace(
@@ -160,7 +160,7 @@ class Player:
 
     async def _brought(self, planned: Planned) -> str:
         """The id of the session that a log in a file became in this store, where a what-if can fork it."""
-        session_id = Job(planned=planned, variant="", repeat=0).session_id(self.eval_id, "source")
+        session_id = EvalJob(planned=planned, variant="", repeat=0).session_id(self.eval_id, "source")
         if not await off_loop(may_block(self.store), self.store.session_exists, session_id):
             recorded = planned.recorded(self.suite, self.store)
             numbered = [replace(event, seq=number) for number, event in enumerate(recorded, 1)]

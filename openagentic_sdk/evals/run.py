@@ -22,7 +22,7 @@ from ..sessions.base import SessionStore
 from ..sessions.core import SessionWriter
 from .apart import Apart
 from .judge import names_of
-from .plan import EVAL_KEY, Job, jobs_of, plan_cases, planned_before, variants_of
+from .plan import EVAL_KEY, EvalJob, jobs_of, plan_cases, planned_before, variants_of
 from .play import Player
 from .played import Played
 from .report import EvalReport, could_not_run, key_of
@@ -31,7 +31,7 @@ from .scorers import Judge, Score, Scorer
 from .suite import Suite, check_suite
 
 MAX_FINAL_CHARS = 4_000
-Progress = Callable[[EvalReport, Sequence[Job]], None]
+Progress = Callable[[EvalReport, Sequence[EvalJob]], None]
 
 
 async def run_suite(
@@ -136,10 +136,10 @@ class _SuiteRun:
         self._writer = writer
         self._apart = Apart()
         self._on_progress = on_progress
-        self._running: list[Job] = []
+        self._running: list[EvalJob] = []
         self._appending = asyncio.Lock()
 
-    async def work(self, wanted: Sequence[Job], parallel: int) -> None:
+    async def work(self, wanted: Sequence[EvalJob], parallel: int) -> None:
         """Do what is not done yet, at most `parallel` runs at a time."""
         done = {key_of(event) for event in self.report.runs if not could_not_run(event)}
         left = [job for job in wanted if job.key not in done]
@@ -164,7 +164,7 @@ class _SuiteRun:
             complaint = (self._budget.complaint() or "") if reason == "budget" else ""
             await self._append(self.report.finished_event(reason, complaint))
 
-    def _sessions_of(self, job: Job) -> Iterator[str]:
+    def _sessions_of(self, job: EvalJob) -> Iterator[str]:
         """The sessions that a run makes: its own, and those of its judges."""
         yield job.session_id(self.report.session_id)
         scorers = self._scorers(job)
@@ -172,10 +172,10 @@ class _SuiteRun:
             if isinstance(scorer, Judge):
                 yield job.session_id(self.report.session_id, f"judge {name}")
 
-    def _scorers(self, job: Job) -> list[Scorer]:
+    def _scorers(self, job: EvalJob) -> list[Scorer]:
         return [*self._player.suite.scores, *job.planned.case.scores]
 
-    async def _take(self, waiting: Iterator[Job]) -> None:
+    async def _take(self, waiting: Iterator[EvalJob]) -> None:
         """Do one job after the other, until there is none or the money is spent."""
         for job in waiting:
             if self._budget.complaint() is not None and job.planned.mode != "replay":
@@ -186,7 +186,7 @@ class _SuiteRun:
                     await self._append(event)
 
     @contextmanager
-    def _shown(self, job: Job) -> Iterator[None]:
+    def _shown(self, job: EvalJob) -> Iterator[None]:
         self._running.append(job)
         self._on_progress(self.report, self._running)
         try:
@@ -201,7 +201,7 @@ class _SuiteRun:
             stored = await off_loop(may_block(self._player.store), self._writer.append, [masked])
             self.report = self.report.after(stored[0])
 
-    async def _do(self, job: Job) -> EvalCase | None:
+    async def _do(self, job: EvalJob) -> EvalCase | None:
         """One run and its scores; None when the budget ended it, so that it can go on another time."""
         began = asyncio.get_running_loop().time()
         event = EvalCase(
@@ -243,7 +243,7 @@ class _SuiteRun:
         return round(asyncio.get_running_loop().time() - began, 3)
 
 
-def _own_scores(job: Job, run: Played) -> Iterator[Score]:
+def _own_scores(job: EvalJob, run: Played) -> Iterator[Score]:
     """What every run is held to: a replay to be as it was recorded, any other run to come to its end."""
     case = job.planned.case
     if run.difference is not None:

@@ -86,7 +86,7 @@ class Limit:
 
 
 @frozen
-class Budget:
+class TenantBudget:
     """What a tenant may spend in US dollars, and has; `run_usd` is what one run may, None for a tenth of it all."""
 
     tenant: str
@@ -149,10 +149,10 @@ class Limits:
         self._tables.change(lambda execute: execute(add, (tenant, max_usd, run_usd)), durable=True)
         self._looked_at = None
 
-    def budgets(self) -> list[Budget]:
+    def budgets(self) -> list[TenantBudget]:
         """All budgets, with what is spent and reserved of them."""
         command = "SELECT tenant, max_usd, run_usd, spent_usd, reserved_usd FROM openagentic_budgets ORDER BY tenant"
-        return [Budget(*row) for row in self._tables.read(command)]
+        return [TenantBudget(*row) for row in self._tables.read(command)]
 
     # --- as they hold --------------------------------------------------------------------------------------------------
 

@@ -160,7 +160,7 @@ def open_workspace(
         checkout = _Checkout(git, copy, home, wish.name, commit)
         patch = store.read_blob(session_id, kept.patch) if kept and kept.patch else None
         checkout.fill(patch)
-        hooks = _Hooks(checkout, store, session_id, kept, patch)
+        hooks = _CheckoutHooks(checkout, store, session_id, kept, patch)
         yield replace(
             options,
             cwd=checkout.tree,
@@ -181,7 +181,7 @@ def open_workspace(
         )
 
 
-class _Hooks:
+class _CheckoutHooks:
     """What the log is told of a checkout while its run goes on."""
 
     def __init__(
@@ -293,7 +293,7 @@ _IDENTITY = {"NAME": "openagentic-sdk", "EMAIL": "agent@invalid"}
 
 
 @frozen
-class _Output:
+class _GitOutput:
     data: bytes
     problem: str
 
@@ -343,7 +343,7 @@ class _Git:
         cwd: Path | None = None,
         may_fail: bool = False,
         timeout_s: float = LOCAL_S,
-    ) -> _Output:
+    ) -> _GitOutput:
         """Run git and return what it wrote. Raises `FleetError` with its complaint, `StorageError` when it was cancelled."""
         paths = (f"{home}/stdout", f"{home}/stderr")
         spec = CommandSpec(
@@ -371,7 +371,7 @@ class _Git:
             # What was cancelled is tried again by the next worker; what git refuses is refused there too.
             kind = StorageError if report.ended_by == "cancel" else FleetError
             raise kind(f"git {arguments[0]} for {self.place.url!r} failed: {one_line(why)[:500]}")
-        return _Output(data, problem)
+        return _GitOutput(data, problem)
 
 
 def _copy_of(git: _Git, root: Path, ref: str, is_cancelled: Callable[[], bool]) -> tuple[Path, str]:

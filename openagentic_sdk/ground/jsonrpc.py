@@ -31,7 +31,7 @@ _HALF_LETTER = regex(r"\\ud[89ab]..(?!\\ud[c-f])|(?<!\\ud[89ab]..)\\ud[c-f]", re
 
 
 @frozen
-class Answer:
+class AnswerThen:
     """What a handler may give in the place of a bare result: `then` runs when the answer is on its way."""
 
     result: Any
@@ -82,10 +82,10 @@ class Peer:
     """One side of a connection. It answers in any order, and never waits for a handler before it takes the next message.
 
     `send` gets each line that goes out, in the order in which it must stand there, and may make its caller wait.
-    `on_request` gives a request's result, an `Answer`, or raises; `on_notification` is called for the rest. Either is begun
-    in the order in which messages came. `cancel_method` is the notification that withdraws a request, in both directions.
-    `on_stray` gets, with the reason, each line that is no message and each answer that nobody waits for; without it, what is
-    no message is refused. `read` gives the value of a line, or raises `InvalidEventError`.
+    `on_request` gives a request's result, an `AnswerThen`, or raises; `on_notification` is called for the rest. Either is
+    begun in the order in which messages came. `cancel_method` is the notification that withdraws a request, in both
+    directions. `on_stray` gets, with the reason, each line that is no message and each answer that nobody waits for; without
+    it, what is no message is refused. `read` gives the value of a line, or raises `InvalidEventError`.
     """
 
     def __init__(
@@ -218,7 +218,7 @@ class Peer:
         then: Callable[[], Awaitable[None]] | None = None
         try:
             result = await self._on_request(method, params)
-            if isinstance(result, Answer):
+            if isinstance(result, AnswerThen):
                 result, then = result.result, result.then
             line = encode({"jsonrpc": "2.0", "id": asked, "result": result})
         except asyncio.CancelledError:

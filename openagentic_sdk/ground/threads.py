@@ -140,7 +140,7 @@ class KeptThreads:
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
-        self._idle: list[_Worker] = []
+        self._idle: list[_KeptThread] = []
         self._is_open = True
 
     def use(self) -> None:
@@ -153,7 +153,7 @@ class KeptThreads:
 
     def do(self, work: Callable[[], None], name: str, done: asyncio.Future[Any]) -> None:
         """Do work in an idle thread or a new one; once `done` has its outcome, the thread is idle."""
-        worker = self._idle.pop() if self._idle else _Worker()
+        worker = self._idle.pop() if self._idle else _KeptThread()
         worker.thread.name = name
         worker.due.put(work)
         done.add_done_callback(partial(self._take_back, worker))
@@ -164,7 +164,7 @@ class KeptThreads:
         while self._idle:
             self._idle.pop().end()
 
-    def _take_back(self, worker: _Worker, done: asyncio.Future[Any]) -> None:
+    def _take_back(self, worker: _KeptThread, done: asyncio.Future[Any]) -> None:
         if done.cancelled():
             return  # it is still at work
         if self._is_open:
@@ -173,7 +173,7 @@ class KeptThreads:
             worker.end()
 
 
-class _Worker:
+class _KeptThread:
     """A thread that does one work after the other for as long as anybody holds this object."""
 
     def __init__(self) -> None:

@@ -52,7 +52,7 @@ async def ask_model(run: Run) -> Reply:
     Raises what the provider raised, after recording what had come; `RunStopped` when a hook blocks.
     """
     request = await _record_request(run)
-    answer = _Answer(run, request)
+    answer = _IncomingAnswer(run, request)
     try:
         output = await answer.receive()
     except BaseException as error:
@@ -72,7 +72,7 @@ _MAX_CALLER_BYTES = 2_000
 
 
 @frozen
-class _Request:
+class _StepRequest:
     step: int
     model: str
     messages: Sequence[Mapping[str, Any]]
@@ -80,7 +80,7 @@ class _Request:
     has_parts: bool
 
 
-async def _record_request(run: Run) -> _Request:
+async def _record_request(run: Run) -> _StepRequest:
     agent, conversation = run.agent, run.view.conversation
     context = await run.context.update()
     if conversation.unsettled > MANY_BLOCKS:
@@ -105,7 +105,7 @@ async def _record_request(run: Run) -> _Request:
         model=context.model,
     )
     await run.record(request)
-    return _Request(request.step, context.model, sent, context.tools, not is_own or conversation.has_parts)
+    return _StepRequest(request.step, context.model, sent, context.tools, not is_own or conversation.has_parts)
 
 
 class AnswerRoom:
@@ -133,7 +133,7 @@ class AnswerRoom:
 
     def take_event(self, event: wire.StreamEvent) -> str | None:
         """Why the answer ends with this event, None when there is room for it."""
-        if isinstance(event, wire.TextDelta | wire.ReasoningDelta):
+        if isinstance(event, wire.TextDelta | wire.ReasoningPiece):
             return self.take(event.delta)[1]
         if isinstance(event, wire.ToolCallReady):
             call = event.tool_call
@@ -170,10 +170,10 @@ async def outgoing(run: Run, messages: Sequence[Mapping[str, Any]]) -> Sequence[
     return messages
 
 
-class _Answer:
+class _IncomingAnswer:
     """An answer on its way: what has come so far, and when."""
 
-    def __init__(self, run: Run, request: _Request) -> None:
+    def __init__(self, run: Run, request: _StepRequest) -> None:
         self._run = run
         self._request = request
         self._clock = run.agent.clock
@@ -256,7 +256,7 @@ class _Answer:
         if isinstance(event, wire.ToolCallReady):
             self._came.calls.append(event.tool_call)
             stopped = self._room.take_event(event)
-        elif isinstance(event, wire.TextDelta | wire.ReasoningDelta) and event.delta:
+        elif isinstance(event, wire.TextDelta | wire.ReasoningPiece) and event.delta:
             piece, stopped = self._room.take(event.delta)
         else:
             return
@@ -265,7 +265,7 @@ class _Answer:
         if isinstance(event, wire.TextDelta):
             self._came.text.append(piece)
             await self._run.recorder.show(AssistantDelta(piece, self._attempt))
-        elif isinstance(event, wire.ReasoningDelta):
+        elif isinstance(event, wire.ReasoningPiece):
             self._came.reasoning.append(piece)
             await self._run.recorder.show(ReasoningDelta(piece, self._attempt))
         if stopped is not None:

@@ -12,7 +12,7 @@ from hashlib import sha256
 
 from ..errors import RequestConflictError, SessionError, SessionExistsError, StorageError
 from ..events import Event
-from ..providers.base import SessionState, for_session
+from ..providers.base import ProviderSession, for_session
 from ..sessions.authority import Authority
 from ..sessions.core import SessionWriter, session_of_request
 from ..sessions.folds.view import SessionView
@@ -88,9 +88,9 @@ async def open_run(
     return run
 
 
-def session_state(session_id: str, view: SessionView) -> SessionState:
+def session_state(session_id: str, view: SessionView) -> ProviderSession:
     """What the providers of a session share, so that what one request made necessary is in no other session's requests."""
-    return SessionState(f"openagentic-{sha256(session_id.encode()).hexdigest()[:32]}", view.controls)
+    return ProviderSession(f"openagentic-{sha256(session_id.encode()).hexdigest()[:32]}", view.controls)
 
 
 def _open_session(

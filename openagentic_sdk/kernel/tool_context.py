@@ -29,7 +29,7 @@ class _RunLog(SessionLog):
         await self._run.recorder.show(event)
 
 
-class _RunQuestions(Questions):
+class _ToolQuestions(Questions):
     """Questions to the person behind a run."""
 
     def __init__(self, run: Run) -> None:
@@ -85,7 +85,7 @@ def run_services(run: Run) -> Mapping[type, object]:
     return {
         **{kind: run.view.fold(kind) for kind in run.agent.folds},
         SessionLog: _RunLog(run),
-        Questions: _RunQuestions(run),
+        Questions: _ToolQuestions(run),
         PathRules: _GateRules(run),
         Blobs: _StoredBlobs(run),
     }

@@ -42,10 +42,10 @@ class CodeCalls(Part, InnerCalls):
         return {InnerCalls: self}
 
     def inside(self, ctx: ToolContext) -> CallsInside:
-        return _CallsInside(self.run, ctx.tool_use_id or "")
+        return _RecordedCallsInside(self.run, ctx.tool_use_id or "")
 
 
-class _CallsInside:
+class _RecordedCallsInside:
     """The calls that the code of one call makes: each is recorded, judged and answered as any other, inside of that call.
 
     What may run beside others does, the rest in turn. A question that nobody answers at once refuses a call: the code's

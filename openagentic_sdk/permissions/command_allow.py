@@ -46,7 +46,7 @@ def permits_command(policy: Policy, subject: Subject, *, reads_only: bool = Fals
     rule: Rule | None = None
     reason = ""
     for command, cwds in with_folders(line, subject.workspace.cwd):
-        judged = _Part(policy, subject, command, cwds, reads_only).judge()
+        judged = _JudgedCommand(policy, subject, command, cwds, reads_only).judge()
         if not judged.allowed:
             return judged
         rule, reason = judged.rule or rule, judged.reason
@@ -75,7 +75,7 @@ _PARTS = regex(r"[\s'\"(){}=]+")
 _OPTION_VALUE = regex(r"--[a-z-]+=")
 
 
-class _Part:
+class _JudgedCommand:
     """One simple command of a line, judged."""
 
     def __init__(

@@ -15,7 +15,7 @@ from .command_allow import permits_command
 from .command_deny import could_be_anything, first_forbidding_path, forbidding_command_rule
 from .facts import Facts
 from .offers import advice
-from .paths import TOO_MANY_PATHS, Follower
+from .paths import TOO_MANY_PATHS, LinkFollower
 from .policy import READING_MODES, Policy, Verdict, allow_path_rule, permits_access, together
 from .reach import MAX_ENTRIES, Met, Reach, first_met, reach_of
 from .rules import EDIT_TOOLS, READ_TOOLS, Rule, RuleBook, parse_rule
@@ -188,7 +188,7 @@ def fits_rule(text: str, tool: str, input: Mapping[str, Any], cwd: str) -> bool:
         rule = parse_rule(text, "ask", "hook")
     except PermissionRuleError:
         return True
-    follower = Follower()
+    follower = LinkFollower()
     says_more = rule.kind == "wildcard" or len(rule.words) > 1
     if tool == "Bash" and says_more and not {"$", "`"}.isdisjoint(str(input.get("command"))):
         return True  # what such a command does, only the shell can say

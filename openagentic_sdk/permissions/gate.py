@@ -41,7 +41,7 @@ from .layers import (
     understood_rules,
     usable_rules,
 )
-from .paths import Follower, compile_pattern, expand_glob, is_inside, matches_any
+from .paths import LinkFollower, compile_pattern, expand_glob, is_inside, matches_any
 from .policy import STRICTEST_FIRST, PermissionMode, Policy, Verdict
 from .rules import EDIT_TOOLS, Rule, parse_rules
 from .subject import Subject, Workspace, describe
@@ -54,7 +54,7 @@ _REMEMBERED_CALLS = 1000
 
 
 @mutable
-class _Memory:
+class _GateMemory:
     """What a gate and all that were narrowed from it remember: rules that people kept, paths of approved calls, and where
     the workspace's folders led when they were first seen: replacing one by a link later moves nothing."""
 
@@ -137,7 +137,7 @@ class PermissionGate:
         self.save_rule = save_rule
         self.clock = clock or SystemClock()
         self._layers: tuple[Policy, ...] = (make_policy(self.mode, allow, ask, deny, None, source, root),)
-        self._memory = _Memory()
+        self._memory = _GateMemory()
 
     # --- other gates made from this one ----------------------------------------------------------------------------------
 
@@ -229,7 +229,7 @@ class PermissionGate:
     def forgetful(self) -> PermissionGate:
         """The same gate with a memory of its own, so that what was allowed here is not known there."""
         gate = copy.copy(self)
-        gate._memory = _Memory()
+        gate._memory = _GateMemory()
         return gate
 
     def _with_layers(self, layers: tuple[Policy, ...]) -> PermissionGate:
@@ -437,7 +437,7 @@ class PermissionGate:
         return Facts(subject, context, self.mode, layers, self._digest(layers), input_sha256, notes)
 
     def _workspace(self, context: CallContext) -> Workspace:
-        real, follower = self._memory.real_root, Follower()
+        real, follower = self._memory.real_root, LinkFollower()
         cwd = os.path.abspath(context.cwd or self.cwd or working_dir())
         named = context.project_dir or self.cwd or cwd
         base = cwd if named == context.cwd else os.path.abspath(named)

@@ -66,7 +66,7 @@ class Places:
         return tuple(dict.fromkeys((self.written, *self.others, self.real)))
 
 
-class Follower:
+class LinkFollower:
     """Follows paths as the kernel would, for the length of one decision: each link is looked at once.
 
     Missing parts are taken as they stand. A leading `~` or `~/` is the home folder, as the file tools read it.

@@ -195,7 +195,7 @@ class RuleBook:
             # The rule that says most comes first: an exact one, then the longest prefix.
             same.sort(key=lambda rule: (not rule.exact, -len(rule.words)))
         self._by_tool: dict[str, Rule | None] = {}
-        self._forbidding: dict[tuple[tuple[str, ...], bool], _PathRules] = {}
+        self._forbidding: dict[tuple[tuple[str, ...], bool], _WorkspacePathRules] = {}
 
     def __bool__(self) -> bool:
         return bool(self.rules)
@@ -263,7 +263,7 @@ class RuleBook:
         key = (bases, write)
         if key not in self._forbidding:
             rules = self.paths if write else tuple(rule for rule in self.paths if rule.tool not in EDIT_TOOLS)
-            self._forbidding[key] = _PathRules(rules, bases)
+            self._forbidding[key] = _WorkspacePathRules(rules, bases)
         return self._forbidding[key].first(names)
 
     def for_name(self, tool_name: str, names: Iterable[str]) -> Rule | None:
@@ -300,7 +300,7 @@ def _between_options(rule: Rule, argv: Sequence[str]) -> bool:
     return at == len(argv) if rule.exact else at <= len(argv)
 
 
-class _PathRules:
+class _WorkspacePathRules:
     """Path rules of one effect for one workspace: all together as one expression first, one by one when it fits."""
 
     def __init__(self, rules: Sequence[Rule], bases: Sequence[str]) -> None:

@@ -160,7 +160,7 @@ def parse_command(text: str) -> CommandLine | NotUnderstood:
     hidden = hidden_character(text)
     if hidden:
         return NotUnderstood(hidden)
-    return _Reader(text).read()
+    return _ShellReader(text).read()
 
 
 _CONTROL = regex(r"[\x00-\x08\x0b-\x1f\x7f]")
@@ -179,7 +179,7 @@ def hidden_character(text: str) -> str | None:
     return None
 
 
-class _Reader:
+class _ShellReader:
     """One pass over a line. A `refusal` ends it."""
 
     def __init__(self, text: str) -> None:

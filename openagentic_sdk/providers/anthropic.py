@@ -16,7 +16,7 @@ from typing import Any, Unpack
 
 from ..errors import GarbledResponseError, OptionsError, ProviderHTTPError
 from ..ground.frozen import mutable
-from .base import Message, ModelOutput, ReasoningDelta, StreamEvent, TextDelta, ToolCall, ToolSpec
+from .base import Message, ModelOutput, ReasoningPiece, StreamEvent, TextDelta, ToolCall, ToolSpec
 from .calls import (
     TOOL_SEARCH,
     HeardCall,
@@ -39,7 +39,7 @@ from .chat_request import (
     write_tools,
 )
 from .claude_models import ClaudeFamily, claude_family
-from .content import Part, cannot_carry, read_parts
+from .content import ContentPart, cannot_carry, read_parts
 from .endpoint import EndpointArguments, EndpointProvider, Reading
 from .failures import cut_answer, unexpected
 from .keys import ApiKey, is_host_of
@@ -295,7 +295,7 @@ class MessageReading(Reading):
         if block.get("type") == "text" and as_text(block.get("text")):
             return [TextDelta(block["text"])]
         if block.get("type") == "thinking" and as_text(block.get("thinking")):
-            return [ReasoningDelta(block["thinking"])]
+            return [ReasoningPiece(block["thinking"])]
         return []
 
     def _grow_block(self, index: int, delta: Mapping[str, Any]) -> list[StreamEvent]:
@@ -313,7 +313,7 @@ class MessageReading(Reading):
             return [TextDelta(delta["text"])]
         if kind == "thinking_delta" and as_text(delta.get("thinking")):
             block["thinking"] = as_text(block.get("thinking")) + delta["thinking"]
-            return [ReasoningDelta(delta["thinking"])]
+            return [ReasoningPiece(delta["thinking"])]
         if kind == "signature_delta":
             block["signature"] = as_text(block.get("signature")) + as_text(delta.get("signature"))
         elif kind == "citations_delta":
@@ -442,7 +442,7 @@ def _blocks(content: Any) -> list[dict[str, Any]]:
     return [_block(part) for part in read_parts(content) if part.kind != "text" or part.text.strip()]
 
 
-def _block(part: Part) -> dict[str, Any]:
+def _block(part: ContentPart) -> dict[str, Any]:
     if part.kind == "text":
         return {"type": "text", "text": part.text}
     if part.kind == "audio":
@@ -461,7 +461,7 @@ def _block(part: Part) -> dict[str, Any]:
     return {"type": "document", "source": source, **({"title": part.name} if part.name else {})}
 
 
-def _document_text(part: Part) -> str:
+def _document_text(part: ContentPart) -> str:
     if not re.match(r"text/|application/(json|xml|yaml|toml)", part.media_type):
         raise cannot_carry(part, "the Messages API", "it takes PDF and text, extract the text")
     try:

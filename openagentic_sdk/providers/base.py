@@ -82,7 +82,7 @@ class TextDelta:
 
 
 @frozen
-class ReasoningDelta:
+class ReasoningPiece:
     """A piece of reasoning."""
 
     delta: str
@@ -102,7 +102,7 @@ class Retrying:
     """Attempt `attempt` failed; another follows after `delay_s`. `model` is set on a fallback.
 
     With `mid_answer`, pieces of the failed attempt came before: they are void, and the answer begins again. `control` says
-    how requests of this session are written from now on because one was refused, see `SessionState`.
+    how requests of this session are written from now on because one was refused, see `ProviderSession`.
     """
 
     reason: str
@@ -126,7 +126,7 @@ class Done:
     type: ClassVar[str] = "done"
 
 
-StreamEvent = TextDelta | ReasoningDelta | ToolCallReady | Retrying | Done
+StreamEvent = TextDelta | ReasoningPiece | ToolCallReady | Retrying | Done
 
 
 @runtime_checkable
@@ -164,7 +164,7 @@ class FormattingProvider(Protocol):
 
 
 @mutable
-class SessionState:
+class ProviderSession:
     """What the providers of one session share. `cache_key` is the same for requests that begin alike and says nothing else.
 
     `controls` are what endpoints have made necessary, each with the host that it is for: `drop_block HOST` asks the vendor
@@ -180,12 +180,12 @@ class SessionState:
 class SessionProvider(Protocol):
     """A provider that writes its requests for one session."""
 
-    def for_session(self, state: SessionState) -> Provider:
+    def for_session(self, state: ProviderSession) -> Provider:
         """The same provider for this session alone."""
         ...
 
 
-def for_session(provider: Provider, state: SessionState) -> Provider:
+def for_session(provider: Provider, state: ProviderSession) -> Provider:
     """The provider for this session alone; one that knows no sessions as it is."""
     return provider.for_session(state) if isinstance(provider, SessionProvider) else provider
 
@@ -239,14 +239,14 @@ def takes(provider: Provider, kind: str) -> bool:
 
 def read_stream_event(item: Any) -> StreamEvent | None:
     """The typed form of what a provider's stream yielded, a dict or an object; None for an unknown type."""
-    if isinstance(item, TextDelta | ReasoningDelta | ToolCallReady | Retrying | Done):
+    if isinstance(item, TextDelta | ReasoningPiece | ToolCallReady | Retrying | Done):
         return item
     data: Mapping[str, Any] = item if isinstance(item, Mapping) else _Attributes(item)
     kind = data.get("type")
     if kind == TextDelta.type:
         return TextDelta(str(data.get("delta") or ""))
-    if kind == ReasoningDelta.type:
-        return ReasoningDelta(str(data.get("delta") or ""))
+    if kind == ReasoningPiece.type:
+        return ReasoningPiece(str(data.get("delta") or ""))
     if kind == ToolCallReady.type:
         return ToolCallReady(read_tool_call(data.get("tool_call")))
     if kind == Retrying.type:

@@ -24,7 +24,7 @@ _USUAL = {"image": "image/png", "file": "application/pdf", "audio": "audio/wav"}
 
 
 @frozen
-class Part:
+class ContentPart:
     """One part. Exactly one of `text`, `data` (base64), `url` and `file_id` (a file at the vendor) says what it is."""
 
     kind: str
@@ -50,61 +50,63 @@ class Part:
         return f"the {self.kind} part {what[:100]!r}" if what else f"the {self.kind} part"
 
 
-def read_parts(content: Any) -> list[Part]:
+def read_parts(content: Any) -> list[ContentPart]:
     """The parts of a message's content; empty text is left out. Raises `OptionsError` for what is no part."""
     if content is None:
         return []
     if isinstance(content, str):
-        return [Part("text", content)] if content else []
+        return [ContentPart("text", content)] if content else []
     if not isinstance(content, Sequence) or isinstance(content, bytes | bytearray):
         raise OptionsError(f"a message's content is a text or a list of parts, not {type(content).__name__}")
     parts = [read_part(item) for item in content]
     return [part for part in parts if part.kind != "text" or part.text]
 
 
-def read_part(item: Any) -> Part:
+def read_part(item: Any) -> ContentPart:
     """One part of either form. Raises `OptionsError` naming what is wrong with it."""
     if isinstance(item, str):
-        return Part("text", item)
+        return ContentPart("text", item)
     if not isinstance(item, Mapping):
         raise OptionsError(f"a part of a message is an object with a type, not {type(item).__name__}")
     kind = item.get("type")
     if kind in ("text", "input_text", "output_text"):
-        return Part("text", str(item.get("text") or ""))
+        return ContentPart("text", str(item.get("text") or ""))
     if kind == "image_url" or (kind == "input_image" and item.get("image_url")):
         inner = item.get("image_url")
         return _from_url("image", str((inner.get("url") if isinstance(inner, Mapping) else inner) or ""))
     if kind == "input_audio":
         inner = as_mapping(item.get("input_audio"))
         media_type = _FORMATS.get(str(inner.get("format")), f"audio/{inner.get('format') or 'wav'}")
-        return Part("audio", media_type=media_type, data=_base64_of("audio", inner.get("data")))
+        return ContentPart("audio", media_type=media_type, data=_base64_of("audio", inner.get("data")))
     if kind == "file" and isinstance(item.get("file"), Mapping):
         inner, name = item["file"], item["file"].get("filename")
         if inner.get("file_id"):
-            return Part("file", name=name, file_id=str(inner["file_id"]))
+            return ContentPart("file", name=name, file_id=str(inner["file_id"]))
         return _from_url("file", str(inner.get("file_data") or ""), name)
     if kind not in MEDIA_KINDS:
         raise OptionsError(f"a part of a message is text, image, file or audio, not {kind!r}")
     name = str(item["name"]) if item.get("name") else None
     if item.get("url"):
         found = _from_url(kind, str(item["url"]), name)
-        return Part(kind, "", str(item.get("media_type") or found.media_type), name, found.data, found.url)
+        return ContentPart(kind, "", str(item.get("media_type") or found.media_type), name, found.data, found.url)
     media_type = str(item.get("media_type") or _USUAL[kind])
-    return Part(kind, "", media_type, name, _base64_of(kind, item.get("data")))
+    return ContentPart(kind, "", media_type, name, _base64_of(kind, item.get("data")))
 
 
-def cannot_carry(part: Part, where: str, instead: str = "leave it out, or ask a model that takes it") -> OptionsError:
+def cannot_carry(
+    part: ContentPart, where: str, instead: str = "leave it out, or ask a model that takes it"
+) -> OptionsError:
     """The error for a part that `where` has no form for."""
     return OptionsError(f"{part} cannot be sent to {where}: {instead}")
 
 
-def _from_url(kind: str, url: str, name: str | None = None) -> Part:
+def _from_url(kind: str, url: str, name: str | None = None) -> ContentPart:
     match = re.fullmatch(r"data:([\w.+-]+/[\w.+-]+)(?:;[\w=.+-]+)*;base64,(.*)", url, re.S)
     if match is not None:
-        return Part(kind, "", match[1], name, _base64_of(kind, match[2]))
+        return ContentPart(kind, "", match[1], name, _base64_of(kind, match[2]))
     if not url.startswith(("https://", "http://", "gs://", "s3://")):
         raise OptionsError(f"the {kind} part needs data in base64 or an http(s) URL, not {url[:40]!r}")
-    return Part(kind, "", "", name, None, url)
+    return ContentPart(kind, "", "", name, None, url)
 
 
 def _base64_of(kind: str, data: Any) -> str:

@@ -18,7 +18,7 @@ from typing import Any, Self, TypedDict, Unpack
 from urllib.parse import urlencode, urlsplit
 
 from ..errors import GarbledResponseError, OptionsError, ProviderError, ProviderHTTPError, ProviderResponseError
-from .base import Done, Message, ModelOutput, Retrying, SessionState, StreamEvent, ToolCallReady, ToolSpec
+from .base import Done, Message, ModelOutput, ProviderSession, Retrying, StreamEvent, ToolCallReady, ToolSpec
 from .bound_reasoning import without_reasoning
 from .chat_request import RequestSettings, ToolNames
 from .failures import cut_answer, error_in_body, hide_secrets_in, secrets_of, unexpected
@@ -27,7 +27,7 @@ from .loose import as_mappings, read_json
 from .reasoning import NO_REASONING, is_reasoning_refused
 from .sse import SSEEvent
 from .token_count import TokenCount, estimate_tokens
-from .wire.exchange import BodyReader, Exchange, LastEvents, StreamTransport, Transport, Whole, Wire
+from .wire.exchange import BodyReader, LastEvents, ModelExchange, StreamTransport, Transport, Whole, Wire
 from .wire.http import HttpTransport
 
 # After the end marker only the end of the body is missing; after a finish reason, usage may still follow.
@@ -187,7 +187,7 @@ class EndpointProvider(ABC):
         self._key = KeySource(given) if given else None
         self._call_keys: dict[Any, KeySource] = {}
         self._headers = endpoint.get("headers") or {}
-        self._session = SessionState()
+        self._session = ProviderSession()
         self._wire = Wire(
             http=endpoint.get("http") or HttpTransport(),
             transport=endpoint.get("transport"),
@@ -236,7 +236,7 @@ class EndpointProvider(ABC):
         """Whether the requests of this session to this endpoint are written so."""
         return f"{control} {self.origin}" in self._session.controls
 
-    def for_session(self, state: SessionState) -> Self:
+    def for_session(self, state: ProviderSession) -> Self:
         """The same provider for one session: what the endpoint makes necessary in it concerns no other."""
         other = copy(self)
         other._session = state
@@ -394,7 +394,7 @@ class EndpointProvider(ABC):
 
     async def _open(
         self, url: str, payload: dict[str, Any] | None, api_key: ApiKey | None, *, stream: bool
-    ) -> tuple[Exchange, dict[str, str]]:
+    ) -> tuple[ModelExchange, dict[str, str]]:
         """Send a request; when the key is refused and comes from a callable, once more with what that gives now."""
         source = self._key_source(api_key)
         renewable = (source is not None and source.is_renewable) or callable(self._headers)

@@ -13,7 +13,7 @@ from itertools import pairwise
 from typing import Any, Unpack
 
 from ..errors import GarbledResponseError, OptionsError, ProviderHTTPError, ProviderResponseError
-from .base import Message, ModelOutput, ReasoningDelta, StreamEvent, TextDelta, ToolCall, ToolSpec
+from .base import Message, ModelOutput, ReasoningPiece, StreamEvent, TextDelta, ToolCall, ToolSpec
 from .calls import TOOL_SEARCH, HeardCall, allowed_callers, finish_calls, tools_found, vendor_caller
 from .chat_request import (
     RequestSettings,
@@ -25,7 +25,7 @@ from .chat_request import (
     write_tool,
     write_tools,
 )
-from .content import Part, cannot_carry, read_parts
+from .content import ContentPart, cannot_carry, read_parts
 from .endpoint import EndpointArguments, EndpointProvider, Reading
 from .failures import cut_answer, error_in_body, unexpected
 from .loose import as_mapping, as_mappings, as_text
@@ -349,7 +349,7 @@ class ResponseReading(Reading):
 
     def _show_reasoning(self, text: str) -> list[StreamEvent]:
         self._reasoning.append(text)
-        return [ReasoningDelta(text)]
+        return [ReasoningPiece(text)]
 
 
 def _is_call(item: Mapping[str, Any]) -> bool:
@@ -453,7 +453,7 @@ def _with_kept(
     return [*items, *text]
 
 
-def _input_part(part: Part) -> dict[str, Any]:
+def _input_part(part: ContentPart) -> dict[str, Any]:
     if part.kind == "text":
         return {"type": "input_text", "text": part.text}
     if part.kind == "audio":

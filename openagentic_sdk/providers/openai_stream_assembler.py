@@ -14,7 +14,7 @@ from typing import Any
 
 from ..errors import GarbledResponseError
 from ..ground.frozen import mutable
-from .base import ModelOutput, ReasoningDelta, StreamEvent, TextDelta, ToolCall
+from .base import ModelOutput, ReasoningPiece, StreamEvent, TextDelta, ToolCall
 from .calls import HeardCall, finish_calls, is_unfinished, read_arguments
 from .failures import cut_answer
 from .loose import as_list, as_mapping, as_mappings, as_text
@@ -362,7 +362,7 @@ class ChatAssembler:
     def _show_reasoning(self, text: str) -> None:
         if text:
             self._reasoning.append(text)
-            self._shown.append(ReasoningDelta(text))
+            self._shown.append(ReasoningPiece(text))
 
 
 def reported_cost(usage: Mapping[str, Any] | None) -> float | None:

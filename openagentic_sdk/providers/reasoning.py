@@ -7,7 +7,7 @@ import re
 from ..errors import ProviderHTTPError
 from ..ground.patterns import regex
 
-# How the requests of a session are written after one was refused, see `base.SessionState`.
+# How the requests of a session are written after one was refused, see `base.ProviderSession`.
 DROP_BLOCK, NO_REASONING, UNSIGNED = "drop_block", "no_reasoning", "unsigned"
 
 _PREFIX_REFUSED = regex(r"bound to a different conversation|prefix_mismatch_behavior", re.I)

@@ -21,14 +21,14 @@ from ..ground.threads import running_loop
 from ..options import OpenAgenticOptions
 from ..sessions.base import SessionStore
 from ..sessions.stores.locate import open_store
-from .call import MAX_BODY_BYTES, PROTECTION, Call
+from .call import MAX_BODY_BYTES, PROTECTION, HttpCall
 from .connection import Receive, Scope, Send
 from .desk import GRACE_S, MAX_RUNS, Desk
 from .fleet_desk import FleetDesk
 from .guard import Auth, Guard, read_token
 from .projections import PROJECTED
 from .routes import NATIVE, OPEN, REFUSALS, Office, cursor_of, error_body, find_routes, post, refusal_of
-from .streams import NO_TOKEN, Lines, Socket
+from .streams import NO_TOKEN, EventLines, Socket
 
 ROUTES = (*NATIVE, *PROJECTED)
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
@@ -40,7 +40,7 @@ class Application:
     def __init__(self, desk: Desk, guard: Guard, *, grace_s: float, max_body_bytes: int) -> None:
         self.desk = desk
         self.guard = guard
-        self._office = Office(desk, guard, Lines())
+        self._office = Office(desk, guard, EventLines())
         self._grace_s = grace_s
         self._max_body_bytes = max_body_bytes
         self._before: dict[int, Any] = {}
@@ -65,7 +65,7 @@ class Application:
     # --- HTTP ----------------------------------------------------------------------------------------------------------
 
     async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
-        call = Call(scope, receive, send, self._max_body_bytes)
+        call = HttpCall(scope, receive, send, self._max_body_bytes)
         try:
             await self._route(call)
         except REFUSALS as error:
@@ -78,7 +78,7 @@ class Application:
             # The client has left, or does not read: it goes on later where it stopped.
             return
 
-    async def _route(self, call: Call) -> None:
+    async def _route(self, call: HttpCall) -> None:
         foreign = self.guard.check_source(call.scope)
         if foreign is not None:
             call.more_headers += [(b"access-control-allow-origin", foreign.encode()), (b"vary", b"origin")]
@@ -127,7 +127,7 @@ class Application:
 
     async def _open_socket(self, scope: Scope, receive: Receive, send: Send) -> None:
         foreign = self.guard.check_source(scope)
-        call = Call(scope, receive, send)
+        call = HttpCall(scope, receive, send)
         call.read_target()
         match call.parts:
             case ("v1", "sessions", session_id, "events"):

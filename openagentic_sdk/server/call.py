@@ -34,7 +34,7 @@ _STREAM = (
 )
 
 
-class Call:
+class HttpCall:
     """A request that was let in. `parts` are the segments of its path, decoded; `query` is what stands behind the `?`."""
 
     def __init__(self, scope: Scope, receive: Receive, send: Send, max_body_bytes: int = MAX_BODY_BYTES) -> None:
@@ -191,7 +191,7 @@ def within(seconds: float, work: Awaitable[None]) -> Generator[Any, Any, None]:
 class EventStream:
     """Server-sent events on the way to one client, as a context; `is_gone` once it has left."""
 
-    def __init__(self, call: Call, *, is_gone: bool = False) -> None:
+    def __init__(self, call: HttpCall, *, is_gone: bool = False) -> None:
         self._call = call
         self.is_gone = is_gone
         self._watch = asyncio.create_task(call.gone())

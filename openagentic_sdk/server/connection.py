@@ -16,7 +16,7 @@ from typing import Any
 from urllib.parse import unquote_to_bytes
 
 from ..errors import RequestRefusedError
-from .http1 import Head, Headers, RequestReader, response_head
+from .http1 import Headers, RequestHead, RequestReader, response_head
 from .websocket import BINARY, PING, PONG, TEXT, BrokenFrameError, FrameReader, accept_key, close_frame, frame, is_key
 
 Scope = MutableMapping[str, Any]
@@ -35,15 +35,15 @@ MAX_AHEAD_BYTES = 64 * 1024
 MAX_REQUESTS = 1000
 
 
-class Connection(asyncio.Protocol):
+class HttpConnection(asyncio.Protocol):
     """`app` is called once per request. `everyone` holds the open connections of a server."""
 
-    def __init__(self, app: App, everyone: set[Connection]) -> None:
+    def __init__(self, app: App, everyone: set[HttpConnection]) -> None:
         self._app = app
         self._everyone = everyone
         self._reader = RequestReader()
         self._transport: asyncio.Transport | None = None
-        self._exchange: Exchange | WebSocket | None = None
+        self._exchange: AsgiExchange | WebSocket | None = None
         self._task: asyncio.Task[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._requests = 0
@@ -83,7 +83,7 @@ class Connection(asyncio.Protocol):
         """A client that sends no more may still read the answer that it waits for; streams and WebSockets end."""
         self._has_ended = True
         self.wake()
-        return isinstance(self._exchange, Exchange)
+        return isinstance(self._exchange, AsgiExchange)
 
     def connection_lost(self, error: Exception | None) -> None:
         self.is_gone = True
@@ -208,10 +208,10 @@ class Connection(asyncio.Protocol):
         self._requests += 1
         self._body_until = 0.0
         is_socket = head.upgrades and head.method == "GET" and head.length == 0 and head.minor == 1
-        self._exchange = WebSocket(self, head, self._reader.take_rest()) if is_socket else Exchange(self, head)
+        self._exchange = WebSocket(self, head, self._reader.take_rest()) if is_socket else AsgiExchange(self, head)
         self._task = asyncio.get_running_loop().create_task(self._serve(self._exchange, head))
 
-    def _scope(self, head: Head, exchange: Exchange | WebSocket) -> Scope:
+    def _scope(self, head: RequestHead, exchange: AsgiExchange | WebSocket) -> Scope:
         path, _, query = head.target.partition(b"?")
         transport = self._transport
         assert transport is not None
@@ -237,7 +237,7 @@ class Connection(asyncio.Protocol):
             scope["extensions"] = {"websocket.http.response": {}}
         return scope
 
-    async def _serve(self, exchange: Exchange | WebSocket, head: Head) -> None:
+    async def _serve(self, exchange: AsgiExchange | WebSocket, head: RequestHead) -> None:
         try:
             await self._app(self._scope(head, exchange), exchange.receive, exchange.send)
             await exchange.finish()
@@ -290,12 +290,12 @@ class Connection(asyncio.Protocol):
             self._timer = asyncio.get_running_loop().call_later(CLOSE_S, self.close)
 
 
-class Exchange:
+class AsgiExchange:
     """One request and its answer, as ASGI's `receive` and `send`."""
 
     kind = "http"
 
-    def __init__(self, connection: Connection, head: Head) -> None:
+    def __init__(self, connection: HttpConnection, head: RequestHead) -> None:
         self._connection = connection
         self._head = head
         self._start: Message | None = None
@@ -378,7 +378,7 @@ class WebSocket:
     kind = "websocket"
     is_reusable = False
 
-    def __init__(self, connection: Connection, head: Head, rest: bytes) -> None:
+    def __init__(self, connection: HttpConnection, head: RequestHead, rest: bytes) -> None:
         self._connection = connection
         self._head = head
         self._frames = FrameReader()

@@ -39,7 +39,7 @@ Headers = list[tuple[bytes, bytes]]
 
 
 @frozen
-class Head:
+class RequestHead:
     """A request without its body. `target` is as it came; names of headers are lower-case.
 
     `length` is that of the body in bytes, None for a chunked one. `is_kept` says whether the connection may go on.
@@ -92,7 +92,7 @@ class RequestReader:
         self._buffer.clear()
         return rest
 
-    def read_head(self) -> Head | None:
+    def read_head(self) -> RequestHead | None:
         """The next request's head."""
         buffer = self._buffer
         end = buffer.find(b"\r\n\r\n", self._searched)
@@ -165,7 +165,7 @@ def _words(value: bytes) -> list[bytes]:
     return [word.strip(b" \t").lower() for word in value.split(b",")]
 
 
-def _read_lines(lines: list[bytes]) -> Head:
+def _read_lines(lines: list[bytes]) -> RequestHead:
     started = _REQUEST_LINE.fullmatch(lines[0])
     if started is None:
         raise RequestRefusedError(400, "the request line is not METHOD /PATH HTTP/1.1")
@@ -190,7 +190,7 @@ def _read_lines(lines: list[bytes]) -> Head:
     expected = once[b"expect"]
     if expected and expected[0].lower() != b"100-continue":
         raise RequestRefusedError(417, "nothing but 100-continue can be expected")
-    return Head(
+    return RequestHead(
         method,
         target,
         minor,

@@ -15,7 +15,7 @@ from functools import partial
 from typing import Any
 
 from ..errors import OptionsError
-from .connection import App, Connection, Message
+from .connection import App, HttpConnection, Message
 
 BACKLOG = 1024
 MAX_FILES = 65536
@@ -30,7 +30,7 @@ class SmallServer:
         self._app = app
         self._host = host
         self._port = port
-        self._connections: set[Connection] = set()
+        self._connections: set[HttpConnection] = set()
         self._listening: asyncio.Server | None = None
         self._lifespan = _Lifespan(app)
 
@@ -51,7 +51,7 @@ class SmallServer:
         loop = asyncio.get_running_loop()
         try:
             self._listening = await loop.create_server(
-                partial(Connection, self._app, self._connections), self._host, self._port, backlog=BACKLOG
+                partial(HttpConnection, self._app, self._connections), self._host, self._port, backlog=BACKLOG
             )
         except OSError as error:
             raise OptionsError(

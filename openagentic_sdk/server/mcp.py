@@ -27,7 +27,7 @@ from ..parts.mcp.protocol import (
     UNSUPPORTED_VERSION,
 )
 from ..providers.loose import as_mapping
-from .call import COMMENT_S, Call, EventStream
+from .call import COMMENT_S, EventStream, HttpCall
 from .desk import Desk
 from .guard import Principal
 from .mcp_tools import WAIT_S, Ask, Caller, InputRequired, RunTools
@@ -47,7 +47,7 @@ Say = Callable[[str, Mapping[str, Any]], Awaitable[None]]
 
 
 @frozen
-class Client:
+class McpCaller:
     """Who sent a request. `say` sends a notification that belongs to it, `ask` a request (legacy; None where there is no
     way back). `capabilities` are what a legacy client said of itself."""
 
@@ -64,7 +64,7 @@ class Face:
         self._tools = RunTools(desk, wait_s=wait_s)
         self._open_calls = 0
 
-    async def answer(self, method: str, params: Mapping[str, Any], client: Client) -> dict[str, Any]:
+    async def answer(self, method: str, params: Mapping[str, Any], client: McpCaller) -> dict[str, Any]:
         """The result of a request. Raises `RpcError`, also for errors of this library."""
         try:
             if is_modern(params):
@@ -90,7 +90,7 @@ class Face:
         except OpenAgentSdkError as error:
             raise RpcError(INTERNAL_ERROR, ": ".join(error_words(error))) from error
 
-    async def _answer_modern(self, method: str, params: Mapping[str, Any], client: Client) -> dict[str, Any]:
+    async def _answer_modern(self, method: str, params: Mapping[str, Any], client: McpCaller) -> dict[str, Any]:
         meta = read_meta(params)
         common = {"resultType": "complete", "_meta": {SERVER_INFO: OURSELVES}}
         if method == "server/discover":
@@ -170,7 +170,7 @@ def _tell(meta: Mapping[str, Any], say: Say | None) -> Callable[[str], Awaitable
 # --- over HTTP -------------------------------------------------------------------------------------------------------
 
 
-async def serve_http(call: Call, desk: Desk) -> None:
+async def serve_http(call: HttpCall, desk: Desk) -> None:
     """Answer one POST at the path of this face. The caller has checked the principal, the origin and the size.
 
     There are no sessions, and no streams without a request, so GET and DELETE do nothing there.
@@ -194,7 +194,7 @@ async def serve_http(call: Call, desk: Desk) -> None:
         await _answer_http(call, Face(desk, wait_s=WAIT_S), asked, message["method"], params)
 
 
-async def _answer_http(call: Call, face: Face, asked: str | int, method: str, params: Mapping[str, Any]) -> None:
+async def _answer_http(call: HttpCall, face: Face, asked: str | int, method: str, params: Mapping[str, Any]) -> None:
     version = call.header("mcp-protocol-version")
     speaks_modern = is_modern(params) or (version is not None and version not in LEGACY)
     try:
@@ -213,7 +213,7 @@ async def _answer_http(call: Call, face: Face, asked: str | int, method: str, pa
                     raise RpcError(HEADER_MISMATCH, f"the header {name} must be there and say what the body says")
             read_meta(params)
         if method != "tools/call":
-            result = await face.answer(method, params, Client(call.principal))
+            result = await face.answer(method, params, McpCaller(call.principal))
             await call.reply(200, {"jsonrpc": "2.0", "id": asked, "result": result})
             return
     except RpcError as error:
@@ -237,7 +237,7 @@ async def _stream_call(
     async def say(method: str, said: Mapping[str, Any]) -> None:
         await send({"jsonrpc": "2.0", "method": method, "params": said})
 
-    work = asyncio.create_task(face.answer("tools/call", params, Client(who, say)))
+    work = asyncio.create_task(face.answer("tools/call", params, McpCaller(who, say)))
 
     def leave() -> None:
         work.cancel()
@@ -261,6 +261,6 @@ def _outcome(work: asyncio.Task[dict[str, Any]]) -> dict[str, Any]:
     return {"error": {"code": code, "message": ": ".join(error_words(error)) if code == INTERNAL_ERROR else str(error)}}
 
 
-async def _refuse(call: Call, status: int, asked: str | int | None, code: int, text: str, data: Any = None) -> None:
+async def _refuse(call: HttpCall, status: int, asked: str | int | None, code: int, text: str, data: Any = None) -> None:
     error = {"code": code, "message": text, **({} if data is None else {"data": data})}
     await call.reply(status, {"jsonrpc": "2.0", "id": asked, "error": error})

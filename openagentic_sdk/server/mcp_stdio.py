@@ -12,7 +12,7 @@ from ..ground.stdio import Output, end_on_signals, read_lines
 from ..providers.loose import as_mapping
 from .desk import Desk
 from .guard import Principal
-from .mcp import Client, Face, is_modern
+from .mcp import Face, McpCaller, is_modern
 from .mcp_tools import WAIT_S
 
 MAX_LINE_BYTES = 4 * 1024 * 1024
@@ -20,7 +20,7 @@ MAX_LINE_BYTES = 4 * 1024 * 1024
 GRACE_S = 1.5
 
 
-class Connection:
+class StdioConnection:
     """One client. What a legacy client said of itself in `initialize` holds until it says it again."""
 
     def __init__(self, face: Face, output: Output) -> None:
@@ -36,7 +36,7 @@ class Connection:
                 raise RpcError(
                     INVALID_PARAMS, "say who you are: in _meta with every request, or with initialize at first"
                 )
-        client = Client(Principal(), self.peer.notify, self.peer.request, self._capabilities)
+        client = McpCaller(Principal(), self.peer.notify, self.peer.request, self._capabilities)
         return await self._face.answer(method, params, client)
 
     async def _hear(self, method: str, params: Mapping[str, Any]) -> None:
@@ -50,7 +50,7 @@ async def serve(desk: Desk, *, stdin: int, stdout: int, wait_s: float = WAIT_S, 
     """
     desk.open()
     output = Output(stdout)
-    connection = Connection(Face(desk, wait_s=wait_s), output)
+    connection = StdioConnection(Face(desk, wait_s=wait_s), output)
     reading = asyncio.create_task(read_lines(stdin, connection.peer.receive, MAX_LINE_BYTES))
     end_on_signals(reading)
     await asyncio.wait({reading})

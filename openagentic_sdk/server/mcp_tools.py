@@ -76,7 +76,7 @@ class InputRequired(Exception):
 
 
 @frozen
-class _State:
+class _RunStanding:
     """Where a session stands: `running`, `waiting` for a person, `done` or `failed`, and what it said at its end."""
 
     status: str
@@ -86,7 +86,7 @@ class _State:
 
 
 @frozen
-class Asked:
+class ParkedQuestion:
     """A question that a run is parked on, and the tool whose call asks it."""
 
     question: UserQuestion
@@ -278,7 +278,9 @@ class RunTools:
         """Follow a session until its run ends, a question needs a person who cannot be asked, or the time is over."""
         while True:
             state = (
-                await self._follow(caller, session_id, after_seq, until) if goes_on else _State("waiting", after_seq)
+                await self._follow(caller, session_id, after_seq, until)
+                if goes_on
+                else _RunStanding("waiting", after_seq)
             )
             asked = next(iter(await self._open_questions(session_id)), None) if state.status == "waiting" else None
             if asked is None or not goes_on or not caller.who.may_answer:
@@ -295,7 +297,7 @@ class RunTools:
             after_seq = (await self._desk.row(caller.who, session_id)).events
             await self._desk.answer_all(caller.who, session_id, {asked.id: answer})
 
-    async def _follow(self, caller: Caller, session_id: str, after_seq: int, until: float) -> _State:
+    async def _follow(self, caller: Caller, session_id: str, after_seq: int, until: float) -> _RunStanding:
         async with self._desk.follow(caller.who, session_id, after_seq=after_seq, deltas=False) as follower:
             while (left_s := until - time.monotonic()) > 0 and not self._desk.is_draining:
                 for event in await follower.batch(left_s):
@@ -307,8 +309,8 @@ class RunTools:
                             text = json.dumps(event.structured_output)
                         failure = f"\n{event.error_message}" if event.error_message else ""
                         status = {"waiting": "waiting", "error": "failed"}.get(event.stop_reason, "done")
-                        return _State(status, event.seq or 0, f"{text}{failure}".strip(), event.stop_reason)
-            return _State("running", follower.after_seq)
+                        return _RunStanding(status, event.seq or 0, f"{text}{failure}".strip(), event.stop_reason)
+            return _RunStanding("running", follower.after_seq)
 
     async def _take_inputs(self, caller: Caller) -> tuple[str, int, bool]:
         """Answer what the client was asked to ask: the session, the `seq` before, and whether its run goes on now."""
@@ -324,7 +326,7 @@ class RunTools:
             await self._desk.answer_all(caller.who, session_id, {question_id: answer})
         return session_id, after_seq, answer is not None
 
-    async def _find_question(self, who: Principal, session_id: str, question_id: str) -> Asked:
+    async def _find_question(self, who: Principal, session_id: str, question_id: str) -> ParkedQuestion:
         """Raises `ToolInputError` for a question that is not open, and what the desk raises for the session."""
         await self._desk.row(who, session_id)
         for asked in await self._open_questions(session_id):
@@ -332,15 +334,16 @@ class RunTools:
                 return asked
         raise ToolInputError(f"no question {question_id!r:.100} is open in this session", path="question_id")
 
-    async def _open_questions(self, session_id: str) -> Sequence[Asked]:
-        def read() -> Sequence[Asked]:
+    async def _open_questions(self, session_id: str) -> Sequence[ParkedQuestion]:
+        def read() -> Sequence[ParkedQuestion]:
             view, _ = load_view(self._desk.store, session_id)
             calls = {
                 record.use.tool_use_id: record.use.name for record in (*view.open_inner_calls(), *view.open_calls())
             }
-            return [Asked(each, calls[each.tool_use_id]) for each in view.open_questions() if each.tool_use_id in calls]
+            asked = [each for each in view.open_questions() if each.tool_use_id in calls]
+            return [ParkedQuestion(each, calls[each.tool_use_id]) for each in asked]
 
-        found: Sequence[Asked] = await off_loop(True, read)
+        found: Sequence[ParkedQuestion] = await off_loop(True, read)
         return found
 
 
@@ -368,7 +371,7 @@ def _cut(text: str, max_chars: int = MAX_LINE_CHARS) -> str:
     return text if len(text) <= max_chars else f"{text[:max_chars]} [{len(text) - max_chars} more characters]"
 
 
-def _run_result(session_id: str, state: _State, asked: Asked | None) -> dict[str, Any]:
+def _run_result(session_id: str, state: _RunStanding, asked: ParkedQuestion | None) -> dict[str, Any]:
     """The state of a run as a tool's result."""
     text = _cut(state.text, MAX_TEXT_CHARS)
     data: dict[str, Any] = {
@@ -393,7 +396,7 @@ def _run_result(session_id: str, state: _State, asked: Asked | None) -> dict[str
     return {**_result("\n\n".join(lines), data), "isError": state.status == "failed"}
 
 
-def _elicitation(session_id: str, asked: Asked) -> dict[str, Any]:
+def _elicitation(session_id: str, asked: ParkedQuestion) -> dict[str, Any]:
     """The question as a form: a choice, or a line of text."""
     question, choices = asked.question, asked.choices()
     answer: dict[str, Any] = {"type": "string", "title": "Answer", **({"enum": choices} if choices else {})}
@@ -405,7 +408,7 @@ def _elicitation(session_id: str, asked: Asked) -> dict[str, Any]:
     return {"mode": "form", "message": message, "requestedSchema": schema}
 
 
-def _read_answer(response: Any, asked: Asked) -> str | None:
+def _read_answer(response: Any, asked: ParkedQuestion) -> str | None:
     """What a person answered; None when they did not. A permission has the choices that were shown, and no others."""
     given = response.get("content") if isinstance(response, Mapping) and response.get("action") == "accept" else None
     if not isinstance(given, Mapping):

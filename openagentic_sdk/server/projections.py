@@ -15,11 +15,11 @@ from ..serialization import dumps_json
 from ..sessions.base import SessionStore
 from . import agui, responses
 from .agui import Json
-from .call import COMMENT_S, Call, EventStream
+from .call import COMMENT_S, EventStream, HttpCall
 from .routes import REFUSALS, Office, Route, read_number, refusal_of
 
 
-async def run_for_ag_ui(call: Call, office: Office) -> None:
+async def run_for_ag_ui(call: HttpCall, office: Office) -> None:
     """`POST /v1/ag-ui/{agent}`: start a run in the session of the thread, or answer what it waits for, and tell the run."""
     desk, who, agent = office.desk, call.principal, call.parts[2]
     run = agui.read_run_input(await call.json())
@@ -58,7 +58,7 @@ async def run_for_ag_ui(call: Call, office: Office) -> None:
         await _tell(office, stream, session_id, after_seq, fold, lambda told: _send(stream, told))
 
 
-async def create_response(call: Call, office: Office) -> None:
+async def create_response(call: HttpCall, office: Office) -> None:
     """`POST /v1/responses`: the answer of a run as one object, as its stream, or in the background."""
     desk, who = office.desk, call.principal
     asked = responses.read_request(await call.json())
@@ -79,7 +79,7 @@ async def create_response(call: Call, office: Office) -> None:
     await _answer(call, office, started.session_id, after_seq, fold, streams=asked.stream, waits=not asked.background)
 
 
-async def show_response(call: Call, office: Office) -> None:
+async def show_response(call: HttpCall, office: Office) -> None:
     """`GET /v1/responses/{id}`: the object as it stands, or its stream behind a `sequence_number`."""
     session_id, after_seq, model = await _find_response(call, office)
     fold = responses.ResponseEvents(call.parts[2], model=model)
@@ -91,7 +91,7 @@ async def show_response(call: Call, office: Office) -> None:
     )
 
 
-async def cancel_response(call: Call, office: Office) -> None:
+async def cancel_response(call: HttpCall, office: Office) -> None:
     """`POST /v1/responses/{id}/cancel`."""
     await call.json(may_be_empty=True)
     session_id, after_seq, model = await _find_response(call, office)
@@ -101,7 +101,7 @@ async def cancel_response(call: Call, office: Office) -> None:
 
 
 async def _answer(
-    call: Call,
+    call: HttpCall,
     office: Office,
     session_id: str,
     after_seq: int,
@@ -162,7 +162,7 @@ async def _send(stream: EventStream, told: Iterable[Json], *, named: bool = Fals
         await stream.send("".join(pieces).encode("ascii"))
 
 
-async def _find_response(call: Call, office: Office) -> tuple[str, int, str]:
+async def _find_response(call: HttpCall, office: Office) -> tuple[str, int, str]:
     """The session of a response, where its run begins, and the agent. Raises `RequestRefusedError` 404."""
     response_id = call.parts[2]
     session_id = responses.session_of(response_id)
@@ -190,10 +190,12 @@ def _before_run(
     return None
 
 
-def in_openai_words(handler: Callable[[Call, Office], Awaitable[None]]) -> Callable[[Call, Office], Awaitable[None]]:
+def in_openai_words(
+    handler: Callable[[HttpCall, Office], Awaitable[None]],
+) -> Callable[[HttpCall, Office], Awaitable[None]]:
     """The handler with its refusals as OpenAI's clients expect them."""
 
-    async def handle(call: Call, office: Office) -> None:
+    async def handle(call: HttpCall, office: Office) -> None:
         try:
             await handler(call, office)
         except REFUSALS as error:

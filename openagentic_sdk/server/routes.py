@@ -30,11 +30,11 @@ from ..serialization import event_to_dict
 from ..sessions.folds.summary import SessionSummary
 from ..sessions.stores.tables import tables_of
 from ..viewer.page import build_list, build_page
-from .call import Call
+from .call import HttpCall
 from .desk import MAX_ROWS, Desk
 from .guard import Guard, Principal
 from .mcp import serve_http
-from .streams import Lines, send_events
+from .streams import EventLines, send_events
 
 MAX_PAGE_EVENTS = 1000
 MAX_PAGE_BYTES = 2 * 1024 * 1024
@@ -46,10 +46,10 @@ class Office:
 
     desk: Desk
     guard: Guard
-    lines: Lines
+    lines: EventLines
 
 
-Handler = Callable[[Call, Office], Awaitable[None]]
+Handler = Callable[[HttpCall, Office], Awaitable[None]]
 _TEXT_OR_PARTS = (str, list)
 
 
@@ -184,19 +184,19 @@ def refusal_of(error: Exception) -> tuple[int, str, dict[str, str]]:
 # --- the routes --------------------------------------------------------------------------------------------------------
 
 
-async def create_session(call: Call, office: Office) -> None:
+async def create_session(call: HttpCall, office: Office) -> None:
     status, value = await post_run(office, call.principal, None, await call.json(), call.header("idempotency-key"))
     await call.reply(status, value, {"Location": f"/v1/sessions/{value['session_id']}"})
 
 
-async def post_to_session(call: Call, office: Office) -> None:
+async def post_to_session(call: HttpCall, office: Office) -> None:
     session_id, action = call.parts[2], call.parts[3]
     body, key = await call.json(), call.header("idempotency-key")
     status, value = await POSTS[action](office, call.principal, session_id, body, key)
     await call.reply(status, value)
 
 
-async def list_agents(call: Call, office: Office) -> None:
+async def list_agents(call: HttpCall, office: Office) -> None:
     agents = office.desk.agents
     rows = [
         {"name": name, "description": agent.description, "permission_modes": agents.modes(name)}
@@ -205,19 +205,19 @@ async def list_agents(call: Call, office: Office) -> None:
     await call.reply(200, {"agents": rows, "default": agents.default})
 
 
-async def list_sessions(call: Call, office: Office) -> None:
+async def list_sessions(call: HttpCall, office: Office) -> None:
     limit, offset = _number(call, "limit", 50, MAX_ROWS), _number(call, "offset", 0)
     rows = await office.desk.rows(call.principal, query=call.query.get("query"), limit=limit, offset=offset)
     await call.reply(200, {"sessions": [_row(row) for row in rows]})
 
 
-async def search(call: Call, office: Office) -> None:
+async def search(call: HttpCall, office: Office) -> None:
     limit = _number(call, "limit", 50, MAX_ROWS)
     hits = await office.desk.search(call.principal, call.query.get("query", ""), limit=limit)
     await call.reply(200, {"hits": [vars(hit) for hit in hits]})
 
 
-async def show_session(call: Call, office: Office) -> None:
+async def show_session(call: HttpCall, office: Office) -> None:
     """The row of the session; its `open_questions` are whole."""
     row = _row(await office.desk.row(call.principal, call.parts[2]))
     if row["open_questions"]:
@@ -226,7 +226,7 @@ async def show_session(call: Call, office: Office) -> None:
     await call.reply(200, row)
 
 
-async def show_events(call: Call, office: Office) -> None:
+async def show_events(call: HttpCall, office: Office) -> None:
     """A page of JSON, or server-sent events when they are asked for."""
     after_seq = cursor_of(call)
     if "text/event-stream" in (call.header("accept") or ""):
@@ -245,7 +245,7 @@ async def show_events(call: Call, office: Office) -> None:
     await call.reply_bytes(200, body.encode("ascii"), [(b"content-type", b"application/json")])
 
 
-def cursor_of(call: Call) -> int:
+def cursor_of(call: HttpCall) -> int:
     """The `seq` that a client has seen last: `Last-Event-ID`, else `?after=`, else 0."""
     text = call.header("last-event-id") or call.query.get("after") or "0"
     return read_number(text, "a cursor is the seq of an event, a number from 0 on")
@@ -258,7 +258,7 @@ def read_number(text: str, wanted: str, most: int = 10**30) -> int:
     return int(text)
 
 
-def _number(call: Call, name: str, default: int, most: int = 10**9) -> int:
+def _number(call: HttpCall, name: str, default: int, most: int = 10**9) -> int:
     return read_number(call.query.get(name, str(default)), f"{name} is a number from 0 to {most}", most)
 
 
@@ -270,13 +270,13 @@ def _row(row: SessionSummary) -> dict[str, Any]:
 # --- pages, and a browser's way in -------------------------------------------------------------------------------------
 
 
-async def show_list_page(call: Call, office: Office) -> None:
+async def show_list_page(call: HttpCall, office: Office) -> None:
     query = call.query.get("query", "")
     rows = await office.desk.rows(call.principal, query=query or None, limit=MAX_ROWS)
     await _reply_page(call, build_list(rows, address="/sessions/", query=query))
 
 
-async def show_session_page(call: Call, office: Office) -> None:
+async def show_session_page(call: HttpCall, office: Office) -> None:
     session_id = call.parts[1]
     row = await office.desk.row(call.principal, session_id)
     events = office.desk.store.iter_events(session_id)
@@ -285,17 +285,17 @@ async def show_session_page(call: Call, office: Office) -> None:
     await _reply_page(call, await off_loop(True, build))
 
 
-async def _reply_page(call: Call, page: str) -> None:
+async def _reply_page(call: HttpCall, page: str) -> None:
     kind = (b"content-type", b"text/html; charset=utf-8")
     await call.reply_bytes(200, page.encode(), [kind, (b"content-security-policy", b"frame-ancestors 'none'")])
 
 
-async def make_ticket(call: Call, office: Office) -> None:
+async def make_ticket(call: HttpCall, office: Office) -> None:
     _fields(await call.json())
     await call.reply(201, {"path": f"/signin/{office.guard.new_ticket(call.principal)}"})
 
 
-async def sign_in(call: Call, office: Office) -> None:
+async def sign_in(call: HttpCall, office: Office) -> None:
     if call.method != "GET":  # HEAD must not use the ticket up
         raise RequestRefusedError(405, "a ticket is for GET")
     cookie = office.guard.redeem(call.parts[1], secure=call.scope["scheme"] == "https")
@@ -307,11 +307,11 @@ async def sign_in(call: Call, office: Office) -> None:
     await call.reply(303, headers={"Location": target, "Set-Cookie": cookie})
 
 
-async def serve_mcp(call: Call, office: Office) -> None:
+async def serve_mcp(call: HttpCall, office: Office) -> None:
     await serve_http(call, office.desk)
 
 
-async def show_metrics(call: Call, office: Office) -> None:
+async def show_metrics(call: HttpCall, office: Office) -> None:
     """The figures of the fleet behind the store: of the principal's tenant, or of all when it has none."""
     try:
         tables = tables_of(office.desk.store)
@@ -322,7 +322,7 @@ async def show_metrics(call: Call, office: Office) -> None:
     await call.reply_bytes(200, to_text(stats).encode(), [kind])
 
 
-async def tell_health(call: Call, office: Office) -> None:
+async def tell_health(call: HttpCall, office: Office) -> None:
     status = 503 if office.desk.is_draining else 200
     await call.reply(status, {"status": "draining" if office.desk.is_draining else "ok"})
 

@@ -18,7 +18,7 @@ from ..events import Event, Result
 from ..parts.masking import known_here, shown
 from ..serialization import dumps_event, dumps_json, loads_json
 from ..sessions.follow import Follower
-from .call import COMMENT_S, SEND_S, Call
+from .call import COMMENT_S, SEND_S, HttpCall
 from .connection import Receive, Send
 from .desk import Desk
 from .guard import Principal
@@ -34,7 +34,7 @@ _CACHED_EVENTS = 256
 NO_TOKEN, NO_SESSION, BAD_CURSOR, GOING_AWAY, RESTART = 4001, 4004, 4009, 1001, 1012
 
 
-class Lines:
+class EventLines:
     """Events as clients see them: JSON on one line of ASCII, secrets masked. Each event is encoded once for all."""
 
     def __init__(self) -> None:
@@ -65,7 +65,9 @@ class Lines:
         return made
 
 
-async def send_events(call: Call, desk: Desk, lines: Lines, session_id: str, after_seq: int, *, one_run: bool) -> None:
+async def send_events(
+    call: HttpCall, desk: Desk, lines: EventLines, session_id: str, after_seq: int, *, one_run: bool
+) -> None:
     """Answer with server-sent events behind a cursor; with `one_run` up to the end of the run that goes on."""
     row = await desk.row(call.principal, session_id)
     if one_run and after_seq == row.events and row.state != "running":
@@ -93,7 +95,7 @@ async def send_events(call: Call, desk: Desk, lines: Lines, session_id: str, aft
             is_over = one_run and bool(batch) and isinstance(batch[-1], Result) and follower.is_level
 
 
-def _pieces(lines: Lines, batch: Sequence[Event]) -> Iterator[bytes]:
+def _pieces(lines: EventLines, batch: Sequence[Event]) -> Iterator[bytes]:
     """The batch as writes of about `MAX_WRITE_BYTES`, each made when the one before it was taken."""
     waiting, size = [], 0
     for event in batch:
@@ -114,7 +116,7 @@ Post = Callable[[Principal, str, str, Any, "str | None"], Awaitable[tuple[int, A
 class Socket:
     """One client on a WebSocket: events go out; `{"post", "body", "key", "id"}` comes in and is answered by a `reply`."""
 
-    def __init__(self, receive: Receive, send: Send, desk: Desk, lines: Lines) -> None:
+    def __init__(self, receive: Receive, send: Send, desk: Desk, lines: EventLines) -> None:
         self._receive = receive
         self._send = send
         self._desk = desk

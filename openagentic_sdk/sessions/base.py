@@ -42,7 +42,7 @@ from .folds.summary import (
 )
 from .log.line import EncodedEvents, dumps_stored, encode_events, stamp_event
 from .rewriting import Rewriting
-from .waiting import Waiting
+from .waiting import PollingStore
 
 Metadata = Mapping[str, Any]
 When = float | None  # epoch seconds, None is now
@@ -67,7 +67,7 @@ class Remains:
     holes: tuple[str, ...] = ()
 
 
-class SessionStore(Waiting, Rewriting):
+class SessionStore(PollingStore, Rewriting):
     """Where sessions live: the core, and all that is derived from it, which a backend may override to be faster."""
 
     def last_seq(self, session_id: str) -> int:

@@ -43,7 +43,7 @@ from .stores.per_process import check_open
 
 
 @mutable
-class _Session:
+class _MemorySession:
     created_at: float
     metadata: str
     summary: SessionSummary
@@ -63,11 +63,11 @@ class MemorySessionStore(SessionStore):
 
     def __init__(self, *, clock: Clock | None = None) -> None:
         self._clock = clock or SystemClock()
-        self._sessions: dict[str, _Session] = {}
+        self._sessions: dict[str, _MemorySession] = {}
         self._guard = threading.RLock()
         self._writes = 0
-        self._messages: list[tuple[int, _Session, str, str]] = []
-        self._claims: dict[str, tuple[str, _Session]] = {}
+        self._messages: list[tuple[int, _MemorySession, str, str]] = []
+        self._claims: dict[str, tuple[str, _MemorySession]] = {}
 
     def create_session(self, *, metadata: Mapping[str, Any] | None = None, session_id: str | None = None) -> str:
         return self.import_session(session_id or new_session_id(), (), metadata=metadata)
@@ -193,9 +193,9 @@ class MemorySessionStore(SessionStore):
         with self._guard:
             if session_id in self._sessions:
                 raise SessionExistsError(session_id)
-            self._sessions[session_id] = _Session(created_at, known, summary, self._tick(), lines, stored)
+            self._sessions[session_id] = _MemorySession(created_at, known, summary, self._tick(), lines, stored)
 
-    def _session(self, session_id: str) -> _Session:
+    def _session(self, session_id: str) -> _MemorySession:
         try:
             return self._sessions[session_id]
         except KeyError:
@@ -209,7 +209,7 @@ class MemorySessionStore(SessionStore):
 class _MemoryWriter(SessionWriter):
     last_seq = 0
 
-    def __init__(self, store: MemorySessionStore, session_id: str, session: _Session) -> None:
+    def __init__(self, store: MemorySessionStore, session_id: str, session: _MemorySession) -> None:
         self.session_id = session_id
         self.epoch = session.epoch
         self._store = store

@@ -23,8 +23,8 @@ from .base import Metadata, When, check_copied_part, check_session_id, stamp_eve
 from .folds.search import SearchHit, search_words
 from .folds.summary import start_summary
 from .inbox import MAX_WAITING, InboxMessage, dumps_message, full_inbox, is_sendable, loads_message
-from .stores.database import Position, intact_blob, text_key
-from .stores.log_state import Head, copied_head, read_head
+from .stores.database import SessionRow, intact_blob, text_key
+from .stores.log_state import LogHead, copied_head, read_head
 from .stores.postgres.link import SERVERS, PostgresServer, driver
 from .stores.postgres.schema import LOCK_SPACE
 from .stores.postgres.search import has_index, search_index
@@ -130,17 +130,17 @@ class PostgresSessionStore(TableStore, RemoteStore[PostgresServer]):
 
     # --- steps of the server -----------------------------------------------------------------------------------------
 
-    def _position_on(self, db: Any, session_id: str) -> Position:
+    def _position_on(self, db: Any, session_id: str) -> SessionRow:
         row = db.execute(_ROW_OF, (session_id,)).fetchone()
         if row is None:
             raise SessionNotFoundError(session_id, self._server.where)
         return _position(*row)
 
-    def _event_rows_on(self, db: Any, at: Position, after_seq: int, size: int) -> list[tuple[int, str]]:
+    def _event_rows_on(self, db: Any, at: SessionRow, after_seq: int, size: int) -> list[tuple[int, str]]:
         command = "SELECT seq, data FROM openagentic_events WHERE session = %s AND seq > %s ORDER BY seq LIMIT %s"
         return [(seq, data) for seq, data in db.execute(command, (at.key, after_seq, size)).fetchall()]
 
-    def _send(self, db: Any, at: Position, batch: Batch, epoch: int, holder: str) -> bool:
+    def _send(self, db: Any, at: SessionRow, batch: Batch, epoch: int, holder: str) -> bool:
         summary, is_many = batch.head.summary, len(batch.lines) != 1
         columns = _columns(batch.head) if batch.moves else (summary.events, summary.updated)
         fence = (at.key, at.epoch, at.holder, at.revision, batch.expected_seq)
@@ -151,13 +151,13 @@ class PostgresSessionStore(TableStore, RemoteStore[PostgresServer]):
             self._server.notifier.tell(at.id)
         return row is not None
 
-    def _claim(self, db: Any, at: Position, holder: str) -> bool:
+    def _claim(self, db: Any, at: SessionRow, holder: str) -> bool:
         return bool(db.execute(_CLAIM, (holder, at.key, at.epoch)).rowcount)
 
-    def _delete(self, db: Any, at: Position) -> bool:
+    def _delete(self, db: Any, at: SessionRow) -> bool:
         return bool(db.execute(_DELETE, (at.key, at.epoch, at.holder, at.head.last_seq)).rowcount)
 
-    def _change_metadata(self, db: Any, at: Position, metadata: str, head: Head) -> bool:
+    def _change_metadata(self, db: Any, at: SessionRow, metadata: str, head: LogHead) -> bool:
         values = (metadata, *_columns(head), at.key, at.revision, head.last_seq)
         return bool(db.execute(_CHANGE, values).rowcount)
 
@@ -274,7 +274,7 @@ class PostgresSessionStore(TableStore, RemoteStore[PostgresServer]):
         created_at = self._clock.now() if created_at is None else created_at
         begun = False
 
-        def fill(db: Any, at: Position) -> None:
+        def fill(db: Any, at: SessionRow) -> None:
             nonlocal begun
             if begun:
                 raise StorageError(
@@ -295,7 +295,7 @@ class PostgresSessionStore(TableStore, RemoteStore[PostgresServer]):
     def copy_session(
         self, source_id: str, target_id: str, *, at_seq: int, tail: Sequence[Event], metadata: Mapping[str, Any]
     ) -> str:
-        def fill(db: Any, target: Position) -> None:
+        def fill(db: Any, target: SessionRow) -> None:
             # The source cannot be deleted before the copy is whole; appends go on meanwhile.
             db.execute("SELECT 1 FROM openagentic_sessions WHERE id = %s FOR KEY SHARE", (source_id,))
             source = self._position_on(db, source_id)
@@ -315,7 +315,7 @@ class PostgresSessionStore(TableStore, RemoteStore[PostgresServer]):
 
     def _page(
         self, *, cwd: str | None, tenant: str | None, include_children: bool, limit: int | None, offset: int
-    ) -> Iterator[Position]:
+    ) -> Iterator[SessionRow]:
         conditions = [] if include_children else ["NOT is_child"]
         conditions += [] if cwd is None else ["cwd = %s"]
         values: list[Any] = [] if cwd is None else [text_key(cwd)]
@@ -335,7 +335,7 @@ class PostgresSessionStore(TableStore, RemoteStore[PostgresServer]):
             command = f"{_ROW} {found} LIMIT {'ALL' if limit is None else int(limit)}"
         return (_position(*row) for row in self._call(None, lambda db: db.execute(command, values).fetchall()))
 
-    def _put_in_place(self, at: Position, rows: Sequence[tuple[int, str]], head: Head) -> None:
+    def _put_in_place(self, at: SessionRow, rows: Sequence[tuple[int, str]], head: LogHead) -> None:
         def replace_all(db: Any) -> None:
             with db.transaction():
                 mine = "SELECT 1 FROM openagentic_sessions WHERE key = %s AND epoch = %s FOR UPDATE"
@@ -354,10 +354,10 @@ class PostgresSessionStore(TableStore, RemoteStore[PostgresServer]):
         self._call(at.id, replace_all)
 
     def _make_once(
-        self, session_id: str, created_at: float, metadata: Mapping[str, Any], fill: Callable[[Any, Position], None]
+        self, session_id: str, created_at: float, metadata: Mapping[str, Any], fill: Callable[[Any, SessionRow], None]
     ) -> str:
         """Make a session in one transaction, once, although the answer to its end may be lost; returns its id."""
-        start = Head(start_summary(check_session_id(session_id), created_at, metadata))
+        start = LogHead(start_summary(check_session_id(session_id), created_at, metadata))
         known, made = dumps_json(dict(metadata)), set()
 
         def attempt(db: Any) -> None:
@@ -366,7 +366,7 @@ class PostgresSessionStore(TableStore, RemoteStore[PostgresServer]):
                 values = (session_id, created_at, known, *_columns(start))
                 if row := db.execute(_ADD, values).fetchone():
                     made.add(row[0])
-                    fill(db, Position(row[0], 0, created_at, known, start))
+                    fill(db, SessionRow(row[0], 0, created_at, known, start))
                     self._give_time(db)
                     return
                 row = db.execute("SELECT key FROM openagentic_sessions WHERE id = %s", (session_id,)).fetchone()
@@ -380,7 +380,7 @@ class PostgresSessionStore(TableStore, RemoteStore[PostgresServer]):
         """Each step of what takes many is waited for as long as any other call."""
         db.deadline = time.monotonic() + self._patience_s
 
-    def _add_events(self, db: Any, at: Position, head: Head, stamped: Sequence[Event]) -> Head:
+    def _add_events(self, db: Any, at: SessionRow, head: LogHead, stamped: Sequence[Event]) -> LogHead:
         """Put numbered events behind `head` into a session that cannot be seen yet; returns the new head."""
         batch = Batch.of(head, stamped)
         self._give_time(db)
@@ -394,12 +394,12 @@ class PostgresSessionStore(TableStore, RemoteStore[PostgresServer]):
         return batch.head
 
 
-def _position(key: int, epoch: int, revision: int, holder: str, lease_left_s: float, *head: Any) -> Position:
+def _position(key: int, epoch: int, revision: int, holder: str, lease_left_s: float, *head: Any) -> SessionRow:
     _, created_at, metadata, *_ = head
-    return Position(key, epoch, created_at, metadata, read_head(*head), revision, holder, lease_left_s)
+    return SessionRow(key, epoch, created_at, metadata, read_head(*head), revision, holder, lease_left_s)
 
 
-def _columns(head: Head) -> tuple[Any, ...]:
+def _columns(head: LogHead) -> tuple[Any, ...]:
     """What of a head stands in columns of its own."""
     summary = head.summary
     tenant = text_key(summary.tenant) if summary.tenant else ""

@@ -83,7 +83,7 @@ def standing_events(events: Iterable[Event]) -> list[Event]:
 
 
 @frozen
-class _Asked:
+class _SentRequest:
     """A request: its `seq`, the digest of all of it, the model that was asked, and what it carried besides messages."""
 
     seq: int
@@ -100,7 +100,7 @@ class _Audience:
     context: ModelContext | None
     before: RunningDigest
 
-    def takes(self, message: Message, answers: _Asked | None) -> bool:
+    def takes(self, message: Message, answers: _SentRequest | None) -> bool:
         """Whether the vendor takes the reasoning in a message back: from the same model, and behind the same request."""
         if self.context is None:
             return True
@@ -115,7 +115,7 @@ class _Audience:
 
 
 @mutable
-class _Block:
+class _MessageBlock:
     """A stretch of the conversation that must stay whole; `seqs` are the events that it was made of.
 
     `answers` is the request that an assistant's block answers, None when the log does not have it.
@@ -128,7 +128,7 @@ class _Block:
     text: str | None = None
     parts: Sequence[Message] = ()
     provider: str | None = None
-    answers: _Asked | None = None
+    answers: _SentRequest | None = None
     extras: Mapping[str, Any] | None = None
     calls: dict[str, ToolUse] = field(default_factory=dict)
     results: dict[str, ToolResult] = field(default_factory=dict)
@@ -198,7 +198,7 @@ class Origin:
     kind: str
 
 
-def _origins(block: _Block, provider: str | None) -> list[Origin]:
+def _origins(block: _MessageBlock, provider: str | None) -> list[Origin]:
     """One per message that the block renders to."""
     if block.is_user:
         return [Origin(block.first_seq, block.first_seq, block.kind)]
@@ -232,13 +232,13 @@ class Conversation:
         self.horizon = 0
         self.provider = provider
         self.context: ModelContext | None = None  # what requests carry besides messages
-        self._asked: _Asked | None = None
-        self._turn: _Block | None = None  # the assistant block that may still grow
+        self._asked: _SentRequest | None = None
+        self._turn: _MessageBlock | None = None  # the assistant block that may still grow
         self._position = 0
         # What was in view behind each event that changed the view of earlier ones. The last list is the present view.
-        self._view: list[_Block] = []
+        self._view: list[_MessageBlock] = []
         self._views = [(0, self._view)]
-        self._by_call: dict[str, _Block] = {}  # the newest block in view with that call
+        self._by_call: dict[str, _MessageBlock] = {}  # the newest block in view with that call
         self.shown = 0  # the position of what last changed the view of earlier messages
         self.told: dict[str, str] = {}  # what messages of the runtime in view say, by what they are about
         self._unsettle()
@@ -400,7 +400,7 @@ class Conversation:
         kind = "prompt" if event.origin == "user" else f"message of {event.origin}"
         parts = [dict(part) for part in event.attachments]
         self._view.append(
-            _Block([self._position], is_user=True, kind=kind, about=event.about, text=event.text, parts=parts)
+            _MessageBlock([self._position], is_user=True, kind=kind, about=event.about, text=event.text, parts=parts)
         )
         if event.about is not None:
             self.told[event.about] = event.text
@@ -414,12 +414,12 @@ class Conversation:
         self._turn = None
         if isinstance(event, ModelRequest) and event.purpose == "turn":
             model = event.model or (self.context.model if self.context else None)
-            self._asked = _Asked(self._position, event.request_sha256, model, self.context)
+            self._asked = _SentRequest(self._position, event.request_sha256, model, self.context)
 
     def _assistant_message(self, event: AssistantMessage) -> None:
         turn = self._turn
         if turn is None or turn.text is not None or turn.results:
-            turn = self._turn = _Block([self._position], answers=self._asked)
+            turn = self._turn = _MessageBlock([self._position], answers=self._asked)
             self._view.append(turn)
         else:
             turn.seqs.append(self._position)
@@ -438,7 +438,7 @@ class Conversation:
             return
         turn = self._turn
         if turn is None or turn.results:
-            turn = self._turn = _Block([self._position], answers=self._asked)
+            turn = self._turn = _MessageBlock([self._position], answers=self._asked)
             self._view.append(turn)
         else:
             turn.seqs.append(self._position)
@@ -513,7 +513,7 @@ class Conversation:
 
     # --- the view ----------------------------------------------------------------------------------------------------
 
-    def _show(self, view: list[_Block]) -> None:
+    def _show(self, view: list[_MessageBlock]) -> None:
         self._turn = None
         self.shown = self._position
         self._view = view
@@ -567,8 +567,8 @@ _FOLDS: Mapping[str, Callable[[Conversation, Any], None]] = {
 }
 
 
-def _summary(event: SessionCompacted, seq: int) -> _Block:
-    return _Block([seq], is_user=True, kind="summary", text=SUMMARY_INTRO + event.summary)
+def _summary(event: SessionCompacted, seq: int) -> _MessageBlock:
+    return _MessageBlock([seq], is_user=True, kind="summary", text=SUMMARY_INTRO + event.summary)
 
 
 def system_messages(prompt: str) -> list[Message]:

@@ -51,8 +51,8 @@ from .base import (
 from .core import SessionWriter
 from .folds.summary import start_summary
 from .log.line import Durability, check_durability, dumps_stored
-from .stores.database import Position, intact_blob, text_key
-from .stores.log_state import Head, copied_head, read_head
+from .stores.database import SessionRow, intact_blob, text_key
+from .stores.log_state import LogHead, copied_head, read_head
 from .stores.redis.link import driver, run, without_settings
 from .stores.redis.rewriting import RewritingRedis
 from .stores.redis.scripts import (
@@ -127,7 +127,7 @@ class RedisSessionStore(RewritingRedis):
 
     # --- steps of the server -----------------------------------------------------------------------------------------
 
-    def _position_on(self, db: Any, session_id: str) -> Position:
+    def _position_on(self, db: Any, session_id: str) -> SessionRow:
         keys = [*self._own(session_id), self._key("by", "all")]
         left, *found = run(POSITION, keys, [session_id, self._key("holder", ""), *_FIELDS], db)
         if found:
@@ -154,7 +154,7 @@ class RedisSessionStore(RewritingRedis):
         if isinstance(fields, Exception) or (not found and score is None):
             return False
         epoch, holder = ((fields[_FIELDS.index(field)] or b"").decode() for field in ("epoch", "holder"))
-        head = Head(start_summary(session_id, 0.0, {}))
+        head = LogHead(start_summary(session_id, 0.0, {}))
         if fields[0] is not None:
             fields[_FIELDS.index("format")] = str(FORMAT).encode()
             head = _position(session_id, fields, length, 0).head
@@ -170,14 +170,14 @@ class RedisSessionStore(RewritingRedis):
             with suppress(SessionLockedError, driver().exceptions.ReadOnlyError):
                 self._adopt(session_id.decode(), db)
 
-    def _event_rows_on(self, db: Any, at: Position, after_seq: int, size: int) -> list[tuple[int, str]]:
+    def _event_rows_on(self, db: Any, at: SessionRow, after_seq: int, size: int) -> list[tuple[int, str]]:
         return self._lines(db, at.id, after_seq, size)
 
     def _lines(self, db: Any, session_id: str, after_seq: int, size: int) -> list[tuple[int, str]]:
         lines = db.lrange(self._key("log", session_id), after_seq, after_seq + size - 1) if size else []
         return [(seq, line.decode("ascii")) for seq, line in enumerate(lines, start=after_seq + 1)]
 
-    def _send(self, db: Any, at: Position, batch: Batch, epoch: int, holder: str) -> bool:
+    def _send(self, db: Any, at: SessionRow, batch: Batch, epoch: int, holder: str) -> bool:
         head, log, _ = self._own(at.id)
         indexes = self._indexes(batch.head)
         stale = " ".join(name for name in self._indexes(at.head) if name not in indexes)
@@ -189,15 +189,15 @@ class RedisSessionStore(RewritingRedis):
             raise LogCorruptError(at.id, db.llen(log) + 1, 0, "missing")
         return bool(answer)
 
-    def _claim(self, db: Any, at: Position, holder: str) -> bool:
+    def _claim(self, db: Any, at: SessionRow, holder: str) -> bool:
         return bool(run(CLAIM, [self._key("head", at.id)], [at.key, at.epoch, holder], db))
 
-    def _delete(self, db: Any, at: Position) -> bool:
+    def _delete(self, db: Any, at: SessionRow) -> bool:
         keys = [*self._own(at.id), self._key("followers", at.id), self._server.old_name("head", at.id)]
         keys += self._indexes(at.head)
         return bool(run(DELETE, keys, [at.id, at.key, at.epoch, at.holder, at.head.last_seq], db))
 
-    def _change_metadata(self, db: Any, at: Position, metadata: str, head: Head) -> bool:
+    def _change_metadata(self, db: Any, at: SessionRow, metadata: str, head: LogHead) -> bool:
         indexes = self._indexes(head)
         stale = " ".join(name for name in self._indexes(at.head) if name not in indexes)
         row = [metadata, repr(head.summary.updated), head.to_json() or "", stale]
@@ -220,7 +220,7 @@ class RedisSessionStore(RewritingRedis):
             super().delete_session(session_id, expected_seq=expected_seq)
         except LogCorruptError:
             # The server forgot the session's row: what is left of it goes too.
-            start = Head(start_summary(session_id, 0.0, {}))
+            start = LogHead(start_summary(session_id, 0.0, {}))
             keys = [
                 *self._own(session_id),
                 self._key("followers", session_id),
@@ -322,7 +322,7 @@ class RedisSessionStore(RewritingRedis):
     ) -> None:
         created_at = self._clock.now() if created_at is None else created_at
         known, digests = dumps_json(dict(metadata)), set()
-        head = Head(start_summary(check_session_id(session_id), created_at, loads_json(known)))
+        head = LogHead(start_summary(check_session_id(session_id), created_at, loads_json(known)))
         with self._staged(session_id) as staged:
             while batch := list(islice(events, self.page_events)):
                 lines = [dumps_stored(event) for event in batch]
@@ -369,7 +369,7 @@ class RedisSessionStore(RewritingRedis):
     def _own(self, session_id: str) -> list[str]:
         return [self._key(kind, session_id) for kind in ("head", "log", "blobs")]
 
-    def _indexes(self, head: Head) -> list[str]:
+    def _indexes(self, head: LogHead) -> list[str]:
         """The lists that a session stands in."""
         return [self._key("by", name) for name in _index_names(head)]
 
@@ -402,7 +402,7 @@ class RedisSessionStore(RewritingRedis):
 
     def _page(
         self, *, cwd: str | None, tenant: str | None, include_children: bool, limit: int | None, offset: int
-    ) -> Iterator[Position]:
+    ) -> Iterator[SessionRow]:
         index = "all" if include_children else "top"
         if tenant is not None:
             page = self._page(cwd=cwd, tenant=None, include_children=include_children, limit=None, offset=0)
@@ -413,7 +413,7 @@ class RedisSessionStore(RewritingRedis):
         for start in range(0, len(ids), PAGE_ROWS):
             yield from self._positions_of(ids[start : start + PAGE_ROWS])
 
-    def _positions_of(self, ids: Sequence[str]) -> Iterator[Position]:
+    def _positions_of(self, ids: Sequence[str]) -> Iterator[SessionRow]:
         def ask(client: Any) -> list[Any]:
             with client.pipeline(transaction=False) as pipe:
                 for session_id in ids:
@@ -430,7 +430,7 @@ class RedisSessionStore(RewritingRedis):
             fields, length = answers[2 * place : 2 * place + 2]
             if fields[0] is None or not _is_ours(fields):
                 # Deleted just now, forgotten by the server, or of a newer version: reading the row will tell.
-                yield Position("", 0, 0.0, "{}", Head(start_summary(session_id, 0.0, {}), is_kept=False))
+                yield SessionRow("", 0, 0.0, "{}", LogHead(start_summary(session_id, 0.0, {}), is_kept=False))
             else:
                 yield _position(session_id, fields, length, leases.get(fields[_FIELDS.index("holder")], 0))
 
@@ -449,7 +449,7 @@ class RedisSessionStore(RewritingRedis):
             raise
 
     def _create(
-        self, session_id: str, staged: _Staged, head: Head, created_at: float, metadata: str, blobs: int
+        self, session_id: str, staged: _Staged, head: LogHead, created_at: float, metadata: str, blobs: int
     ) -> None:
         fields = {
             "created_at": repr(created_at),
@@ -480,7 +480,7 @@ class _Staged:
     blobs: str
 
 
-def _index_names(head: Head) -> list[str]:
+def _index_names(head: LogHead) -> list[str]:
     summary = head.summary
     names = ["all"] if summary.is_child else ["all", "top"]
     if summary.cwd is not None:
@@ -494,7 +494,7 @@ def _is_ours(fields: Sequence[bytes | None]) -> bool:
     return fields[_FIELDS.index("format")] == str(FORMAT).encode()
 
 
-def _position(session_id: str, fields: Sequence[bytes | None], length: int, left_ms: int) -> Position:
+def _position(session_id: str, fields: Sequence[bytes | None], length: int, left_ms: int) -> SessionRow:
     """The position that a session's hash describes; one that an older version wrote lacks the last four fields."""
     texts = [(field or b"").decode("ascii") for field in fields]
     created_at, metadata, epoch, holder, summary, updated, revision, key, last_seq, found, _ = texts
@@ -507,7 +507,7 @@ def _position(session_id: str, fields: Sequence[bytes | None], length: int, left
     head = read_head(
         session_id, float(created_at), metadata, summary or None, int(last_seq) if last_seq else length, float(updated)
     )
-    return Position(
+    return SessionRow(
         key, int(epoch), float(created_at), metadata, head, int(revision or 0), holder, max(0, left_ms) / 1000
     )
 

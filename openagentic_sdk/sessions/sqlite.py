@@ -37,8 +37,8 @@ from .folds.summary import SessionSummary, moves_summary, start_summary, time_af
 from .folds.view import KeptView
 from .log.line import Durability, check_durability, is_barrier
 from .log.lock import LeaseFile, living_holder
-from .stores.database import Position, changed_metadata, intact_blob
-from .stores.log_state import Head, copied_head, read_head
+from .stores.database import SessionRow, changed_metadata, intact_blob
+from .stores.log_state import LogHead, copied_head, read_head
 from .stores.per_process import check_open, check_own
 from .stores.sqlite.file import MEMORY, SqliteFile
 from .stores.sqlite.rewriting import RewritingSqlite
@@ -119,7 +119,7 @@ class SqliteSessionStore(TableStore, RewritingSqlite):
             db.execute("UPDATE sessions SET metadata = ? WHERE key = ?", (kept, at.key))
             old, new = (start_summary(session_id, at.created_at, loads_json(known)) for known in (at.metadata, kept))
             if new != old:
-                self._keep_summary(db, at.key, Head(self.fold_summary(session_id)))
+                self._keep_summary(db, at.key, LogHead(self.fold_summary(session_id)))
 
     def list_sessions(self) -> list[str]:
         with self._file.reading() as db:
@@ -233,7 +233,7 @@ class SqliteSessionStore(TableStore, RewritingSqlite):
 
     def _add(
         self, db: sqlite3.Connection, session_id: str, created_at: float, metadata: dict[str, Any]
-    ) -> tuple[int, Head]:
+    ) -> tuple[int, LogHead]:
         start = start_summary(check_session_id(session_id), created_at, metadata)
         if db.execute("SELECT 1 FROM sessions WHERE id = ?", (session_id,)).fetchone():
             raise SessionExistsError(session_id)
@@ -242,17 +242,17 @@ class SqliteSessionStore(TableStore, RewritingSqlite):
             f"INSERT INTO sessions (id, created_at, metadata, touched) VALUES (?, ?, ?, {newest})",
             (session_id, created_at, dumps_json(metadata)),
         )
-        key, head = int(cursor.lastrowid or 0), Head(start)
+        key, head = int(cursor.lastrowid or 0), LogHead(start)
         self._keep_summary(db, key, head)
         return key, head
 
     def _insert(
-        self, db: sqlite3.Connection, key: int, head: Head, events: Sequence[Event]
-    ) -> tuple[list[Event], Head]:
+        self, db: sqlite3.Connection, key: int, head: LogHead, events: Sequence[Event]
+    ) -> tuple[list[Event], LogHead]:
         stamped = stamp_events(events, first_seq=head.last_seq + 1, now=self._clock.now())
         return stamped, self._write(db, key, head, stamped)
 
-    def _write(self, db: sqlite3.Connection, key: int, head: Head, events: Sequence[Event]) -> Head:
+    def _write(self, db: sqlite3.Connection, key: int, head: LogHead, events: Sequence[Event]) -> LogHead:
         """Insert numbered events behind `head`, and keep the summary where they change more than its counters."""
         rows, updated = [], head.updated
         lines = dumps_all_stored(events)
@@ -266,37 +266,37 @@ class SqliteSessionStore(TableStore, RewritingSqlite):
             self._keep_summary(db, key, head)
         return head
 
-    def _keep_summary(self, db: sqlite3.Connection, key: int, head: Head) -> None:
+    def _keep_summary(self, db: sqlite3.Connection, key: int, head: LogHead) -> None:
         summary = head.summary
         db.execute(
             "UPDATE sessions SET summary = ?, cwd = ?, parent = ?, tenant = ?, is_child = ? WHERE key = ?",
             (head.to_json(), *map(dumps_json, (summary.cwd, summary.parent, summary.tenant)), summary.is_child, key),
         )
 
-    def _position(self, session_id: str) -> Position:
+    def _position(self, session_id: str) -> SessionRow:
         with self._file.reading(session_id) as db:
             return self._position_in(db, session_id)
 
-    def _position_in(self, db: sqlite3.Connection, session_id: str) -> Position:
+    def _position_in(self, db: sqlite3.Connection, session_id: str) -> SessionRow:
         row = db.execute(f"{_ROW} WHERE id = ?", (session_id,)).fetchone()
         if row is None:
             raise SessionNotFoundError(session_id, str(self.path))
         return _position(*row)
 
-    def _event_rows(self, at: Position, after_seq: int, size: int) -> Sequence[tuple[int, str]]:
+    def _event_rows(self, at: SessionRow, after_seq: int, size: int) -> Sequence[tuple[int, str]]:
         command = "SELECT place & 4294967295, data FROM events WHERE place > ? AND place < ? ORDER BY place LIMIT ?"
         with self._file.reading(at.head.summary.id) as db:
             return db.execute(command, (place_of(at.key, after_seq), place_of(at.key + 1, 0), size)).fetchall()
 
-    def _keep_folded(self, at: Position, folded: SessionSummary) -> None:
+    def _keep_folded(self, at: SessionRow, folded: SessionSummary) -> None:
         with self._file.transaction(at.id) as db:
             now = self._position_in(db, at.id)
             if (now.key, now.metadata, now.head.last_seq) == (at.key, at.metadata, folded.events):
-                self._keep_summary(db, at.key, Head(folded))
+                self._keep_summary(db, at.key, LogHead(folded))
 
     def _page(
         self, *, cwd: str | None, tenant: str | None, include_children: bool, limit: int | None, offset: int
-    ) -> Iterator[Position]:
+    ) -> Iterator[SessionRow]:
         conditions = [] if include_children else ["is_child = 0"]
         conditions += [] if cwd is None else ["cwd = ?"]
         values = [] if cwd is None else [dumps_json(cwd)]
@@ -312,11 +312,11 @@ class SqliteSessionStore(TableStore, RewritingSqlite):
 
     # --- the writer of a run -----------------------------------------------------------------------------------------
 
-    def _lock_of(self, at: Position) -> SessionLockedError | None:
+    def _lock_of(self, at: SessionRow) -> SessionLockedError | None:
         holder = living_holder(self._lease_path(at.key, at.epoch)) if at.holder else None
         return SessionLockedError(at.id, holder) if holder else None
 
-    def _new_writer(self, db: sqlite3.Connection, at: Position) -> SessionWriter:
+    def _new_writer(self, db: sqlite3.Connection, at: SessionRow) -> SessionWriter:
         with suppress(OSError):
             # What a dead holder left; a living one keeps its lock on the open file all the same.
             self._lease_path(at.key, at.epoch).unlink()
@@ -335,7 +335,7 @@ class SqliteSessionStore(TableStore, RewritingSqlite):
         beside = Path(self._beside[0]) if self._beside else self.path.with_name(f"{self.path.name}-leases")
         return beside / f"{key}-{epoch}"
 
-    def _append(self, writer: _SqliteWriter, events: Sequence[Event]) -> tuple[list[Event], Head]:
+    def _append(self, writer: _SqliteWriter, events: Sequence[Event]) -> tuple[list[Event], LogHead]:
         with self._file.transaction(writer.session_id, durable=self._is_durable(events)) as db:
             epoch, last_seq, metadata = db.execute(_POSITION, (writer.key,)).fetchone() or (0, 0, "")
             if epoch != writer.epoch:
@@ -365,7 +365,7 @@ class SqliteSessionStore(TableStore, RewritingSqlite):
 class _SqliteWriter(SessionWriter):
     """Knows where its log stands, which the fence in each append proves to be right."""
 
-    def __init__(self, store: SqliteSessionStore, at: Position, epoch: int, lease: LeaseFile) -> None:
+    def __init__(self, store: SqliteSessionStore, at: SessionRow, epoch: int, lease: LeaseFile) -> None:
         self.session_id, self.key, self.epoch, self.lease = at.id, at.key, epoch, lease
         self._store = store
         self._pid = os.getpid()
@@ -374,7 +374,7 @@ class _SqliteWriter(SessionWriter):
         self._in_doubt = False
         self._stands(at)
 
-    def _stands(self, at: Position) -> None:
+    def _stands(self, at: SessionRow) -> None:
         """Take over where the log stands, by its row."""
         self._head, self.metadata = at.head, at.metadata
         self._last_seq, self._updated = at.head.last_seq, at.head.updated
@@ -384,7 +384,7 @@ class _SqliteWriter(SessionWriter):
         return self._last_seq
 
     @property
-    def head(self) -> Head:
+    def head(self) -> LogHead:
         """Where the log stands. Most events only count, so the counters go ahead of the rest of it."""
         if self._head.last_seq != self._last_seq:
             self._head = self._head.counted(self._last_seq, self._updated)
@@ -439,9 +439,9 @@ def _close(file: SqliteFile, beside: list[str]) -> None:
         remove_tree(beside.pop())
 
 
-def _position(key: int, epoch: int, held: int, *head: Any) -> Position:
+def _position(key: int, epoch: int, held: int, *head: Any) -> SessionRow:
     _, created_at, metadata, *_ = head
-    return Position(key, epoch, created_at, metadata, read_head(*head), holder="held" if held else "")
+    return SessionRow(key, epoch, created_at, metadata, read_head(*head), holder="held" if held else "")
 
 
 def _insert_blob(db: sqlite3.Connection, key: int, data: bytes) -> str:

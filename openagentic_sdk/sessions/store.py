@@ -65,7 +65,7 @@ from .log.summary_beside import SummaryBeside
 from .log.summary_file import SummaryFile
 from .request import DIGEST, json_sha256
 from .seal import Seal
-from .stores.log_state import Head, copied_head
+from .stores.log_state import LogHead, copied_head
 
 __all__ = ["FileSessionStore", "SessionStore"]
 
@@ -381,7 +381,7 @@ class FileSessionStore(RewritingFiles):
     ) -> SessionSummary | None:
         """The summary of a copy; None when the source's is not known at `at_seq`, and the first list folds it."""
         kept = SummaryBeside(self._disk, source).kept()
-        head = copied_head(Head(kept.summary if kept else start), start, at_seq, None)
+        head = copied_head(LogHead(kept.summary if kept else start), start, at_seq, None)
         return head.after(tail).summary if head.is_kept else None
 
     def _folder(self, session_id: str) -> Path:

@@ -14,7 +14,7 @@ from .inbox import InboxMessage, refuse_message
 FIRST_POLL_S, LAST_POLL_S = 0.002, 0.03
 
 
-class Waiting(StoreCore):
+class PollingStore(StoreCore):
     """Waiting by looking again and again; a backend that is told of news overrides it."""
 
     # Whether messages to a run reach it from every process that has the store: `put_message`.

@@ -14,7 +14,7 @@ from typing import TypeAlias
 
 from ..ground.frozen import frozen
 from ..ground.patterns import regex
-from .yaml_subset import Source, Unreadable, Value, read_mapping
+from .yaml_subset import SourceText, Unreadable, Value, read_mapping
 
 MAX_FRONTMATTER_CHARS = 64 * 1024
 
@@ -59,7 +59,7 @@ class Frontmatter:
     body: str
     body_line: int = 1
     rung: str = "none"
-    sources: Mapping[str, Source] = field(default_factory=dict)
+    sources: Mapping[str, SourceText] = field(default_factory=dict)
     diagnostics: tuple[Diagnostic, ...] = ()
 
 
@@ -95,7 +95,7 @@ def read_frontmatter(text: str) -> Frontmatter:
             data, sources, repeated = read_mapping(plain, first_line=split.line)
         except Unreadable:
             return _read_leniently(split, problem)
-        sources = {**sources, _HINT_KEY: Source(str(data[_HINT_KEY]), sources[_HINT_KEY].line)}
+        sources = {**sources, _HINT_KEY: SourceText(str(data[_HINT_KEY]), sources[_HINT_KEY].line)}
     notes = tuple(_repeated_key(key, line) for key, line in repeated)
     return Frontmatter(data, split.body, split.body_line, "strict", sources, split.diagnostics + notes)
 
@@ -181,11 +181,11 @@ def _read_leniently(split: _Split, problem: Unreadable) -> Frontmatter:
     message = f"this is not valid YAML ({problem}); it was read as text where needed"
     notes = [*split.diagnostics, Diagnostic("frontmatter-invalid", message, problem.line)]
     data: dict[str, Value] = {}
-    sources: dict[str, Source] = {}
+    sources: dict[str, SourceText] = {}
     for line, key, lines in _chunks(split.yaml, split.line):
         if key in data:
             notes.append(_repeated_key(key, line))
-        sources[key] = Source(_text_of(lines), line)
+        sources[key] = SourceText(_text_of(lines), line)
         data[key] = _chunk_value(key, lines)
     return _scan(split, Frontmatter(data, split.body, split.body_line, "lenient", sources, tuple(notes)))
 
@@ -243,7 +243,7 @@ def _scan(split: _Split, front: Frontmatter) -> Frontmatter:
         key = match[2].lower()
         if key not in found and not (front.data and match[1]):
             found[key] = _scanned_value(match[3].strip(), head, match.end())
-            where[key] = Source(match[3].strip(), split.line + head.count("\n", 0, match.start()))
+            where[key] = SourceText(match[3].strip(), split.line + head.count("\n", 0, match.start()))
         if all(wanted in found for wanted in _WANTED):
             break
     if len(found) == len(front.data) and any(wanted in found for wanted in _WANTED):

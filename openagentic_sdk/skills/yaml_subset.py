@@ -29,7 +29,7 @@ class Unreadable(ValueError):
         self.line = line
 
 
-class Source(NamedTuple):
+class SourceText(NamedTuple):
     """A value as it stands in the file, and its line."""
 
     text: str
@@ -38,12 +38,12 @@ class Source(NamedTuple):
 
 def read_mapping(
     text: str, *, first_line: int = 1
-) -> tuple[dict[str, Value], dict[str, Source], list[tuple[str, int]]]:
+) -> tuple[dict[str, Value], dict[str, SourceText], list[tuple[str, int]]]:
     """The top-level map, the source of each of its values, and its repeated keys with their lines.
 
     `text` has `\\n` as line breaks. Raises `Unreadable`; its lines, like those of the sources, count from `first_line`.
     """
-    reader = _Reader(text, first_line)
+    reader = _YamlReader(text, first_line)
     return reader.read_document(), reader.sources, reader.repeated
 
 
@@ -89,7 +89,7 @@ _FLOW_PLAIN_LINE = regex(r"[^\n:#,?\[\]{}]*+(?>(?:(?::(?![ \t\n,\[\]{}]|\Z)|(?<!
 _FLOW_COLON = regex(r"[ \t]*+:")
 
 
-class _Reader:
+class _YamlReader:
     """One pass over the text; `pos` is where it stands, `end` where the last value ended."""
 
     def __init__(self, text: str, first_line: int) -> None:
@@ -99,7 +99,7 @@ class _Reader:
         self.end = 0
         self.line_start = 0
         self.counted = (0, first_line)
-        self.sources: dict[str, Source] = {}
+        self.sources: dict[str, SourceText] = {}
         self.repeated: list[tuple[str, int]] = []
 
     def read_document(self) -> dict[str, Value]:
@@ -185,7 +185,7 @@ class _Reader:
             if depth == 1:
                 if key in data:
                     self.repeated.append((key, line))
-                self.sources[key] = Source(self.text[value_start : max(self.end, value_start)].strip(), line)
+                self.sources[key] = SourceText(self.text[value_start : max(self.end, value_start)].strip(), line)
             data[key] = value
             if not self.continues_at(column):
                 return data
@@ -197,7 +197,7 @@ class _Reader:
             line = self.line()
             if key in data:
                 self.repeated.append((key, line))
-            self.sources[key] = Source(value, line)
+            self.sources[key] = SourceText(value, line)
             data[key] = value
             self.pos = self.line_start = match.end()
 

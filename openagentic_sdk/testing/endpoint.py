@@ -22,7 +22,15 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 from ..ground.frozen import frozen, mutable
-from .validity import PromptPart, Protocol, bound_signature, find_binding_fault, prompt_sha256, protocol_of, read_prompt
+from .validity import (
+    CachedPiece,
+    Protocol,
+    bound_signature,
+    find_binding_fault,
+    prompt_sha256,
+    protocol_of,
+    read_prompt,
+)
 
 BYTES_PER_TOKEN = 4
 LOOKBACK_PARTS = 20
@@ -47,7 +55,7 @@ class Asked:
     protocol: Protocol
     body: Mapping[str, Any]
     headers: Mapping[str, str]
-    parts: Sequence[PromptPart]
+    parts: Sequence[CachedPiece]
     tokens: int = 0
     cached_tokens: int = 0
     fault: str | None = None
@@ -62,7 +70,7 @@ class Asked:
         return [str(one.get("name") or one.get("function", {}).get("name") or one.get("type")) for one in declared]
 
 
-class _Server(ThreadingHTTPServer):
+class _EndpointServer(ThreadingHTTPServer):
     """Ends the connections that are open when it is closed, and waits for the threads that serve them."""
 
     daemon_threads = False
@@ -131,7 +139,7 @@ class CachingEndpoint:
             def log_message(self, format: str, *args: Any) -> None:
                 """Nothing is printed."""
 
-        self._server = _Server(Handler)
+        self._server = _EndpointServer(Handler)
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.01,), name="caching-endpoint")
         self._thread.start()
         return self

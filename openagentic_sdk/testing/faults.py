@@ -99,7 +99,7 @@ class FaultyOS:
 
 
 @frozen
-class Step:
+class FileStep:
     """One thing that happened to a file, which has a number: 0 had the recorded name at first.
 
     `write` put `data` at `offset`, `cut` ended the file at `offset`, `sync` put it on disk, `failed sync` did so for some of
@@ -120,7 +120,7 @@ class Tape(SystemDisk):
     """
 
     def __init__(self, file_name: str) -> None:
-        self.steps: list[Step] = []
+        self.steps: list[FileStep] = []
         self._file_name = file_name
         self._recorded: set[int] = set()
         self._files: dict[int, int] = {}
@@ -169,18 +169,18 @@ class Tape(SystemDisk):
         os.replace(src, dst)
         self._numbers[dst] = self._numbers.pop(src, -1)
         if os.path.basename(dst) == self._file_name:
-            self.steps.append(Step("name", file=self._numbers[dst]))
+            self.steps.append(FileStep("name", file=self._numbers[dst]))
 
     def fsync_folder(self, path: str) -> None:  # type: ignore[override]
         if self.is_failing():
             raise OSError(errno.EIO, "the names were not written")
-        self.steps.append(Step("names"))
+        self.steps.append(FileStep("names"))
 
     def _record(self, fd: int, kind: str, offset: int = 0, data: bytes = b"") -> None:
-        self.steps.append(Step(kind, offset, data, self._files.get(fd, -1)))
+        self.steps.append(FileStep(kind, offset, data, self._files.get(fd, -1)))
 
 
-def after_power_cut(base: bytes, steps: Sequence[Step], rng: random.Random) -> bytes:
+def after_power_cut(base: bytes, steps: Sequence[FileStep], rng: random.Random) -> bytes:
     """What may stand under a name whose file held `base`, safely, before these steps happened and the power was cut.
 
     Everything up to the last sync is there. After it each page is independently of any age, also one that was never
@@ -232,7 +232,7 @@ def _mixed(
     return b"".join(pages)[:size]
 
 
-def _apply(content: bytes, step: Step) -> bytes:
+def _apply(content: bytes, step: FileStep) -> bytes:
     if step.kind == "write":
         return content[: step.offset].ljust(step.offset, b"\0") + step.data + content[step.offset + len(step.data) :]
     return content[: step.offset]

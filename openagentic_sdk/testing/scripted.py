@@ -49,7 +49,7 @@ from ..providers.base import (
     Done,
     Message,
     ModelOutput,
-    ReasoningDelta,
+    ReasoningPiece,
     StreamEvent,
     TextDelta,
     ToolCall,
@@ -117,7 +117,7 @@ class ScriptedProvider(StreamedProvider):
         text, error = str(turn.get("text") or ""), turn.get("error")
         delay_s = float(turn.get("delay_s") or 0)
         if turn.get("reasoning"):
-            yield ReasoningDelta(str(turn["reasoning"]))
+            yield ReasoningPiece(str(turn["reasoning"]))
         shown = text if error is None else text[: int(error.get("after") or 0)]
         for piece in _pieces(shown, turn.get("deltas", _PIECE_CHARS)):
             await self._clock.sleep(delay_s)

@@ -72,7 +72,7 @@ def _fault_of(message: Mapping[str, Any], waiting: Sequence[str]) -> str | None:
 
 
 @frozen
-class PromptPart:
+class CachedPiece:
     """One piece of a prompt in the order in which a vendor caches it: `data` is its canonical JSON, marks left out.
 
     `kind` is `tool`, `system` or `message`; `path` says where it stands in the request; `is_marked` that the request wants
@@ -95,7 +95,7 @@ def protocol_of(path: str) -> Protocol | None:
     return next((protocol for end, protocol in ends.items() if path.endswith(end)), None)
 
 
-def read_prompt(protocol: Protocol, body: Mapping[str, Any]) -> list[PromptPart]:
+def read_prompt(protocol: Protocol, body: Mapping[str, Any]) -> list[CachedPiece]:
     """The parts of a request's prompt: tools, then system, then messages piece by piece.
 
     Tools that load only when they are found (`defer_loading`) are no part of the prompt.
@@ -112,7 +112,7 @@ def read_prompt(protocol: Protocol, body: Mapping[str, Any]) -> list[PromptPart]
     return [*parts, *_message_parts(protocol, body)]
 
 
-def prompt_sha256(parts: Sequence[PromptPart]) -> str:
+def prompt_sha256(parts: Sequence[CachedPiece]) -> str:
     """The digest of a stretch of prompt from its start."""
     return hashlib.sha256(b"\n".join(part.kind.encode() + b" " + part.data for part in parts)).hexdigest()
 
@@ -124,7 +124,7 @@ def _tools(protocol: Protocol, body: Mapping[str, Any]) -> list[Mapping[str, Any
     return [one for entry in tools for one in entry.get("functionDeclarations") or [entry]]
 
 
-def _message_parts(protocol: Protocol, body: Mapping[str, Any]) -> Iterator[PromptPart]:
+def _message_parts(protocol: Protocol, body: Mapping[str, Any]) -> Iterator[CachedPiece]:
     field = {"responses": "input", "gemini": "contents"}.get(protocol, "messages")
     for index, message in enumerate(body.get(field) or ()):
         path = f"{field}.{index}"
@@ -136,7 +136,7 @@ def _message_parts(protocol: Protocol, body: Mapping[str, Any]) -> Iterator[Prom
             yield _part("message", path, message)
 
 
-def _part(kind: str, path: str, value: Any) -> PromptPart:
+def _part(kind: str, path: str, value: Any) -> CachedPiece:
     block = value["block"] if isinstance(value, Mapping) and "block" in value else value
     held = block if isinstance(block, Mapping) else {}
     plain = {key: item for key, item in held.items() if key not in _MARKS} if held else block
@@ -147,13 +147,13 @@ def _part(kind: str, path: str, value: Any) -> PromptPart:
     for detail in held.get("reasoning_details") or ():
         signature = detail.get("signature")
     data = json.dumps(value, sort_keys=True, separators=(",", ":")).encode()
-    return PromptPart(kind, path, data, any(mark in held for mark in _MARKS), signature)
+    return CachedPiece(kind, path, data, any(mark in held for mark in _MARKS), signature)
 
 
 # --- reasoning that is bound -----------------------------------------------------------------------------------------
 
 
-def bound_signature(protocol: Protocol, model: str, before: Sequence[PromptPart], account: str = "") -> str:
+def bound_signature(protocol: Protocol, model: str, before: Sequence[CachedPiece], account: str = "") -> str:
     """What an endpoint puts on reasoning: the model and account, and what it is bound to, for `find_binding_fault`."""
     to = prompt_sha256(before) if protocol == "messages" else "any"
     return f"bound.{hashlib.sha256(model.encode()).hexdigest()[:16]}.{to}{account and '.'}{account}"
@@ -168,7 +168,7 @@ class BindingFault:
 
 
 def find_binding_fault(
-    protocol: Protocol, model: str, parts: Sequence[PromptPart], account: str = ""
+    protocol: Protocol, model: str, parts: Sequence[CachedPiece], account: str = ""
 ) -> BindingFault | None:
     """The first piece of reasoning that this model may not be sent at this place; None when all of it fits."""
     for index, part in enumerate(parts):

@@ -45,7 +45,7 @@ _EDIT_FIELDS: Mapping[str, Any] = {
 
 
 @frozen
-class _Change:
+class _Replacement:
     """One replacement. `count` is how many places at most, 0 for all, None for exactly one."""
 
     old: str
@@ -89,7 +89,7 @@ class EditTool(Tool):
         path = await permitted_path(input["file_path"], ctx, write=True)
         return await run_in_thread(lambda: self._edit(path, changes, ctx), ctx.cancelled)
 
-    def _edit(self, path: ResolvedPath, changes: list[_Change], ctx: ToolContext) -> ToolOutput:
+    def _edit(self, path: ResolvedPath, changes: list[_Replacement], ctx: ToolContext) -> ToolOutput:
         with change_lock(path.real):
             snapshot = read_snapshot(path.real, self._max_bytes)
             if snapshot is None:
@@ -135,7 +135,7 @@ def edited_text(text: str, input: Mapping[str, Any]) -> str:
     return _apply(text, _changes(input), "the file")[0]
 
 
-def _changes(input: Mapping[str, Any]) -> list[_Change]:
+def _changes(input: Mapping[str, Any]) -> list[_Replacement]:
     edits = input.get("edits")
     if edits and any(input.get(key) is not None for key in ("old", "old_string", "new", "new_string")):
         raise ValueError("give either old and new, or edits, not both")
@@ -151,11 +151,11 @@ def _changes(input: Mapping[str, Any]) -> list[_Change]:
         if old == new:
             raise ValueError("`old` and `new` are the same: nothing would change")
         count = 0 if edit.get("replace_all") else edit.get("count")
-        changes.append(_Change(old, new, count, edit.get("before") or "", edit.get("after") or ""))
+        changes.append(_Replacement(old, new, count, edit.get("before") or "", edit.get("after") or ""))
     return changes
 
 
-def _apply(text: str, changes: list[_Change], name: str) -> tuple[str, list[int]]:
+def _apply(text: str, changes: list[_Replacement], name: str) -> tuple[str, list[int]]:
     """The text after all changes, and where in it each replaced place begins."""
     places: list[int] = []
     for number, change in enumerate(changes, 1):
@@ -167,7 +167,7 @@ def _apply(text: str, changes: list[_Change], name: str) -> tuple[str, list[int]
     return text, sorted(places)
 
 
-def _apply_one(text: str, change: _Change, places: list[int], name: str) -> tuple[str, list[int]]:
+def _apply_one(text: str, change: _Replacement, places: list[int], name: str) -> tuple[str, list[int]]:
     change = _with_line_ends(text, change)
     found, start = [], text.find(change.old)
     while start >= 0:
@@ -185,7 +185,7 @@ def _apply_one(text: str, change: _Change, places: list[int], name: str) -> tupl
     return "".join([*pieces, text[end:]]), shifted + moved
 
 
-def _with_line_ends(text: str, change: _Change) -> _Change:
+def _with_line_ends(text: str, change: _Replacement) -> _Replacement:
     """In a file with CRLF line ends a newline of the model means one of them, unless its text matches as it is."""
     if "\r\n" not in text:
         return change
@@ -193,7 +193,7 @@ def _with_line_ends(text: str, change: _Change) -> _Change:
     old = _as_it_stands(text, change.old)
     is_crlf = text.count("\r\n") == text.count("\n") if "\n" not in old else "\r\n" in old
     new = _crlf(change.new) if is_crlf else change.new
-    return _Change(old, new, change.count, before, after)
+    return _Replacement(old, new, change.count, before, after)
 
 
 def _as_it_stands(text: str, wanted: str) -> str:
@@ -204,7 +204,7 @@ def _crlf(text: str) -> str:
     return text if "\r" in text else text.replace("\n", "\r\n")
 
 
-def _choose(text: str, found: list[int], change: _Change, name: str) -> list[int]:
+def _choose(text: str, found: list[int], change: _Replacement, name: str) -> list[int]:
     """The places that fit the anchors, as many of them as asked for."""
     chosen = [
         start

@@ -42,7 +42,7 @@ _BLOB = regex(r"blob:([0-9a-f]{64})\Z")
 
 
 @frozen
-class _Source:
+class _ByteSource:
     """Something with bytes: where it is in words, its size, its first bytes, and how to read it from the start."""
 
     name: str
@@ -118,7 +118,7 @@ class ReadTool(Tool):
                     return iter_bytes(fd)
 
                 name = shown_path(path.lexical, ctx.cwd)
-                source = _Source(name, os.fstat(fd).st_size, os.pread(fd, HEAD_BYTES, 0), chunks)
+                source = _ByteSource(name, os.fstat(fd).st_size, os.pread(fd, HEAD_BYTES, 0), chunks)
                 output, sha256 = self._read_source(source, input, ctx)
         except FileNotFoundError:
             raise missing_file(path, ctx.cwd) from None
@@ -130,11 +130,11 @@ class ReadTool(Tool):
         def chunks() -> Iterator[bytes]:
             return (data[start : start + CHUNK_BYTES] for start in range(0, len(data), CHUNK_BYTES))
 
-        source = _Source(f"blob:{sha256}", len(data), data[:HEAD_BYTES], chunks)
+        source = _ByteSource(f"blob:{sha256}", len(data), data[:HEAD_BYTES], chunks)
         return ToolOutput(self._read_source(source, input, ctx)[0])
 
     def _read_source(
-        self, source: _Source, input: Mapping[str, Any], ctx: ToolContext
+        self, source: _ByteSource, input: Mapping[str, Any], ctx: ToolContext
     ) -> tuple[dict[str, Any], str | None]:
         media_type = media_type_of(source.head) or ""
         if media_type.startswith("image/") or media_type == "application/pdf":
@@ -169,13 +169,13 @@ class ReadTool(Tool):
             ctx.services.get(Secrets).redact,
         )
 
-    def _scan(self, source: _Source, input: Mapping[str, Any], ctx: ToolContext) -> _Scan:
+    def _scan(self, source: _ByteSource, input: Mapping[str, Any], ctx: ToolContext) -> _Scan:
         try:
             return self._scan_as(source, marked_encoding(source.head) or UTF8, self._window(input, ctx), ctx)
         except UnicodeDecodeError:
             return self._scan_as(source, LATIN1, self._window(input, ctx), ctx)
 
-    def _scan_as(self, source: _Source, encoding: Encoding, window: LineWindow, ctx: ToolContext) -> _Scan:
+    def _scan_as(self, source: _ByteSource, encoding: Encoding, window: LineWindow, ctx: ToolContext) -> _Scan:
         digest = hashlib.sha256()
         decoder = codecs.getincrementaldecoder(encoding.codec)()
         read = 0
@@ -208,7 +208,7 @@ class ReadTool(Tool):
             "note": "; ".join(notes),
         }
 
-    def _read_media(self, source: _Source, media_type: str) -> tuple[dict[str, Any], str | None]:
+    def _read_media(self, source: _ByteSource, media_type: str) -> tuple[dict[str, Any], str | None]:
         """A picture or a PDF as the model takes it, within what vendors take."""
         kind = part_type_of(media_type)
         noun, limit = ("an image", self._max_image_bytes) if kind == "image" else ("a PDF document", MAX_BYTES[kind])

@@ -9,7 +9,7 @@ import unittest
 from pathlib import Path
 
 from openagentic_sdk import OpenAgenticOptions, run
-from openagentic_sdk.cli.conversation import Conversation
+from openagentic_sdk.cli.conversation import Chat
 from openagentic_sdk.cli.screen.live import CallOutputs
 from openagentic_sdk.cli.screen.terminal import Screen
 from openagentic_sdk.cli.screen.turn import Turn
@@ -55,7 +55,7 @@ class Slash(unittest.TestCase):
             raise AssertionError("no command here begins a turn")
 
         async def talk() -> None:
-            conversation = Conversation(self.options, Screen(self.out), ask, no_turn)
+            conversation = Chat(self.options, Screen(self.out), ask, no_turn)
             conversation.session_id = session_id
             commands = SlashCommands(conversation, CallOutputs())
             for line in lines:

@@ -12,7 +12,7 @@ from openagentic_sdk.parts.record.verify_log import verify_session
 from openagentic_sdk.sessions.log.line import is_barrier
 from openagentic_sdk.sessions.log.unsynced import DISTRUSTED, MARK
 from openagentic_sdk.sessions.store import LOG_NAME, FileSessionStore
-from openagentic_sdk.testing.faults import Step, Tape, after_power_cut
+from openagentic_sdk.testing.faults import FileStep, Tape, after_power_cut
 from tests.size import LARGE
 
 from .scenes import SceneTest, bare
@@ -38,7 +38,7 @@ class Append:
 class Recording:
     """What happened to the file, and what was appended meanwhile."""
 
-    steps: list[Step]
+    steps: list[FileStep]
     appends: list[Append]
 
 

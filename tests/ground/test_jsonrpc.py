@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from openagentic_sdk.errors import RpcError
-from openagentic_sdk.ground.jsonrpc import Answer, Lines, Peer, encode
+from openagentic_sdk.ground.jsonrpc import AnswerThen, Lines, Peer, encode
 
 
 class Wire(unittest.TestCase):
@@ -51,7 +51,7 @@ class Conversation(unittest.IsolatedAsyncioTestCase):
         if method == "unsayable":
             return {1, 2}
         if method == "then":
-            return Answer("first", lambda: self.peer.notify("second", {}))
+            return AnswerThen("first", lambda: self.peer.notify("second", {}))
         return {"method": method, "params": params}
 
     async def _hear(self, method: str, params: Mapping[str, Any]) -> None:

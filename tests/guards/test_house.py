@@ -78,6 +78,8 @@ MAX_PRIVATE_PER_PUBLIC = 0.8
 MAX_USED_ONCE = 0.14
 # How a run ends, thrown and caught by those that drive the loop; callers get a `result`.
 OPEN_SIGNALS = {f"{PACKAGE}.kernel.lifetime.RunStopped"}
+# What code of the model catches has our error's name in tracebacks; it runs where nothing of this package can be imported.
+SHARED_CLASS_NAMES = {"ToolError"}
 SLOW_TO_IMPORT = {"sqlite3", "http.client", "urllib.request", "ctypes"}
 
 
@@ -284,6 +286,15 @@ class Shape(unittest.TestCase):
             if name == "dataclasses.dataclass" and module.name != f"{PACKAGE}.ground.frozen"
         ]
         self.assertEqual(others, [])
+
+    def test_no_two_classes_share_a_name_whether_private_or_not(self) -> None:
+        places: dict[str, list[str]] = {}
+        for module in package_modules().values():
+            for node in nodes_of(module):
+                if isinstance(node, ast.ClassDef):
+                    places.setdefault(node.name.lstrip("_"), []).append(f"{module.name}:{node.lineno}")
+        shared = {name: where for name, where in places.items() if len(where) > 1 and name not in SHARED_CLASS_NAMES}
+        self.assertEqual(shared, {})
 
     def test_no_pattern_is_compiled_by_an_import(self) -> None:
         early = [

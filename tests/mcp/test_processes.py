@@ -18,7 +18,7 @@ from openagentic_sdk import HookEngine, HookMatcher, McpServer
 from openagentic_sdk.errors import McpError, UnknownOutcomeError
 from openagentic_sdk.parts.mcp.definitions import ToolDefinition
 from openagentic_sdk.parts.mcp.seat import MAX_QUICK_DEATHS, Seat
-from openagentic_sdk.parts.mcp.session import Hooks
+from openagentic_sdk.parts.mcp.session import RequestHooks
 from openagentic_sdk.parts.mcp.stdio import server_environment
 from tests.mcp.test_hostile_servers import MARK, bad_server, outcome_of, processes
 
@@ -92,11 +92,11 @@ class Processes(unittest.IsolatedAsyncioTestCase):
         try:
             for _ in range(MAX_QUICK_DEATHS):
                 with self.assertRaises(UnknownOutcomeError):
-                    await seat.call_tool(BREW, {}, Hooks(), "unsafe")
+                    await seat.call_tool(BREW, {}, RequestHooks(), "unsafe")
                 pauses.append(round(seat._pause_s()))
                 seat._died_at = now() - 60  # as if that time had passed
             with self.assertRaisesRegex(McpError, "ended 5 times soon after its start and is not started again"):
-                await seat.call_tool(BREW, {}, Hooks(), "unsafe")
+                await seat.call_tool(BREW, {}, RequestHooks(), "unsafe")
         finally:
             await seat.close()
         self.assertEqual(pauses, [1, 2, 4, 8, 16])

@@ -9,7 +9,7 @@ import unittest
 from typing import Any
 
 from openagentic_sdk.permissions.gate import PermissionGate
-from openagentic_sdk.permissions.paths import Follower, compile_pattern, is_inside, pattern_problem
+from openagentic_sdk.permissions.paths import LinkFollower, compile_pattern, is_inside, pattern_problem
 
 from .workspace import Person, WorkspaceTestCase, fixture
 
@@ -112,7 +112,7 @@ class Filter(WorkspaceTestCase):
 
 class Following(WorkspaceTestCase):
     def test_every_name_on_the_way_is_known(self) -> None:
-        places = Follower().follow("link_link", str(self.root))
+        places = LinkFollower().follow("link_link", str(self.root))
         self.assertEqual(places.written, str(self.root / "link_link"))
         self.assertEqual(places.real, str(self.root / "secrets" / "key"))
         self.assertIn(str(self.root / "link_secret"), places.all)
@@ -126,13 +126,13 @@ class Following(WorkspaceTestCase):
             for path in paths:
                 cwd = os.path.join(self.root, folder)
                 with self.subTest(path, folder=folder):
-                    self.assertEqual(Follower().follow(path, cwd).real, os.path.realpath(os.path.join(cwd, path)))
+                    self.assertEqual(LinkFollower().follow(path, cwd).real, os.path.realpath(os.path.join(cwd, path)))
 
     def test_the_root_is_a_folder_like_any_other(self) -> None:
-        self.assertEqual(Follower().follow("etc/../tmp", "/").all, ("/tmp",))
+        self.assertEqual(LinkFollower().follow("etc/../tmp", "/").all, ("/tmp",))
 
     def test_a_loop_is_a_problem_and_not_a_hang(self) -> None:
-        self.assertIsNotNone(Follower().follow("loop/x", str(self.root)).problem)
+        self.assertIsNotNone(LinkFollower().follow("loop/x", str(self.root)).problem)
 
     def test_inside_means_whole_names(self) -> None:
         for path, expected in (("/w", True), ("/w/a", True), ("/wa", False), ("/", False), ("/a/w", False)):

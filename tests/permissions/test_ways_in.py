@@ -13,7 +13,7 @@ from typing import Any
 from openagentic_sdk.assemble import build_agent
 from openagentic_sdk.options import OpenAgenticOptions
 from openagentic_sdk.permissions.gate import PermissionGate
-from openagentic_sdk.permissions.paths import Follower, expand_glob
+from openagentic_sdk.permissions.paths import LinkFollower, expand_glob
 from openagentic_sdk.permissions.program_tables import READERS, Reader
 from openagentic_sdk.permissions.programs import hazard, read_only
 from openagentic_sdk.permissions.reach import first_met, reach_of
@@ -424,7 +424,13 @@ class WordsThatOnlyBashKnows(Table):
     def test_more_than_can_be_looked_through_is_asked_for(self) -> None:
         book = RuleBook(parse_rules(["Read(.nowhere)"], "deny"))
         workspace = Workspace(
-            str(self.root), str(self.root), (str(self.root),), (), Follower().follow, expand_glob, Follower().kind
+            str(self.root),
+            str(self.root),
+            (str(self.root),),
+            (),
+            LinkFollower().follow,
+            expand_glob,
+            LinkFollower().kind,
         )
         subject = describe("Bash", {"command": "cp -r . x"}, None, workspace)
         reach = reach_of(subject)

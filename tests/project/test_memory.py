@@ -7,12 +7,12 @@ import time
 from typing import Any
 
 from openagentic_sdk.parts.project.claude import claude_folders, find_project_root
-from openagentic_sdk.parts.project.memory import Memory, import_targets, read_memory, without_comments
+from openagentic_sdk.parts.project.memory import ProjectMemory, import_targets, read_memory, without_comments
 from tests.skills.support import ProjectTestCase
 
 
 class MemoryTestCase(ProjectTestCase):
-    def read(self, *, cwd: str = ".", sources: tuple[str, ...] = ("project",), **settings: Any) -> Memory:
+    def read(self, *, cwd: str = ".", sources: tuple[str, ...] = ("project",), **settings: Any) -> ProjectMemory:
         folders = claude_folders(
             self.project,
             cwd=self.project / cwd,
@@ -22,7 +22,7 @@ class MemoryTestCase(ProjectTestCase):
         )
         return read_memory(folders, **settings)
 
-    def names(self, memory: Memory) -> list[str]:
+    def names(self, memory: ProjectMemory) -> list[str]:
         return [os.path.relpath(file.path, self.project) for file in memory.files]
 
 

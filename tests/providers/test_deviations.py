@@ -10,7 +10,7 @@ from typing import Any
 
 from openagentic_sdk.errors import IncompleteResponseError, ProviderError, ProviderHTTPError
 from openagentic_sdk.providers.anthropic import MessageReading
-from openagentic_sdk.providers.base import ModelOutput, ReasoningDelta, StreamEvent, TextDelta
+from openagentic_sdk.providers.base import ModelOutput, ReasoningPiece, StreamEvent, TextDelta
 from openagentic_sdk.providers.endpoint import Reading
 from openagentic_sdk.providers.openai import ChatReading
 from openagentic_sdk.providers.openai_responses import ResponseReading
@@ -131,7 +131,7 @@ class Deviations(unittest.TestCase):
         events, output = read(reading, chunks)
         self.check_output(output, expected)
         text = "".join(event.delta for event in events if isinstance(event, TextDelta))
-        reasoning = "".join(event.delta for event in events if isinstance(event, ReasoningDelta))
+        reasoning = "".join(event.delta for event in events if isinstance(event, ReasoningPiece))
         self.assertEqual(text, output.assistant_text or "", "the pieces add up to the text")
         self.assertEqual(reasoning, output.reasoning or "", "the pieces add up to the reasoning")
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from openagentic_sdk.errors import OptionsError
 from openagentic_sdk.providers.anthropic import AnthropicProvider
-from openagentic_sdk.providers.base import SessionState
+from openagentic_sdk.providers.base import ProviderSession
 from openagentic_sdk.providers.chat_request import (
     BETWEEN,
     NO_RESULT,
@@ -379,7 +379,7 @@ class ResponsesRequests(unittest.TestCase):
         self.assertEqual([item["role"] for item in payload["input"]], ["user", "assistant"])
 
     def test_the_key_of_a_sessions_cache_goes_to_the_vendor_that_knows_it_only(self) -> None:
-        state = SessionState("alike")
+        state = ProviderSession("alike")
         for provider, known in (
             (OpenAIResponsesProvider(api_key="k"), True),
             (OpenAIProvider(api_key="k"), True),

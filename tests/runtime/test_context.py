@@ -34,7 +34,7 @@ from openagentic_sdk.providers.openai_compatible import OpenAICompatibleProvider
 from openagentic_sdk.providers.openai_responses import OpenAIResponsesProvider
 from openagentic_sdk.sessions.memory import MemorySessionStore
 from openagentic_sdk.testing.endpoint import Answer, Asked, CachingEndpoint
-from openagentic_sdk.testing.validity import PromptPart
+from openagentic_sdk.testing.validity import CachedPiece
 from openagentic_sdk.tools.shell.sandbox_plan import probe_sandbox
 
 from ..size import LARGE
@@ -135,7 +135,7 @@ def breaks_of(events: Sequence[Event]) -> list[str]:
     return found
 
 
-def is_beginning(before: Sequence[PromptPart], now: Sequence[PromptPart]) -> bool:
+def is_beginning(before: Sequence[CachedPiece], now: Sequence[CachedPiece]) -> bool:
     """Whether the whole of one prompt stands at the beginning of another, byte for byte."""
     return [part.data for part in before] == [part.data for part in now[: len(before)]]
 

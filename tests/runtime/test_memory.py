@@ -26,7 +26,7 @@ from openagentic_sdk.sessions.store import FileSessionStore
 from openagentic_sdk.tools.base import ToolContext
 from openagentic_sdk.tools.code import CodeTool
 from openagentic_sdk.tools.function import tool
-from openagentic_sdk.tools.memory import Memory, MemoryTool
+from openagentic_sdk.tools.memory import MemoryFolders, MemoryTool
 from openagentic_sdk.tools.memory.store import MAX_ENTRIES, MAX_TEXT_BYTES
 from openagentic_sdk.tools.read import ReadTool
 from openagentic_sdk.tools.session.task import TaskTool
@@ -60,8 +60,8 @@ class MemoryCase(unittest.IsolatedAsyncioTestCase):
         os.environ.update(OPENAGENTIC_SDK_HOME=str(self.home), OPENAGENTIC_SDK_STORE=str(self.folder / "store"))
         self.addCleanup(lambda: (os.environ.clear(), os.environ.update(before)))
 
-    def memory(self) -> Memory:
-        return Memory(self.home / "memory", self.project, Seal())
+    def memory(self) -> MemoryFolders:
+        return MemoryFolders(self.home / "memory", self.project, Seal())
 
     def notes(self) -> dict[str, str]:
         """Each note's path and why it is not told by itself."""
@@ -355,7 +355,7 @@ class Sessions(MemoryCase):
             one, other = self.home.glob(f"memory/tenants/*/{name}*/memory.json")
             one.write_text(other.read_text())
         entries = [
-            e for t in ("a", "b") for e in Memory(self.home / "memory", self.project, Seal(), tenant=t).entries()
+            e for t in ("a", "b") for e in MemoryFolders(self.home / "memory", self.project, Seal(), tenant=t).entries()
         ]
         self.assertEqual(sorted(bool(entry.doubt) for entry in entries), [False, False, True, True])
 

@@ -7,7 +7,7 @@ import unittest
 
 from openagentic_sdk.errors import ToolInputError
 from openagentic_sdk.ground.schemas import Schema, checker, reading
-from openagentic_sdk.ground.schemas.checker import Run
+from openagentic_sdk.ground.schemas.checker import SchemaRun
 from tests.size import LARGE
 
 from .support import NO_SUITE, SUITE, Random, suite_groups, words
@@ -48,15 +48,15 @@ class Official(unittest.TestCase):
 
 class Randomly(unittest.TestCase):
     def test_no_schema_and_no_value_raises_anything_else_or_takes_more_than_its_steps(self) -> None:
-        runs: list[Run] = []
+        runs: list[SchemaRun] = []
 
-        class Watched(Run):
+        class Watched(SchemaRun):
             def __init__(self, is_filling: bool = False) -> None:
                 super().__init__(is_filling)
                 runs.append(self)
 
-        reading.Run = Watched  # type: ignore[misc]
-        self.addCleanup(setattr, reading, "Run", Run)
+        reading.SchemaRun = Watched  # type: ignore[misc]
+        self.addCleanup(setattr, reading, "SchemaRun", SchemaRun)
         fits = 0
         for seed in range(100_000 if LARGE else 3_000):
             made = Random(seed)

@@ -15,7 +15,7 @@ from openagentic_sdk.parts.mcp.protocol import LEGACY, MODERN
 from openagentic_sdk.server.asgi import Application, app
 from openagentic_sdk.server.desk import Desk
 from openagentic_sdk.server.guard import Principal
-from openagentic_sdk.server.mcp import Client, Face
+from openagentic_sdk.server.mcp import Face, McpCaller
 from openagentic_sdk.server.mcp_stdio import serve
 from openagentic_sdk.sessions.memory import MemorySessionStore
 from openagentic_sdk.tools.base import Questions, Tool, ToolContext
@@ -49,14 +49,14 @@ class FaceCase(unittest.IsolatedAsyncioTestCase):
         self.said.append((method, params))
 
     async def call(
-        self, tool: str, *, meta: Any = META, client: Client | None = None, **arguments: Any
+        self, tool: str, *, meta: Any = META, client: McpCaller | None = None, **arguments: Any
     ) -> dict[str, Any]:
         params = {"name": tool, "arguments": arguments, "_meta": meta}
-        return await self.face.answer("tools/call", params, client or Client(Principal(), self.say))
+        return await self.face.answer("tools/call", params, client or McpCaller(Principal(), self.say))
 
     async def refused(self, method: str, params: dict[str, Any]) -> int:
         with self.assertRaises(RpcError) as caught:
-            await self.face.answer(method, params, Client(Principal()))
+            await self.face.answer(method, params, McpCaller(Principal()))
         return caught.exception.code
 
     def text(self, result: dict[str, Any]) -> str:
@@ -65,17 +65,17 @@ class FaceCase(unittest.IsolatedAsyncioTestCase):
 
 class ProtocolTest(FaceCase):
     async def test_both_eras_find_their_way_in(self) -> None:
-        found = await self.face.answer("server/discover", {"_meta": META}, Client(Principal()))
+        found = await self.face.answer("server/discover", {"_meta": META}, McpCaller(Principal()))
         self.assertEqual((found["resultType"], found["supportedVersions"]), ("complete", [*MODERN, *LEGACY]))
         self.assertEqual(found["_meta"]["io.modelcontextprotocol/serverInfo"]["name"], "openagentic-sdk")
         for asked, given in ((LEGACY[1], LEGACY[1]), ("1999-01-01", LEGACY[0]), (None, LEGACY[0])):
-            begun = await self.face.answer("initialize", {"protocolVersion": asked}, Client(Principal()))
+            begun = await self.face.answer("initialize", {"protocolVersion": asked}, McpCaller(Principal()))
             self.assertEqual((begun["protocolVersion"], "resultType" in begun), (given, False))
-        self.assertEqual(await self.face.answer("ping", {}, Client(Principal())), {})
+        self.assertEqual(await self.face.answer("ping", {}, McpCaller(Principal())), {})
 
     async def test_the_tools_are_the_same_in_both(self) -> None:
-        legacy = await self.face.answer("tools/list", {}, Client(Principal()))
-        modern = await self.face.answer("tools/list", {"_meta": META}, Client(Principal()))
+        legacy = await self.face.answer("tools/list", {}, McpCaller(Principal()))
+        modern = await self.face.answer("tools/list", {"_meta": META}, McpCaller(Principal()))
         self.assertEqual(legacy["tools"], modern["tools"])
         self.assertEqual((modern["cacheScope"], modern["ttlMs"] > 0), ("private", True))
         names = [tool["name"] for tool in legacy["tools"]]
@@ -225,7 +225,7 @@ class PermissionTest(FaceCase):
 
     async def test_a_modern_client_asks_its_person_and_calls_again(self) -> None:
         params: dict[str, Any] = {"name": "run_agent", "arguments": {"prompt": "Go."}, "_meta": FORMS}
-        client = Client(Principal())
+        client = McpCaller(Principal())
         needed = await self.face.answer("tools/call", params, client)
         self.assertEqual((needed["resultType"], "requestState" in needed), ("input_required", False))
         ((key, request),) = needed["inputRequests"].items()
@@ -259,14 +259,14 @@ class PermissionTest(FaceCase):
             return {"action": "accept", "content": {"answer": "yes"}}
 
         for capabilities, written in (({}, False), ({"elicitation": {"url": {}}}, False), ({"elicitation": {}}, True)):
-            client = Client(Principal(), self.say, person, capabilities)
+            client = McpCaller(Principal(), self.say, person, capabilities)
             result = await self.call("run_agent", prompt="Go.", meta={}, client=client)
             self.assertEqual((self.is_written(), result["structuredContent"]["status"] == "done"), (written, written))
             await self.asyncSetUp()
         self.assertEqual(asked, [("elicitation/create", ["yes", "no"])])
 
     async def test_somebody_who_may_not_answer_is_not_asked(self) -> None:
-        client = Client(Principal(may_answer=False))
+        client = McpCaller(Principal(may_answer=False))
         params: dict[str, Any] = {"name": "run_agent", "arguments": {"prompt": "Go."}, "_meta": FORMS}
         result = await self.face.answer("tools/call", params, client)
         self.assertEqual((result["resultType"], result["structuredContent"]["status"]), ("complete", "waiting"))

@@ -9,10 +9,10 @@ from openagentic_sdk.events import UserAnswer, UserMessage
 from openagentic_sdk.hooks.engine import HookEngine
 from openagentic_sdk.hooks.models import HookDecision, HookMatcher
 from openagentic_sdk.server.guard import Principal
-from openagentic_sdk.server.mcp import Client, Face
+from openagentic_sdk.server.mcp import Face, McpCaller
 from openagentic_sdk.server.responses import response_id
 from openagentic_sdk.server.routes import Office, post
-from openagentic_sdk.server.streams import Lines
+from openagentic_sdk.server.streams import EventLines
 from openagentic_sdk.tools.function import tool
 from tests.runtime.support import assert_closed
 
@@ -71,13 +71,13 @@ class SupersedingTest(DeskCase):
                 again = await ask(application, "GET", f"/v1/responses/{answer.json['id']}")
                 self.assertEqual((again.status, again.json["status"]), (200, "completed"))
             case "websocket":
-                office = Office(application.desk, None, Lines())
+                office = Office(application.desk, None, EventLines())
                 status, _ = await post(office, Principal(), session_id, "runs", {"prompt": SAID}, None)
                 self.assertEqual(status, 202)
             case "mcp":
                 call = {"name": "run_agent", "arguments": {"prompt": SAID, "session_id": session_id}}
                 face = Face(application.desk, wait_s=20)
-                result = await face.answer("tools/call", {**call, "_meta": {}}, Client(Principal()))
+                result = await face.answer("tools/call", {**call, "_meta": {}}, McpCaller(Principal()))
                 self.assertEqual(result["structuredContent"]["status"], "done")
 
     async def test_every_door_stores_the_prompt_with_the_end_of_the_question(self) -> None:
@@ -124,7 +124,7 @@ class SupersedingTest(DeskCase):
         application = self.shop("As you wish.")
         session_id, question_id = await self.waiting(application)
         before = self.store.read_events(session_id)
-        office, who = Office(application.desk, None, Lines()), Principal(may_answer=False)
+        office, who = Office(application.desk, None, EventLines()), Principal(may_answer=False)
         for action in ("runs", "messages"):
             status, value = await post(office, who, session_id, action, {"prompt": SAID}, None)
             self.assertEqual(status, 403 if action == "runs" else 409, value)
@@ -146,7 +146,7 @@ class SupersedingTest(DeskCase):
             await reached.wait()
             who = Principal(may_answer=may_answer)
             status, _ = await post(
-                Office(application.desk, None, Lines()), who, session_id, "messages", {"prompt": SAID}, None
+                Office(application.desk, None, EventLines()), who, session_id, "messages", {"prompt": SAID}, None
             )
             self.assertEqual(status, 202)
             release.set()

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 from openagentic_sdk.errors import IncompleteResponseError, ProviderConnectionError, ProviderError, ProviderHTTPError
 from openagentic_sdk.providers.anthropic import AnthropicProvider
-from openagentic_sdk.providers.base import Done, ModelOutput, ReasoningDelta, Retrying, TextDelta
+from openagentic_sdk.providers.base import Done, ModelOutput, ReasoningPiece, Retrying, TextDelta
 from openagentic_sdk.providers.openai_compatible import OpenAICompatibleProvider
 from openagentic_sdk.providers.openai_responses import OpenAIResponsesProvider
 from openagentic_sdk.providers.wrappers.retry import RetryingProvider
@@ -85,7 +85,7 @@ class Protocols:
         output, events = await self.both("think")
         self.assertEqual(output.assistant_text, "The answer is 4.")
         self.assertEqual(output.reasoning, "Two and two are four.")
-        shown = "".join(event.delta for event in events if isinstance(event, ReasoningDelta))
+        shown = "".join(event.delta for event in events if isinstance(event, ReasoningPiece))
         self.assertEqual(shown, "Two and two are four.")
 
     async def test_parallel_calls_keep_their_order_and_arguments(self: Any) -> None:

@@ -21,7 +21,7 @@ from openagentic_sdk.errors import LogCorruptError, OptionsError, SessionNotFoun
 from openagentic_sdk.events import LogSalvaged, ToolResult, UserMessage
 from openagentic_sdk.sessions.redis import RedisSessionStore
 from openagentic_sdk.sessions.stores.locate import open_store
-from openagentic_sdk.sessions.stores.log_state import Head
+from openagentic_sdk.sessions.stores.log_state import LogHead
 
 from ..ports import free_port
 from ..size import LARGE
@@ -261,7 +261,7 @@ class ForgetfulRedisTest(unittest.TestCase):
         at = self.store._position("s0")  # type: ignore[attr-defined]
         self.store.delete_session("s0")
         change = self.store._change_metadata  # type: ignore[attr-defined]
-        self.assertFalse(change(self.store._server.client(), at, "{}", Head(folded)))  # type: ignore[attr-defined]
+        self.assertFalse(change(self.store._server.client(), at, "{}", LogHead(folded)))  # type: ignore[attr-defined]
         self.assertNotIn("s0", self.store.list_sessions())
 
     def test_a_replica_can_be_read_and_says_what_it_is(self) -> None:

@@ -27,7 +27,7 @@ from ...ground.text import printable
 from ...options import OpenAgenticOptions
 from ...runs.turns import Turns
 from ...sessions.seal import known_home
-from ..conversation import Conversation
+from ..conversation import Chat
 from ..exits import OK
 from ..flags import add_run_flags, build_options, with_files
 from ..screen.console import Console
@@ -81,7 +81,7 @@ def _stop(number: int) -> None:
 class _LineChat:
     """Whole lines from stdin, one after the other."""
 
-    conversation: Conversation
+    conversation: Chat
 
     def __init__(self, screen: Screen) -> None:
         self._screen = screen
@@ -91,7 +91,7 @@ class _LineChat:
         def make_turn(turns: Turns) -> Turn:
             return Turn(turns, EventPrinter(self._screen), Countdown(self._screen))
 
-        self.conversation = Conversation(options, self._screen, self.asker, make_turn)
+        self.conversation = Chat(options, self._screen, self.asker, make_turn)
         self.asker.park = lambda: self.conversation.turn is not None and self.conversation.turn.park()
         if sys.stdin.isatty():  # arrow keys and history at the prompt, where Python was built with them
             with contextlib.suppress(ImportError):
@@ -154,7 +154,7 @@ def _read_prompt(screen: Screen) -> str | None:
 class _LiveChat:
     """Keys one by one: what is typed while a turn runs is read before its next step."""
 
-    conversation: Conversation
+    conversation: Chat
 
     def __init__(self, screen: Screen) -> None:
         self._screen = screen
@@ -170,7 +170,7 @@ class _LiveChat:
 
     def begin(self, options: OpenAgenticOptions) -> None:
         make_turn = partial(Turn, printer=self._printer, tick=self._printer.tick)
-        self.conversation = Conversation(options, self._screen, self._console, make_turn)
+        self.conversation = Chat(options, self._screen, self._console, make_turn)
         cwd, project = str(options.cwd), open_project(options)
         own = [command.name for command in project.commands.commands]
         own += [skill.name for skill in project.skills().skills if skill.user_invocable]

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from ...errors import OptionsError
 from ...evals.compare import Comparison, compare_reports
-from ...evals.plan import EVAL_KEY, Job
+from ...evals.plan import EVAL_KEY, EvalJob
 from ...evals.report import EvalReport, Row, to_junit
 from ...evals.run import run_suite
 from ...evals.suite import load_suite
@@ -81,7 +81,7 @@ def _run(store: SessionStore, args: argparse.Namespace) -> int:
     if args.max_cost is not None and not 0 <= args.max_cost < float("inf"):
         raise OptionsError(f"--max-cost must be a number of dollars from 0 on, not {args.max_cost}")
     suite = load_suite(args.suite)
-    progress = _Progress()
+    progress = _EvalProgress()
     resume = None if args.resume is None else _unfinished(store, args.resume, suite.name)
     try:
         report = asyncio.run(
@@ -125,14 +125,14 @@ def _read(store: SessionStore, session_id: str) -> EvalReport:
     return EvalReport.of(session_id, store.iter_events(session_id))
 
 
-class _Progress:
+class _EvalProgress:
     """One row on a terminal, below whatever else is written; nothing elsewhere."""
 
     def __init__(self) -> None:
         self._screen = Screen(sys.stderr)
         self.session_id: str | None = None
 
-    def show(self, report: EvalReport, running: Sequence[Job]) -> None:
+    def show(self, report: EvalReport, running: Sequence[EvalJob]) -> None:
         self.session_id = report.session_id
         names = ", ".join(f"{job.planned.id} ({job.variant})" for job in running)
         failed = len(report.runs) - report.passed

@@ -15,7 +15,7 @@ from ...events import PermissionDecision, SessionForked
 from ...ground.text import on_one_line, plural, printable
 from ...parts.masking import known_here, mask_value
 from ...parts.project.settings import Settings, read_settings_file
-from ...permissions.hindsight.calls import Backtest, Change, RecordedCall, backtest, recorded_calls
+from ...permissions.hindsight.calls import Backtest, ChangedVerdict, RecordedCall, backtest, recorded_calls
 from ...permissions.hindsight.suggest import suggest
 from ...permissions.layers import SettingsRules, rules_of_settings
 from ...sessions.authority import Authority
@@ -209,7 +209,7 @@ def backtest_lines(found: Backtest) -> list[str]:
     return lines
 
 
-def _groups(found: Backtest) -> Iterable[tuple[str, str, Sequence[Change]]]:
+def _groups(found: Backtest) -> Iterable[tuple[str, str, Sequence[ChangedVerdict]]]:
     """The calls that would be judged otherwise, each group with its name in JSON and in a sentence."""
     return (
         ("newly_run", "would newly run", found.newly_run),

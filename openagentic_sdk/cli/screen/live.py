@@ -62,7 +62,7 @@ _BOXES = {"completed": "☑", "in_progress": "▶"}
 
 
 @mutable
-class _Call:
+class _LiveCall:
     """A call that runs: its number for `/show`, and what its subagents did so far."""
 
     number: int
@@ -98,7 +98,7 @@ class LivePrinter(EventPrinter):
         self.footer: list[str] = []
         self._hint = hint
         self._markdown: Markdown | None = None
-        self._running: dict[str, _Call] = {}
+        self._running: dict[str, _LiveCall] = {}
         self._roots: dict[str, str] = {}  # of a call in a subagent, the main agent's call that it belongs to
         self._status: _Status | None = None
         self._draw_at = self._write_at = 0.0
@@ -204,7 +204,7 @@ class LivePrinter(EventPrinter):
     def _call_begins(self, event: ToolStarted) -> None:
         use = self._uses.get(event.tool_use_id)
         if use is not None:
-            call = _Call(self.outputs.next_number(), use, time.monotonic())
+            call = _LiveCall(self.outputs.next_number(), use, time.monotonic())
             if use.name in ("Write", "Edit"):
                 call.before = text_of(self._path(use))
             self._running[event.tool_use_id] = call
@@ -232,7 +232,7 @@ class LivePrinter(EventPrinter):
         for row in self._details(call, event, number):
             self._line(row)
 
-    def _details(self, call: _Call | None, event: ToolResult, number: int) -> list[str]:
+    def _details(self, call: _LiveCall | None, event: ToolResult, number: int) -> list[str]:
         """Below a call: what a command printed last, or what changed in a file."""
         if call is None or event.output is None:
             return []

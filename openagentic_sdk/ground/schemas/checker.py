@@ -31,14 +31,14 @@ TYPES: Mapping[str, tuple[int, ...]] = {
 Path: TypeAlias = tuple[Any, Any] | None  # (the path above, a name or an index)
 Seen: TypeAlias = set[Any] | None  # names or indexes that count as evaluated; None where nothing asks for them
 # A value, its path and the run.
-Check: TypeAlias = "Callable[[Any, Path, Run, Seen], Fault | None]"
+Check: TypeAlias = "Callable[[Any, Path, SchemaRun, Seen], Fault | None]"
 
 
 class TooMuchWork(Exception):
     """The check is over: it took too many steps, or went too deep."""
 
 
-class Run:
+class SchemaRun:
     """One check of one value: what it may still spend, and what it found out on its way."""
 
     __slots__ = ("depth", "fills", "is_filling", "left", "patterns", "scope")
@@ -122,7 +122,7 @@ class Node:
         self.targets: dict[str, Node] = {}
         self.checks: list[tuple[Check, ...]] = [(Node._never,) if schema is False else ()] * len(KINDS)
 
-    def check(self, value: Any, path: Path, run: Run, seen: Seen) -> Fault | None:
+    def check(self, value: Any, path: Path, run: SchemaRun, seen: Seen) -> Fault | None:
         run.left -= 1
         if run.left < 0:
             run.spend(0)
@@ -139,7 +139,7 @@ class Node:
         run.depth -= 1
         return None
 
-    def finish(self, is_scoped: bool, run: Run) -> None:
+    def finish(self, is_scoped: bool, run: SchemaRun) -> None:
         """Make the checks, when all children and targets are there. `is_scoped` when there is any `$dynamicRef`."""
         schema = self.schema
         if not schema:
@@ -187,40 +187,40 @@ class Node:
     # --- any kind of value -------------------------------------------------------------------------------------------
 
     @staticmethod
-    def _never(value: Any, path: Path, run: Run, seen: Seen) -> Fault | None:
+    def _never(value: Any, path: Path, run: SchemaRun, seen: Seen) -> Fault | None:
         return Fault(path, "is not allowed here")
 
-    def _wrong_type(self, value: Any, path: Path, run: Run, seen: Seen) -> Fault | None:
+    def _wrong_type(self, value: Any, path: Path, run: SchemaRun, seen: Seen) -> Fault | None:
         return Fault(path, lambda: f"must be {wanted({'type': self.schema['type']})}", value)
 
-    def _whole(self, value: Any, path: Path, run: Run, seen: Seen) -> Fault | None:
+    def _whole(self, value: Any, path: Path, run: SchemaRun, seen: Seen) -> Fault | None:
         return None if value.is_integer() else self._wrong_type(value, path, run, seen)
 
-    def _listed_value(self, value: Any, path: Path, run: Run, seen: Seen) -> Fault | None:
+    def _listed_value(self, value: Any, path: Path, run: SchemaRun, seen: Seen) -> Fault | None:
         key = key_of(value, run)
         if all(key in keys for keys in self._keys):
             return None
         return Fault(path, lambda: f"must be {wanted(self.schema)}", value, 0)
 
-    def _referred(self, value: Any, path: Path, run: Run, seen: Seen) -> Fault | None:
+    def _referred(self, value: Any, path: Path, run: SchemaRun, seen: Seen) -> Fault | None:
         return None if self.target is None else self.target.check(value, path, run, seen)
 
-    def _referred_dynamically(self, value: Any, path: Path, run: Run, seen: Seen) -> Fault | None:
+    def _referred_dynamically(self, value: Any, path: Path, run: SchemaRun, seen: Seen) -> Fault | None:
         """The anchor of this name in the outermost resource that was entered (2020-12, core 8.2.3.2)."""
         target = next((self.targets[base] for base in run.scope if base in self.targets), self.targets.get(""))
         return None if target is None else target.check(value, path, run, seen)
 
-    def _all_of(self, value: Any, path: Path, run: Run, seen: Seen) -> Fault | None:
+    def _all_of(self, value: Any, path: Path, run: SchemaRun, seen: Seen) -> Fault | None:
         parts: list[Node] = self.children["allOf"]
         return next(filter(None, (part.check(value, path, run, seen) for part in parts)), None)
 
-    def _any_of(self, value: Any, path: Path, run: Run, seen: Seen) -> Fault | None:
+    def _any_of(self, value: Any, path: Path, run: SchemaRun, seen: Seen) -> Fault | None:
         return self._some_of("anyOf", value, path, run, seen)
 
-    def _one_of(self, value: Any, path: Path, run: Run, seen: Seen) -> Fault | None:
+    def _one_of(self, value: Any, path: Path, run: SchemaRun, seen: Seen) -> Fault | None:
         return self._some_of("oneOf", value, path, run, seen)
 
-    def _some_of(self, keyword: str, value: Any, path: Path, run: Run, seen: Seen) -> Fault | None:
+    def _some_of(self, keyword: str, value: Any, path: Path, run: SchemaRun, seen: Seen) -> Fault | None:
         if run.is_filling:
             # A default must not make a second form fit: it counts when none fits without.
             run.is_filling = False
@@ -262,7 +262,7 @@ class Node:
             words.append(wanted(part.schema))
         return shortened(" or ".join(filter(None, words)), 300) or "another value"
 
-    def _fits(self, value: Any, path: Path, run: Run, seen: Seen) -> bool:
+    def _fits(self, value: Any, path: Path, run: SchemaRun, seen: Seen) -> bool:
         """Whether a value fits as it is, where that is a question and no demand."""
         was_filling, run.is_filling = run.is_filling, False
         mine: Seen = None if seen is None else set()
@@ -272,17 +272,17 @@ class Node:
             seen |= mine
         return fits
 
-    def _not(self, value: Any, path: Path, run: Run, seen: Seen) -> Fault | None:
+    def _not(self, value: Any, path: Path, run: SchemaRun, seen: Seen) -> Fault | None:
         part: Node = self.children["not"]
         fits = part._fits(value, path, run, None)
         return Fault(path, lambda: f"must not be {wanted(part.schema) or 'what its schema forbids'}") if fits else None
 
-    def _condition(self, value: Any, path: Path, run: Run, seen: Seen) -> Fault | None:
+    def _condition(self, value: Any, path: Path, run: SchemaRun, seen: Seen) -> Fault | None:
         when: Node = self.children["if"]
         part: Node | None = self.children.get("then" if when._fits(value, path, run, seen) else "else")
         return None if part is None else part.check(value, path, run, seen)
 
-    def _within(self, value: Any, path: Path, run: Run, seen: Seen) -> Fault | None:
+    def _within(self, value: Any, path: Path, run: SchemaRun, seen: Seen) -> Fault | None:
         kind = kind_of(value)
         size = value if kind in NUMBER else len(value)
         for is_outside, limit, words in self._limits[kind]:
@@ -292,7 +292,7 @@ class Node:
 
     # --- objects -----------------------------------------------------------------------------------------------------
 
-    def _members(self, value: Any, path: Path, run: Run, seen: Seen) -> Fault | None:
+    def _members(self, value: Any, path: Path, run: SchemaRun, seen: Seen) -> Fault | None:
         """`properties`, `patternProperties`, `additionalProperties` and `required`."""
         required = self.schema.get("required", ())
         properties: dict[str, Node] = self.children.get("properties", {})
@@ -318,7 +318,7 @@ class Node:
                 seen.add(name)
         return None
 
-    def _fill(self, part: Node | None, path: Path, name: str, run: Run) -> bool:
+    def _fill(self, part: Node | None, path: Path, name: str, run: SchemaRun) -> bool:
         """Put the default, if there is one that fits, where a required property is missing."""
         if not run.is_filling or part is None or "default" not in part.schema:
             return False
@@ -328,14 +328,14 @@ class Node:
             run.fills.append((path, name, default))
         return fits
 
-    def _names(self, value: Any, path: Path, run: Run, seen: Seen) -> Fault | None:
+    def _names(self, value: Any, path: Path, run: SchemaRun, seen: Seen) -> Fault | None:
         for name in value:
             fault = self.children["propertyNames"].check(name, None, run, None)
             if fault is not None:
                 return Fault((path, name), _named_words(fault))
         return None
 
-    def _dependents(self, value: Any, path: Path, run: Run, seen: Seen) -> Fault | None:
+    def _dependents(self, value: Any, path: Path, run: SchemaRun, seen: Seen) -> Fault | None:
         """`dependentRequired`, `dependentSchemas`, and `dependencies`, which was both until 2019."""
         for keyword in ("dependentRequired", "dependentSchemas", "dependencies"):
             parts: dict[str, Node] = self.children.get(keyword, {})
@@ -354,7 +354,7 @@ class Node:
 
     # --- lists -------------------------------------------------------------------------------------------------------
 
-    def _items(self, value: Any, path: Path, run: Run, seen: Seen) -> Fault | None:
+    def _items(self, value: Any, path: Path, run: SchemaRun, seen: Seen) -> Fault | None:
         """`prefixItems` and `items`; before 2020-12 those were a list of `items` and `additionalItems`."""
         rest = self.children.get("items")
         first = self.children.get("prefixItems", ())
@@ -371,7 +371,7 @@ class Node:
                 seen.add(index)
         return None
 
-    def _contains(self, value: Any, path: Path, run: Run, seen: Seen) -> Fault | None:
+    def _contains(self, value: Any, path: Path, run: SchemaRun, seen: Seen) -> Fault | None:
         part: Node = self.children["contains"]
         least, most = self.schema.get("minContains", 1), self.schema.get("maxContains")
         found = [index for index, item in enumerate(value) if part._fits(item, (path, index), run, None)]
@@ -386,7 +386,7 @@ class Node:
 
         return Fault(path, words, len(found))
 
-    def _unique(self, value: Any, path: Path, run: Run, seen: Seen) -> Fault | None:
+    def _unique(self, value: Any, path: Path, run: SchemaRun, seen: Seen) -> Fault | None:
         known: set[Any] = set()
         for index, item in enumerate(value if self.schema["uniqueItems"] else ()):
             known.add(key_of(item, run))
@@ -396,7 +396,7 @@ class Node:
 
     # --- texts and numbers -------------------------------------------------------------------------------------------
 
-    def _pattern(self, value: Any, path: Path, run: Run, seen: Seen) -> Fault | None:
+    def _pattern(self, value: Any, path: Path, run: SchemaRun, seen: Seen) -> Fault | None:
         pattern = self.schema["pattern"]
         return (
             None
@@ -404,7 +404,7 @@ class Node:
             else Fault(path, lambda: f"must match {shortened(pattern, 200)}", value)
         )
 
-    def _multiple(self, value: Any, path: Path, run: Run, seen: Seen) -> Fault | None:
+    def _multiple(self, value: Any, path: Path, run: SchemaRun, seen: Seen) -> Fault | None:
         of = self.schema["multipleOf"]
         run.spend(int(value).bit_length() // 64 if value - value == 0 else 0)
         fits = value - value == 0 and _is_multiple(value, of)
@@ -414,7 +414,7 @@ class Node:
 def _with_rest(rest: Node, checks: Sequence[Check]) -> Check:
     """The checks, and `rest` for each property or item that none of them looked at."""
 
-    def check(value: Any, path: Path, run: Run, seen: Seen) -> Fault | None:
+    def check(value: Any, path: Path, run: SchemaRun, seen: Seen) -> Fault | None:
         mine: set[Any] = set()
         for one in checks:
             fault = one(value, path, run, mine)
@@ -435,7 +435,7 @@ def _with_rest(rest: Node, checks: Sequence[Check]) -> Check:
 def _scoped(base: str, checks: Sequence[Check]) -> Check:
     """The checks, with the resource that they stand in as the innermost of those that were entered (2020-12, core 7.1)."""
 
-    def check(value: Any, path: Path, run: Run, seen: Seen) -> Fault | None:
+    def check(value: Any, path: Path, run: SchemaRun, seen: Seen) -> Fault | None:
         run.scope.append(base)
         fault = next(filter(None, (one(value, path, run, seen) for one in checks)), None)
         run.scope.pop()
@@ -469,7 +469,7 @@ def _decimal(number: float) -> tuple[int, int]:
     return int(whole + part), int(tens or 0) - len(part)
 
 
-def key_of(value: Any, run: Run) -> Any:
+def key_of(value: Any, run: SchemaRun) -> Any:
     """What is equal exactly for equal values of JSON: 1 and 1.0 are, true and 1 are not (2020-12, core 4.2.2).
 
     Numbers become bytes, whose hashes nobody can make collide.
@@ -497,7 +497,7 @@ def key_of(value: Any, run: Run) -> Any:
     return key
 
 
-def copied(value: Any, run: Run) -> Any:
+def copied(value: Any, run: SchemaRun) -> Any:
     """A copy of a value of JSON that shares no list and no object with it."""
     run.spend(1)
     kind = kind_of(value)

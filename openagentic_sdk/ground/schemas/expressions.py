@@ -42,7 +42,7 @@ class Expression:
     """A pattern that was read. `size` bounds its states, which are made when the first text is searched."""
 
     def __init__(self, pattern: str) -> None:
-        reader = _Reader(pattern)
+        reader = _ExpressionReader(pattern)
         self._ahead: list[tuple[bool, _Automaton]] = []
         while reader.begins(("(?=", "(?!"), after_start=not self._ahead):
             is_wanted = reader.take(3).endswith("=")
@@ -65,7 +65,7 @@ class Expression:
         )
 
 
-class _Reader:
+class _ExpressionReader:
     def __init__(self, text: str) -> None:
         self._text = text
         self._at = 0

@@ -11,7 +11,7 @@ from urllib.parse import unquote, urljoin
 
 from ...errors import OptionsError, ToolInputError
 from ..text import shortened
-from .checker import TYPES, Node, Path, Run, TooMuchWork, copied, show
+from .checker import TYPES, Node, Path, SchemaRun, TooMuchWork, copied, show
 from .expressions import expression
 
 MAX_SCHEMAS = 20_000  # in one schema
@@ -36,7 +36,7 @@ class Schema:
         self._has_defaults = False
         self._root = Node(True, "")
         try:
-            reader = _Reader(source)
+            reader = _DocumentReader(source)
             self.problems, self.unresolved = reader.problems, reader.unresolved
             self._root, self._has_defaults = reader.root, reader.has_defaults
         except (TooMuchWork, RecursionError) as error:
@@ -53,10 +53,10 @@ class Schema:
         try:
             if self._is_unusable:
                 raise TooMuchWork(f"cannot be checked: {self.problems[0]}")
-            run = Run()
+            run = SchemaRun()
             fault = self._root.check(value, None, run, None)
             if fault is not None and self._has_defaults:
-                run = Run(is_filling=True, left=run.left)
+                run = SchemaRun(is_filling=True, left=run.left)
                 fault = self._root.check(value, None, run, None)
             if fault is None:
                 return _filled(value, run) if run.fills else value
@@ -93,7 +93,7 @@ def require_checkable(schema: Mapping[str, Any], what: str) -> None:
         raise OptionsError(f"{what}: {problems[0]}; change the schema, or name notes of your own x-...")
 
 
-def _filled(value: Any, run: Run) -> Any:
+def _filled(value: Any, run: SchemaRun) -> Any:
     value = copied(value, run)
     for path, name, default in run.fills:
         target = value
@@ -125,7 +125,7 @@ def _written(path: Path) -> str:
 # --- reading -----------------------------------------------------------------------------------------------------------
 
 
-class _Reader:
+class _DocumentReader:
     """Finds every schema in a document, then makes their checks."""
 
     def __init__(self, source: Any) -> None:
@@ -140,7 +140,7 @@ class _Reader:
         is_scoped = any("$dynamicRef" in node.schema for node, _ in self._nodes)
         for node, place in self._nodes:
             self._resolve(node, place)
-        run = Run()
+        run = SchemaRun()
         for node, _ in self._nodes:
             node.finish(is_scoped, run)
 

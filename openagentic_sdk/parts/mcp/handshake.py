@@ -25,7 +25,7 @@ from .protocol import (
     versions_named,
 )
 from .server_config import McpServer, mask_told
-from .session import Session
+from .session import McpSession
 from .stdio import StdioWire
 
 Era = Literal["modern", "legacy"]
@@ -41,15 +41,15 @@ async def connect(
     roots: Sequence[str],
     auth: HttpAuth | None = None,
     era: Era | None = None,
-    began: Callable[[Session], None] = lambda session: None,
-) -> Session:
+    began: Callable[[McpSession], None] = lambda session: None,
+) -> McpSession:
     """A session with a server. `era` is what the same server spoke before, to begin with that; `began` gets the session
     before it is open, so that what the server writes meanwhile can be told.
 
     It waits as long as the server takes. Raises `McpError`; then nothing of the server is left.
     """
     if settings.kind != "stdio":
-        session = Session(name, settings, roots)
+        session = McpSession(name, settings, roots)
         wire = HttpWire(name, settings, session.make_peer, session.on_lost, auth)
         session.wire = wire
         try:
@@ -69,9 +69,9 @@ class _DiedOnProbe(Exception):
 
 
 async def _open_stdio(
-    name: str, settings: McpServer, cwd: str, roots: Sequence[str], era: Era | None, began: Callable[[Session], None]
-) -> Session:
-    session = Session(name, settings, roots)
+    name: str, settings: McpServer, cwd: str, roots: Sequence[str], era: Era | None, began: Callable[[McpSession], None]
+) -> McpSession:
+    session = McpSession(name, settings, roots)
     wire = StdioWire(name, settings, session.make_peer, session.on_lost)
     session.wire = wire
     began(session)
@@ -88,7 +88,7 @@ async def _open_stdio(
     return session
 
 
-async def _find_era(session: Session, wire: StdioWire, probe_s: float) -> None:
+async def _find_era(session: McpSession, wire: StdioWire, probe_s: float) -> None:
     """Ask modern; when no modern answer comes, ask legacy, and take whichever answer comes first."""
     discovering = asyncio.create_task(_discover(session, MODERN[0]))
     try:
@@ -103,7 +103,7 @@ async def _find_era(session: Session, wire: StdioWire, probe_s: float) -> None:
         await asyncio.wait({discovering})
 
 
-async def _initialize_or(session: Session, discovering: asyncio.Task[bool]) -> None:
+async def _initialize_or(session: McpSession, discovering: asyncio.Task[bool]) -> None:
     """Initialize, unless a late answer to the probe says that the server is modern after all."""
     initializing = asyncio.create_task(_initialize(session))
     try:
@@ -125,7 +125,7 @@ async def _initialize_or(session: Session, discovering: asyncio.Task[bool]) -> N
         await asyncio.wait({initializing})
 
 
-async def _discover(session: Session, version: str) -> bool:
+async def _discover(session: McpSession, version: str) -> bool:
     """Ask a server what it speaks; False when that does not show that it is modern.
 
     Raises `McpError` for a server that names versions of which we know none.
@@ -160,7 +160,7 @@ async def _discover(session: Session, version: str) -> bool:
     return False
 
 
-async def _initialize(session: Session) -> None:
+async def _initialize(session: McpSession) -> None:
     """The legacy handshake. Raises `McpError`."""
     wire = session.wire
     assert wire is not None
@@ -184,7 +184,7 @@ async def _initialize(session: Session) -> None:
     await wire.peer.notify("notifications/initialized", {})
 
 
-def _no_common_version(session: Session, theirs: Sequence[str]) -> McpError:
+def _no_common_version(session: McpSession, theirs: Sequence[str]) -> McpError:
     return McpError(
         f"the server {session.name} speaks {', '.join(theirs) or 'no version that it names'}, and we speak "
         f"{', '.join((*MODERN, *LEGACY))}: update one of the two",
@@ -192,7 +192,7 @@ def _no_common_version(session: Session, theirs: Sequence[str]) -> McpError:
     )
 
 
-async def _open_http(session: Session, wire: HttpWire, era: Era | None) -> None:
+async def _open_http(session: McpSession, wire: HttpWire, era: Era | None) -> None:
     if session.settings.is_sse:
         await wire.open_old_stream()
         await _initialize(session)
@@ -218,7 +218,7 @@ async def _open_http(session: Session, wire: HttpWire, era: Era | None) -> None:
     session.listen()
 
 
-async def again(session: Session) -> None:
+async def again(session: McpSession) -> None:
     """Begin anew with a legacy server that forgot our session: it may be another one by now. Raises `McpError`."""
     await _initialize(session)
     session.stale.add("tools")

@@ -16,7 +16,7 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 
-class Waiting(Generic[T]):
+class PendingRequest(Generic[T]):
     """A request on its way, and the task that waits for it; `about` is whatever belongs to it, `token` its number.
 
     `helpers` are tasks that ask a person on its behalf.
@@ -86,22 +86,22 @@ class Patience(Generic[T]):
     """The requests of one connection."""
 
     def __init__(self) -> None:
-        self.open: dict[int, Waiting[T]] = {}
+        self.open: dict[int, PendingRequest[T]] = {}
         self._tokens = count(1)
         self._timer: asyncio.TimerHandle | None = None
 
-    def begin(self, about: T, idle_s: float, total_s: float) -> Waiting[T]:
+    def begin(self, about: T, idle_s: float, total_s: float) -> PendingRequest[T]:
         """A request goes out now; `end` it."""
         loop = asyncio.get_running_loop()
         task, now = asyncio.current_task(loop), loop.time()
         assert task is not None, "a request is made by a task"
-        waiting = Waiting(next(self._tokens), task, about, idle_s, now + total_s, now)
+        waiting = PendingRequest(next(self._tokens), task, about, idle_s, now + total_s, now)
         self.open[waiting.token] = waiting
         if self._timer is None:
             self._timer = loop.call_at(now + min(idle_s, total_s), self._look)
         return waiting
 
-    def end(self, waiting: Waiting[T]) -> None:
+    def end(self, waiting: PendingRequest[T]) -> None:
         """The request is over."""
         del self.open[waiting.token]
 

@@ -18,7 +18,7 @@ from ...tools.base import Tool
 from ...tools.schema import object_schema, string
 from .content import Content
 from .definitions import clean_text
-from .session import Hooks
+from .session import RequestHooks
 from .tools import hooks_of
 
 MAX_LISTED = 200
@@ -35,7 +35,9 @@ class Readable(Protocol):
 
     async def ready(self) -> None: ...
 
-    async def ask(self, method: str, params: Mapping[str, Any], hooks: Hooks | None = None) -> Mapping[str, Any]: ...
+    async def ask(
+        self, method: str, params: Mapping[str, Any], hooks: RequestHooks | None = None
+    ) -> Mapping[str, Any]: ...
 
     async def list_all(self, method: str, member: str) -> list[Any]: ...
 

@@ -23,7 +23,7 @@ from .http_headers import ParamHeaders, param_headers
 from .protocol import HEADER_MISMATCH, URL_NEEDED
 from .questions import elicit
 from .server_config import McpServer
-from .session import MAX_INSTRUCTIONS_CHARS, Hooks, InputRound, Session
+from .session import MAX_INSTRUCTIONS_CHARS, InputRound, McpSession, RequestHooks
 from .stdio import StdioWire
 from .tools import OwnTool, RemoteTool
 
@@ -70,9 +70,9 @@ class Seat:
         self._roots = roots
         self._auth = auth
         self._pins = pins
-        self._session: Session | None = None
+        self._session: McpSession | None = None
         self._opening: asyncio.Task[None] | None = None
-        self._connecting: Session | None = None
+        self._connecting: McpSession | None = None
         self._wait_until = 0.0
         self._listing: asyncio.Task[None] | None = None
         self._era: Era | None = None
@@ -123,7 +123,7 @@ class Seat:
         left_s = self._wait_until - asyncio.get_running_loop().time()
         await asyncio.wait({task}, timeout=max(0.0, left_s))
 
-    async def _list_again(self, session: Session) -> None:
+    async def _list_again(self, session: McpSession) -> None:
         """Read the tools anew. When that fails, they are asked for once more at the next step."""
         try:
             try:
@@ -134,7 +134,7 @@ class Seat:
         except Exception:  # noqa: BLE001 - as in `_open`: what was offered stays offered
             session.stale.add("tools")
 
-    async def session(self) -> Session:
+    async def session(self) -> McpSession:
         """The live session, after a new start when the server has died. Raises `McpError`."""
         if self._session is not None and self._session.lost is None:
             return self._session
@@ -183,7 +183,7 @@ class Seat:
             return
         await asyncio.sleep(pause_s)
         before, self._session = self._session, None
-        session: Session | None = None
+        session: McpSession | None = None
         try:
             async with asyncio.timeout(LATE_S):
                 if before is not None:
@@ -213,7 +213,7 @@ class Seat:
             if session is not None and session is not self._session:
                 await session.close()
 
-    def _begun(self, session: Session) -> None:
+    def _begun(self, session: McpSession) -> None:
         self._connecting = session
 
     def _died(self) -> None:
@@ -226,7 +226,7 @@ class Seat:
 
     # --- what it offers ----------------------------------------------------------------------------------------------
 
-    async def _read_tools(self, session: Session) -> None:
+    async def _read_tools(self, session: McpSession) -> None:
         """Read the list of tools and take over those that can be offered. Raises `McpError`."""
         session.stale.discard("tools")
         raws, problem = await session.list_all("tools/list", "tools") if "tools" in session.capabilities else ([], "")
@@ -252,7 +252,7 @@ class Seat:
             self._say("changed")
 
     def _with_headers(
-        self, session: Session, definitions: Sequence[ToolDefinition], left: list[LeftOut]
+        self, session: McpSession, definitions: Sequence[ToolDefinition], left: list[LeftOut]
     ) -> list[ToolDefinition]:
         """Over modern HTTP, the definitions whose headers can be sent; these headers are noted for the calls."""
         self._copied = {}
@@ -298,7 +298,7 @@ class Seat:
         self,
         tool: ToolDefinition,
         arguments: Mapping[str, Any],
-        hooks: Hooks,
+        hooks: RequestHooks,
         effect: Effect,
         begun: InputRound | None = None,
     ) -> Mapping[str, Any]:
@@ -306,7 +306,7 @@ class Seat:
         has no result and may not be repeated."""
         params = {"name": tool.name, "arguments": dict(arguments)}
 
-        async def call(session: Session) -> Mapping[str, Any]:
+        async def call(session: McpSession) -> Mapping[str, Any]:
             if session.is_stdio:
                 return await session.call("tools/call", params, hooks, begun)
             assert isinstance(session.wire, HttpWire)
@@ -322,7 +322,7 @@ class Seat:
             raise
 
     async def _twice(
-        self, make: Callable[[Session], Awaitable[Mapping[str, Any]]], hooks: Hooks, effect: Effect
+        self, make: Callable[[McpSession], Awaitable[Mapping[str, Any]]], hooks: RequestHooks, effect: Effect
     ) -> Mapping[str, Any]:
         """The result of a request, made once more where it is worth that and may be."""
         session = await self.session()
@@ -333,7 +333,7 @@ class Seat:
                 raise
         return await make(await self.session())
 
-    async def _may_ask_again(self, session: Session, error: McpError, hooks: Hooks, effect: Effect) -> bool:
+    async def _may_ask_again(self, session: McpSession, error: McpError, hooks: RequestHooks, effect: Effect) -> bool:
         """Whether the same request is worth making once more, and may be made."""
         if isinstance(error, SessionGoneError):
             await again(session)
@@ -347,9 +347,9 @@ class Seat:
             return bool(answers) and all(answer["action"] == "accept" for answer in answers)
         return error.in_flight and effect in REPEATABLE and (session.lost is not None or not session.is_stdio)
 
-    async def ask(self, method: str, params: Mapping[str, Any], hooks: Hooks | None = None) -> Mapping[str, Any]:
+    async def ask(self, method: str, params: Mapping[str, Any], hooks: RequestHooks | None = None) -> Mapping[str, Any]:
         """The result of a request that changes nothing: made again once when the connection broke. Raises `McpError`."""
-        known = hooks or Hooks()
+        known = hooks or RequestHooks()
         return await self._twice(lambda session: session.call(method, params, known), known, "read")
 
     async def list_all(self, method: str, member: str) -> list[Any]:

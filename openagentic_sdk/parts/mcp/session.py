@@ -18,7 +18,7 @@ from ...ground.jsonrpc import METHOD_NOT_FOUND, Peer
 from ...ground.text import without_hidden
 from ...providers.loose import as_list, as_mapping
 from .http import HttpWire
-from .patience import Patience, Waiting
+from .patience import Patience, PendingRequest
 from .protocol import MODERN, SERVER_INFO, modern_meta, read_message
 from .questions import Ask, elicit
 from .server_config import McpServer, mask_told
@@ -36,17 +36,17 @@ OnProgress = Callable[[float, float | None, str], Coroutine[Any, Any, None]]
 
 
 @frozen
-class Hooks:
+class RequestHooks:
     """What a request may do beside being answered: report progress, and put questions to a person."""
 
     on_progress: OnProgress | None = None
     ask: Ask | None = None
 
 
-_SILENT = Hooks()
+_SILENT = RequestHooks()
 
 # The request in whose answer a message came, where the transport can tell.
-_current: ContextVar[Waiting[Hooks] | None] = ContextVar("mcp_request", default=None)
+_current: ContextVar[PendingRequest[RequestHooks] | None] = ContextVar("mcp_request", default=None)
 
 
 @frozen
@@ -58,7 +58,7 @@ class InputRound:
     rounds: int
 
 
-class Session:
+class McpSession:
     """`version`, `capabilities`, `server_info` and `instructions` are what the handshake found; `stale` names the lists that
     have changed since they were read."""
 
@@ -75,7 +75,7 @@ class Session:
         self.wire: Wire | None = None
         self.when_lost: Callable[[], None] = lambda: None
         self._roots = roots
-        self._patience = Patience[Hooks]()
+        self._patience = Patience[RequestHooks]()
         self._listening: asyncio.Task[None] | None = None
 
     @property
@@ -113,7 +113,7 @@ class Session:
 
     # --- asking ------------------------------------------------------------------------------------------------------
 
-    async def request(self, method: str, params: Mapping[str, Any], hooks: Hooks = _SILENT) -> Mapping[str, Any]:
+    async def request(self, method: str, params: Mapping[str, Any], hooks: RequestHooks = _SILENT) -> Mapping[str, Any]:
         """Ask and give the result, an object. Raises `McpError`, with `in_flight` when the server may have acted upon it."""
         wire = self.wire
         assert wire is not None, "the handshake comes first"
@@ -149,7 +149,7 @@ class Session:
             raise self._misbehaves(f"answered {method} with no object")
         return result
 
-    def _too_late(self, method: str, waiting: Waiting[Hooks]) -> McpError:
+    def _too_late(self, method: str, waiting: PendingRequest[RequestHooks]) -> McpError:
         settings = self.settings
         said = f"was silent in {method} for {settings.idle_timeout_s:g} s (idle_timeout_s)"
         if asyncio.get_running_loop().time() >= waiting.ends_at:
@@ -160,7 +160,7 @@ class Session:
         return McpError(f"the server {self.name} {what}", server=self.name, in_flight=True)
 
     async def call(
-        self, method: str, params: Mapping[str, Any], hooks: Hooks, begun: InputRound | None = None
+        self, method: str, params: Mapping[str, Any], hooks: RequestHooks, begun: InputRound | None = None
     ) -> Mapping[str, Any]:
         """Like `request`, and answer what a modern server needs to know before it gives its result.
 
@@ -183,7 +183,7 @@ class Session:
                 raise McpError(text, server=self.name)
             at = InputRound(result.get("requestState"), as_mapping(result.get("inputRequests")), rounds)
 
-    async def _answers(self, at: InputRound, hooks: Hooks) -> dict[str, Any]:
+    async def _answers(self, at: InputRound, hooks: RequestHooks) -> dict[str, Any]:
         """What a call is repeated with: the answers under the server's keys, and its state as it came."""
         state = {} if at.state is None else {"requestState": at.state}
         if not at.requests:

@@ -15,7 +15,7 @@ from ...tools.base import Tool
 from .content import read_result
 from .definitions import ToolDefinition, shown_name
 from .server_config import McpServer
-from .session import Hooks, InputRound
+from .session import InputRound, RequestHooks
 
 # Progress that comes faster than anybody reads is not shown.
 _PROGRESS_EVERY_S = 0.1
@@ -31,7 +31,7 @@ class ToolServer(Protocol):
         self,
         tool: ToolDefinition,
         arguments: Mapping[str, Any],
-        hooks: Hooks,
+        hooks: RequestHooks,
         effect: Effect,
         begun: InputRound | None = None,
     ) -> Mapping[str, Any]: ...
@@ -111,7 +111,7 @@ def _full_name(server: str, tool: str, shown: str) -> tuple[str, ...]:
     return () if full == shown else (full,)
 
 
-def hooks_of(ctx: ToolContext) -> Hooks:
+def hooks_of(ctx: ToolContext) -> RequestHooks:
     """How a server reports progress and asks questions while it answers one call."""
     log, questions = ctx.services.get(SessionLog), ctx.services.get(Questions)
     shown_at = 0.0
@@ -123,4 +123,4 @@ def hooks_of(ctx: ToolContext) -> Hooks:
             shown_at = now
             await log.show(ToolProgress(ctx.tool_use_id or "", done, total, message))
 
-    return Hooks(progress, partial(questions.ask, ctx) if questions.reach_anybody(ctx) else None)
+    return RequestHooks(progress, partial(questions.ask, ctx) if questions.reach_anybody(ctx) else None)

@@ -63,7 +63,7 @@ def granting_files(root: str) -> GrantingFiles:
 
     Raises `OSError` when they cannot all be read, `FileRefusedError` when they are too many or lead out of the project.
     """
-    reading = _Reading(root)
+    reading = _GrantReading(root)
     for name in (*GRANTING, *_named_by_settings(root)):
         reading.add(name)
     if reading.compiled:
@@ -72,7 +72,7 @@ def granting_files(root: str) -> GrantingFiles:
     return GrantingFiles(reading.files, tuple(reading.places))
 
 
-class _Reading:
+class _GrantReading:
     def __init__(self, root: str) -> None:
         self.root = root
         self.files: dict[str, str] = {}

@@ -45,7 +45,7 @@ class MemoryFile:
 
 
 @frozen
-class Memory:
+class ProjectMemory:
     """`files` always apply, `rules` only to some files; `diagnostics` name what was left out."""
 
     files: tuple[MemoryFile, ...] = ()
@@ -72,14 +72,14 @@ def read_memory(
     agents_md: str = "fallback",
     allow_outside_imports: bool = False,
     excludes: Sequence[str] = (),
-) -> Memory:
+) -> ProjectMemory:
     """The memory of a project and its user. AGENTS.md counts when there is no CLAUDE.md (`agents_md="fallback"`),
     beside it (`both`) or not at all (`never`); files above the project count when they belong to this user or to root.
 
     What a project's file imports from outside of the project is left out unless `allow_outside_imports`; `excludes` are
     globs of absolute paths that are not read, but for managed ones.
     """
-    reading = _Reading(allow_outside_imports, tuple(excludes))
+    reading = _MemoryReading(allow_outside_imports, tuple(excludes))
     if folders.managed_dir is not None:
         reading.add(os.path.join(folders.managed_dir, "CLAUDE.md"), "managed", None)
     if folders.user_dir is not None:
@@ -96,9 +96,9 @@ def read_memory(
     return reading.memory()
 
 
-def read_nested_memory(folders: ClaudeFolders, path: str, excludes: Sequence[str] = ()) -> Memory:
+def read_nested_memory(folders: ClaudeFolders, path: str, excludes: Sequence[str] = ()) -> ProjectMemory:
     """What the folders below the working directory say that lead to one file, which none of `folders` is about."""
-    reading = _Reading(False, tuple(excludes))
+    reading = _MemoryReading(False, tuple(excludes))
     for folder in nested_folders(folders, path):
         reading.add_folder(folder, folders, False)
     return reading.memory()
@@ -117,7 +117,7 @@ _CLAUDE_NAMES = ("CLAUDE.md", os.path.join(".claude", "CLAUDE.md"))
 
 
 @mutable
-class _Reading:
+class _MemoryReading:
     """The files as they are found, and those that were found before."""
 
     allow_outside: bool
@@ -127,8 +127,8 @@ class _Reading:
     problems: list[Diagnostic] = field(default_factory=list)
     seen: set[str] = field(default_factory=set)
 
-    def memory(self) -> Memory:
-        return Memory(tuple(self.files), tuple(self.rules), tuple(self.problems))
+    def memory(self) -> ProjectMemory:
+        return ProjectMemory(tuple(self.files), tuple(self.rules), tuple(self.problems))
 
     def add_folder(self, folder: str, folders: ClaudeFolders, with_agents: bool) -> None:
         """What one folder of the project says."""

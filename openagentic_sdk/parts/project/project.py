@@ -17,7 +17,7 @@ from ...skills.library import SkillLibrary
 from .agents import AgentSet, read_agents
 from .claude import MANAGED_DIR, ClaudeFolders, claude_folders, claude_json
 from .commands import CommandSet, expand_prompt, read_commands
-from .memory import Memory, read_memory
+from .memory import ProjectMemory, read_memory
 from .output_style import OutputStyle, read_output_style
 from .plugins import PluginRegistry, PluginSet, read_plugins
 from .settings import CommandHook, Entries, Settings, as_json_values, read_settings
@@ -48,7 +48,7 @@ class Project:
     trust: TrustAnswer
     trusts: Callable[[GrantingFile], bool]
     settings: Settings
-    memory: Memory
+    memory: ProjectMemory
     commands: CommandSet
     agents: AgentSet
     output_style: OutputStyle

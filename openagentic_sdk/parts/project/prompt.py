@@ -17,7 +17,7 @@ from ...ground.text import one_line, shortened, without_hidden
 from ...sessions.system_prompt import PromptPart, SystemPrompt
 from ...skills.index import SkillInfo
 from ...skills.render import fill_arguments, has_place
-from .memory import Memory, MemoryFile
+from .memory import MemoryFile, ProjectMemory
 from .output_style import OutputStyle
 
 INDEX_BUDGET_CHARS = 8000
@@ -38,7 +38,7 @@ def build_system_prompt(
     *,
     base: str = DEFAULT_BASE,
     style: OutputStyle | None = None,
-    memory: Memory | None = None,
+    memory: ProjectMemory | None = None,
     servers: Sequence[tuple[str, str]] = (),
     skills: Sequence[SkillInfo] = (),
 ) -> SystemPrompt:

@@ -45,7 +45,7 @@ _TEXTS = ("str", "str | None", "Any")
 
 
 @frozen
-class _Shape:
+class _CommitShape:
     """Which fields of an event class are bound together, and which are leaves, with its default; of
     the latter also the place and how the text begins.
     """
@@ -55,10 +55,10 @@ class _Shape:
     texts: frozenset[str]
 
 
-_SHAPES: dict[type[Event], _Shape] = {}
+_SHAPES: dict[type[Event], _CommitShape] = {}
 
 
-def _shape(cls: type[Event]) -> _Shape:
+def _shape(cls: type[Event]) -> _CommitShape:
     known_shape = _SHAPES.get(cls)
     if known_shape is not None:
         return known_shape
@@ -74,7 +74,7 @@ def _shape(cls: type[Event]) -> _Shape:
         (free if is_free else bound)[name] = default
         if kind in _TEXTS:
             texts.add(name)
-    return _SHAPES.setdefault(cls, _Shape(tuple(bound.items()), _free(free), frozenset(texts)))
+    return _SHAPES.setdefault(cls, _CommitShape(tuple(bound.items()), _free(free), frozenset(texts)))
 
 
 Leaf = tuple[str, str]

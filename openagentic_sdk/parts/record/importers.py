@@ -164,7 +164,7 @@ def parse_claude_transcript(data: bytes, *, of_subagent: bool = False) -> Import
             chain.add(index)
     chain |= {index for index, line in enumerate(lines) if str(line.get("type")) in _MARKERS}
     active = [lines[index] for index in sorted(chain)]
-    events = _Reader(lines).read(active)
+    events = _BranchReader(lines).read(active)
     known = [line for line in active if isinstance(line.get("cwd"), str)]
     times = [event.ts for event in events if event.ts]
     metadata = {"cwd": known[0]["cwd"]} if known else {}
@@ -285,7 +285,7 @@ def _first_text(lines: Iterable[Line], name: str) -> str | None:
 _MARKERS = frozenset({"custom-title", "ai-title", "tag"})
 
 
-class _Reader:
+class _BranchReader:
     """Turns the lines of one branch into events, in order."""
 
     def __init__(self, lines: Sequence[Line]) -> None:
@@ -383,10 +383,10 @@ class _Reader:
 
 
 _READERS = {
-    "user": _Reader._user,
-    "assistant": _Reader._assistant,
-    "system": _Reader._system,
-    "custom-title": _Reader._title,
-    "ai-title": _Reader._title,
-    "tag": _Reader._tag,
+    "user": _BranchReader._user,
+    "assistant": _BranchReader._assistant,
+    "system": _BranchReader._system,
+    "custom-title": _BranchReader._title,
+    "ai-title": _BranchReader._title,
+    "tag": _BranchReader._tag,
 }

@@ -35,7 +35,7 @@ RETRY_S = 0.002
 
 
 @mutable
-class _Known:
+class _KnownLog:
     """What a log held when it was last looked at, so that an append only reads what came since.
 
     `summary` is the one of the last whole batch; `unsummarised` are the entries behind it, of a batch that a crash cut off.
@@ -61,7 +61,7 @@ class ClaudeSessionStore:
         self._store = store
         self._fold = fold or fold_session_summary
         self._clock = clock or SystemClock()
-        self._known: dict[str, _Known] = {}
+        self._known: dict[str, _KnownLog] = {}
         self._newest = 0
         self._turns = InTurn()
 
@@ -135,11 +135,11 @@ class ClaudeSessionStore:
                 # Another process was faster: look at what it did, and find our place behind it.
                 time.sleep(RETRY_S)
 
-    def _catch_up(self, session_id: str) -> _Known:
+    def _catch_up(self, session_id: str) -> _KnownLog:
         created_at = self._store.read_metadata(session_id)["created_at"]
         known = self._known.get(session_id)
         if known is None or known.created_at != created_at:
-            known = self._known[session_id] = _Known(created_at)
+            known = self._known[session_id] = _KnownLog(created_at)
         for event in self._store.iter_events(session_id, after_seq=known.last_seq):
             # A title that somebody gave the session with our own means is no entry, and counts all the same.
             known.last_seq = event.seq or known.last_seq

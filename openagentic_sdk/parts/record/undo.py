@@ -115,11 +115,11 @@ def file_changes(
     `roots` are folders that belong to the workspace besides the one that the session ran in.
     """
     changes = FileChanges()
-    _Fold(store, seal or Seal(), changes, [os.path.realpath(root) for root in roots]).add(session_id, after_seq)
+    _UndoFold(store, seal or Seal(), changes, [os.path.realpath(root) for root in roots]).add(session_id, after_seq)
     return changes
 
 
-class _Fold:
+class _UndoFold:
     """`file_changes` at work: `left` is what the calls so far left in each file, also those up to the event."""
 
     def __init__(self, store: SessionStore, seal: Seal, changes: FileChanges, roots: list[str]) -> None:

@@ -73,7 +73,7 @@ class RecordedCall:
 
 
 @frozen
-class Change:
+class ChangedVerdict:
     """A call whose verdict is another one under other rules, and why: `rule` and `source` name the rule that decides."""
 
     call: RecordedCall
@@ -88,9 +88,9 @@ class Backtest:
     """What came of judging `judged` calls again. `left_out` counts those that could not be, by the reason."""
 
     judged: int
-    newly_run: tuple[Change, ...]
-    newly_asked: tuple[Change, ...]
-    newly_refused: tuple[Change, ...]
+    newly_run: tuple[ChangedVerdict, ...]
+    newly_asked: tuple[ChangedVerdict, ...]
+    newly_refused: tuple[ChangedVerdict, ...]
     left_out: Mapping[str, int]
 
     @property
@@ -104,9 +104,9 @@ RulesFor = Callable[[str], SettingsRules]
 
 def backtest(calls: Iterable[RecordedCall], rules_for: RulesFor) -> Backtest:
     """Judge the calls under other rules; `rules_for` gives those of a project, by its folder."""
-    found: dict[str, list[Change]] = {"run": [], "ask": [], "refuse": []}
+    found: dict[str, list[ChangedVerdict]] = {"run": [], "ask": [], "refuse": []}
     left_out: Counter[str] = Counter()
-    judge, judged = Judge(rules_for), 0
+    judge, judged = PolicyJudge(rules_for), 0
     for call in calls:
         try:
             verdict = judge.verdict(call)
@@ -117,12 +117,14 @@ def backtest(calls: Iterable[RecordedCall], rules_for: RulesFor) -> Backtest:
         now = call.was if verdict is None else OUTCOMES[verdict.outcome]
         if verdict is not None and now != call.was:
             rule = verdict.rule
-            change = Change(call, now, verdict.reason, rule.text if rule else None, rule.source if rule else None)
+            change = ChangedVerdict(
+                call, now, verdict.reason, rule.text if rule else None, rule.source if rule else None
+            )
             found[now].append(change)
     return Backtest(judged, tuple(found["run"]), tuple(found["ask"]), tuple(found["refuse"]), dict(left_out))
 
 
-class Judge:
+class PolicyJudge:
     """Judges calls, each by the policy of its log; with `rules_for`, by other settings' rules in their place.
 
     `more_allow` are rules that count besides. The same call in the same place is judged once: nothing that is looked at

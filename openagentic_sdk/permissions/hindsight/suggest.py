@@ -35,7 +35,7 @@ from ..programs import hazard, program_of
 from ..rules import EDIT_TOOLS, READ_TOOLS, SKILL_TOOLS, TASK_TOOLS
 from ..shell import CommandLine, SimpleCommand, base_name, word_set
 from ..subject import Subject
-from .calls import Judge, RecordedCall, RulesFor, call_context
+from .calls import PolicyJudge, RecordedCall, RulesFor, call_context
 
 MAX_SUGGESTIONS = 20
 _MAX_CANDIDATES = 200
@@ -80,7 +80,7 @@ def suggest(calls: Iterable[RecordedCall], rules_for: RulesFor | None = None) ->
 
 
 def _of_project(project_dir: str, calls: Sequence[RecordedCall], rules_for: RulesFor | None) -> list[Suggestion]:
-    judge = Judge(rules_for)
+    judge = PolicyJudge(rules_for)
     open_ones = [call for call in calls if not call.is_settled and not call.by_rule and _outcome(judge, call) == "ask"]
     approved = [call for call in open_ones if _said(call) == "yes"]
     refused = [call for call in open_ones if _said(call) == "no"]
@@ -91,7 +91,7 @@ def _of_project(project_dir: str, calls: Sequence[RecordedCall], rules_for: Rule
     saves: dict[str, list[RecordedCall]] = {}
     for rule in candidates:
         try:
-            with_rule = Judge(rules_for, (rule,))
+            with_rule = PolicyJudge(rules_for, (rule,))
             if any(_outcome(with_rule, call) == "allow" for call in refused):
                 continue
             saves[rule] = [call for call in approved if _outcome(with_rule, call) == "allow"]
@@ -105,7 +105,7 @@ def _of_project(project_dir: str, calls: Sequence[RecordedCall], rules_for: Rule
         best = max(gains, key=lambda rule: (len(gains[rule]), "*" not in rule, len(rule)), default=None)
         if best is None or not gains[best]:
             return found
-        with_rule = Judge(rules_for, (best,))
+        with_rule = PolicyJudge(rules_for, (best,))
         known = {id(call) for call in approved}
         others = [call for call in open_ones if id(call) not in known and _outcome(with_rule, call) == "allow"]
         found.append(Suggestion(best, project_dir, tuple(gains[best]), tuple(others)))
@@ -115,7 +115,7 @@ def _of_project(project_dir: str, calls: Sequence[RecordedCall], rules_for: Rule
     return found
 
 
-def _outcome(judge: Judge, call: RecordedCall) -> str:
+def _outcome(judge: PolicyJudge, call: RecordedCall) -> str:
     """What the gate says of a call; empty for one that it cannot say anything of."""
     try:
         verdict = judge.verdict(call)
@@ -138,7 +138,7 @@ def _said(call: RecordedCall) -> str:
 # --- candidates ----------------------------------------------------------------------------------------------------------
 
 
-def _candidates(judge: Judge, approved: Sequence[RecordedCall], project_dir: str) -> list[str]:
+def _candidates(judge: PolicyJudge, approved: Sequence[RecordedCall], project_dir: str) -> list[str]:
     """The rules that could be suggested for these calls, the most useful first."""
     counts: Counter[str] = Counter()
     prefixes: dict[tuple[str, ...], set[tuple[str, ...]]] = {}
@@ -168,7 +168,7 @@ def _candidates(judge: Judge, approved: Sequence[RecordedCall], project_dir: str
     return [rule for rule, _ in counts.most_common(_MAX_CANDIDATES)]
 
 
-def _is_guarded(judge: Judge, calls: Sequence[RecordedCall], folder: str, project_dir: str) -> bool:
+def _is_guarded(judge: PolicyJudge, calls: Sequence[RecordedCall], folder: str, project_dir: str) -> bool:
     """Whether a deny or ask rule, or a protected path, is about something in a folder, or about all of it."""
     for gate, policy in {id(call.policy): (judge.gate(call.policy), call.policy) for call in calls}.values():
         anchors = [anchor_of(rule.pattern, project_dir, rule.root or project_dir) for rule in gate.forbidding_paths]

@@ -14,7 +14,7 @@ from urllib.parse import quote
 
 from ...errors import GarbledResponseError, OptionsError, ProviderHTTPError
 from ...ground.patterns import regex
-from ..base import Message, ModelOutput, ReasoningDelta, StreamEvent, TextDelta, ToolSpec
+from ..base import Message, ModelOutput, ReasoningPiece, StreamEvent, TextDelta, ToolSpec
 from ..calls import HeardCall, finish_calls
 from ..chat_request import (
     RequestSettings,
@@ -26,7 +26,7 @@ from ..chat_request import (
     write_tool,
     write_tools,
 )
-from ..content import Part, cannot_carry, read_parts
+from ..content import ContentPart, cannot_carry, read_parts
 from ..endpoint import LINGER_AFTER_FINISH_S, EndpointArguments, EndpointProvider, Reading
 from ..failures import cut_answer, unexpected
 from ..loose import as_mapping, as_mappings, as_text
@@ -234,7 +234,7 @@ class GeminiReading(Reading):
             self._parts.append(part)
         if not text:
             return []
-        return [ReasoningDelta(text) if part.get("thought") else TextDelta(text)]
+        return [ReasoningPiece(text) if part.get("thought") else TextDelta(text)]
 
     def _extras(self, call_ids: list[str]) -> dict[str, Any] | None:
         """The parts as they came, when a signature or anything else that must go back is among them."""
@@ -287,7 +287,7 @@ def _user_parts(content: Any) -> list[dict[str, Any]]:
     return [_user_part(part) for part in read_parts(content)]
 
 
-def _user_part(part: Part) -> dict[str, Any]:
+def _user_part(part: ContentPart) -> dict[str, Any]:
     """One part of a prompt. Raises `OptionsError` for one that the API has no form for."""
     if part.kind == "text":
         return {"text": part.text}

@@ -21,7 +21,7 @@ from ..sse import SSEDecoder, SSEEvent
 from .connect import shown_url
 from .http import HttpTransport
 from .thread_feed import ThreadFeed
-from .timeouts import Progress, Timeouts, Watch, timeout_error
+from .timeouts import FeedWatch, Progress, Timeouts, timeout_error
 
 Transport = Callable[[str, dict[str, str], dict[str, Any]], Mapping[str, Any]]
 StreamTransport = Callable[[str, dict[str, str], dict[str, Any]], Iterable[bytes]]
@@ -89,18 +89,18 @@ class BodyReader:
             raise GarbledResponseError(f"the endpoint's answer is not valid JSON; it begins with {start!r}") from None
 
 
-class _Source(Protocol):
+class _EventSource(Protocol):
     async def read(self) -> list[Any]: ...
 
     async def aclose(self) -> None: ...
 
 
-class Exchange:
+class ModelExchange:
     """An answer on its way. `read` gives events in batches, or one `Whole`; None is the end."""
 
     def __init__(
         self,
-        source: _Source,
+        source: _EventSource,
         *,
         name: str,
         reader: BodyReader,
@@ -165,7 +165,7 @@ class _CallableSource:
     def __init__(self, answer: Callable[[], Iterable[bytes | Whole]], name: str, timeouts: Timeouts) -> None:
         self._answer = answer
         self._progress = Progress("first_byte")
-        self._watch = Watch(name, timeouts, self._progress)
+        self._watch = FeedWatch(name, timeouts, self._progress)
         self._feed = ThreadFeed(self._produce)
         self._watch.start(self._feed)
 
@@ -220,7 +220,7 @@ class Wire:
         reader: BodyReader,
         timeouts: Timeouts | None = None,
         sign: Sign | None = None,
-    ) -> Exchange:
+    ) -> ModelExchange:
         """Send the request, a GET without a payload. Raises one of the provider errors for any status but success.
 
         `timeouts` None are those of the connections; `sign` makes the headers of the body as it is sent.
@@ -235,7 +235,7 @@ class Wire:
                 said = answer_with(url, headers, body)
                 return said if stream else [Whole(said)]
 
-            return Exchange(_CallableSource(answer, name, timeouts), name=name, reader=reader, headers={})
+            return ModelExchange(_CallableSource(answer, name, timeouts), name=name, reader=reader, headers={})
         headers = {"Accept": "text/event-stream, application/json", **headers}
         encoded = None
         if payload is not None:
@@ -244,7 +244,9 @@ class Wire:
             headers = await sign(url, headers, encoded or b"")
         got = await self.http.request(url, headers, encoded, timeouts=timeouts)
         if 200 <= got.status < 300:
-            return Exchange(got, name=name, reader=reader, headers=got.headers, first_event_s=timeouts.first_byte_s)
+            return ModelExchange(
+                got, name=name, reader=reader, headers=got.headers, first_event_s=timeouts.first_byte_s
+            )
         try:
             error_body = await got.read_all(_MAX_ERROR_BYTES)
         except ProviderError:

@@ -27,7 +27,7 @@ from ...errors import OptionsError, ProviderConnectionError, ProviderError, Prov
 from ...ground.frozen import frozen
 from .connect import Line, Target, find_proxy, open_connection, proxy_authorization, shared_tls_context, shown_url
 from .thread_feed import FeedStopped, ThreadFeed
-from .timeouts import Progress, Timeouts, Watch
+from .timeouts import FeedWatch, Progress, Timeouts
 
 MAX_BODY_BYTES = 256 * 1024 * 1024
 
@@ -87,7 +87,7 @@ class HttpTransport:
         method = method or ("GET" if body is None else "POST")
         began = time.monotonic()
         for _ in range(_MAX_REDIRECTS + 1):
-            asked = _Request(method, read_url(url), headers, body, timeouts or self.timeouts, began)
+            asked = _HttpRequest(method, read_url(url), headers, body, timeouts or self.timeouts, began)
             answer = HttpAnswer(self, asked)
             try:
                 await answer.start()
@@ -113,7 +113,7 @@ class HttpTransport:
 
 
 @frozen
-class _Request:
+class _HttpRequest:
     """What is sent where, and how long all may take that `began` then (`time.monotonic`)."""
 
     method: str
@@ -127,11 +127,11 @@ class _Request:
 class HttpAnswer:
     """One answer: its status and headers, and its body as it comes. Close it, even after its end."""
 
-    def __init__(self, transport: HttpTransport, asked: _Request) -> None:
+    def __init__(self, transport: HttpTransport, asked: _HttpRequest) -> None:
         self.status = 0
         self.headers: dict[str, str] = {}
-        self._exchange = _Exchange(transport, asked, self._enter_phase)
-        self._watch = Watch(shown_url(asked.parts.geturl()), asked.timeouts, self._exchange.progress, asked.began)
+        self._exchange = _HttpExchange(transport, asked, self._enter_phase)
+        self._watch = FeedWatch(shown_url(asked.parts.geturl()), asked.timeouts, self._exchange.progress, asked.began)
         self._feed: ThreadFeed | None = None
         self._waiting: list[bytes] = []
 
@@ -188,10 +188,10 @@ class _Response(HTTPResponse):
             parse_headers(self.fp)
 
 
-class _Exchange:
+class _HttpExchange:
     """One request and its answer, in a thread."""
 
-    def __init__(self, transport: HttpTransport, asked: _Request, on_phase: Callable[[], None]) -> None:
+    def __init__(self, transport: HttpTransport, asked: _HttpRequest, on_phase: Callable[[], None]) -> None:
         self.progress = Progress()
         self.line = Line()
         self._transport = transport

@@ -48,7 +48,7 @@ _WAITED_FOR = {
 }
 
 
-class Watch:
+class FeedWatch:
     """Ends a feed with an error when a phase or the whole takes too long.
 
     It looks at the clock when a timer fires, not at every chunk, and blames no endpoint for a silence while the feed's

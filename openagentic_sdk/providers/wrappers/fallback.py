@@ -9,7 +9,7 @@ from typing import Any, Self
 
 from ...errors import ContextLengthError, ProviderError, ProviderHTTPError
 from ...ground.frozen import frozen
-from ..base import Done, Message, Provider, Retrying, SessionState, StreamEvent, ToolSpec, for_session
+from ..base import Done, Message, Provider, ProviderSession, Retrying, StreamEvent, ToolSpec, for_session
 from .wrap import AroundProvider, ask, formatted, is_shown
 
 # The request itself is at fault: another model would refuse it too, and should not be paid for finding out.
@@ -48,7 +48,7 @@ class FallbackProvider(AroundProvider):
             fallbacks.append(replace(one, provider=provider))
         return None if inner is None else FallbackProvider(inner, fallbacks, mid_answer=self.mid_answer)
 
-    def for_session(self, state: SessionState) -> Self:
+    def for_session(self, state: ProviderSession) -> Self:
         """The same with every provider for this session."""
         other = super().for_session(state)
         other.fallbacks = tuple(

@@ -47,10 +47,10 @@ def unstreamed(provider: Provider) -> Provider:
         return provider.with_settings(stream=False)
     if not isinstance(provider, CompletingProvider):
         raise OptionsError(f"stream=False: the provider {provider.name} has no complete(), only stream()")
-    return _Whole(provider)
+    return _WholeAnswers(provider)
 
 
-class _Whole:
+class _WholeAnswers:
     def __init__(self, provider: CompletingProvider) -> None:
         self.name = provider.name
         self.complete = provider.complete

@@ -20,9 +20,9 @@ from ..base import (
     Message,
     ModelOutput,
     Provider,
-    ReasoningDelta,
+    ProviderSession,
+    ReasoningPiece,
     Retrying,
-    SessionState,
     StreamEvent,
     StreamingProvider,
     TextDelta,
@@ -69,7 +69,7 @@ class AroundProvider(StreamedProvider):
         self.name = provider.name
         self.provider = provider
 
-    def for_session(self, state: SessionState) -> Self:
+    def for_session(self, state: ProviderSession) -> Self:
         """The same around the provider for this session."""
         other = copy(self)
         other.provider = for_session(self.provider, state)
@@ -144,7 +144,7 @@ class Pieces:
         """Add what an event brings; the whole answer with the event that ends it, None before."""
         if isinstance(event, TextDelta):
             self.text.append(event.delta)
-        elif isinstance(event, ReasoningDelta):
+        elif isinstance(event, ReasoningPiece):
             self.reasoning.append(event.delta)
         elif isinstance(event, ToolCallReady):
             self.calls.append(event.tool_call)
@@ -175,4 +175,4 @@ async def fold(events: AsyncGenerator[StreamEvent, None]) -> ModelOutput:
 
 def is_shown(event: StreamEvent) -> bool:
     """Whether the caller has seen part of an answer, so that it cannot be asked for again behind its back."""
-    return isinstance(event, TextDelta | ReasoningDelta | ToolCallReady | Done)
+    return isinstance(event, TextDelta | ReasoningPiece | ToolCallReady | Done)

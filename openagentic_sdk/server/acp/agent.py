@@ -20,7 +20,7 @@ from typing import Any
 from ...assemble import open_project
 from ...errors import ApiKeyError, OpenAgentSdkError, OptionsError, RpcError, SessionError, SessionNotFoundError
 from ...events import Event, SubagentStarted
-from ...ground.jsonrpc import INTERNAL_ERROR, INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND, Answer, Peer
+from ...ground.jsonrpc import INTERNAL_ERROR, INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND, AnswerThen, Peer
 from ...ground.text import on_one_line
 from ...ground.threads import run_in_thread
 from ...options import OpenAgenticOptions
@@ -155,12 +155,12 @@ class EditorAgent:
 
     # --- sessions ----------------------------------------------------------------------------------------------------
 
-    async def _new(self, params: Mapping[str, Any]) -> Answer:
+    async def _new(self, params: Mapping[str, Any]) -> AnswerThen:
         session_id = new_session_id()
         session = await self._open(session_id, self._options(params))
         return self._opened(session, {"sessionId": session_id, **session.state()})
 
-    async def _reopen(self, params: Mapping[str, Any], *, tells: bool) -> Answer:
+    async def _reopen(self, params: Mapping[str, Any], *, tells: bool) -> AnswerThen:
         """Open a stored session; `tells` sends all of it before the answer."""
         session_id = _text(params, "sessionId")
         if session_id in self._opening:
@@ -213,7 +213,7 @@ class EditorAgent:
         await session.open()
         return session
 
-    def _opened(self, session: EditorSession, result: Json) -> Answer:
+    def _opened(self, session: EditorSession, result: Json) -> AnswerThen:
         """The answer to a request that opened a session, and behind it the commands that can be typed there."""
         self._sessions[session.id] = session
 
@@ -222,7 +222,7 @@ class EditorAgent:
             commands, self._names[session.id] = _commands(project)
             await session.update({"sessionUpdate": "available_commands_update", "availableCommands": commands})
 
-        return Answer(result, tell_commands)
+        return AnswerThen(result, tell_commands)
 
     def _options(self, params: Mapping[str, Any]) -> OpenAgenticOptions:
         cwd = _folder(params.get("cwd"), "cwd")
@@ -288,13 +288,13 @@ class EditorAgent:
             raise OptionsError(wrong)
         return {"stopReason": await session.prompt(said)}
 
-    async def _set_mode(self, params: Mapping[str, Any]) -> Answer:
+    async def _set_mode(self, params: Mapping[str, Any]) -> AnswerThen:
         session = self._session(params)
         session.set_option("mode", params.get("modeId"))
         told = {"sessionUpdate": "config_option_update", "configOptions": session.config_options()}
-        return Answer({}, partial(session.update, told))
+        return AnswerThen({}, partial(session.update, told))
 
-    async def _set_option(self, params: Mapping[str, Any]) -> Answer:
+    async def _set_option(self, params: Mapping[str, Any]) -> AnswerThen:
         session, name = self._session(params), _text(params, "configId")
         session.set_option(name, params.get("value"))
 
@@ -302,7 +302,7 @@ class EditorAgent:
             if name == "mode":
                 await session.update({"sessionUpdate": "current_mode_update", "currentModeId": session.mode})
 
-        return Answer({"configOptions": session.config_options()}, tell_mode)
+        return AnswerThen({"configOptions": session.config_options()}, tell_mode)
 
     def _session(self, params: Mapping[str, Any]) -> EditorSession:
         session_id = _text(params, "sessionId")

@@ -11,7 +11,7 @@ from ...providers.loose import as_mapping
 from ...sessions.answers import read_answer, takes_own_words
 from .buffers import saved_text
 from .calls import Json, content, describe_call, diffs, fenced
-from .view import MAX_OLD_BYTES, Call
+from .view import MAX_OLD_BYTES, ShownCall
 
 STOP = "stop"
 NO_ANSWER = "(The person did not answer.)"
@@ -19,7 +19,7 @@ NO_ANSWER = "(The person did not answer.)"
 _OTHER = "other"
 
 
-def permission_params(question: UserQuestion, call: Call | None, cwd: str) -> Json:
+def permission_params(question: UserQuestion, call: ShownCall | None, cwd: str) -> Json:
     """What `session/request_permission` says besides the session: the call as it would run, and the options."""
     details = question.details
     name, input = details.get("tool_name"), details.get("input")
@@ -57,7 +57,7 @@ def chosen(result: Any, options: Sequence[Json]) -> str | None:
 # --- questions of the model ------------------------------------------------------------------------------------------
 
 
-def form_params(question: UserQuestion, call: Call | None) -> Json:
+def form_params(question: UserQuestion, call: ShownCall | None) -> Json:
     """What `elicitation/create` says besides the session: one question, with its choices and room for other words."""
     answer: Json = {"type": "string", "title": "Answer"}
     properties: Json = {_OTHER: answer}
@@ -86,7 +86,7 @@ def form_answer(result: Any, question: UserQuestion, words: Mapping[str, str]) -
     return words.get(action, action)
 
 
-def choice_params(question: UserQuestion, call: Call | None) -> Json:
+def choice_params(question: UserQuestion, call: ShownCall | None) -> Json:
     """A question with choices as a permission request, for editors without forms: one button per choice."""
     wire_id = call.id if call is not None else f"question.{question.question_id}"
     options = [

@@ -68,7 +68,7 @@ MAX_OLD_BYTES = 512 * 1024
 
 
 @mutable
-class Call:
+class ShownCall:
     """A tool call as it is shown: its id on the wire, what it is called, and the content that it has so far."""
 
     id: str
@@ -99,8 +99,8 @@ class EditorView:
         self._compaction = compaction
         self.read_blob = read_blob
         self._cost_usd: float | None = 0.0
-        self._calls: dict[tuple[str, str], Call] = {}
-        self._newest: dict[str, Call] = {}  # by the id in the log, whoever asked
+        self._calls: dict[tuple[str, str], ShownCall] = {}
+        self._newest: dict[str, ShownCall] = {}  # by the id in the log, whoever asked
         self._ids: set[str] = set()
         self._streamed = Streamed()
         self._redact = known_here()
@@ -127,7 +127,7 @@ class EditorView:
         said = [chunk for piece in self._streamed.take(event) for chunk in _chunks(piece)]
         return said + self._beside(event)
 
-    def call_of(self, tool_use_id: str | None) -> Call | None:
+    def call_of(self, tool_use_id: str | None) -> ShownCall | None:
         """The call that has this id in the log, of whichever agent asked for it last."""
         return self._newest.get(tool_use_id or "")
 
@@ -215,7 +215,7 @@ class EditorView:
         call.content = () if isinstance(event, ToolResult) else fields.get("content", call.content)
         return [*opened, {"sessionUpdate": "tool_call_update", "toolCallId": call.id, **fields}]
 
-    def _meanwhile(self, event: ToolProgress | FileKept, call: Call) -> list[Json]:
+    def _meanwhile(self, event: ToolProgress | FileKept, call: ShownCall) -> list[Json]:
         """What is shown of a call while it runs: how far it is, or the text of the file that it replaces."""
         if isinstance(event, ToolProgress):
             return [content(progress_words(event))]
@@ -242,7 +242,7 @@ class EditorView:
         if wire_id in self._ids:
             wire_id = f"{wire_id}@{event.seq}"
         self._ids.add(wire_id)
-        self._calls[key] = self._newest[given] = Call(wire_id, name, fields.get("content", ()))
+        self._calls[key] = self._newest[given] = ShownCall(wire_id, name, fields.get("content", ()))
         return {"sessionUpdate": "tool_call", "toolCallId": wire_id, "status": "pending", **fields}
 
 

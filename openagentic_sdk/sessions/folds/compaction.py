@@ -248,14 +248,14 @@ def compacted_event(
 
 def transcript(messages: Sequence[Message], max_bytes: int) -> str:
     """The messages as text of at most `max_bytes` as JSON: first the oldest outputs are cut, then the oldest parts go."""
-    parts = [_Part(*_as_text(message)) for message in messages]
+    parts = [_SummaryPart(*_as_text(message)) for message in messages]
     total = sum(part.bytes for part in parts)
     for limit in _OUTPUT_CHARS:
         for index, part in enumerate(parts):
             if total <= max_bytes:
                 break
             if part.is_output:
-                parts[index] = _Part(part.head, _middle_cut(part.text, limit), True)
+                parts[index] = _SummaryPart(part.head, _middle_cut(part.text, limit), True)
                 total += parts[index].bytes - part.bytes
     if total <= max_bytes:
         return "".join(part.whole for part in parts).rstrip()
@@ -263,7 +263,7 @@ def transcript(messages: Sequence[Message], max_bytes: int) -> str:
 
 
 @frozen
-class _Part:
+class _SummaryPart:
     head: str
     text: str
     is_output: bool
@@ -277,7 +277,7 @@ class _Part:
         return _json_bytes(self.whole)
 
 
-def _newest(parts: Sequence[_Part], max_bytes: int) -> str:
+def _newest(parts: Sequence[_SummaryPart], max_bytes: int) -> str:
     """The newest parts that fit, and of the first that does not fit what the room allows."""
     note = "[the beginning was left out]\n\n"
     room = max_bytes - _json_bytes(note)

@@ -17,7 +17,7 @@ REFUSED = ("blocked:stop", "blocked:after_model_call")
 
 
 @frozen
-class Request:
+class KeyedRequest:
     """A prompt or rewind with a request id: its newest `seq`, the digest of a prompt's content (None in older logs), and the
     end of the run that answered it, None while none has.
     """
@@ -27,7 +27,7 @@ class Request:
     answer: Result | None = None
 
 
-class Requests(dict[str, Request]):
+class Requests(dict[str, KeyedRequest]):
     """The requests of a log by their ids.
 
     `asked` are the ids of the newest prompt (None without one) and of the messages that were sent while it was worked on.
@@ -41,7 +41,7 @@ class Requests(dict[str, Request]):
         """What `kept` was taken of."""
         requests = cls()
         for name, (seq, digest, answer) in kept["by_id"].items():
-            requests[name] = Request(seq, digest, cast(Result, event_from_dict(answer)) if answer else None)
+            requests[name] = KeyedRequest(seq, digest, cast(Result, event_from_dict(answer)) if answer else None)
         requests.asked = tuple(kept["asked"])
         requests._is_answered = kept["is_answered"]
         return requests
@@ -73,7 +73,7 @@ class Requests(dict[str, Request]):
             self.asked = (*self.asked, event.request_id)
         if event.request_id is not None:
             digest = event.prompt_sha256 if isinstance(event, UserMessage) else None
-            self[event.request_id] = Request(event.seq or 0, digest, self.answer_to(event.request_id))
+            self[event.request_id] = KeyedRequest(event.seq or 0, digest, self.answer_to(event.request_id))
 
     def _answer(self, end: Result) -> None:
         for name in filter(None, self.asked):

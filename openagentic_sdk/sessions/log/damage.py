@@ -19,7 +19,7 @@ from .line import HEAD, HEAD_PATTERN, SEAL_LENGTH, BadLineError, Envelope, check
 
 
 @frozen
-class Change:
+class LogDamage:
     """`name` is `edited`, `deleted`, `doubled`, `moved`, `interleaved` or `line ends`; `text` says it with the numbers."""
 
     name: str
@@ -35,7 +35,7 @@ class Fragment:
     is_proved: bool
 
 
-def name_change(disk: Disk, fd: int, offset: int, expected: int, crc: int) -> Change:
+def name_change(disk: Disk, fd: int, offset: int, expected: int, crc: int) -> LogDamage:
     """What was done to the log where line `expected`, at `offset` behind checksum `crc`, is not what was written."""
     lines = _lines(disk, fd, offset)
     line = next(lines)
@@ -45,34 +45,40 @@ def name_change(disk: Disk, fd: int, offset: int, expected: int, crc: int) -> Ch
         except BadLineError:
             line = plain
         else:
-            return Change("line ends", "its line end was converted to CRLF, or a mark put in front of it (line ends)")
+            return LogDamage(
+                "line ends", "its line end was converted to CRLF, or a mark put in front of it (line ends)"
+            )
     envelope = read_envelope(line)
     if HEAD_PATTERN.search(line, 1):
-        return Change("interleaved", "pieces of two lines stand within each other (interleaved)")
+        return LogDamage("interleaved", "pieces of two lines stand within each other (interleaved)")
     if envelope is None:
-        return Change("edited", "its bytes are not those that were written (edited)")
+        return LogDamage("edited", "its bytes are not those that were written (edited)")
     if envelope.seq == expected:
         follower = next(lines, b"")
         behind = read_envelope(follower)
         if behind is not None and behind.seq > expected + 1 and _follows(follower, envelope):
-            return Change("deleted", f"bytes from within it up to within event {behind.seq - 1} are missing (deleted)")
+            return LogDamage(
+                "deleted", f"bytes from within it up to within event {behind.seq - 1} are missing (deleted)"
+            )
         what = "its bytes" if expected == 1 else "its bytes, or those of the event before it,"
-        return Change("edited", f"{what} are not those that were written (edited)")
+        return LogDamage("edited", f"{what} are not those that were written (edited)")
     if envelope.seq > expected:
         has_expected = False
         for later in lines:
             if later == line:
-                return Change("doubled", f"event {envelope.seq} stands there as well as in its own place (doubled)")
+                return LogDamage("doubled", f"event {envelope.seq} stands there as well as in its own place (doubled)")
             there = read_envelope(later)
             has_expected = has_expected or (there is not None and there.seq == expected)
         if has_expected:
-            return Change("moved", f"event {envelope.seq} stands in its place, and it stands later (moved)")
+            return LogDamage("moved", f"event {envelope.seq} stands in its place, and it stands later (moved)")
         missing = f"events {expected} to {envelope.seq - 1} are" if envelope.seq > expected + 1 else "it is"
-        return Change("deleted", f"{missing} missing: event {envelope.seq} stands there (deleted)")
+        return LogDamage("deleted", f"{missing} missing: event {envelope.seq} stands there (deleted)")
     start, end = offset_of(disk, fd, envelope.seq), offset_of(disk, fd, envelope.seq + 1)
     if read_range(disk, fd, start, end) == line + b"\n":
-        return Change("doubled", f"event {envelope.seq} stands there a second time (doubled)")
-    return Change("interleaved", f"another event {envelope.seq} stands there, of a second writer or log (interleaved)")
+        return LogDamage("doubled", f"event {envelope.seq} stands there a second time (doubled)")
+    return LogDamage(
+        "interleaved", f"another event {envelope.seq} stands there, of a second writer or log (interleaved)"
+    )
 
 
 def as_written(line: bytes, offset: int) -> bytes:

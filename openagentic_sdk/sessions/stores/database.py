@@ -27,11 +27,11 @@ from ..folds.search import SearchHit, context_of, event_text
 from ..folds.summary import SessionSummary, failed_summary, fold_session_summary, start_summary
 from ..log.line import dumps_stored
 from ..rewriting import Change
-from .log_state import Head
+from .log_state import LogHead
 
 
 @frozen
-class Position:
+class SessionRow:
     """A session's row: `key` is what the database calls it, `metadata` is JSON, `head` is where its log stands.
 
     `revision` rises with each change of the metadata, `epoch` with each writer; `holder` is the one that holds it now, and
@@ -42,7 +42,7 @@ class Position:
     epoch: int
     created_at: float
     metadata: str
-    head: Head
+    head: LogHead
     revision: int = 0
     holder: str = ""
     lease_left_s: float = 0.0
@@ -59,29 +59,29 @@ class DatabaseStore(SessionStore):
     _clock: Clock
 
     @abstractmethod
-    def _position(self, session_id: str) -> Position:
+    def _position(self, session_id: str) -> SessionRow:
         """The session's row. Raises `SessionNotFoundError`."""
 
     @abstractmethod
-    def _lock_of(self, at: Position) -> SessionLockedError | None:
+    def _lock_of(self, at: SessionRow) -> SessionLockedError | None:
         """What refuses other writers of the session that stands there; None when no living one holds it."""
 
     @abstractmethod
-    def _event_rows(self, at: Position, after_seq: int, size: int) -> Sequence[tuple[int, str]]:
+    def _event_rows(self, at: SessionRow, after_seq: int, size: int) -> Sequence[tuple[int, str]]:
         """`seq` and JSON of the next events of the session that stands there."""
 
     @abstractmethod
-    def _put_in_place(self, at: Position, rows: Sequence[tuple[int, str]], head: Head) -> None:
+    def _put_in_place(self, at: SessionRow, rows: Sequence[tuple[int, str]], head: LogHead) -> None:
         """In one step: these texts in the place of those events, this head, and no checkpoint. Raises `LeaseLostError`."""
 
     @abstractmethod
-    def _keep_folded(self, at: Position, folded: SessionSummary) -> None:
+    def _keep_folded(self, at: SessionRow, folded: SessionSummary) -> None:
         """Keep the summary of the session that stands there, unless it was written to or changed since."""
 
     @abstractmethod
     def _page(
         self, *, cwd: str | None, tenant: str | None, include_children: bool, limit: int | None, offset: int
-    ) -> Iterator[Position]:
+    ) -> Iterator[SessionRow]:
         """The rows of the sessions in the order of lists."""
 
     def create_session(self, *, metadata: Mapping[str, Any] | None = None, session_id: str | None = None) -> str:
@@ -106,7 +106,7 @@ class DatabaseStore(SessionStore):
             events = list(self.iter_events(session_id))
             changed = change(events)
             rewritten = [changed.get(event.seq or 0, event) for event in events]
-            head = Head(start_summary(session_id, at.created_at, loads_json(at.metadata))).after(rewritten)
+            head = LogHead(start_summary(session_id, at.created_at, loads_json(at.metadata))).after(rewritten)
             rows = [(seq, dumps_stored(event)) for seq, event in changed.items()]
             self._put_in_place(at, rows, head)
 
@@ -126,7 +126,7 @@ class DatabaseStore(SessionStore):
     def is_held(self, session_id: str) -> bool:
         return self._lock_of(self._position(session_id)) is not None
 
-    def _refuse_if_held(self, at: Position) -> None:
+    def _refuse_if_held(self, at: SessionRow) -> None:
         locked = self._lock_of(at)
         if locked is not None:
             raise locked
@@ -149,7 +149,7 @@ class DatabaseStore(SessionStore):
         page = self._page(cwd=cwd, tenant=tenant, include_children=include_children, limit=limit, offset=offset)
         return (row for row in map(self._shown, page) if row is not None)
 
-    def _shown(self, at: Position) -> SessionSummary | None:
+    def _shown(self, at: SessionRow) -> SessionSummary | None:
         """The row that a list shows; None when the session was deleted just now."""
         try:
             if at.head.is_kept:

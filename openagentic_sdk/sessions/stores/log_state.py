@@ -16,7 +16,7 @@ from ..folds.summary import SessionSummary, fold_session_summary, start_summary,
 
 
 @frozen
-class Head:
+class LogHead:
     """`summary.events` is the `seq` of the last event; `is_kept` says whether the rest of the summary is right too."""
 
     summary: SessionSummary
@@ -31,13 +31,13 @@ class Head:
         """The time of the last event, to which the next one's is put; 0.0 before the first."""
         return self.summary.updated if self.summary.events else 0.0
 
-    def counted(self, last_seq: int, updated: float) -> Head:
+    def counted(self, last_seq: int, updated: float) -> LogHead:
         """The head when events up to `last_seq` have been appended that change nothing but the counters."""
-        return Head(changed(self.summary, events=last_seq, updated=updated), self.is_kept)
+        return LogHead(changed(self.summary, events=last_seq, updated=updated), self.is_kept)
 
-    def after(self, events: Iterable[Event]) -> Head:
+    def after(self, events: Iterable[Event]) -> LogHead:
         """The head when these stored events have been appended."""
-        return Head(fold_session_summary(self.summary, events), self.is_kept)
+        return LogHead(fold_session_summary(self.summary, events), self.is_kept)
 
     def to_json(self) -> str | None:
         """The summary as it is kept; None when it is not right."""
@@ -46,27 +46,27 @@ class Head:
 
 def read_head(
     session_id: str, created_at: float, metadata: str, kept: str | None, last_seq: int | None, updated: float | None
-) -> Head:
+) -> LogHead:
     """The head that a row of the database describes."""
     summary = summary_from_dict(loads_json(kept)) if kept else None
     start = summary or start_summary(session_id, created_at, loads_json(metadata))
     updated = updated or start.updated
     if last_seq and (last_seq, updated) != (start.events, start.updated):
         start = replace(start, events=last_seq, updated=updated)
-    return Head(start, summary is not None or not last_seq)
+    return LogHead(start, summary is not None or not last_seq)
 
 
-def copied_head(source: Head, start: SessionSummary, at_seq: int, updated: float | None) -> Head:
+def copied_head(source: LogHead, start: SessionSummary, at_seq: int, updated: float | None) -> LogHead:
     """The head of a copy that ends at `at_seq`, whose last event moved the row's time to `updated`.
 
     Only that of a whole copy is known at once; folding a part of a long log would make the copy wait. Neither is one that
     begins with another folder or model than the source shows: its events may or may not say the same.
     """
     if at_seq == 0:
-        return Head(start)
+        return LogHead(start)
     shown = source.summary
     begins_alike = start.cwd in (None, shown.cwd) and start.model in (None, shown.model)
     if not source.is_kept or source.last_seq != at_seq or not begins_alike:
-        return Head(replace(start, events=at_seq, updated=updated or start.updated), False)
+        return LogHead(replace(start, events=at_seq, updated=updated or start.updated), False)
     mine = {name: getattr(start, name) for name in ("id", "created", "parent", "is_child", "tenant")}
-    return Head(replace(shown, **mine))
+    return LogHead(replace(shown, **mine))

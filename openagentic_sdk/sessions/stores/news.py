@@ -45,7 +45,7 @@ class NewsSource(Protocol):
         """The last `seq` and the highest number of a waiting message of each; those that do not exist are left out."""
 
 
-class _Followed:
+class _NewsWaiters:
     def __init__(self) -> None:
         self.waiters = 0
         self.left = time.monotonic()
@@ -66,7 +66,7 @@ class News:
         self._source = source
         self._channel = f"openagentic_{os.urandom(8).hex()}"
         self._changed = threading.Condition()
-        self._followed: dict[str, _Followed] = {}
+        self._followed: dict[str, _NewsWaiters] = {}
         self._running = False
 
     def wait(self, known: Mapping[str, int], messages_after: int | None, timeout_s: float) -> dict[str, bool]:
@@ -75,12 +75,12 @@ class News:
         Each with whether it is still there.
         """
         deadline = time.monotonic() + timeout_s
-        entries: dict[str, _Followed] = {}
+        entries: dict[str, _NewsWaiters] = {}
         with self._changed:
             for name in known:
                 entry = self._followed.get(name)
                 if entry is None or entry.is_gone:
-                    entry = self._followed[name] = _Followed()
+                    entry = self._followed[name] = _NewsWaiters()
                 entry.waiters += 1
                 entries[name] = entry
 
@@ -111,7 +111,7 @@ class News:
             self._followed.clear()
             self._changed.notify_all()
 
-    def _begin(self, entries: Mapping[str, _Followed]) -> None:
+    def _begin(self, entries: Mapping[str, _NewsWaiters]) -> None:
         """Ask to be told first and look then, so that nothing falls in between."""
         if entries:
             self._source.follow(entries, self._channel, FOLLOW_S)

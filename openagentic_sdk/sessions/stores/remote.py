@@ -24,11 +24,11 @@ from ..core import SessionWriter, check_expected_seq
 from ..folds.summary import SessionSummary, moves_summary, start_summary, time_after
 from ..folds.view import KeptView
 from ..inbox import is_sendable, refuse_message
-from .database import DatabaseStore, Position, changed_metadata
+from .database import DatabaseStore, SessionRow, changed_metadata
 from .holders import Holder, is_dead
-from .log_state import Head
+from .log_state import LogHead
 from .per_process import PerProcess, SharedByName, check_open, check_own
-from .server import Server
+from .server import StoreServer
 
 T = TypeVar("T")
 
@@ -40,11 +40,11 @@ class Batch:
     expected_seq: int
     lines: tuple[str, ...]
     times: tuple[float, ...]
-    head: Head
+    head: LogHead
     moves: bool
 
     @classmethod
-    def of(cls, head: Head, stamped: Sequence[Event]) -> Batch:
+    def of(cls, head: LogHead, stamped: Sequence[Event]) -> Batch:
         # First, for it refuses what is no event.
         lines = tuple(dumps_all_stored(stamped))
         expected_seq, updated, times = head.last_seq, head.updated, []
@@ -56,7 +56,7 @@ class Batch:
         return cls(expected_seq, lines, tuple(times), head, moves)
 
 
-S = TypeVar("S", bound=Server)
+S = TypeVar("S", bound=StoreServer)
 
 
 def _leave(servers: SharedByName[S], joined: PerProcess[S]) -> None:
@@ -86,39 +86,39 @@ class RemoteStore(DatabaseStore, Generic[S]):
         _leave(self._servers, self._joined)
 
     @abstractmethod
-    def _position_on(self, db: Any, session_id: str) -> Position:
+    def _position_on(self, db: Any, session_id: str) -> SessionRow:
         """The session's row. Raises `SessionNotFoundError`."""
 
     @abstractmethod
-    def _event_rows_on(self, db: Any, at: Position, after_seq: int, size: int) -> list[tuple[int, str]]:
+    def _event_rows_on(self, db: Any, at: SessionRow, after_seq: int, size: int) -> list[tuple[int, str]]:
         """`seq` and JSON of the next events."""
 
     @abstractmethod
-    def _send(self, db: Any, at: Position, batch: Batch, epoch: int, holder: str) -> bool:
+    def _send(self, db: Any, at: SessionRow, batch: Batch, epoch: int, holder: str) -> bool:
         """Append the batch if epoch, holder, revision and last `seq` still are those of `at`; says whether it did.
 
         The row has this `epoch` and `holder` afterwards.
         """
 
     @abstractmethod
-    def _claim(self, db: Any, at: Position, holder: str) -> bool:
+    def _claim(self, db: Any, at: SessionRow, holder: str) -> bool:
         """Give the session the next epoch and this holder, if its epoch still is that of `at`; "" makes it free."""
 
     @abstractmethod
-    def _delete(self, db: Any, at: Position) -> bool:
+    def _delete(self, db: Any, at: SessionRow) -> bool:
         """Delete the session, if epoch, holder and last `seq` still are those of `at`."""
 
     @abstractmethod
-    def _change_metadata(self, db: Any, at: Position, metadata: str, head: Head) -> bool:
+    def _change_metadata(self, db: Any, at: SessionRow, metadata: str, head: LogHead) -> bool:
         """Set metadata and summary and raise the revision, if revision and last `seq` still are those of `at`."""
 
     def _call(self, session_id: str | None, work: Callable[[Any], T]) -> T:
         return self._server.call(session_id, work, self._patience_s)
 
-    def _position(self, session_id: str) -> Position:
+    def _position(self, session_id: str) -> SessionRow:
         return self._call(session_id, lambda db: self._position_on(db, session_id))
 
-    def _event_rows(self, at: Position, after_seq: int, size: int) -> Sequence[tuple[int, str]]:
+    def _event_rows(self, at: SessionRow, after_seq: int, size: int) -> Sequence[tuple[int, str]]:
         return self._call(at.id, lambda db: self._event_rows_on(db, at, after_seq, size))
 
     # --- who writes --------------------------------------------------------------------------------------------------
@@ -137,7 +137,7 @@ class RemoteStore(DatabaseStore, Generic[S]):
             if writer is not None:
                 return writer
 
-    def _writer_at(self, at: Position) -> SessionWriter | None:
+    def _writer_at(self, at: SessionRow) -> SessionWriter | None:
         """The writer behind that place; None when somebody else was faster."""
         holder, epoch = self._server.holder, at.epoch + 1
         holder.claim(at.key, epoch)
@@ -150,14 +150,14 @@ class RemoteStore(DatabaseStore, Generic[S]):
         holder.drop(at.key, epoch)
         return None
 
-    def _claim_once(self, db: Any, at: Position, holder: str) -> bool:
+    def _claim_once(self, db: Any, at: SessionRow, holder: str) -> bool:
         """Claim, and know a claim of ours whose answer was lost."""
         if self._claim(db, at, holder):
             return True
         now = self._position_on(db, at.id)
         return (now.key, now.epoch, now.holder) == (at.key, at.epoch + 1, holder)
 
-    def _lock_of(self, at: Position) -> SessionLockedError | None:
+    def _lock_of(self, at: SessionRow) -> SessionLockedError | None:
         # A holder may live while its lease runs, unless it is a process of this host that died.
         if not at.holder or at.lease_left_s <= 0:
             return None
@@ -167,7 +167,7 @@ class RemoteStore(DatabaseStore, Generic[S]):
             return SessionLockedError(at.id, "another run of this process") if is_ours else None
         return None if is_dead(at.holder) else SessionLockedError(at.id, at.holder.partition(" ")[2], at.lease_left_s)
 
-    def _release(self, at: Position) -> None:
+    def _release(self, at: SessionRow) -> None:
         """Make the session free, unless somebody else holds it by now."""
         self._server.call(at.id, lambda db: self._claim(db, at, ""), min(self._patience_s, 1.0))
 
@@ -186,7 +186,7 @@ class RemoteStore(DatabaseStore, Generic[S]):
             if self._store_once(at, Batch.of(at.head, stamped), epoch, ""):
                 return stamped
 
-    def _store_once(self, at: Position, batch: Batch, epoch: int, holder: str) -> bool:
+    def _store_once(self, at: SessionRow, batch: Batch, epoch: int, holder: str) -> bool:
         """Store the batch behind that place, once; False when the session does not stand there any more."""
         attempts = 0
 
@@ -200,7 +200,7 @@ class RemoteStore(DatabaseStore, Generic[S]):
 
         return self._call(at.id, attempt)
 
-    def _is_stored(self, db: Any, at: Position, batch: Batch) -> bool:
+    def _is_stored(self, db: Any, at: SessionRow, batch: Batch) -> bool:
         """Whether a batch whose answer was lost took effect: the log holds it, word for word, at its place."""
         rows = self._event_rows_on(db, at, batch.expected_seq, len(batch.lines))
         return bool(rows) and [text for _, text in rows] == list(batch.lines)
@@ -219,18 +219,18 @@ class RemoteStore(DatabaseStore, Generic[S]):
             head = at.head
             if start != old_start:
                 # What lists show begins with the metadata: fold the log onto the new beginning.
-                head = Head(start).after(self.iter_events(session_id, limit=at.head.last_seq))
+                head = LogHead(start).after(self.iter_events(session_id, limit=at.head.last_seq))
             change = partial(self._change_metadata, at=at, metadata=new, head=head)
             if head.last_seq == at.head.last_seq and self._call(session_id, change):
                 return
 
-    def _keep_folded(self, at: Position, folded: SessionSummary) -> None:
+    def _keep_folded(self, at: SessionRow, folded: SessionSummary) -> None:
         if at.head.last_seq == folded.events:
-            self._call(at.id, partial(self._change_metadata, at=at, metadata=at.metadata, head=Head(folded)))
+            self._call(at.id, partial(self._change_metadata, at=at, metadata=at.metadata, head=LogHead(folded)))
 
     def delete_session(self, session_id: str, *, expected_seq: int | None = None) -> None:
         self.refuse_kept(session_id)
-        sent: Position | None = None
+        sent: SessionRow | None = None
         while True:
             try:
                 at = self._position(session_id)
@@ -264,7 +264,7 @@ class RemoteStore(DatabaseStore, Generic[S]):
 class RemoteWriter(SessionWriter):
     """Knows where its log stands, which the epoch in each append proves to be right."""
 
-    def __init__(self, store: RemoteStore[Any], at: Position, holder: Holder) -> None:
+    def __init__(self, store: RemoteStore[Any], at: SessionRow, holder: Holder) -> None:
         self.session_id = at.id
         self.epoch = at.epoch
         self._store = store

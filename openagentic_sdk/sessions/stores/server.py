@@ -17,7 +17,7 @@ T = TypeVar("T")
 FIRST_RETRY_S, LAST_RETRY_S = 0.005, 0.1
 
 
-class Server(ABC):
+class StoreServer(ABC):
     """What differs is how a driver connects. `where` names the server for people; `refusal` is what its driver raises."""
 
     kind: ClassVar[str]

@@ -55,7 +55,7 @@ async def run_program(code: str, tools: Sequence[BareTool], call: CallTool, limi
 
     Raises `ToolError` where there is no sandbox, and what `call` raises besides its results.
     """
-    program = _Program(call, limits)
+    program = _CodeProgram(call, limits)
     with code_place(files(__package__).joinpath("child.py").read_text("utf-8"), limits) as spec:
         try:
             told = [{"name": t.name, "description": t.description, "schema": dict(t.input_schema)} for t in tools]
@@ -71,7 +71,7 @@ def _framed(value: Any) -> bytes:
     return len(body).to_bytes(4, "big") + body
 
 
-class _Program:
+class _CodeProgram:
     """One process and its calls. `stop` ends it from outside, for a reason that the model is told."""
 
     def __init__(self, call: CallTool, limits: CodeLimits) -> None:

@@ -17,7 +17,7 @@ MAX_RULES = 10_000
 
 
 @frozen
-class _Rule:
+class _IgnoreRule:
     """One pattern: what it says of names, in folders that `in_folder` accepts (None: in every folder)."""
 
     name: str
@@ -30,7 +30,7 @@ class _Rule:
 class NameRules:
     """The rules that count for the files, or for the folders, in one folder."""
 
-    def __init__(self, rules: list[_Rule]) -> None:
+    def __init__(self, rules: list[_IgnoreRule]) -> None:
         names = {rule.name for rule in rules}
         self._literals = {name for name in names if not SPECIAL.intersection(name)}
         endings = {name for name in names if name[0] == "*" and not SPECIAL.intersection(name[1:])}
@@ -87,7 +87,7 @@ def _clean(line: str) -> str:
     return stripped + " " if stripped.endswith("\\") and len(line) > len(stripped) else stripped
 
 
-def _rule(pattern: str) -> _Rule | None:
+def _rule(pattern: str) -> _IgnoreRule | None:
     """What a pattern says; None for one that fits nothing, a set with an empty range."""
     body = pattern.removeprefix("!")
     bound = "/" in body.removesuffix("/")  # a slash that is not at the end ties a pattern to the file's folder
@@ -97,4 +97,4 @@ def _rule(pattern: str) -> _Rule | None:
         fits = re.compile(name_regex(name), re.DOTALL).fullmatch
     except ValueError:
         return None
-    return _Rule(name, fits, not pattern.startswith("!"), body.endswith("/"), in_folder)
+    return _IgnoreRule(name, fits, not pattern.startswith("!"), body.endswith("/"), in_folder)

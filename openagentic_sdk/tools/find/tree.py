@@ -51,7 +51,7 @@ class Folder(NamedTuple):
     entries: _Entries
 
 
-class _Waiting(NamedTuple):
+class _WaitingFolder(NamedTuple):
     path: str
     prefix: str
     inode: int
@@ -61,7 +61,7 @@ class _Waiting(NamedTuple):
 def walk(root: ResolvedPath, options: WalkOptions, ctx: ToolContext) -> Iterator[Folder]:
     """The folders below `root`, itself first. A folder that cannot be listed is passed over, the root alone raises."""
     levels = () if options.include_ignored else outer_levels(root.real, ctx.cwd)
-    stack = [_Waiting(root.real, "", -1, levels)]
+    stack = [_WaitingFolder(root.real, "", -1, levels)]
     while stack:
         check_cancelled(ctx)
         here = stack.pop()
@@ -77,7 +77,7 @@ def walk(root: ResolvedPath, options: WalkOptions, ctx: ToolContext) -> Iterator
             folders.sort(key=_by_name, reverse=True)
             for entry in folders:
                 name = entry.name
-                stack.append(_Waiting(base + name, f"{here.prefix}{name}/", entry.inode(), levels))
+                stack.append(_WaitingFolder(base + name, f"{here.prefix}{name}/", entry.inode(), levels))
 
 
 def matching_files(
@@ -95,7 +95,7 @@ def matching_files(
         yield folder, names if suffixes is None else [name for name in names if name.endswith(suffixes)]
 
 
-def _list(here: _Waiting, options: WalkOptions) -> tuple[list[str], _Entries, _Entries, tuple[_Level, ...]]:
+def _list(here: _WaitingFolder, options: WalkOptions) -> tuple[list[str], _Entries, _Entries, tuple[_Level, ...]]:
     """The names of the files to show, all entries, the folders to enter, and the ignore files that count below."""
     fd = _open_listed(here)
     try:
@@ -123,7 +123,7 @@ def _list(here: _Waiting, options: WalkOptions) -> tuple[list[str], _Entries, _E
     return names, entries, folders, levels
 
 
-def _open_listed(here: _Waiting) -> int:
+def _open_listed(here: _WaitingFolder) -> int:
     if here.inode >= 0:
         fd = os.open(here.path, LIST_FLAGS)
         if os.fstat(fd).st_ino == here.inode:

@@ -1,6 +1,6 @@
 """What an agent keeps for its later sessions: where it lives, and the tool that reads and writes it."""
 
-from .store import Memory
+from .store import MemoryFolders
 from .tool import MemoryTool
 
-__all__ = ["Memory", "MemoryTool"]
+__all__ = ["MemoryFolders", "MemoryTool"]

@@ -149,7 +149,7 @@ def _write(kept: Mapping[str, Any]) -> Write:
     return Write(str(kept.get("command")), str(kept.get("session_id")), int(seq), at, told)
 
 
-class Memory:
+class MemoryFolders:
     """Both folders of a project, in the home folder of this library: what lies in the project itself has no say.
 
     Each `tenant` of a server has folders of its own; the empty text is for who is none.

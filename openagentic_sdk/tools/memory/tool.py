@@ -16,7 +16,7 @@ from ...sessions.folds.features.untrusted import UntrustedFold
 from ..base import BlockingTool
 from ..files.window import number_lines
 from ..schema import array, integer, object_schema, string
-from .store import ROOT, SCOPES, Entry, Memory, MemoryFolder, Write, checked_text, split_path
+from .store import ROOT, SCOPES, Entry, MemoryFolder, MemoryFolders, Write, checked_text, split_path
 
 _NEEDED: Mapping[str, tuple[str, ...]] = {
     "view": ("path",),
@@ -61,7 +61,7 @@ class MemoryTool(BlockingTool):
         additionalProperties=False,
     )
 
-    def __init__(self, memory: Memory) -> None:
+    def __init__(self, memory: MemoryFolders) -> None:
         self.memory = memory
 
     def rule_names(self, input: Mapping[str, Any]) -> tuple[str, ...]:

@@ -370,7 +370,7 @@ def hold_helper() -> Iterator[HelperHold]:
 
 
 @mutable
-class _State:
+class _HelperState:
     holders: int = 0
     helper: _Helper | None = None
     # For the end of the process alone: what still runs then is ended before the helper is.
@@ -379,7 +379,7 @@ class _State:
 
 
 _lock = threading.Lock()
-_state = _State()
+_state = _HelperState()
 
 
 def _live_helper(instead_of: _Helper | None = None) -> _Helper:

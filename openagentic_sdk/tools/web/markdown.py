@@ -90,7 +90,7 @@ def _construct_end(html: str, match: re.Match[str]) -> tuple[int, bool]:
 
 
 @mutable
-class _Block:
+class _OpenBlock:
     """A list, quote or table that is open; `lead` is what stands before its lines."""
 
     tag: str
@@ -109,7 +109,7 @@ class _Writer(HTMLParser):
         self._base_url = base_url
         self._lines: list[str] = []
         self._inline: list[str] = []
-        self._blocks: list[_Block] = []
+        self._blocks: list[_OpenBlock] = []
         self._links: list[tuple[str, int]] = []
         self._unshown: list[str] = []
         self._title: list[str] = []
@@ -204,7 +204,7 @@ class _Writer(HTMLParser):
         elif tag in ("ul", "ol", "menu", "blockquote", "table"):
             self._flush()
             if len(self._blocks) < MAX_DEPTH:
-                self._blocks.append(_Block(tag, self._lead_of(tag)))
+                self._blocks.append(_OpenBlock(tag, self._lead_of(tag)))
         elif tag == "li":
             self._flush()
             block = self._blocks[-1] if self._blocks else None
@@ -283,7 +283,7 @@ class _Writer(HTMLParser):
     def _depth(self, *tags: str) -> int:
         return sum(block.tag in tags for block in self._blocks)
 
-    def _table(self) -> _Block | None:
+    def _table(self) -> _OpenBlock | None:
         return next((block for block in reversed(self._blocks) if block.tag == "table"), None)
 
     def _cell(self) -> list[str] | None:
@@ -301,7 +301,7 @@ class _Writer(HTMLParser):
         table.rows[-1].append(_SPACE.sub(" ", " ".join(table.cell)).strip().replace("|", "\\|"))
         table.cell = None
 
-    def _write_table(self, table: _Block) -> None:
+    def _write_table(self, table: _OpenBlock) -> None:
         rows = [row for row in table.rows if any(row)]
         if not rows:
             return

@@ -20,7 +20,7 @@ from urllib.request import urlopen
 
 from openagentic_sdk.errors import McpAuthError
 from openagentic_sdk.parts.mcp.oauth.browser import LoopbackBrowser
-from openagentic_sdk.parts.mcp.oauth.fetch import Asker
+from openagentic_sdk.parts.mcp.oauth.fetch import OAuthRequests
 from openagentic_sdk.parts.mcp.oauth.login import Browser, OAuth
 from openagentic_sdk.parts.mcp.oauth.logins import Logins
 
@@ -266,7 +266,7 @@ class HostileTest(LoginCase):
             began = time.monotonic()
             url = f"http://127.0.0.1:{slow.getsockname()[1]}/"
             with self.assertRaises(McpAuthError):
-                await Asker(url, timeout_s=0.2).get(url)
+                await OAuthRequests(url, timeout_s=0.2).get(url)
             stop.set()
             thread.join()
         self.assertLess(time.monotonic() - began, 60)

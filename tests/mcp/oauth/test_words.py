@@ -10,7 +10,7 @@ from openagentic_sdk.errors import McpAuthError, OptionsError
 from openagentic_sdk.parts.mcp.oauth.challenge import Challenge, read_challenge
 from openagentic_sdk.parts.mcp.oauth.grant import (
     Attempt,
-    Client,
+    OAuthClient,
     Tokens,
     authorize_url,
     new_attempt,
@@ -168,31 +168,33 @@ class RequestTest(unittest.TestCase):
         self.assertNotEqual(attempt, new_attempt())
         issuer = Issuer("https://i", "https://i/a?tenant=1", "https://i/t")
         url = authorize_url(
-            issuer, Client("me & you"), attempt, redirect_uri="http://l/c", scope="a b", resource="https://r"
+            issuer, OAuthClient("me & you"), attempt, redirect_uri="http://l/c", scope="a b", resource="https://r"
         )
         self.assertTrue(url.startswith("https://i/a?tenant=1&response_type=code&client_id=me%20%26%20you&"))
         for part in ("scope=a%20b", "code_challenge_method=S256", "resource=https%3A%2F%2Fr", f"state={attempt.state}"):
             self.assertIn(part, url)
         self.assertNotIn(attempt.verifier, url)
-        bare = authorize_url(issuer, Client("c"), attempt, redirect_uri="http://l/c", scope="", resource="https://r")
+        bare = authorize_url(
+            issuer, OAuthClient("c"), attempt, redirect_uri="http://l/c", scope="", resource="https://r"
+        )
         self.assertNotIn("scope", bare)
 
     def test_how_a_client_shows_who_it_is(self) -> None:
         form = {"grant_type": "x"}
-        self.assertEqual(token_request(Client("c"), form), ({"grant_type": "x", "client_id": "c"}, {}))
+        self.assertEqual(token_request(OAuthClient("c"), form), ({"grant_type": "x", "client_id": "c"}, {}))
         posted = ({"grant_type": "x", "client_id": "c", "client_secret": "s"}, {})
-        self.assertEqual(token_request(Client("c", "s", "client_secret_post"), form), posted)
-        basic = token_request(Client("a:b", "s%", "client_secret_basic"), form)
+        self.assertEqual(token_request(OAuthClient("c", "s", "client_secret_post"), form), posted)
+        basic = token_request(OAuthClient("a:b", "s%", "client_secret_basic"), form)
         self.assertEqual(basic, (form, {"Authorization": "Basic YSUzQWI6cyUyNQ=="}))
 
     def test_a_configured_client_comes_before_a_document(self) -> None:
         issuer = Issuer("https://i", "https://i/a", "https://i/t", takes_documents=True)
         document = {"clientMetadataUrl": "https://me/client.json"}
-        self.assertEqual(own_client({**document, "clientId": "c"}, issuer), Client("c"))
-        self.assertEqual(own_client(document, issuer), Client("https://me/client.json"))
+        self.assertEqual(own_client({**document, "clientId": "c"}, issuer), OAuthClient("c"))
+        self.assertEqual(own_client(document, issuer), OAuthClient("https://me/client.json"))
         self.assertIsNone(own_client(document, Issuer("https://i", "https://i/a", "https://i/t")))
         secret = own_client({"clientId": "c", "clientSecret": "s"}, issuer)
-        self.assertEqual(secret, Client("c", "s", "client_secret_basic"))
+        self.assertEqual(secret, OAuthClient("c", "s", "client_secret_basic"))
 
     def test_registrations_that_we_cannot_be(self) -> None:
         good = read_registration(201, {"client_id": "c", "client_secret": "s"}, "https://i", "http://l")
@@ -226,7 +228,7 @@ class RequestTest(unittest.TestCase):
             read({"error": "invalid_grant", "error_description": "no secret \x1b[31m here"})
         self.assertEqual(caught.exception.code, "invalid_grant")
         self.assertEqual(str(caught.exception), "https://i refused: invalid_grant no [hidden] [31m here")
-        self.assertNotIn("t0ken", repr(Tokens("t0ken", "t0ken")) + repr(Client("c", "t0ken")))
+        self.assertNotIn("t0ken", repr(Tokens("t0ken", "t0ken")) + repr(OAuthClient("c", "t0ken")))
 
 
 class SettingsTest(unittest.TestCase):

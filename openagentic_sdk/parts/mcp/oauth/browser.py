@@ -44,9 +44,9 @@ class LoopbackBrowser:
         self.wait_s = wait_s
 
     @contextlib.asynccontextmanager
-    async def __call__(self, port: int | None, wish: int | None) -> AsyncIterator[_Visit]:
+    async def __call__(self, port: int | None, wish: int | None) -> AsyncIterator[_LoopbackVisit]:
         """Listen at `port`; without one at `wish` when that is free, else anywhere. Raises `McpAuthError`."""
-        visit = _Visit(self)
+        visit = _LoopbackVisit(self)
         server: asyncio.Server | None = None
         for place in (port,) if port is not None else (wish or 0, 0):
             with contextlib.suppress(OSError):
@@ -62,7 +62,7 @@ class LoopbackBrowser:
             server.close()
 
 
-class _Visit:
+class _LoopbackVisit:
     def __init__(self, browser: LoopbackBrowser) -> None:
         self.redirect_uri = ""
         self._browser = browser

@@ -29,7 +29,7 @@ _MAX_REDIRECTS = 3
 
 
 @frozen
-class Reply:
+class OAuthReply:
     """What came back: the status, the JSON object of the body (empty for anything else), and `WWW-Authenticate`."""
 
     status: int
@@ -37,7 +37,7 @@ class Reply:
     challenge: str | None = None
 
 
-class Asker:
+class OAuthRequests:
     """Asks in the name of one MCP server."""
 
     def __init__(self, server_url: str, *, timeout_s: float = TIMEOUT_S) -> None:
@@ -45,16 +45,16 @@ class Asker:
         self._timeout_s = timeout_s
         self._is_local = _is_loopback(self._server)
 
-    async def get(self, url: str) -> Reply:
+    async def get(self, url: str) -> OAuthReply:
         """Raises `McpAuthError` when nothing usable comes back, whatever its status."""
         return await self._ask(url, {}, None)
 
-    async def post_form(self, url: str, form: Mapping[str, str], headers: Mapping[str, str]) -> Reply:
+    async def post_form(self, url: str, form: Mapping[str, str], headers: Mapping[str, str]) -> OAuthReply:
         """Raises `McpAuthError`; its text repeats nothing of what was sent."""
         said = {**headers, "Content-Type": "application/x-www-form-urlencoded"}
         return await self._ask(url, said, urlencode(form).encode("ascii"))
 
-    async def post_json(self, url: str, body: bytes) -> Reply:
+    async def post_json(self, url: str, body: bytes) -> OAuthReply:
         """Raises `McpAuthError`."""
         return await self._ask(url, {"Content-Type": "application/json"}, body)
 
@@ -65,7 +65,7 @@ class Asker:
             raise McpAuthError(f"{what} is not https: {parsed.url}")
         return parsed
 
-    async def _ask(self, url: str, headers: Mapping[str, str], posted: bytes | None) -> Reply:
+    async def _ask(self, url: str, headers: Mapping[str, str], posted: bytes | None) -> OAuthReply:
         signal = FetchSignal(threading.Event())
         work = run_in_thread(lambda: self._fetch(url, headers, posted, signal), signal, "openagentic-oauth")
         try:  # looking a name up has no deadline of its own
@@ -73,7 +73,7 @@ class Asker:
         except TimeoutError:
             raise McpAuthError(f"{url[:200]!r} gave no answer in {self._timeout_s:g} s") from None
 
-    def _fetch(self, url: str, headers: Mapping[str, str], posted: bytes | None, signal: FetchSignal) -> Reply:
+    def _fetch(self, url: str, headers: Mapping[str, str], posted: bytes | None, signal: FetchSignal) -> OAuthReply:
         signal.deadline = time.monotonic() + self._timeout_s
         target = self.check(url, "an address of the login")
         headers = {"Accept": "application/json", "User-Agent": "openagentic-sdk", **headers}
@@ -98,7 +98,7 @@ class Asker:
             data = as_mapping(read_json(answer.body.decode("utf-8-sig")))
         except (ValueError, RecursionError):
             data = {}
-        return Reply(answer.status, data, answer.headers.get("www-authenticate"))
+        return OAuthReply(answer.status, data, answer.headers.get("www-authenticate"))
 
     def _addresses(self, target: WebUrl) -> list[IPAddress]:
         """The addresses of the host, each checked; only these are connected to."""

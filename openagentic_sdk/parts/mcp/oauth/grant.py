@@ -24,7 +24,7 @@ _MAX_SAID_CHARS = 300
 
 
 @frozen
-class Client:
+class OAuthClient:
     """How an authorization server knows us. `secret` None is a public client; `method` says how the secret is sent.
 
     `is_registered` says that the server made it for us, at `redirect_uri`, and may forget it again.
@@ -71,7 +71,7 @@ def new_attempt() -> Attempt:
 
 
 def authorize_url(
-    issuer: Issuer, client: Client, attempt: Attempt, *, redirect_uri: str, scope: str, resource: str
+    issuer: Issuer, client: OAuthClient, attempt: Attempt, *, redirect_uri: str, scope: str, resource: str
 ) -> str:
     """Where a person goes to let us in."""
     query = {
@@ -133,7 +133,7 @@ def registration(redirect_uri: str, issuer: Issuer, scope: str) -> bytes:
     return json.dumps(body).encode("ascii")
 
 
-def read_registration(status: int, data: Mapping[str, Any], issuer: str, redirect_uri: str) -> Client:
+def read_registration(status: int, data: Mapping[str, Any], issuer: str, redirect_uri: str) -> OAuthClient:
     """The client that a server made for us. Raises `McpAuthError` for one that cannot be used."""
     if status not in (200, 201):
         raise refusal(issuer, data, (), status)
@@ -146,21 +146,21 @@ def read_registration(status: int, data: Mapping[str, Any], issuer: str, redirec
         raise McpAuthError(f"{issuer} registered us and gave no client_id")
     if method not in ("none", "client_secret_post", "client_secret_basic") or (method != "none" and secret is None):
         raise McpAuthError(f"{issuer} registered us for {str(method)[:60]!r}, which we cannot do with what it gave us")
-    return Client(client_id, secret, str(method), redirect_uri, is_registered=True)
+    return OAuthClient(client_id, secret, str(method), redirect_uri, is_registered=True)
 
 
-def own_client(settings: Mapping[str, Any], issuer: Issuer) -> Client | None:
+def own_client(settings: Mapping[str, Any], issuer: Issuer) -> OAuthClient | None:
     """The client that the configuration names, by its id or by the address of its document; None when neither fits."""
     client_id, secret, document = (settings.get(key) for key in ("clientId", "clientSecret", "clientMetadataUrl"))
     if client_id:
         offers_post = "client_secret_post" in issuer.auth_methods and "client_secret_basic" not in issuer.auth_methods
-        return Client(
+        return OAuthClient(
             client_id, secret, ("client_secret_post" if offers_post else "client_secret_basic") if secret else "none"
         )
-    return Client(document) if document and issuer.takes_documents else None
+    return OAuthClient(document) if document and issuer.takes_documents else None
 
 
-def token_request(client: Client, form: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
+def token_request(client: OAuthClient, form: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
     """The form and the headers of a token request, with the client's proof of who it is (RFC 6749, section 2.3.1)."""
     if client.method == "client_secret_basic" and client.secret is not None:
         pair = f"{quote(client.id, safe='')}:{quote(client.secret, safe='')}"

@@ -23,9 +23,9 @@ from urllib.parse import urlsplit
 from ....errors import McpAuthError, OptionsError, StorageError
 from ....ground.text import visible
 from .challenge import Challenge, read_challenge
-from .fetch import Asker
+from .fetch import OAuthRequests
 from .grant import (
-    Client,
+    OAuthClient,
     Tokens,
     authorize_url,
     joined_scopes,
@@ -122,7 +122,7 @@ class OAuth:
         self._logins = logins or Logins(None, server_url)
         self._browser = browser
         self._now = now
-        self._ask = Asker(server_url)
+        self._ask = OAuthRequests(server_url)
         self._turn = asyncio.Lock()
         self._login: Login | None = None
         self._is_read = False
@@ -328,7 +328,7 @@ class OAuth:
         return tokens
 
     async def _visit(
-        self, issuer: Issuer, resource: Resource, scope: str, before: Client | None
+        self, issuer: Issuer, resource: Resource, scope: str, before: OAuthClient | None
     ) -> tuple[Login, Tokens]:
         assert self._browser is not None, "nobody is asked without a browser"
         wish = urlsplit(before.redirect_uri).port if before is not None else None
@@ -349,7 +349,9 @@ class OAuth:
             }
             return login, await self._request_tokens(login, form, before=None, scope=scope)
 
-    async def _who_we_are(self, issuer: Issuer, before: Client | None, redirect_uri: str, scope: str) -> Client:
+    async def _who_we_are(
+        self, issuer: Issuer, before: OAuthClient | None, redirect_uri: str, scope: str
+    ) -> OAuthClient:
         """The client as configured, or by its document, or registered before at this address, or registered now."""
         own = own_client(self._settings, issuer)
         if own is not None:

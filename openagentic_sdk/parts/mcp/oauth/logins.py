@@ -20,7 +20,7 @@ from ....ground.system import BINARY
 from ....providers.loose import as_mapping
 from ....sessions.log.lock import try_lock, unlock
 from ...project.private_json import KeptFile
-from .grant import Client, Tokens
+from .grant import OAuthClient, Tokens
 
 _RENEWAL_S = 60.0
 _LOOK_AGAIN_S = 0.05
@@ -31,7 +31,7 @@ class Login:
     """A login at one issuer: who we are there, the tokens it gave, and where they are renewed for which `resource`."""
 
     issuer: str
-    client: Client | None = None
+    client: OAuthClient | None = None
     tokens: Tokens | None = None
     token_endpoint: str = ""
     resource: str = ""
@@ -61,7 +61,7 @@ class Logins:
         try:
             login = Login(
                 issuer,
-                Client(**client) if client else None,
+                OAuthClient(**client) if client else None,
                 Tokens(**tokens) if tokens else None,
                 str(kept.get("token_endpoint") or ""),
                 str(kept.get("resource") or ""),

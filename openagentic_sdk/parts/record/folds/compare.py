@@ -16,7 +16,7 @@ from ....sessions.request import json_sha256
 
 
 @frozen
-class Step:
+class ComparedStep:
     """One model call and what came of it."""
 
     number: int
@@ -78,7 +78,7 @@ def compare_sessions(a: Iterable[Event], b: Iterable[Event], thresholds: Thresho
     for _, a1, a2, b1, b2 in matcher.get_opcodes():
         for one, other in zip_longest(steps_a[a1:a2], steps_b[b1:b2]):
             if one is None or other is None:
-                present: Step = one or other
+                present: ComparedStep = one or other
                 shown = {"tools": list(present.tools), "text": present.text}
                 kind = "step_missing" if other is None else "step_added"
                 found.append(Difference(kind, present.number, shown if one else None, shown if other else None))
@@ -89,9 +89,9 @@ def compare_sessions(a: Iterable[Event], b: Iterable[Event], thresholds: Thresho
     return SessionDiff(tuple(found + _compare_ends(left, right, thresholds)))
 
 
-def steps_of(events: Iterable[Event]) -> list[Step]:
+def steps_of(events: Iterable[Event]) -> list[ComparedStep]:
     """The steps of a log, answered or not."""
-    steps: list[Step] = []
+    steps: list[ComparedStep] = []
     open_step: dict[str, Any] | None = None
     results: dict[str, str] = {}
     for event in events:
@@ -113,12 +113,12 @@ def steps_of(events: Iterable[Event]) -> list[Step]:
     return steps
 
 
-def _close(steps: list[Step], step: dict[str, Any] | None, results: dict[str, str]) -> None:
+def _close(steps: list[ComparedStep], step: dict[str, Any] | None, results: dict[str, str]) -> None:
     if step is None:
         return
     uses: list[ToolUse] = step["uses"]
     steps.append(
-        Step(
+        ComparedStep(
             step["number"],
             step["text"],
             tuple((use.name, json_sha256(dict(use.input))) for use in uses),
@@ -128,7 +128,7 @@ def _close(steps: list[Step], step: dict[str, Any] | None, results: dict[str, st
     )
 
 
-def _compare_calls(a: Step, b: Step) -> list[Difference]:
+def _compare_calls(a: ComparedStep, b: ComparedStep) -> list[Difference]:
     if a.tools != b.tools:
         if sorted(a.tools) == sorted(b.tools):
             return [Difference("tools_reordered", a.number, list(a.tools), list(b.tools))]

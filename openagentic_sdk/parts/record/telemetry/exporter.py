@@ -70,7 +70,7 @@ class Health:
 
 
 @mutable
-class _Followed:
+class _ExportedSession:
     """A session whose log is sent: `read` is the last event that was folded, `sent` the one up to which every span that had
     ended is with the collector. `waiting` are spans with the event behind which each is known to have ended."""
 
@@ -95,7 +95,7 @@ class Exporter:
         self._settings = settings
         self._mask = mask
         self._cursors = _Cursors(folder, settings.url)
-        self._folds: OrderedDict[str, _Followed] = OrderedDict()
+        self._folds: OrderedDict[str, _ExportedSession] = OrderedDict()
         self._grown: dict[str, Context] = {}  # the redactor sees its variables
         self._live: set[str] = set()  # sessions of which a run goes on
         self._wake = threading.Event()
@@ -224,7 +224,7 @@ class Exporter:
         if one is None:
             place = trace_place(self._store, session_id)
             fold = SpanFold(session_id, place, mask=self._mask, with_content=self._settings.with_content)
-            one = self._folds[session_id] = _Followed(fold, 0, self._cursors.sent(session_id), [])
+            one = self._folds[session_id] = _ExportedSession(fold, 0, self._cursors.sent(session_id), [])
         if len(one.waiting) < _MOST_WAITING:
             for event in self._store.iter_events(session_id, after_seq=one.read):
                 seq = event.seq or one.read + 1

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 from ....errors import OptionsError, StorageError
 from ..holders import LEASE_S
 from ..per_process import SharedByName
-from ..server import Server, retry_pauses
+from ..server import StoreServer, retry_pauses
 from .schema import migrate, require_schema
 
 T = TypeVar("T")
@@ -32,7 +32,7 @@ def driver() -> Any:
     return psycopg_driver
 
 
-class PostgresServer(Server):
+class PostgresServer(StoreServer):
     """One Postgres server as one process sees it."""
 
     kind = "Postgres"

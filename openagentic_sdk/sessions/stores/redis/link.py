@@ -14,7 +14,7 @@ from ....errors import OptionsError, StorageError
 from ...log.line import Durability
 from ..holders import LEASE_S
 from ..per_process import SharedByName
-from ..server import Server, retry_pauses
+from ..server import StoreServer, retry_pauses
 from .scripts import FOLLOW, FORMAT
 
 T = TypeVar("T")
@@ -54,7 +54,7 @@ def driver() -> ModuleType:
     return redis
 
 
-class RedisServer(Server):
+class RedisServer(StoreServer):
     """One Redis server as one process sees it."""
 
     kind = "Redis"

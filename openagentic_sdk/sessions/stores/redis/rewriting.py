@@ -9,8 +9,8 @@ from functools import partial
 from typing import Any
 
 from ....errors import LeaseLostError, SessionError
-from ..database import Position
-from ..log_state import Head
+from ..database import SessionRow
+from ..log_state import LogHead
 from ..remote import RemoteStore
 from .link import SERVERS, RedisServer, run
 from .scripts import DROP_BLOBS, FORMAT
@@ -40,7 +40,7 @@ class RewritingRedis(RemoteStore[RedisServer]):
             "anew, and in its backups",
         )
 
-    def _put_in_place(self, at: Position, rows: Sequence[tuple[int, str]], head: Head) -> None:
+    def _put_in_place(self, at: SessionRow, rows: Sequence[tuple[int, str]], head: LogHead) -> None:
         key, log, _ = self._own(at.id)
 
         def replace_all(client: Any) -> None:

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ....errors import LeaseLostError, StorageError
-from ..database import Position
-from ..log_state import Head
+from ..database import SessionRow
+from ..log_state import LogHead
 from .schema import place_of
 from .search import SearchFile
 from .waiting import SqliteWaiting
@@ -25,7 +25,7 @@ class RewritingSqlite(SqliteWaiting):
     _index: SearchFile
 
     @abstractmethod
-    def _keep_summary(self, db: sqlite3.Connection, key: int, head: Head) -> None:
+    def _keep_summary(self, db: sqlite3.Connection, key: int, head: LogHead) -> None:
         """Keep where the log stands in the session's row."""
 
     def delete_blobs(self, session_id: str, digests: Collection[str]) -> None:
@@ -50,7 +50,7 @@ class RewritingSqlite(SqliteWaiting):
             )
         return ()
 
-    def _put_in_place(self, at: Position, rows: Sequence[tuple[int, str]], head: Head) -> None:
+    def _put_in_place(self, at: SessionRow, rows: Sequence[tuple[int, str]], head: LogHead) -> None:
         with self._file.transaction(at.id, durable=True) as db:
             now = self._position_in(db, at.id)
             if (now.key, now.epoch) != (at.key, at.epoch):

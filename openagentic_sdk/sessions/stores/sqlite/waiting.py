@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
 from ...inbox import MAX_WAITING, InboxMessage, dumps_message, full_inbox, is_sendable, loads_message
-from ..database import DatabaseStore, Position
+from ..database import DatabaseStore, SessionRow
 from .file import SqliteFile
 from .schema import LAST_SEQ
 
@@ -25,7 +25,7 @@ class SqliteWaiting(DatabaseStore):
     _file: SqliteFile
 
     @abstractmethod
-    def _position_in(self, db: sqlite3.Connection, session_id: str) -> Position:
+    def _position_in(self, db: sqlite3.Connection, session_id: str) -> SessionRow:
         """The session's row. Raises `SessionNotFoundError`."""
 
     def wait_for_events(self, session_id: str, *, after_seq: int, timeout_s: float) -> bool:
