@@ -340,8 +340,8 @@ class RunTools:
             calls = {
                 record.use.tool_use_id: record.use.name for record in (*view.open_inner_calls(), *view.open_calls())
             }
-            asked = [each for each in view.open_questions() if each.tool_use_id in calls]
-            return [ParkedQuestion(each, calls[each.tool_use_id]) for each in asked]
+            asked = view.open_questions()
+            return [ParkedQuestion(each, calls[each.tool_use_id]) for each in asked if each.tool_use_id in calls]
 
         found: Sequence[ParkedQuestion] = await off_loop(True, read)
         return found
