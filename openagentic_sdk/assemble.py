@@ -633,7 +633,8 @@ def _gate(options: OpenAgenticOptions, project: Project) -> tuple[PermissionGate
     """The caller's gate with the rules of options and settings, in its own mode or else theirs; and what was refused."""
     settings = project.settings
     gate, notes = _in_settings_mode(options.permission_gate or PermissionGate(clock=options.clock), settings)
-    gate = gate.with_rules(
+    gate = replace(
+        gate,
         allow=options.allowed_tools,
         deny=options.disallowed_tools,
         trusted=gate.trusted or project.trust.is_trusted,

@@ -187,8 +187,7 @@ def varied(base: OpenAgenticOptions, variant: Variant, folder: str, *, offline: 
     gate = (base.permission_gate or PermissionGate(clock=base.clock)).forgetful()
     gate = gate if variant.permission_mode is None else gate.with_mode(variant.permission_mode)
     gate = gate if variant.tools is None else gate.narrowed(tools=variant.tools, source="variant")
-    gate.interactive_approver = None
-    changes["permission_gate"] = gate
+    changes["permission_gate"] = replace(gate, interactive=False, interactive_approver=None)
     made = replace(base, **changes)
     return made if variant.change is None else _options_of(lambda: variant.change(made), "change")
 

@@ -6,21 +6,20 @@ question. Nobody to ask means no. Authority only shrinks on the way down: a narr
 
 from __future__ import annotations
 
-import copy
 import functools
 import os
 import re
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import InitVar, field, replace
 from functools import partial
-from typing import Any
+from typing import Annotated, Any
 
 from ..errors import OptionsError
 from ..events import Event, Mode, PermissionDecision, UserAnswer, UserQuestion
-from ..ground.checks import BOOL, PATHS, TEXT, Check, check_settings, is_a, is_callable, or_none, path
+from ..ground.checks import PATHS, check_fields, path
 from ..ground.clock import Clock, SystemClock
-from ..ground.frozen import mutable
+from ..ground.frozen import changed, frozen, mutable
 from ..ground.system import working_dir
 from ..ground.threads import ask_callable
 from ..kernel.gate import ApprovalResult, CallContext, Gate
@@ -69,75 +68,85 @@ class _GateMemory:
         return self.roots[path]
 
 
-_CHECKS: Mapping[str, Check] = {
-    "interactive": BOOL,
-    "interactive_approver": or_none(is_a(InteractiveApprover, "an InteractiveApprover(...)")),
-    "user_answerer": or_none(is_callable),
-    "approver": or_none(is_callable),
-    "source": TEXT,
-    "root": or_none(path),
-    "cwd": or_none(path),
-    "workspace_roots": PATHS,
-    "protected_paths": PATHS,
-    "trusted": BOOL,
-    "save_rule": or_none(is_callable),
-    "clock": or_none(is_a(Clock, "a clock, as in `clock.Clock`")),
-}
-
-
+@frozen(kw_only=True, eq=False, repr=False)
 class PermissionGate:
-    """The policy of a run and the way to the person behind it.
+    """The policy of a run and the way to the person behind it, as a frozen value.
 
-    permission_mode     default, acceptEdits, plan, dontAsk, bypass (bypassPermissions), prompt, callback or deny; None is
-                        default unless settings choose another
-    allow, ask, deny    rules in the syntax of Claude Code's settings; `source` says where they stand, `root` is the folder
-                        of patterns that begin with one slash (default: the project)
-    user_answerer       async (UserQuestion) -> answer: "yes", "no because ...", "always", "always save", "edit ...", as a
-                        text, or as a UserAnswer that says who gave it
-    interactive         ask at the terminal, through `interactive_approver`
-    approver            (tool_name, tool_input, context) -> bool or ApprovalResult, sync or async: asked before people
-    cwd, workspace_roots, protected_paths    defaults for what a call's context does not say
-    trusted             the project's own configuration may run (git's, for one)
-    save_rule           called with a rule's text when a person wants it kept in settings; with it "always save" is a choice
+    `dataclasses.replace` makes another gate with other fields. It also takes a mode, which takes the place of that of the
+    last layer, and rules, which are added to its own.
 
     Raises `OptionsError` for an unknown mode or a setting that cannot be used,
     and `PermissionRuleError` for a rule that cannot be understood.
     """
 
-    def __init__(
+    permission_mode: InitVar[PermissionMode | None] = None
+    """default, acceptEdits, plan, dontAsk, bypass (bypassPermissions), prompt, callback or deny; None is default unless
+    settings choose another."""
+    allow: InitVar[Iterable[str | Rule]] = ()
+    """Rules, in the syntax of Claude Code's settings, for calls that need no question."""
+    ask: InitVar[Iterable[str | Rule]] = ()
+    """Rules for calls that need one whatever else allows them."""
+    deny: InitVar[Iterable[str | Rule]] = ()
+    """Rules for calls that are never allowed."""
+    source: InitVar[str] = "options"
+    """Where these rules stand, for messages and the log."""
+    root: InitVar[Annotated[str | None, path]] = None
+    """The folder of patterns that begin with one slash (default: the project)."""
+    interactive: bool = False
+    """Ask at the terminal, through `interactive_approver`."""
+    interactive_approver: InteractiveApprover | None = None
+    """The way to the person at the terminal (default: one over `input`, if `interactive`)."""
+    user_answerer: UserAnswerer | None = None
+    """async (UserQuestion) -> answer: "yes", "no because ...", "always", "always save", "edit ...", as a text, or as a
+    UserAnswer that names who gave it."""
+    approver: Approver | None = None
+    """(tool_name, tool_input, context) -> bool or ApprovalResult, sync or async: asked before people."""
+    cwd: Annotated[str | None, path] = None
+    """The working directory of calls whose context has none."""
+    workspace_roots: Annotated[Sequence[str], PATHS] = ()
+    """The workspace of calls whose context has none."""
+    protected_paths: Annotated[Sequence[str], PATHS] = ()
+    """Paths that no call may change, besides those of its context."""
+    trusted: bool = False
+    """The project's own configuration may run (git's, for one)."""
+    save_rule: Callable[[str], None] | None = None
+    """Called with the text of a rule that a person wants kept in settings; with it "always save" is a choice."""
+    clock: Clock | None = None
+    """Where time comes from (default: the machine's)."""
+    layers: tuple[Policy, ...] = ()
+    """What the mode and the rules above come to, and what narrowed them: all layers must allow a call."""
+    is_mode_given: bool = False
+    """A mode was named, so that settings do not choose another."""
+    memory: _GateMemory = field(default_factory=_GateMemory)
+    """What it has learnt from calls, together with all gates made from it."""
+
+    def __post_init__(
         self,
-        *,
-        permission_mode: PermissionMode | None = None,
-        interactive: bool = False,
-        interactive_approver: InteractiveApprover | None = None,
-        user_answerer: UserAnswerer | None = None,
-        approver: Approver | None = None,
-        allow: Iterable[str | Rule] = (),
-        ask: Iterable[str | Rule] = (),
-        deny: Iterable[str | Rule] = (),
-        source: str = "options",
-        root: str | None = None,
-        cwd: str | None = None,
-        workspace_roots: Sequence[str] = (),
-        protected_paths: Sequence[str] = (),
-        trusted: bool = False,
-        save_rule: Callable[[str], None] | None = None,
-        clock: Clock | None = None,
+        permission_mode: PermissionMode | None,
+        allow: Iterable[str | Rule],
+        ask: Iterable[str | Rule],
+        deny: Iterable[str | Rule],
+        source: str,
+        root: str | None,
     ) -> None:
-        check_settings(locals(), _CHECKS, "PermissionGate: ")
-        self.mode: Mode = read_mode("default" if permission_mode is None else permission_mode)
-        self.is_mode_given = permission_mode is not None
-        self.user_answerer = user_answerer
-        self.interactive_approver = interactive_approver or (InteractiveApprover() if interactive else None)
-        self.approver = approver
-        self.cwd = cwd
-        self.workspace_roots = tuple(workspace_roots)
-        self.protected_paths = tuple(protected_paths)
-        self.trusted = trusted
-        self.save_rule = save_rule
-        self.clock = clock or SystemClock()
-        self._layers: tuple[Policy, ...] = (make_policy(self.mode, allow, ask, deny, None, source, root),)
-        self._memory = _GateMemory()
+        check_fields(self, "PermissionGate: ", source=source, root=root)
+        *above, last = self.layers or (make_policy("default", (), (), (), None, source, root),)
+        last = replace(last, mode=last.mode if permission_mode is None else read_mode(permission_mode)).plus(
+            allow=parse_rules(allow, "allow", source, root),
+            ask=parse_rules(ask, "ask", source, root),
+            deny=parse_rules(deny, "deny", source, root),
+        )
+        vars(self).update(
+            layers=(*above, last),
+            is_mode_given=self.is_mode_given or permission_mode is not None,
+            workspace_roots=tuple(self.workspace_roots),
+            protected_paths=tuple(self.protected_paths),
+        )
+
+    @property
+    def mode(self) -> Mode:
+        """The mode in which it decides: the strictest of its layers'."""
+        return min((layer.mode for layer in self.layers), key=STRICTEST_FIRST.index)
 
     # --- other gates made from this one ----------------------------------------------------------------------------------
 
@@ -149,36 +158,19 @@ class PermissionGate:
         deny: Iterable[str | Rule] = (),
         source: str = "options",
         root: str | None = None,
-        trusted: bool | None = None,
-        workspace_roots: Sequence[str] | None = None,
-        protected_paths: Sequence[str] | None = None,
     ) -> PermissionGate:
         """The same gate with more rules in its last layer, for settings and options."""
-        *above, last = self._layers
-        last = last.plus(
-            allow=parse_rules(allow, "allow", source, root),
-            ask=parse_rules(ask, "ask", source, root),
-            deny=parse_rules(deny, "deny", source, root),
-        )
-        gate = self._with_layers((*above, last))
-        gate.trusted = self.trusted if trusted is None else trusted
-        gate.protected_paths = self.protected_paths if protected_paths is None else tuple(protected_paths)
-        gate.workspace_roots = self.workspace_roots if workspace_roots is None else tuple(workspace_roots)
-        return gate
+        return replace(self, allow=allow, ask=ask, deny=deny, source=source, root=root)
 
     def with_first_rules(self, allow: Iterable[str | Rule], root: str) -> PermissionGate:
         """The same gate with more allow rules in its first layer, where those of settings stand."""
-        first, *inner = self._layers
+        first, *inner = self.layers
         more = parse_rules(allow, "allow", "suggested", root)
-        return self._with_layers((first.plus(allow=more), *inner))
+        return changed(self, layers=(first.plus(allow=more), *inner))
 
     def with_mode(self, permission_mode: PermissionMode) -> PermissionGate:
         """The same gate in another mode. Raises `OptionsError` for an unknown one."""
-        *above, last = self._layers
-        mode = read_mode(permission_mode)
-        gate = self._with_layers((*above, replace(last, mode=mode)))
-        gate.mode, gate.is_mode_given = mode, True
-        return gate
+        return replace(self, permission_mode=read_mode(permission_mode))
 
     def narrowed(
         self,
@@ -200,57 +192,49 @@ class PermissionGate:
         mode = "bypass" if permission_mode is None else read_mode(permission_mode)
         only = None if tools is None else understood_rules(tools, source, root)
         forbidden = [rule if isinstance(rule, Rule) else deny_rule(rule, source, root) for rule in deny]
-        gate = self._with_layers((*self._layers, make_policy(mode, allow, ask, forbidden, only, source, root)))
-        if permission_mode is not None:  # a looser mode than this gate's changes nothing
-            gate.mode = min(self.mode, mode, key=STRICTEST_FIRST.index)
-        return gate
+        return changed(self, layers=(*self.layers, make_policy(mode, allow, ask, forbidden, only, source, root)))
 
     def for_subagent(self, tools: Iterable[str | Rule] | None, source: str) -> PermissionGate:
         """A gate for a subagent that has `tools` (None: all) instead of those that its starter's definition lists."""
-        layers = tuple([replace(layer, only=None) if layer.only_itself else layer for layer in self._layers])
-        gate = self._with_layers(layers)
+        layers = tuple([replace(layer, only=None) if layer.only_itself else layer for layer in self.layers])
+        gate = changed(self, layers=layers)
         if tools is None:
             return gate
-        *outer, inner = gate.narrowed(tools=tools, source=source)._layers
-        return gate._with_layers((*outer, replace(inner, only_itself=True)))
+        *outer, inner = gate.narrowed(tools=tools, source=source).layers
+        return changed(self, layers=(*outer, replace(inner, only_itself=True)))
 
     def moved(self, old: PermissionGate, new: PermissionGate) -> PermissionGate:
         """This gate, which was narrowed from `old`, as if that had been `new`."""
-        own = self._layers[len(old._layers) :]
+        own = self.layers[len(old.layers) :]
         # What a starter lists for itself alone was left out of the gate of a subagent, and stays out.
         taken = [
             replace(layer, only=None) if layer.only_itself and before.only is None else layer
-            for layer, before in zip(new._layers, self._layers, strict=False)
+            for layer, before in zip(new.layers, self.layers, strict=False)
         ]
-        gate = self._with_layers((*taken, *own))
-        gate.mode = min((layer.mode for layer in gate._layers), key=STRICTEST_FIRST.index)
-        return gate
+        return changed(self, layers=(*taken, *own))
 
     def forgetful(self) -> PermissionGate:
         """The same gate with a memory of its own, so that what was allowed here is not known there."""
-        gate = copy.copy(self)
-        gate._memory = _GateMemory()
-        return gate
-
-    def _with_layers(self, layers: tuple[Policy, ...]) -> PermissionGate:
-        gate = copy.copy(self)
-        gate._layers = layers
-        return gate
+        return changed(self, memory=_GateMemory())
 
     # --- the people behind it --------------------------------------------------------------------------------------------
 
     @property
     def can_ask(self) -> bool:
         """Whether this gate knows somebody who answers questions."""
-        return self.user_answerer is not None or self.interactive_approver is not None
+        return self.user_answerer is not None or self._at_terminal is not None
+
+    @property
+    def _at_terminal(self) -> InteractiveApprover | None:
+        return self.interactive_approver or (InteractiveApprover() if self.interactive else None)
 
     async def answer(self, question: UserQuestion) -> str | UserAnswer:
         """The answer to a question; empty when there is nobody to ask."""
         if self.user_answerer is not None:
             said: str | UserAnswer = await ask_callable(partial(self.user_answerer, question), "openagentic-answerer")
             return said
-        if self.interactive_approver is not None:
-            return typed_here(question, await self.interactive_approver.answer(question))
+        if (terminal := self._at_terminal) is not None:
+            return typed_here(question, await terminal.answer(question))
         return ""
 
     # --- the decision ----------------------------------------------------------------------------------------------------
@@ -265,7 +249,7 @@ class PermissionGate:
         verdict = judge(facts)
         if verdict.outcome == "ask":
             answer = self.answer if self.can_ask else None
-            people = People(self.approver, answer, self.remember, self.save_rule, self.clock)
+            people = People(self.approver, answer, self.remember, self.save_rule, self.clock or SystemClock())
             result = await ask(facts, verdict, people)
         else:
             result = facts.result(verdict)
@@ -273,11 +257,11 @@ class PermissionGate:
             judged = facts if result.updated_input is None else facts.with_input(result.updated_input)
             if not judged.subject.accesses:
                 return result
-            kept = self._memory.paths.get(known.tool_use_id, frozenset())
+            kept = self.memory.paths.get(known.tool_use_id, frozenset())
             paths = {(access.places.real, access.write) for access in judged.subject.accesses}
-            self._memory.paths[known.tool_use_id] = kept | paths
-            while len(self._memory.paths) > _REMEMBERED_CALLS:
-                self._memory.paths.popitem(last=False)
+            self.memory.paths[known.tool_use_id] = kept | paths
+            while len(self.memory.paths) > _REMEMBERED_CALLS:
+                self.memory.paths.popitem(last=False)
         return result
 
     def verdict(self, tool_name: str, tool_input: Mapping[str, Any], context: Context = None) -> Verdict:
@@ -317,7 +301,7 @@ class PermissionGate:
         verdict = judge_rules(facts)
         if verdict.outcome != "ask":
             return verdict.outcome == "allow"
-        approved = self._memory.paths.get(str(known.tool_use_id), frozenset())
+        approved = self.memory.paths.get(str(known.tool_use_id), frozenset())
         if verdict.firm:
             return all((access.places.real, access.write) in approved for access in facts.subject.accesses)
         folders = [name for name, writes in approved if writes == write]
@@ -327,8 +311,8 @@ class PermissionGate:
 
     def remember(self, session_id: str, rules: Iterable[str]) -> None:
         """Allow what these rules cover for the rest of the session."""
-        known = self._memory.rules.get(session_id, ())
-        self._memory.rules[session_id] = tuple(dict.fromkeys((*known, *rules)))
+        known = self.memory.rules.get(session_id, ())
+        self.memory.rules[session_id] = tuple(dict.fromkeys((*known, *rules)))
 
     def restore(self, session_id: str, events: Iterable[Event]) -> None:
         """Remember again what the log of a resumed session says was remembered."""
@@ -341,7 +325,7 @@ class PermissionGate:
     def offered_tools(self, names: Iterable[str]) -> tuple[str, ...]:
         """The tools worth showing to a model: all but those that a deny rule forbids whatever their input."""
         shown = tuple(names)
-        for layer in self._layers:
+        for layer in self.layers:
             if layer.only is not None:
                 shown = tuple([name for name in shown if any(rule.covers(name) for rule in layer.only.rules)])
             if layer.deny.tools:
@@ -379,17 +363,17 @@ class PermissionGate:
     @property
     def forbidding_paths(self) -> list[Rule]:
         """The deny and ask rules about paths."""
-        return [rule for layer in self._layers for book in (layer.deny, layer.ask) for rule in book.paths]
+        return [rule for layer in self.layers for book in (layer.deny, layer.ask) for rule in book.paths]
 
     @property
     def policy_sha256(self) -> str:
         """The digest of modes and rules, as it stands in decisions of a session without rules of its own."""
-        return self._digest(self._layers)
+        return self._digest(self.layers)
 
     def record(self) -> dict[str, Any]:
         """Modes and rules of all layers as JSON, with the gate's own trust, protected paths and workspace."""
         return {
-            "layers": [layer_record(layer) for layer in self._layers],
+            "layers": [layer_record(layer) for layer in self.layers],
             "trusted": self.trusted,
             "protected": list(self.protected_paths),
             "roots": list(self.workspace_roots),
@@ -404,18 +388,17 @@ class PermissionGate:
         if not isinstance(found, list) or not all(isinstance(each, Mapping) for each in found) or not found:
             raise OptionsError("the log does not say which policy was in force")
         first, *inner = map(read_layer, found)
-        gate = cls(permission_mode=first.mode)._with_layers(
-            (first if rules is None else under_settings(first, rules), *inner)
+        return cls(
+            layers=(first if rules is None else under_settings(first, rules), *inner),
+            is_mode_given=True,
+            trusted=record.get("trusted") is True,
+            protected_paths=tuple(map(str, as_list(record.get("protected")))),
         )
-        gate.mode = min((layer.mode for layer in (first, *inner)), key=STRICTEST_FIRST.index)
-        gate.trusted = record.get("trusted") is True
-        gate.protected_paths = tuple(map(str, as_list(record.get("protected"))))
-        return gate
 
     @property
     def policy_text(self) -> str:
         """The modes and rules of each layer, line by line, for people."""
-        return "\n".join(layer.text for layer in self._layers)
+        return "\n".join(layer.text for layer in self.layers)
 
     # --- parts -----------------------------------------------------------------------------------------------------------
 
@@ -427,8 +410,8 @@ class PermissionGate:
             raise _NotJson(f"{tool}: the input is not JSON: {error}") from None
         workspace = self._workspace(context)
         subject = describe(tool, input, context.effect, workspace, context.names_of, context.rule_names)
-        layers, notes = self._layers, {}
-        grants = (*self._memory.rules.get(context.session_id, ()), *context.grants)
+        layers, notes = self.layers, {}
+        grants = (*self.memory.rules.get(context.session_id, ()), *context.grants)
         if grants or context.disallowed_tools:
             allow, unusable = usable_rules(grants)
             deny = [deny_rule(text) for text in context.disallowed_tools]
@@ -437,7 +420,7 @@ class PermissionGate:
         return Facts(subject, context, self.mode, layers, self._digest(layers), input_sha256, notes)
 
     def _workspace(self, context: CallContext) -> Workspace:
-        real, follower = self._memory.real_root, LinkFollower()
+        real, follower = self.memory.real_root, LinkFollower()
         cwd = os.path.abspath(context.cwd or self.cwd or working_dir())
         named = context.project_dir or self.cwd or cwd
         base = cwd if named == context.cwd else os.path.abspath(named)
@@ -462,7 +445,7 @@ class PermissionGate:
 
     def _digest(self, layers: Sequence[Policy]) -> str:
         key = tuple([layer.text for layer in layers])
-        digests = self._memory.digests
+        digests = self.memory.digests
         if key not in digests:
             if len(digests) > _REMEMBERED_CALLS:
                 digests.clear()

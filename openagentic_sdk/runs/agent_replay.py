@@ -130,8 +130,7 @@ class _AgentReplay(Replay):
                 self._options, provider=self.provider, session_store=MemorySessionStore(), resume=None, mcp_servers={}
             )
         )
-        gate = permission_gate(agent.gate).forgetful()
-        gate.user_answerer, gate.approver = self._answer, None
+        gate = replace(permission_gate(agent.gate).forgetful(), user_answerer=self._answer, approver=None)
         # The agent's tools, which give what was recorded unless they run live, and those that servers gave then.
         results = self._recording.results
         own = [agent.tools.get(name) for name in agent.tools.names()]

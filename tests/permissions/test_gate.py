@@ -7,6 +7,7 @@ import itertools
 import random
 import unittest
 from collections.abc import Mapping
+from dataclasses import FrozenInstanceError, replace
 from typing import Any
 
 from openagentic_sdk.errors import OptionsError, PermissionRuleError
@@ -381,10 +382,35 @@ class Narrowing(WorkspaceTestCase):
         for narrower, tool, input, expected in cases:
             with self.subTest(narrower=narrower, tool=tool, input=input):
                 person = Person()
-                child = PermissionGate.narrowed(parent, **narrower)
-                child.user_answerer = person
+                child = replace(PermissionGate.narrowed(parent, **narrower), user_answerer=person)
                 result = self.approve(child, tool, input)
                 self.assertEqual("ask" if person.asked else "allow" if result else "deny", expected)
+
+    def test_a_gate_is_a_frozen_value_of_which_others_are_made(self) -> None:
+        gate = self.gate(allow=["Bash"], permission_mode="plan")
+        with self.assertRaises(FrozenInstanceError):
+            gate.trusted = True
+        roots = ["/one"]
+        kept = replace(gate, workspace_roots=roots)
+        roots.append("/two")
+        self.assertEqual(kept.workspace_roots, ("/one",))
+        for wrong in ({"trusted": "yes"}, {"permission_mode": "anything"}, {"source": 3}, {"deny": ["Bash()"]}):
+            with self.subTest(wrong), self.assertRaises((OptionsError, PermissionRuleError)):
+                replace(gate, **wrong)
+
+    def test_replace_takes_no_authority_back_that_a_narrowed_gate_has_lost(self) -> None:
+        narrowed = self.gate(permission_mode="bypass").narrowed(tools=["Read"], deny=["Read(./secret)"])
+        for made in (
+            replace(narrowed, trusted=True),
+            replace(narrowed, allow=["Bash"]),
+            replace(narrowed, permission_mode="bypass"),
+            narrowed.forgetful(),
+        ):
+            self.assertFalse(self.approve(made, "Bash", {"command": "ls"}))
+            self.assertFalse(self.approve(made, "Read", {"file_path": "secret"}))
+            self.assertTrue(self.approve(made, "Read", {"file_path": "README.md"}))
+        self.assertFalse(self.approve(replace(narrowed, deny=["Read"]), "Read", {"file_path": "README.md"}))
+        self.assertTrue(self.approve(narrowed, "Read", {"file_path": "README.md"}))
 
     def test_a_child_names_the_mode_that_really_holds(self) -> None:
         for parent, child, holds in (

@@ -95,7 +95,7 @@ class Registry(unittest.TestCase):
         agents = Agents({"a": options("default")})
         first, second = (agents.options("a").permission_gate for _ in range(2))
         first.remember("s", ["Bash(ls:*)"])
-        self.assertEqual(second._memory.rules, {})
+        self.assertEqual(second.memory.rules, {})
         self.assertEqual(first.policy_sha256, second.policy_sha256)
 
     def test_a_function_makes_options_anew_for_each_run(self) -> None:

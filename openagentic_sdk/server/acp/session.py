@@ -75,8 +75,8 @@ class EditorSession:
             read_blob=self._read_blob,
         )
         # What one session's calls were allowed must not be known to another's.
-        self._gate = (options.permission_gate or PermissionGate(clock=options.clock)).forgetful()
-        self._gate.user_answerer = self._ask
+        gate = (options.permission_gate or PermissionGate(clock=options.clock)).forgetful()
+        self._gate = replace(gate, user_answerer=self._ask)
         options = replace(options, permission_gate=self._gate, part="first")
         if editor.reads_files:
             hooks = options.hooks or HookEngine()
