@@ -17,6 +17,7 @@ from .policy import READING_MODES, Policy, permits_access
 from .program_tables import NEVER_READS, NEVER_READS_IN, READERS, WILDCARD_PROOF, WRITERS
 from .programs import Reads, hazard, read_only
 from .reach import Reach, first_met, link_out
+from .repository import is_plain_repository
 from .rules import Rule, RuleBook
 from .shell import GLOB_LETTERS, CommandLine, Redirect, SimpleCommand, base_name
 from .subject import HARMLESS_DEVICES, MAX_FOLDERS, Access, Subject, Workspace, literal, path_like, with_folders
@@ -104,7 +105,7 @@ class _JudgedCommand:
         argv = self.command.argv
         refused: Judged | None = None
         sets = self.command.open_assignments
-        reads = None if sets else read_only(argv, trusted=self.subject.workspace.trusted)
+        reads = None if sets else self.reads()
         if reads is not None and self.policy.mode in READING_MODES:
             judged = self.reading(reads, f"mode {self.policy.mode} allows {argv[0]}, which only reads")
             if judged.allowed or self.reads_only:
@@ -118,6 +119,12 @@ class _JudgedCommand:
             refused = refused or judged
         words = " ".join((*self.command.assignments, *argv))
         return refused or Judged(False, f"no rule allows: {words}")
+
+    def reads(self) -> Reads | None:
+        """What the command reads, as a call of the reading set; None when it is none, or none for this project."""
+        argv, trusted = self.command.argv, self.subject.workspace.trusted
+        is_plain = argv[0] == "git" and not trusted and all(is_plain_repository(cwd) for cwd in self.cwds)
+        return read_only(argv, trusted=trusted, in_plain_repository=is_plain)
 
     def by_rules(self) -> Iterator[Judged]:
         """What the first rule of each kind about this command says."""
@@ -210,6 +217,8 @@ class _JudgedCommand:
     def reading(self, reads: Reads, reason: str) -> Judged:
         """A reading program: every path that it names must be one that may be read."""
         problem = self.reads_forbidden_tree(reads) or self.wildcard_problem(reads)
+        if problem is None and reads.tracked and (self.policy.deny.paths or self.policy.ask.paths):
+            problem = "it prints what git has tracked, whatever rules say about files"
         if problem is not None:
             return Judged(False, problem)
         values = [

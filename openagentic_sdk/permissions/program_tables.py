@@ -456,7 +456,8 @@ class Reader:
     `long_optional` names may have a value in the same word, never in the next one. The first `skip` operands
     are no paths; `names_only` means that no operand is. `most` bounds the operands. `recursive` letters read whole trees,
     `always_recursive` programs do so anyway, `here` ones read the current folder when they are given none. `takes_all`
-    programs have no options. `is_expression` programs read every word, `--` does not end their options.
+    programs have no options. `is_expression` programs read every word, `--` does not end their options. `plain` and
+    `plain_valued` are options that are whole words (`-json`).
     """
 
     short: str = ""
@@ -473,8 +474,40 @@ class Reader:
     is_expression: bool = False
     optional: str = ""
     long_optional: tuple[str, ...] = ()
+    plain: frozenset[str] = frozenset()
+    plain_valued: frozenset[str] = frozenset()
+
+    def takes_next(self, word: str) -> bool | None:
+        """Whether a harmless option takes the next word as its value; None for an option that is not known as harmless."""
+        if word in self.plain:
+            return False
+        name, equals, _ = word.partition("=")
+        if name in self.plain_valued:
+            return not equals
+        if word.startswith("--"):
+            name = name[2:]
+            if name in self.long_optional:
+                return False
+            if equals:
+                return False if name in self.long_valued else None
+            if name in self.long:
+                return False
+            return True if name in self.long_valued else None
+        for index, letter in enumerate(word[1:], 1):
+            if letter in self.optional:
+                return False  # the rest of the word is its value
+            if letter in self.valued:
+                return index == len(word) - 1
+            if letter not in self.short:
+                return None
+        return False
 
 
+# Programs that only tell their version when that is all they are asked, wherever they run.
+TELL_VERSION = word_set("""
+    python python3 node npm ruby perl php lua gcc cc g++ clang cc make gmake cmake bash git docker kubectl pip pip3 curl
+    wget tar gzip grep sed awk gawk jq sqlite3 openssl ssh rsync vim less find sort go ld as gdb strace
+""")
 # Programs of which no option writes or runs anything, so that a wildcard may become one.
 WILDCARD_PROOF = word_set("""
     cat head tail wc ls stat nl tac rev cut paste comm cmp diff fold expand od md5sum sha1sum sha256sum sha512sum b2sum
@@ -563,6 +596,33 @@ READERS: dict[str, Reader] = {
     "id": Reader("ugGnr", names_only=True),
     "uname": Reader("asnrvmpio", names_only=True, most=0),
     "nproc": Reader("", long=("all",), names_only=True, most=0),
+    # Commands get an environment without secrets.
+    "env": Reader("0", "", ("null",), names_only=True, most=0),
+    "printenv": Reader("0", "", ("null",), names_only=True),
+    "ps": Reader(
+        "AaedfFlLHjyTMNwchrx",
+        "CGgopqtsUu",
+        ("no-headers", "forest", "cumulative", "deselect"),
+        ("pid", "ppid", "user", "format", "sort", "group", "tty", "cols", "columns", "width"),
+        names_only=True,
+    ),
+    "jq": Reader(
+        "rcnseSaCMjV",
+        "",
+        words("""
+            raw-output compact-output null-input slurp exit-status sort-keys ascii-output color-output monochrome-output
+            join-output raw-input tab arg argjson args jsonargs version seq stream
+        """),
+        ("indent",),
+        skip=1,
+    ),
+    "free": Reader(
+        "bkmghtlw", "", ("human", "total", "wide", "bytes", "kilo", "mega", "giga"), names_only=True, most=0
+    ),
+    "df": Reader("ahHiklPT", "tx", ("human-readable", "inodes", "local", "portability", "print-type", "total")),
+    "lsb_release": Reader("aidrcs", long=("all", "id", "description"), names_only=True, most=0),
+    "getconf": Reader("a", names_only=True),
+    "lscpu": Reader("aebcpyJ", long=("all", "extended", "parse", "json"), names_only=True, most=0),
     "uptime": Reader("ps", names_only=True, most=0),
     "arch": Reader(names_only=True, most=0),
     "tty": Reader("s", names_only=True, most=0),
@@ -595,67 +655,11 @@ READERS: dict[str, Reader] = {
 
 # What find may be told without running or writing anything; the valued ones take one word.
 FIND_WORDS = word_set("""
-    -a -and -o -or -not ! ( ) , -print -print0 -ls -prune -empty -true -depth -mount -xdev -daystart -readable -writable
-    -executable -nouser -nogroup -quit -H -P -noleaf
+    -a -and -o -or -not -d -false ! ( ) , -print -print0 -ls -prune -empty -true -depth -mount -xdev -daystart -readable
+    -writable -executable -nouser -nogroup -quit -H -P -noleaf
 """)
 FIND_VALUED = word_set("""
     -name -iname -path -ipath -wholename -regex -iregex -type -xtype -size -mtime -mmin -atime -amin -ctime -cmin
-    -maxdepth -mindepth -perm -user -group -links -regextype -inum -printf -uid -gid -lname -ilname
+    -maxdepth -mindepth -perm -user -group -links -regextype -inum -printf -uid -gid -lname -ilname -fstype -newermt
+    -newerct -newerat -used -context
 """)
-
-# Reading subcommands of git, for trusted projects, and the options they may have.
-GIT_READS: dict[str, Reader] = {
-    "status": Reader(
-        "sbuvz",
-        "",
-        ("short", "branch", "long"),
-        names_only=True,
-        long_optional=("porcelain", "ignored", "untracked-files"),
-    ),
-    "log": Reader(
-        "pnz0123456789",
-        "nSGL",
-        words("oneline graph all name-only name-status patch reverse merges no-merges"),
-        ("max-count", "since", "until", "author", "grep", "format", "date", "after", "before"),
-        names_only=True,
-        long_optional=("pretty", "abbrev", "stat", "decorate"),
-    ),
-    "diff": Reader(
-        "pwbz",
-        "U",
-        ("cached", "staged", "name-only", "name-status", "shortstat", "numstat", "check"),
-        names_only=True,
-        long_optional=("stat", "abbrev"),
-    ),
-    "show": Reader(
-        "ps",
-        "U",
-        ("name-only", "name-status", "oneline", "no-patch"),
-        ("format",),
-        names_only=True,
-        long_optional=("stat", "pretty"),
-    ),
-    "rev-parse": Reader(
-        "",
-        "",
-        ("show-toplevel", "verify", "is-inside-work-tree"),
-        names_only=True,
-        long_optional=("short", "abbrev-ref"),
-    ),
-    "ls-files": Reader("cdmoz", "", ("cached", "deleted", "modified", "others", "exclude-standard"), names_only=True),
-    "blame": Reader("lwest", "L", names_only=True),
-    "branch": Reader("avr", "", ("all", "list", "show-current", "remotes"), names_only=True, most=0),
-    "tag": Reader("l", "", ("list",), names_only=True, most=0),
-    "remote": Reader("v", "", ("verbose",), names_only=True, most=0),
-    "grep": Reader(
-        "cEFGhHiIlLnPqvw",
-        "ABCem",
-        ("count", "ignore-case", "line-number", "name-only", "word-regexp"),
-        names_only=True,
-        always_recursive=True,
-    ),
-    "describe": Reader("", "", ("tags", "always", "all"), names_only=True, long_optional=("abbrev", "dirty")),
-    "shortlog": Reader("sne", "", ("summary", "numbered", "email"), names_only=True),
-    "merge-base": Reader(names_only=True),
-    "cat-file": Reader("pste", names_only=True),
-}

@@ -11,6 +11,7 @@ import functools
 import posixpath
 import re
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 
 from ..ground.frozen import frozen
 from ..ground.patterns import regex
@@ -22,7 +23,6 @@ from .program_tables import (
     GIT_ANYWHERE,
     GIT_COMMANDS,
     GIT_GLOBAL_HARMLESS,
-    GIT_READS,
     GIT_SAFE,
     GIT_SHORT,
     INFORMS,
@@ -37,12 +37,14 @@ from .program_tables import (
     SHELLS,
     SQLITE_HARMLESS,
     STATE_BUILTINS,
+    TELL_VERSION,
     WRAPPERS,
     WRITERS,
     Options,
     Reader,
 )
 from .shell import base_name
+from .subcommands import Subcommands, reading_row, subcommands
 
 
 @functools.lru_cache(maxsize=1024)
@@ -329,19 +331,26 @@ _SPECIAL: dict[str, Callable[[Sequence[str], int], str | None]] = {
 @frozen
 class Reads:
     """What a reading call reads: paths, and whether it goes down into folders. `values` are words that an option has taken,
-    which are paths where a program reads its options differently."""
+    which are paths where a program reads its options differently. `tracked` says that it prints what git has tracked,
+    `needs` what must be trusted for it: the `repository`, the `project`."""
 
     paths: tuple[str, ...]
     recursive: bool = False
     values: tuple[str, ...] = ()
+    tracked: bool = False
+    needs: str = ""
 
 
-def read_only(argv: tuple[str, ...], *, trusted: bool = False) -> Reads | None:
+def read_only(argv: tuple[str, ...], *, trusted: bool = False, in_plain_repository: bool = False) -> Reads | None:
     """What a call of the reading set reads; None when the call is not surely one that only reads.
 
-    `trusted` lets git read a repository whose configuration may run programs.
+    `trusted` lets programs run that read a project's configuration, which may name others; git runs also where the
+    repository names none, `in_plain_repository`.
     """
-    return None if argv[0] == "git" and not trusted else _read_only(argv)
+    reads = _read_only(argv)
+    if reads is None or trusted or (reads.needs == "repository" and in_plain_repository):
+        return reads
+    return None if reads.needs else reads
 
 
 @functools.lru_cache(maxsize=1024)
@@ -349,24 +358,63 @@ def _read_only(argv: tuple[str, ...]) -> Reads | None:
     name = argv[0]
     if _only_looks_up(argv):
         return Reads(())
+    tells_version = len(argv) == 2 and (name in TELL_VERSION or _PYTHON.fullmatch(name))
+    if tells_version and (argv[1] == "--version" or argv[1] in INFORMS.get(program_of(name), ())):
+        return Reads(())
     if name == "find":
         return _find_reads(argv)
-    if name == "git":
-        words = [word for word in argv[1:] if word not in GIT_GLOBAL_HARMLESS]
-        reader = GIT_READS.get(words[0]) if words and not _git_hazard(argv) else None
-        if reader is None or any(word.startswith(("/", "~")) or ".." in word.split("/") for word in words[1:]):
-            return None
-        return _reads(words, reader)
+    if name == "jq":
+        return _jq_reads(argv)
+    table = subcommands(name)
+    if table is not None:
+        return _subcommand_reads(name, table, argv[1:])
     if name == "sed":
         return None if _sed_hazard(argv) else Reads(tuple(_sed_words(argv)[1]))
     reader = READERS.get(name)
     return None if reader is None else _reads(argv, reader)
 
 
+_PYTHON = regex(r"python3\.\d+")
+# With these, jq reads files that no argument names.
+_JQ_READS_MORE = regex(r"\b(?:import|include|modulemeta)\b")
+
+
+def _jq_reads(argv: Sequence[str]) -> Reads | None:
+    words: list[str] = []
+    rest = list(argv)
+    while rest:
+        word = rest.pop(0)
+        if word in ("--arg", "--argjson"):
+            del rest[:2]
+        else:
+            words.append(word)
+    return None if any(_JQ_READS_MORE.search(word) for word in words) else _reads(words, READERS["jq"])
+
+
+def _subcommand_reads(name: str, table: Subcommands, words: tuple[str, ...]) -> Reads | None:
+    """What a reading subcommand reads."""
+    found = reading_row(table, words)
+    if found is None:
+        return None
+    row, reader, rest = found
+    if row.takes_any_option:
+        reads: Reads | None = Reads((), values=tuple(word.partition("=")[2] or word for word in rest))
+    else:
+        reads = _reads((name, *rest), reader)
+    return reads and replace(reads, tracked="tracked" in row.traits, needs=table.needs_trust)
+
+
 # Options whose value is a pattern, which may well look like a path.
 _TAKE_PATTERNS = frozenset(
     {"-e", "--include", "--exclude", "--exclude-dir", "-g", "--glob", "-I", "--ignore", "--hide", "-x"}
 )
+
+
+_PS_VALUE = regex(
+    r"(?!.*env)(?:[\d,]+|root|nobody|www-data|[a-z]{2,8}(?:[,=][-a-z%]*)+"
+    r"|-?(?:pid|comm|args|cmd|rss|time|user|%cpu|%mem|pcpu|pmem))"
+)
+_PS_HARMLESS = regex(r"--[a-z-]+(?:=(?!.*env).*)?|-[AaedfFlLHjyTMNw]*(?:o(?!.*env).*|[CGgpqtsUu])?")
 
 
 def _reads(argv: Sequence[str], reader: Reader) -> Reads | None:
@@ -384,6 +432,9 @@ def _reads(argv: Sequence[str], reader: Reader) -> Reads | None:
             does_more = any(word.startswith("@") for word in operands)  # it takes the words of that file
         case "ls":
             does_more = is_recursive and "L" in letters
+        case "ps":  # its letters without a dash, and what it reads so for want of a user, print environments
+            does_more = any("e" in word.lower() for word in (*operands, *options) if not _PS_HARMLESS.fullmatch(word))
+            does_more = does_more or not all(_PS_VALUE.fullmatch(value) for value in values)
         case "date":
             does_more = any(not word.startswith("+") for word in operands)
         case _:
@@ -415,7 +466,7 @@ def _sorted_words(argv: Sequence[str], reader: Reader) -> tuple[list[str], list[
         if word == "-" or not word.startswith("-") or reader.takes_all:
             operands.append(word)
             continue
-        takes_next = _takes_next(word, reader)
+        takes_next = reader.takes_next(word)
         if takes_next is None or (takes_next and not words):
             return None
         options.append(word)
@@ -423,27 +474,6 @@ def _sorted_words(argv: Sequence[str], reader: Reader) -> tuple[list[str], list[
             value = words.pop(0)
             values += [] if word in _TAKE_PATTERNS else [value]
     return options, operands, values
-
-
-def _takes_next(word: str, reader: Reader) -> bool | None:
-    """Whether a harmless option takes the next word as its value; None for an option that is not known as harmless."""
-    if word.startswith("--"):
-        name, equals, _ = word[2:].partition("=")
-        if name in reader.long_optional:
-            return False
-        if equals:
-            return False if name in reader.long_valued else None
-        if name in reader.long:
-            return False
-        return True if name in reader.long_valued else None
-    for index, letter in enumerate(word[1:], 1):
-        if letter in reader.optional:
-            return False  # the rest of the word is its value
-        if letter in reader.valued:
-            return index == len(word) - 1
-        if letter not in reader.short:
-            return None
-    return False
 
 
 def _find_reads(argv: Sequence[str]) -> Reads | None:

@@ -1,0 +1,254 @@
+"""Reading subcommands of programs that do more than read: `git log`, `docker ps`, `aws ec2 describe-instances`.
+
+The tables are data, one file for each program in `reading/`, made from the manual that the file names. A row is a subcommand
+with its options, and stands for calls that change nothing, here or elsewhere, and run nothing; what no row covers in every
+word is not a reading call. The words of a row:
+
+`-x`, `--long` a switch, `-x=` an option with a value, `--long?` one whose value stands in the same word, `*` every option
+but `never_options` in any abbreviation; `args=N` at most N operands; `paths` operands are files; `tracked` prints what git
+has tracked; the other words are keys of `_DOES_MORE`.
+
+The words of a row's name are those of the subcommand, wildcards count; `@` is one or more words of `groups`, `{lists}` one
+of that list, a word with a dash must be there anywhere. The longest fitting name decides; `false` is no reading call.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+import tomllib
+from collections.abc import Callable, Mapping, Sequence
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any
+
+from ..ground.frozen import frozen
+from .program_tables import Reader
+
+FOLDER = Path(__file__).with_name("reading")
+# The file of each program; a test keeps it equal to what the files themselves name.
+PROGRAMS: Mapping[str, str] = {
+    "aws": "aws",
+    "az": "az",
+    "brew": "brew",
+    "cargo": "cargo",
+    "dmesg": "dmesg",
+    "docker": "docker",
+    "gcloud": "gcloud",
+    "gh": "gh",
+    "git": "git",
+    "helm": "helm",
+    "ip": "ip",
+    "journalctl": "journalctl",
+    "kubectl": "kubectl",
+    "npm": "npm",
+    "oc": "kubectl",
+    "pip": "pip",
+    "pip3": "pip",
+    "podman": "docker",
+    "systemctl": "systemctl",
+    "terraform": "terraform",
+    "tofu": "terraform",
+    "uv": "uv",
+}
+
+
+@frozen
+class SubcommandRow:
+    """A subcommand: the words that name it, how its options are read, and the page of the manual that says so.
+
+    `reader` is None where the call does more than read.
+    """
+
+    words: tuple[str, ...]
+    needed_options: tuple[str, ...]
+    reader: Reader | None
+    traits: frozenset[str]
+    manual: str
+
+    @property
+    def takes_any_option(self) -> bool:
+        return "*" in self.traits
+
+    @property
+    def weight(self) -> tuple[int, int]:
+        """How much the name says: of two rows that fit, the heavier one decides."""
+        named = [*self.words, *self.needed_options]
+        return len(named), sum(len(word) for word in named if "*" not in word and word != "@")
+
+
+@frozen
+class Subcommands:
+    """The table of one program. `needs_trust` is `repository`, `project` or empty."""
+
+    rows: tuple[SubcommandRow, ...]
+    before: Reader
+    needs_trust: str
+    groups: frozenset[str]
+    first: frozenset[str]
+    never: re.Pattern[str] | None
+    never_command: re.Pattern[str] | None
+    never_options: tuple[str, ...]
+
+
+@functools.cache
+def subcommands(program: str) -> Subcommands | None:
+    """The table of a program by its bare name; None where there is none."""
+    name = PROGRAMS.get(program)
+    return None if name is None else read_table((FOLDER / f"{name}.toml").read_text("utf-8"))
+
+
+def read_table(text: str) -> Subcommands:
+    """The table that a file holds."""
+    data = tomllib.loads(text)
+    everywhere = data.get("anywhere", "")
+    lists: Sequence[str] = data.get("lists", ())
+    rows = []
+    for name, spec in data["rows"].items():
+        names = [name.replace("{lists}", one) for one in lists] if "{lists}" in name else [name]
+        rows += [_row(each, spec, everywhere, data) for each in names]
+    never, command = data.get("never", ()), data.get("never_command")
+    return Subcommands(
+        tuple(sorted(rows, key=lambda row: row.weight, reverse=True)),
+        _reader(data.get("before", "").split() + everywhere.split())[0],
+        data.get("needs_trust", ""),
+        frozenset(data.get("groups", "").split()),
+        frozenset(data.get("first", "").split()),
+        re.compile("|".join(never)) if never else None,
+        re.compile(command) if command else None,
+        tuple(data.get("never_options", "").split()),
+    )
+
+
+def _row(name: str, spec: str | bool, everywhere: str, data: Mapping[str, Any]) -> SubcommandRow:
+    words = name.split()
+    named = tuple(word for index, word in enumerate(words) if index == 0 or not word.startswith("-"))
+    needed = tuple(word for index, word in enumerate(words) if index and word.startswith("-"))
+    manual = data["manual"].format(data.get("joined", "-").join(w for w in named if not w.startswith(("-", "*", "@"))))
+    if not isinstance(spec, str):
+        return SubcommandRow(named, needed, None, frozenset(), manual)
+    reader, traits = _reader([*spec.split(), *everywhere.split(), *needed])
+    return SubcommandRow(named, needed, reader, traits, manual)
+
+
+def _reader(spec: Sequence[str]) -> tuple[Reader, frozenset[str]]:
+    """How the options of a specification are read, and the words of it that are none."""
+    kinds: dict[str, list[str]] = {kind: [] for kind in ("short", "long", "plain")}
+    valued: dict[str, list[str]] = {kind: [] for kind in ("short", "long", "plain")}
+    optional: dict[str, list[str]] = {kind: [] for kind in ("short", "long", "plain")}
+    traits: list[str] = []
+    most: int | None = None
+    for word in spec:
+        if word.startswith("args="):
+            most = int(word[5:])
+        elif not word.startswith("-"):
+            traits.append(word)
+        else:
+            into = valued if word[-1] == "=" else optional if word[-1] == "?" else kinds
+            bare = word.rstrip("=?")
+            kind = "long" if bare.startswith("--") else "short" if len(bare) == 2 else "plain"
+            into[kind].append(bare.lstrip("-") if kind != "plain" else bare)
+            if into is optional and kind == "long":
+                kinds["long"].append(bare[2:])
+    reader = Reader(
+        "".join(kinds["short"]),
+        "".join(valued["short"]),
+        tuple(kinds["long"]),
+        tuple(valued["long"]),
+        names_only="paths" not in traits,
+        most=most,
+        optional="".join(optional["short"]),
+        long_optional=tuple(optional["long"]),
+        plain=frozenset(kinds["plain"]),
+        plain_valued=frozenset(valued["plain"]),
+    )
+    return reader, frozenset(traits)
+
+
+def reading_row(table: Subcommands, words: Sequence[str]) -> tuple[SubcommandRow, Reader, tuple[str, ...]] | None:
+    """The row of a reading call, how its options are read, and the words behind its name; None for a call that may do more than read.
+
+    `words` is the call without its program.
+    """
+    rest = _behind_globals(table, words)
+    if rest is None or _is_forbidden(table, words):
+        return None
+    for row in table.rows:
+        length = _named_length(table, row, rest)
+        if length is None or not all(_is_given(option, rest[length:]) for option in row.needed_options):
+            continue
+        name = " ".join(rest[:length])
+        if row.reader is None or (table.never_command is not None and table.never_command.search(name)):
+            return None
+        if any(does_more(rest[length:]) for trait, does_more in _DOES_MORE.items() if trait in row.traits):
+            return None
+        return row, row.reader, tuple(rest[length:])
+    return None
+
+
+def _behind_globals(table: Subcommands, words: Sequence[str]) -> list[str] | None:
+    """The words from the subcommand on; None for an option before it that is not known."""
+    rest = list(words)
+    named_options = {row.words[0] for row in table.rows if row.words and row.words[0].startswith("-")}
+    reader = table.before
+    while rest and rest[0].startswith("-") and (len(rest) > 1 or rest[0] not in named_options):
+        if any(not row.words for row in table.rows):
+            return rest
+        takes_next = reader.takes_next(rest[0])
+        if takes_next is None:
+            return rest if rest[0] in named_options else None
+        del rest[: 2 if takes_next else 1]
+    return rest
+
+
+def _is_forbidden(table: Subcommands, words: Sequence[str]) -> bool:
+    if table.never is not None and any(table.never.search(word) for word in words):
+        return True
+    names = {word.partition("=")[0] for word in words if word.startswith("--") and len(word) > 2}
+    names -= {f"--{name}" for name in (*table.before.long, *table.before.long_valued)}
+    return any(option.startswith(name) for name in names for option in table.never_options)
+
+
+def _is_given(option: str, words: Sequence[str]) -> bool:
+    return any(word == option or word.startswith(f"{option}=") for word in words)
+
+
+def _named_length(table: Subcommands, row: SubcommandRow, words: Sequence[str]) -> int | None:
+    """How many of the words are the row's name; None when it does not fit."""
+    at = 0
+    for pattern in row.words:
+        if pattern == "@":
+            began = at
+            while at < len(words) and (words[at] in table.groups or (at < 2 and words[at] in table.first)):
+                at += 1
+            if at == began:
+                return None
+        elif at < len(words) and fnmatchcase(words[at], pattern) and (pattern[0] == "-" or words[at][:1] != "-"):
+            at += 1
+        else:
+            return None
+    return at
+
+
+def _operands(words: Sequence[str]) -> list[str]:
+    return [word for word in words if not word.startswith("-")]
+
+
+# What makes a call do more than its row says, by the trait that the row has.
+_DOES_MORE: Mapping[str, Callable[[Sequence[str]], bool]] = {
+    # A path is one operand of journalctl, a match of a field another.
+    "field_operands": lambda words: any("/" in word and "=" not in word for word in _operands(words)),
+    # `kubectl get pods secret/x`: operands of kubectl may name another kind than the row.
+    "bare_operands": lambda words: any("/" in word or "," in word for word in _operands(words)),
+    "plain_output": lambda words: any(map(_holds_values, ("", *words), words)),
+    "inside": lambda words: any(word.startswith(("/", "~")) or ".." in word.split("/") for word in words),
+}
+
+
+def _holds_values(before: str, word: str) -> bool:
+    """Whether an option of kubectl asks for an output that holds the values of secrets."""
+    if before in ("-o", "--output"):
+        return word not in ("wide", "name")
+    if word.startswith(("-o", "--output")) and word not in ("-o", "--output"):
+        return word.removeprefix("--output").removeprefix("-o").lstrip("=") not in ("wide", "name")
+    return False
