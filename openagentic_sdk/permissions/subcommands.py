@@ -166,7 +166,7 @@ def _reader(spec: Sequence[str]) -> tuple[Reader, frozenset[str]]:
 
 
 def reading_row(table: Subcommands, words: Sequence[str]) -> tuple[SubcommandRow, Reader, tuple[str, ...]] | None:
-    """The row of a reading call, how its options are read, and the words behind its name; None for a call that may do more than read.
+    """The row of a reading call, how its options are read, and the words behind its name; None where it may do more.
 
     `words` is the call without its program.
     """
