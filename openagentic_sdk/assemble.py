@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, cast
 from .errors import OptionsError, SessionNotFoundError, StorageError, ToolInputError
 from .events import CODE_CALLER, Event, SystemNotice
 from .ground.clock import Clock, SystemClock
+from .ground.diagnostic import Diagnostic
 from .ground.threads import error_words
 from .hooks.engine import HookEngine
 from .kernel.agent import Agent, RunRequest
@@ -74,7 +75,6 @@ from .sessions.store import FileSessionStore
 from .sessions.stores.locate import open_store
 from .skills.fields import served_model
 from .skills.files import bytecode_folder
-from .skills.frontmatter import Diagnostic
 from .tools.base import Tool
 from .tools.bash import BashTool
 from .tools.defaults import default_tools

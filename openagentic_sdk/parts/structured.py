@@ -13,10 +13,10 @@ from typing import Any
 
 from ..errors import OptionsError, ToolInputError
 from ..ground.frozen import frozen
+from ..ground.loose import as_list, as_mapping
 from ..ground.patterns import regex
 from ..ground.schemas import compiled, require_checkable
 from ..providers.base import ToolSpec
-from ..providers.loose import as_list, as_mapping
 from ..serialization import DECODER
 from ..tools.function import json_schema
 from ..tools.schema import object_schema

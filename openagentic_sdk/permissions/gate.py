@@ -20,10 +20,10 @@ from ..events import Event, Mode, PermissionDecision, UserAnswer, UserQuestion
 from ..ground.checks import PATHS, check_fields, path
 from ..ground.clock import Clock, SystemClock
 from ..ground.frozen import changed, frozen, mutable
+from ..ground.loose import as_list
 from ..ground.system import working_dir
 from ..ground.threads import ask_callable
 from ..kernel.gate import ApprovalResult, CallContext, Gate
-from ..providers.loose import as_list
 from ..sessions.request import json_sha256
 from .asking import Approver, People, UserAnswerer, ask
 from .decide import judge, judge_by_rule, judge_rules

@@ -12,10 +12,10 @@ from typing import Any
 from ..errors import OptionsError, PermissionRuleError
 from ..events import Mode
 from ..ground.checks import shown
+from ..ground.diagnostic import Diagnostic
 from ..ground.frozen import frozen
+from ..ground.loose import as_list, as_mappings
 from ..parts.project.settings import Settings, SettingsRule
-from ..providers.loose import as_list, as_mappings
-from ..skills.frontmatter import Diagnostic
 from .policy import MODES, Policy
 from .rules import Effect, Rule, RuleBook, parse_rule, parse_rules
 

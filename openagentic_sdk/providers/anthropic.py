@@ -16,6 +16,7 @@ from typing import Any, Unpack
 
 from ..errors import GarbledResponseError, OptionsError, ProviderHTTPError
 from ..ground.frozen import mutable
+from ..ground.loose import as_list, as_mapping, as_mappings, as_text
 from .base import Message, ModelOutput, ReasoningPiece, StreamEvent, TextDelta, ToolCall, ToolSpec
 from .calls import (
     TOOL_SEARCH,
@@ -43,7 +44,6 @@ from .content import ContentPart, cannot_carry, read_parts
 from .endpoint import EndpointArguments, EndpointProvider, Reading
 from .failures import cut_answer, unexpected
 from .keys import ApiKey, is_host_of
-from .loose import as_list, as_mapping, as_mappings, as_text
 from .quirks import Quirks
 from .reasoning import DROP_BLOCK, is_prefix_refused
 

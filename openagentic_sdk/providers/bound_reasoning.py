@@ -12,7 +12,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from .loose import as_mappings
+from ..ground.loose import as_mappings
 
 # The first version of Claude's models that preserves thinking.
 PRESERVES_SINCE = (5, 1)

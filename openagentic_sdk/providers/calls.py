@@ -16,9 +16,9 @@ from dataclasses import replace
 from typing import Any
 
 from ..ground.frozen import mutable
+from ..ground.loose import as_mapping, as_mappings
 from ..serialization import refuse_constant
 from .base import ModelOutput, ToolCall, read_tool_call
-from .loose import as_mapping, as_mappings
 
 # The words in which endpoints say that an answer ended before the model was done with it: OpenAI, Anthropic, Mistral,
 # OpenRouter, DeepSeek, z.ai and Gemini. A reason without any of them (`stop`, `tool_calls`, `eos`, an unknown one) ends

@@ -15,8 +15,8 @@ from typing import Any
 
 from ..errors import OptionsError
 from ..ground.frozen import frozen
+from ..ground.loose import as_mapping
 from .base import MEDIA_KINDS
-from .loose import as_mapping
 
 _FORMATS = {"wav": "audio/wav", "mp3": "audio/mpeg"}
 _SHORT_FORMATS = {"audio/wav": "wav", "audio/x-wav": "wav", "audio/mpeg": "mp3", "audio/mp3": "mp3"}

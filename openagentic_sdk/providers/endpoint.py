@@ -18,12 +18,12 @@ from typing import Any, Self, TypedDict, Unpack
 from urllib.parse import urlencode, urlsplit
 
 from ..errors import GarbledResponseError, OptionsError, ProviderError, ProviderHTTPError, ProviderResponseError
+from ..ground.loose import as_mappings, read_json
 from .base import Done, Message, ModelOutput, ProviderSession, Retrying, StreamEvent, ToolCallReady, ToolSpec
 from .bound_reasoning import without_reasoning
 from .chat_request import RequestSettings, ToolNames
 from .failures import cut_answer, error_in_body, hide_secrets_in, secrets_of, unexpected
 from .keys import ApiKey, Headers, KeySource, call, is_host_of
-from .loose import as_mappings, read_json
 from .reasoning import NO_REASONING, is_reasoning_refused
 from .sse import SSEEvent
 from .token_count import TokenCount, estimate_tokens

@@ -13,6 +13,7 @@ from itertools import pairwise
 from typing import Any, Unpack
 
 from ..errors import GarbledResponseError, OptionsError, ProviderHTTPError, ProviderResponseError
+from ..ground.loose import as_mapping, as_mappings, as_text
 from .base import Message, ModelOutput, ReasoningPiece, StreamEvent, TextDelta, ToolCall, ToolSpec
 from .calls import TOOL_SEARCH, HeardCall, allowed_callers, finish_calls, tools_found, vendor_caller
 from .chat_request import (
@@ -28,7 +29,6 @@ from .chat_request import (
 from .content import ContentPart, cannot_carry, read_parts
 from .endpoint import EndpointArguments, EndpointProvider, Reading
 from .failures import cut_answer, error_in_body, unexpected
-from .loose import as_mapping, as_mappings, as_text
 from .openai import OPENAI_HOSTS, OPENAI_URL
 from .openai_stream_assembler import reported_cost
 from .quirks import Quirks, quirks_for

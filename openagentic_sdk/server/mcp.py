@@ -13,6 +13,7 @@ from typing import Any
 from ..errors import OpenAgentSdkError, RequestRefusedError, RpcError
 from ..ground.frozen import frozen
 from ..ground.jsonrpc import INTERNAL_ERROR, INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND, encode
+from ..ground.loose import as_mapping
 from ..ground.threads import error_words
 from ..parts.mcp.http_headers import NAMED_BY, decode_header_value
 from ..parts.mcp.protocol import (
@@ -26,7 +27,6 @@ from ..parts.mcp.protocol import (
     SERVER_INFO,
     UNSUPPORTED_VERSION,
 )
-from ..providers.loose import as_mapping
 from .call import COMMENT_S, EventStream, HttpCall
 from .desk import Desk
 from .guard import Principal

@@ -8,8 +8,8 @@ from typing import Any
 
 from ..errors import RpcError
 from ..ground.jsonrpc import INVALID_PARAMS, Peer
+from ..ground.loose import as_mapping
 from ..ground.stdio import Output, end_on_signals, read_lines
-from ..providers.loose import as_mapping
 from .desk import Desk
 from .guard import Principal
 from .mcp import Face, McpCaller, is_modern

@@ -6,8 +6,9 @@ import re
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
+from ..ground.diagnostic import Diagnostic
 from ..ground.text import one_line, without_hidden
-from .frontmatter import Diagnostic, Frontmatter
+from .frontmatter import Frontmatter
 from .yaml_subset import Value
 
 _TRUE = frozenset({"true", "yes", "on", "1"})

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import field, replace
 from typing import TypeAlias
 
+from ..ground.diagnostic import Diagnostic
 from ..ground.frozen import frozen
 from ..ground.patterns import regex
 from .yaml_subset import SourceText, Unreadable, Value, read_mapping
@@ -19,31 +20,6 @@ from .yaml_subset import SourceText, Unreadable, Value, read_mapping
 MAX_FRONTMATTER_CHARS = 64 * 1024
 
 Metadata: TypeAlias = Mapping[str, Value]
-
-
-@frozen
-class Diagnostic:
-    """Something about a file that its author may want to know.
-
-    `code` is for programs; `line` counts from 1, 0 is the whole file. `is_error` marks what loses something of the file.
-    """
-
-    code: str
-    message: str
-    line: int = 0
-    path: str = ""
-    is_error: bool = False
-
-    @classmethod
-    def left_out(cls, kind: str, reason: object, path: str = "", line: int = 0) -> Diagnostic:
-        """That a file or folder of this kind does not count, and why."""
-        return cls(f"{kind}-left-out", str(reason), line, path, is_error=True)
-
-    @property
-    def located(self) -> str:
-        """The message behind the place that it is about."""
-        line = f":{self.line}" if self.line else ""
-        return f"{self.path}{line}: {self.message}" if self.path else self.message
 
 
 @frozen

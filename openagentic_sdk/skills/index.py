@@ -14,12 +14,12 @@ from typing import Any, Literal
 
 from ..errors import FileRefusedError, SkillNotFoundError
 from ..ground.clock import Clock, SystemClock
+from ..ground.diagnostic import Diagnostic
 from ..ground.disk import is_within
 from ..ground.frozen import frozen
 from ..ground.system import user_home
 from ..ground.text import one_line
 from .files import SAME_TICK_S, Bounds, FolderListings, FoundFile, read_text, walk_files
-from .frontmatter import Diagnostic
 from .names import name_key
 from .parse import SkillDoc, parse_skill_markdown
 

@@ -6,10 +6,10 @@ import os
 from collections.abc import Iterator
 from dataclasses import replace
 
+from ..ground.diagnostic import Diagnostic
 from ..ground.patterns import regex
 from ..ground.text import without_hidden
 from .files import Bounds, read_text, walk_files
-from .frontmatter import Diagnostic
 from .index import MAX_SKILL_BYTES
 from .outline import lines_outside_fences
 from .parse import (

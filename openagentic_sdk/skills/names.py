@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import unicodedata
 
+from ..ground.diagnostic import Diagnostic
 from ..ground.patterns import regex
-from .frontmatter import Diagnostic
 
 MAX_NAME_CHARS = 64
 

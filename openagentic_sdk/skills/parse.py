@@ -10,10 +10,11 @@ from collections.abc import Mapping
 from dataclasses import field, replace
 from typing import Any
 
+from ..ground.diagnostic import Diagnostic
 from ..ground.frozen import frozen
 from ..ground.text import one_line
 from .fields import Fields
-from .frontmatter import Diagnostic, read_frontmatter
+from .frontmatter import read_frontmatter
 from .names import name_diagnostics
 from .outline import Outline, read_outline
 

@@ -13,8 +13,8 @@ from ipaddress import ip_address
 from typing import Any
 
 from ..errors import ToolError
+from ..ground.loose import as_mapping, as_mappings
 from ..kernel.tool import ToolContext
-from ..providers.loose import as_mapping, as_mappings
 from .schema import array, integer, object_schema, string
 from .web.address import parse_web_url
 from .web.fetch import FetchingTool, FetchRequest, FetchSignal, resolve

@@ -8,12 +8,12 @@ import sys
 from collections.abc import Sequence
 
 from ...assemble import open_project, plugin_registry
+from ...ground.diagnostic import Diagnostic
 from ...ground.text import on_one_line
 from ...options import SETTING_SOURCES, OpenAgenticOptions
 from ...parts.mcp.configured.consent import definition_of, describe
 from ...parts.mcp.configured.read import plugin_entries
 from ...parts.project.plugins import Plugin, load_plugin
-from ...skills.frontmatter import Diagnostic
 from ...skills.lint import check_path
 from ..actions import ActionList
 from ..exits import FAILED, OK

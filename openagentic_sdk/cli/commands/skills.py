@@ -8,11 +8,11 @@ import sys
 from dataclasses import replace
 
 from ...assemble import open_project, project_findings
+from ...ground.diagnostic import Diagnostic
 from ...ground.text import on_one_line, plural, printable
 from ...options import SETTING_SOURCES, OpenAgenticOptions
 from ...parts.project.project import Project
 from ...skills.files import list_resources
-from ...skills.frontmatter import Diagnostic
 from ...skills.index import SkillInfo, load_skill
 from ...skills.lint import check_path
 from ...skills.names import name_key

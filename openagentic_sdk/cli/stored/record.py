@@ -100,7 +100,8 @@ def verify_signed(store: SessionStore, args: argparse.Namespace) -> int:
         mine = [receipt for receipt in receipts if receipt.get("session_id") == name or len(names) == 1]
         report = verify_record(name, events, trust, receipts=mine)
         all_ok = all_ok and report.ok
-        screen.tell(args.json, {**asdict(report), "ok": report.ok}, report_lines(report))
+        problems = [{"kind": one.kind, "seq": one.seq, "text": one.text} for one in report.problems]
+        screen.tell(args.json, {**asdict(report), "problems": problems, "ok": report.ok}, report_lines(report))
     return OK if all_ok else FAILED
 
 

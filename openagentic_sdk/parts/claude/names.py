@@ -13,9 +13,9 @@ from typing import Any, TypeGuard
 
 from ...errors import ToolInputError
 from ...events import ToolUse
+from ...ground.loose import as_mappings
 from ...kernel.part import Part
 from ...kernel.registry import ToolRegistry
-from ...providers.loose import as_mappings
 
 # Our names of inputs, and theirs, by tool.
 _NAMES: Mapping[str, Mapping[str, str]] = {

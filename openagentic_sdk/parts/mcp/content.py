@@ -12,10 +12,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from ...errors import InvalidEventError
+from ...ground.loose import as_list, as_mapping, as_text
 from ...ground.media import HEAD_BYTES, media_type_of, part_type_of, why_refused
 from ...ground.text import without_hidden
 from ...kernel.tool import ToolOutput
-from ...providers.loose import as_list, as_mapping, as_text
 from ...serialization import dumps_json
 from .definitions import clean_text
 

@@ -15,10 +15,11 @@ from dataclasses import replace
 from fnmatch import fnmatchcase
 from typing import Any
 
+from ...ground.diagnostic import Diagnostic
 from ...ground.frozen import frozen
+from ...ground.loose import as_list
 from ...ground.schemas import compiled
 from ...ground.text import without_hidden
-from ...providers.loose import as_list
 from ...sessions.request import canonical_json, json_sha256
 from .server_config import McpServer
 
@@ -45,15 +46,6 @@ class ToolDefinition:
     raw: Mapping[str, Any]
 
 
-@frozen
-class LeftOut:
-    """A tool that is not offered, and why. `code` is `shape`, `schema`, `duplicate`, `list` (allow and deny), or `pin`."""
-
-    name: str
-    code: str
-    reason: str
-
-
 def tool_digest(raw: Mapping[str, Any]) -> str:
     """The digest of a definition: sha256 of canonical JSON of its name, texts, schemas and annotations."""
     return json_sha256({key: raw[key] for key in PINNED if key in raw})
@@ -61,22 +53,25 @@ def tool_digest(raw: Mapping[str, Any]) -> str:
 
 def read_definitions(
     server: str, settings: McpServer, raw_tools: Iterable[Any]
-) -> tuple[list[ToolDefinition], list[LeftOut]]:
-    """The tools of one server that can be offered, sorted by the name shown, and those that cannot."""
-    left: list[LeftOut] = []
+) -> tuple[list[ToolDefinition], list[Diagnostic]]:
+    """The tools of one server that can be offered, sorted by the name shown, and why others cannot.
+
+    The code is `shape`, `schema`, `duplicate` or `list` (allow and deny); a seat adds `header` and `pin`.
+    """
+    left: list[Diagnostic] = []
     kept: dict[str, ToolDefinition] = {}
     for raw in raw_tools:
         try:
             made = _read_definition(server, raw)
         except ValueError as error:
             name = raw.get("name") if isinstance(raw, Mapping) else None
-            left.append(LeftOut(clean_text(str(name), 200), "schema" if name else "shape", str(error)))
+            left.append(Diagnostic("schema" if name else "shape", str(error), path=clean_text(str(name), 200)))
             continue
         if made.name in kept:
             why = "the server lists two tools of this name; the first one counts"
-            left.append(LeftOut(made.name, "duplicate", why))
+            left.append(Diagnostic("duplicate", why, path=made.name))
         elif not is_wanted(settings, made.name):
-            left.append(LeftOut(made.name, "list", "the allow and deny lists of this server leave it out"))
+            left.append(Diagnostic("list", "the allow and deny lists of this server leave it out", path=made.name))
         else:
             kept[made.name] = made
     taken = Counter(made.shown for made in kept.values())

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Literal
 
 from ...errors import McpError, RpcError
-from ...providers.loose import as_mapping
+from ...ground.loose import as_mapping
 from .http import HttpAuth, HttpStatusError, HttpWire
 from .protocol import (
     CAPABILITIES,

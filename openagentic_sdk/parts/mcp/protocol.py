@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ...errors import InvalidEventError
-from ...providers.loose import as_list, as_mapping, read_json
+from ...ground.loose import as_list, as_mapping, read_json
 from ...version import __version__
 
 MODERN = ("2026-07-28",)

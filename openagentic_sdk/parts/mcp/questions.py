@@ -13,9 +13,9 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from ...errors import ToolInputError
+from ...ground.loose import as_list, as_mapping, as_text
 from ...ground.schemas import validate
 from ...ground.text import without_hidden
-from ...providers.loose import as_list, as_mapping, as_text
 from .definitions import clean_text
 
 # Puts a question to a person: (text, choices, what an interface or a later run may want to know besides).

@@ -12,8 +12,8 @@ from typing import Any, Protocol
 
 from ...errors import McpError, ToolInputError
 from ...ground.frozen import frozen
+from ...ground.loose import as_list, as_mapping, as_mappings, as_text
 from ...kernel.tool import ToolContext, ToolOutput
-from ...providers.loose import as_list, as_mapping, as_mappings, as_text
 from ...tools.base import Tool
 from ...tools.schema import object_schema, string
 from .content import Content

@@ -13,10 +13,11 @@ from typing import Any, Protocol
 
 from ...errors import McpError, UnknownOutcomeError
 from ...events import Effect, McpServerChanged
+from ...ground.diagnostic import Diagnostic
+from ...ground.loose import as_list, as_mapping
 from ...ground.threads import error_words
 from ...kernel.tool import REPEATABLE, BareTool
-from ...providers.loose import as_list, as_mapping
-from .definitions import LeftOut, ToolDefinition, clean_text, is_wanted, read_definitions
+from .definitions import ToolDefinition, clean_text, is_wanted, read_definitions
 from .handshake import Era, again, connect
 from .http import HttpAuth, HttpWire, SessionGoneError
 from .http_headers import ParamHeaders, param_headers
@@ -76,7 +77,7 @@ class Seat:
         self._wait_until = 0.0
         self._listing: asyncio.Task[None] | None = None
         self._era: Era | None = None
-        self._left_out: list[LeftOut] = []
+        self._left_out: list[Diagnostic] = []
         self._copied: dict[str, ParamHeaders] = {}
         self._quick_deaths = 0
         self._came_at = self._died_at = 0.0
@@ -230,11 +231,11 @@ class Seat:
         """Read the list of tools and take over those that can be offered. Raises `McpError`."""
         session.stale.discard("tools")
         raws, problem = await session.list_all("tools/list", "tools") if "tools" in session.capabilities else ([], "")
-        left = [LeftOut("", "list", problem)] if problem else []
+        left = [Diagnostic("list", problem)] if problem else []
         if self._pins is not None:
             offered, held = self._pins.judge(self.name, [raw for raw in raws if isinstance(raw, Mapping)])
             raws = list(offered)
-            left += [LeftOut(clean_text(name, 200), "pin", why) for name, why in held]
+            left += [Diagnostic("pin", why, path=clean_text(name, 200)) for name, why in held]
         made, refused = read_definitions(self.name, self.settings, raws)
         kept = self._with_headers(session, made, left)
         self._left_out = [*left, *refused]
@@ -252,7 +253,7 @@ class Seat:
             self._say("changed")
 
     def _with_headers(
-        self, session: McpSession, definitions: Sequence[ToolDefinition], left: list[LeftOut]
+        self, session: McpSession, definitions: Sequence[ToolDefinition], left: list[Diagnostic]
     ) -> list[ToolDefinition]:
         """Over modern HTTP, the definitions whose headers can be sent; these headers are noted for the calls."""
         self._copied = {}
@@ -264,7 +265,7 @@ class Seat:
                 self._copied[one.name] = param_headers(one.raw.get("inputSchema"))
                 kept.append(one)
             except ValueError as error:
-                left.append(LeftOut(one.name, "header", str(error)))
+                left.append(Diagnostic("header", str(error), path=one.name))
         return kept
 
     def _say(self, state: str, error: BaseException | None = None) -> None:
@@ -276,7 +277,7 @@ class Seat:
             for tool in self.tools
             if isinstance(tool, RemoteTool | OwnTool)
         ]
-        left = [{"tool": one.name, "code": one.code, "reason": one.reason} for one in self._left_out]
+        left = [{"tool": one.path, "code": one.code, "reason": one.message} for one in self._left_out]
         if len(left) > MAX_LEFT_OUT_SHOWN:
             more = {"tool": "", "code": "list", "reason": f"and {len(left) - MAX_LEFT_OUT_SHOWN} more"}
             left = [*left[:MAX_LEFT_OUT_SHOWN], more]

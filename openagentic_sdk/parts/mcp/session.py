@@ -15,8 +15,8 @@ from typing import Any
 from ...errors import McpError, RpcError
 from ...ground.frozen import frozen
 from ...ground.jsonrpc import METHOD_NOT_FOUND, Peer
+from ...ground.loose import as_list, as_mapping
 from ...ground.text import without_hidden
-from ...providers.loose import as_list, as_mapping
 from .http import HttpWire
 from .patience import Patience, PendingRequest
 from .protocol import MODERN, SERVER_INFO, modern_meta, read_message

@@ -8,9 +8,9 @@ from functools import partial
 from typing import Any, Protocol
 
 from ...events import Effect, ToolProgress, ToolUse, UserQuestion
+from ...ground.loose import as_mapping
 from ...ground.schemas import compiled
 from ...kernel.tool import BareTool, Questions, SessionLog, ToolContext
-from ...providers.loose import as_mapping
 from ...tools.base import Tool
 from .content import read_result
 from .definitions import ToolDefinition, shown_name

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from ...ground.diagnostic import Diagnostic
 from ...ground.frozen import frozen
 from ...ground.text import one_line, without_hidden
 from ...skills.fields import Fields
-from ...skills.frontmatter import Diagnostic, read_frontmatter
+from ...skills.frontmatter import read_frontmatter
 from ...skills.render import fill_variables
 from .claude import ClaudeFolders, MarkdownFile, read_named
 

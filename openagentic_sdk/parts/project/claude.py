@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from typing import Protocol, TypeVar
 
+from ...ground.diagnostic import Diagnostic
 from ...ground.disk import nearest_holding
 from ...ground.frozen import frozen
 from ...skills.files import Bounds, read_text, walk_files
-from ...skills.frontmatter import Diagnostic
 from ...skills.index import claude_home, folders_up
 from ...skills.names import name_key
 

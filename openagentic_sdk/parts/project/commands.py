@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import field, replace
 
 from ...events import CommandExpanded
+from ...ground.diagnostic import Diagnostic
 from ...ground.disk import is_within
 from ...ground.frozen import frozen
 from ...ground.patterns import regex
@@ -19,7 +20,7 @@ from ...ground.text import look_alikes, one_line, without_hidden
 from ...skills.activation import grantable, skill_request
 from ...skills.fields import Fields, served_model
 from ...skills.files import read_text
-from ...skills.frontmatter import Diagnostic, read_frontmatter
+from ...skills.frontmatter import read_frontmatter
 from ...skills.index import SkillInfo, find_skill
 from ...skills.names import name_key
 from ...skills.outline import read_outline

@@ -18,7 +18,7 @@ from typing import Any
 from ...errors import FileRefusedError
 from ...ground.disk import is_within, path_below
 from ...ground.frozen import frozen
-from ...providers.loose import as_list, as_mapping
+from ...ground.loose import as_list, as_mapping
 from ...skills.files import read_bytes
 from ...skills.render import fill_variables, split_words
 

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import field, replace
 from pathlib import Path
 
+from ...ground.diagnostic import Diagnostic
 from ...ground.disk import is_within
 from ...ground.frozen import frozen, mutable
 from ...ground.globs import compile_glob
@@ -19,7 +20,7 @@ from ...ground.patterns import regex
 from ...ground.text import without_hidden
 from ...skills.fields import Fields
 from ...skills.files import read_text
-from ...skills.frontmatter import Diagnostic, read_frontmatter
+from ...skills.frontmatter import read_frontmatter
 from ...skills.index import claude_home, folders_up
 from ...skills.outline import fence_behind
 from .claude import ClaudeFolders, MarkdownFile, markdown_below, user_boundary

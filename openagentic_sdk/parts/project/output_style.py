@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 
+from ...ground.diagnostic import Diagnostic
 from ...ground.frozen import frozen
 from ...ground.text import without_hidden
 from ...skills.fields import Fields
 from ...skills.files import read_text
-from ...skills.frontmatter import Diagnostic, read_frontmatter
+from ...skills.frontmatter import read_frontmatter
 from ...skills.names import name_key
 from .claude import ClaudeFolders, MarkdownFile, markdown_files
 

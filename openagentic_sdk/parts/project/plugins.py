@@ -14,11 +14,11 @@ from dataclasses import replace
 from typing import Any
 
 from ...errors import OptionsError, StorageError
+from ...ground.diagnostic import Diagnostic
 from ...ground.disk import path_below
 from ...ground.frozen import frozen
-from ...providers.loose import as_list, as_mapping, as_mappings
+from ...ground.loose import as_list, as_mapping, as_mappings
 from ...skills.files import read_bytes, tree_sha256
-from ...skills.frontmatter import Diagnostic
 from ...skills.index import SkillRoot
 from .claude import MarkdownFile, markdown_below
 from .granting import MARKETPLACE, marketplace_folder

@@ -10,8 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from ...ground.diagnostic import Diagnostic
 from ...ground.frozen import frozen
-from ...skills.frontmatter import Diagnostic
 from ...skills.index import IndexResult
 from ...skills.library import SkillLibrary
 from .agents import AgentSet, read_agents

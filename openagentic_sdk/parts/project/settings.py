@@ -14,9 +14,9 @@ from dataclasses import field, replace
 from typing import Any
 
 from ...errors import OptionsError
+from ...ground.diagnostic import Diagnostic
 from ...ground.frozen import frozen
 from ...skills.files import read_text
-from ...skills.frontmatter import Diagnostic
 from ...skills.index import Precedence
 from .claude import ClaudeFolders
 

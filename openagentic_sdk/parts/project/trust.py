@@ -16,8 +16,8 @@ from typing import Any, Literal, Protocol
 from ...errors import StorageError
 from ...ground.disk import is_within
 from ...ground.frozen import frozen
+from ...ground.loose import as_list
 from ...ground.text import without_hidden
-from ...providers.loose import as_list
 from ...skills.activation import grantable
 from ...skills.index import SkillInfo, load_skill
 from ...skills.text_commands import draft_of

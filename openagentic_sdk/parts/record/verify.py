@@ -24,26 +24,12 @@ from .commit import ZERO, BadOpeningError, Opening, chain_digests, event_digest,
 from .places import places_of
 from .sign import statement_of
 from .signers import Trust, Voucher, check_signature
+from .verify_log import Problem
 
 # How far around its place an event that does not fit is looked for, and up to how many of them everywhere.
 _NEAR, _MANY = 32, 64
 # What of a checkpoint a receipt says.
 _RECEIPT = ("session_id", "from_seq", "to_seq", "before", "head", "signatures")
-
-
-@frozen
-class RecordProblem:
-    """What is wrong, in which event (`seq` is the place in the log as it stands, 0 for one that is gone).
-
-    `kind` is `changed`, `removed`, `added` or `moved` for an event; `checkpoint` (changed, replaced or gone), `replayed`
-    (made for another session or range), `signature`, `salts`; `approver` for an answer that this installation did not
-    record; `erasure` for one that was begun and not finished, or that no event tells of; `receipt` for a log that lacks
-    what a receipt says.
-    """
-
-    kind: str
-    seq: int
-    text: str
 
 
 @frozen
@@ -83,12 +69,17 @@ class Approval:
 class RecordReport:
     """What the record proves. `unsigned` counts the events at the end that are not signed yet, checkpoints aside; `erased`
     are places whose values were erased under a proof that still holds.
+
+    The `seq` of a problem is the event's place in the log as it stands, 0 for one that is gone. Its kind is `changed`,
+    `removed`, `added` or `moved` for an event; `checkpoint` (changed, replaced or gone), `replayed` (made for another
+    session or range), `signature`, `salts`; `approver` for an answer that this installation did not record; `erasure` for
+    one that was begun and not finished, or that no event tells of; `receipt` for a log that lacks what a receipt says.
     """
 
     session_id: str
     events: int
     ranges: tuple[VouchedRange, ...]
-    problems: tuple[RecordProblem, ...]
+    problems: tuple[Problem, ...]
     unsigned: int
     erased: tuple[tuple[int, str], ...]
     approvals: tuple[Approval, ...]
@@ -115,17 +106,17 @@ def verify_record(
     finished = {event.erasure_id for event in log if isinstance(event, RecordErased)}
     todo = "this erasure was begun and is not finished: `openagentic-sdk sessions erase ID --finish` goes on with it"
     begun = (event for event in log if isinstance(event, RecordErasing) and event.erasure_id not in finished)
-    problems = [*checked.problems, *(RecordProblem("erasure", event.seq or 0, todo) for event in begun)]
+    problems = [*checked.problems, *(Problem("erasure", event.seq or 0, detail=todo) for event in begun)]
     for seq, path in checked.erased:
         if seq > copied and not any(seq == known and is_at_or_below(path, place) for known, place in said):
-            problems.append(RecordProblem("erasure", seq, f"{path} was erased, and no record.erasing says by whom"))
+            problems.append(Problem("erasure", seq, detail=f"{path} was erased, and no record.erasing says by whom"))
     for receipt in receipts:
         problems += _missing(receipt, session_id, log, trust)
     approvals = _approvals(session_id, log, trust, checked)
     for each in approvals:
         if each.is_recorded is False:
             text = f"it says that {each.name} answered, and this installation did not record that"
-            problems.append(RecordProblem("approver", each.seq, text))
+            problems.append(Problem("approver", each.seq, detail=text))
     return RecordReport(
         session_id,
         len(log),
@@ -155,7 +146,7 @@ class _Checked:
     """The checkpoints that were looked at so far; `end` is the place behind the last event that one of them speaks of."""
 
     def __init__(self, session_id: str, log: Sequence[Event], trust: Trust) -> None:
-        self.problems: list[RecordProblem] = []
+        self.problems: list[Problem] = []
         self.erased: list[tuple[int, str]] = []
         self.end = 0
         self.bad: set[int] = set()
@@ -309,7 +300,7 @@ class _Checked:
         if kind in ("changed", "added", "moved"):
             self.bad.add(seq)
         self.first_bad = min(self.first_bad, seq or self.end)
-        self.problems.append(RecordProblem(kind, seq, text))
+        self.problems.append(Problem(kind, seq, detail=text))
 
 
 def _digest(opening: Opening, event: Event, index: int) -> bytes | None:
@@ -361,7 +352,7 @@ def _longest_rise(found: Mapping[int, int]) -> set[int]:
     return rise
 
 
-def _missing(receipt: Mapping[str, Any], session_id: str, log: Sequence[Event], trust: Trust) -> list[RecordProblem]:
+def _missing(receipt: Mapping[str, Any], session_id: str, log: Sequence[Event], trust: Trust) -> list[Problem]:
     """What the log lacks of what a receipt says."""
     try:
         said = RecordSigned(digests="", **{name: receipt[name] for name in _RECEIPT})
@@ -370,13 +361,13 @@ def _missing(receipt: Mapping[str, Any], session_id: str, log: Sequence[Event], 
     except (KeyError, TypeError) as error:
         raise OptionsError(f"this is no receipt of a signed record: {error} is missing") from None
     if said.session_id != session_id:
-        return [RecordProblem("receipt", 0, f"the receipt is of session {on_one_line(str(said.session_id), 80)}")]
+        return [Problem("receipt", detail=f"the receipt is of session {on_one_line(str(said.session_id), 80)}")]
     if any(isinstance(event, RecordSigned) and statement_of(event) == statement for event in log):
         return []
     vouchers = [check_signature(each, statement, trust) for each in signatures]
     by = ", ".join(f"{each.by} {each.name} ({each.proof})" for each in vouchers) or "nobody"
     text = f"a receipt signed by {by} says that there were {said.to_seq} events up to head {str(said.head)[:16]}"
-    return [RecordProblem("receipt", 0, f"{text}: the log lacks that, its end was cut off or it was begun anew")]
+    return [Problem("receipt", detail=f"{text}: the log lacks that, its end was cut off or it was begun anew")]
 
 
 def _approvals(session_id: str, log: Sequence[Event], trust: Trust, checked: _Checked) -> list[Approval]:

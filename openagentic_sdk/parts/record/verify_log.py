@@ -67,16 +67,16 @@ IN_DOUBT = "The log was damaged behind this call: it may or may not have run. Ch
 
 @frozen
 class Problem:
-    """One thing that is wrong. `seq` and `offset` say where in the log; both are 0 for a blob, whose digest is `blob`.
+    """One thing that is wrong with a log or its record. `seq` and `offset` say where, or `blob` does.
 
     `change` is what was done to the log, see `LogCorruptError`; `witness` is what knows better than the log, and `detail`
     what it says.
     """
 
     kind: str
-    seq: int
-    offset: int
-    todo: str
+    seq: int = 0
+    offset: int = 0
+    todo: str = ""
     blob: str | None = None
     change: str | None = None
     detail: str | None = None
@@ -87,9 +87,14 @@ class Problem:
         """Whether it is what a crash leaves behind, and the next run cleans up without loss of anything acknowledged."""
         return self.kind in ("torn-tail", "unsynced")
 
+    @property
+    def text(self) -> str:
+        """What is wrong, in words."""
+        return self.detail or _WRONG[self.kind]
+
     def __str__(self) -> str:
         where = f"blob {self.blob}" if self.blob else f"event {self.seq} at byte {self.offset}"
-        return f"{self.witness or where}: {self.detail or _WRONG[self.kind]} ({self.kind}); {self.todo}"
+        return f"{self.witness or where}: {self.text} ({self.kind}); {self.todo}"
 
 
 @frozen
@@ -118,7 +123,7 @@ class SessionReport:
     @property
     def damage(self) -> str:
         """What is wrong, in words."""
-        return "; ".join(problem.detail or _WRONG[problem.kind] for problem in self.problems)
+        return "; ".join(problem.text for problem in self.problems)
 
 
 @frozen

@@ -31,8 +31,8 @@ from ...events import (
     UserQuestion,
 )
 from ...ground.frozen import changed, frozen
+from ...ground.loose import as_mapping
 from ...kernel.gate import CallContext
-from ...providers.loose import as_mapping
 from ...serialization import dumps_json
 from ...sessions.request import json_sha256
 from ...skills.activation import skill_policy

@@ -16,8 +16,8 @@ from os.path import commonpath, dirname
 
 from ...errors import OptionsError, PermissionRuleError
 from ...ground.frozen import frozen
+from ...ground.loose import as_list
 from ...ground.patterns import regex
-from ...providers.loose import as_list
 from ..offers import literal_pattern, offered_rules, shell_word
 from ..paths import anchor_of, is_inside, is_protected
 from ..program_tables import (

@@ -13,6 +13,7 @@ from typing import Any, Unpack
 from urllib.parse import quote
 
 from ...errors import GarbledResponseError, OptionsError, ProviderHTTPError
+from ...ground.loose import as_mapping, as_mappings, as_text
 from ...ground.patterns import regex
 from ..base import Message, ModelOutput, ReasoningPiece, StreamEvent, TextDelta, ToolSpec
 from ..calls import HeardCall, finish_calls
@@ -29,7 +30,6 @@ from ..chat_request import (
 from ..content import ContentPart, cannot_carry, read_parts
 from ..endpoint import LINGER_AFTER_FINISH_S, EndpointArguments, EndpointProvider, Reading
 from ..failures import cut_answer, unexpected
-from ..loose import as_mapping, as_mappings, as_text
 from ..quirks import Quirks
 from ..reasoning import UNSIGNED
 

@@ -14,9 +14,9 @@ from typing import Any, Protocol
 
 from ...errors import GarbledResponseError, ProviderError
 from ...ground.frozen import frozen
+from ...ground.loose import read_json
 from ..chat_request import encode_request, sendable
 from ..failures import http_error, secrets_of
-from ..loose import read_json
 from ..sse import SSEDecoder, SSEEvent
 from .connect import shown_url
 from .http import HttpTransport

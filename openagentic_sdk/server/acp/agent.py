@@ -21,6 +21,7 @@ from ...assemble import open_project
 from ...errors import ApiKeyError, OpenAgentSdkError, OptionsError, RpcError, SessionError, SessionNotFoundError
 from ...events import Event, SubagentStarted
 from ...ground.jsonrpc import INTERNAL_ERROR, INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND, AnswerThen, Peer
+from ...ground.loose import as_mapping
 from ...ground.text import on_one_line
 from ...ground.threads import run_in_thread
 from ...options import OpenAgenticOptions
@@ -28,7 +29,6 @@ from ...parts.project.claude import find_project_root
 from ...parts.project.commands import unknown_name
 from ...parts.project.project import Project
 from ...parts.record.lifecycle import delete_session
-from ...providers.loose import as_mapping
 from ...sessions.base import SessionStore
 from ...sessions.core import new_session_id
 from ...version import __version__

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ...events import UserQuestion
+from ...ground.loose import as_mapping
 from ...ground.text import on_one_line
-from ...providers.loose import as_mapping
 from ...sessions.answers import read_answer, takes_own_words
 from .buffers import saved_text
 from .calls import Json, content, describe_call, diffs, fenced

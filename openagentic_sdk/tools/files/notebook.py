@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from ...providers.loose import as_mapping, as_mappings, as_text
+from ...ground.loose import as_mapping, as_mappings, as_text
 
 MAX_OUTPUT_CHARS = 10_000
 

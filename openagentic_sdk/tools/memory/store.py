@@ -18,10 +18,10 @@ from typing import Any
 
 from ...errors import ToolError
 from ...ground.frozen import frozen
+from ...ground.loose import as_list, as_mapping, as_mappings
 from ...ground.text import on_one_line, without_hidden
 from ...parts.project.private_json import MAX_BYTES, KeptFile
 from ...parts.project.prompt import contain
-from ...providers.loose import as_list, as_mapping, as_mappings
 from ...sessions.request import canonical_json
 from ...sessions.seal import Seal
 

@@ -13,10 +13,10 @@ from math import log
 from typing import Any
 
 from ...events import ToolsLoaded
+from ...ground.loose import as_mapping, as_text
 from ...ground.patterns import regex
 from ...ground.text import shortened
 from ...kernel.tool import BareTool, SessionLog, ToolContext
-from ...providers.loose import as_mapping, as_text
 from ..base import Tool
 from ..schema import integer, object_schema, string
 

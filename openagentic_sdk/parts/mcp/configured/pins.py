@@ -15,8 +15,8 @@ from typing import Any
 
 from ....errors import StorageError
 from ....ground.frozen import frozen
+from ....ground.loose import as_mapping
 from ....ground.text import visible
-from ....providers.loose import as_mapping
 from ....sessions.request import canonical_json
 from ...project.private_json import KeptFile
 from ..definitions import PINNED, tool_digest

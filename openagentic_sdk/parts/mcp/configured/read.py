@@ -18,11 +18,11 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ....errors import FileRefusedError, StorageError
+from ....ground.diagnostic import Diagnostic
 from ....ground.disk import is_within
 from ....ground.frozen import frozen
 from ....ground.text import visible
 from ....skills.files import read_bytes
-from ....skills.frontmatter import Diagnostic
 from ...project.claude import claude_json
 from ...project.plugins import MANIFEST, Plugin
 from ...project.private_json import KeptFile

@@ -11,9 +11,9 @@ from dataclasses import replace
 from typing import Literal
 
 from ....errors import OptionsError, StorageError
+from ....ground.diagnostic import Diagnostic
 from ....ground.frozen import frozen
 from ....ground.text import visible
-from ....skills.frontmatter import Diagnostic
 from ...project.project import Project
 from ...project.settings import Settings
 from ..oauth.login import read_settings

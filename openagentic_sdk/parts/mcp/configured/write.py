@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ....errors import OptionsError, StorageError
-from ....skills.frontmatter import Diagnostic
+from ....ground.diagnostic import Diagnostic
 from ...project.project import Project
 from ...project.settings_write import change_json
 from ..oauth.login import read_settings

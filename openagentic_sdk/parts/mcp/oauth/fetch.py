@@ -16,8 +16,8 @@ from urllib.parse import urlencode, urljoin
 
 from ....errors import AddressRefusedError, McpAuthError, ToolError
 from ....ground.frozen import frozen
+from ....ground.loose import as_mapping, read_json
 from ....ground.threads import run_in_thread
-from ....providers.loose import as_mapping, read_json
 from ....tools.web.address import IPAddress, WebUrl, check_addresses
 from ....tools.web.fetch import FetchRequest, FetchSignal, resolve
 from ....tools.web.transport import fetch_from_addresses

@@ -16,8 +16,8 @@ from typing import Any
 
 from ....errors import McpAuthError
 from ....ground.frozen import frozen
+from ....ground.loose import as_mapping
 from ....ground.system import BINARY
-from ....providers.loose import as_mapping
 from ....sessions.log.lock import try_lock, unlock
 from ...project.private_json import KeptFile
 from .grant import OAuthClient, Tokens

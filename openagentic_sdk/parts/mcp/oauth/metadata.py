@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 from ....errors import AddressRefusedError, McpAuthError
 from ....ground.frozen import frozen
-from ....providers.loose import as_list
+from ....ground.loose import as_list
 from ....tools.web.address import WebUrl, parse_web_url
 
 _RESOURCE = "/.well-known/oauth-protected-resource"
