@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import secrets
 import socket
+import subprocess
 from contextlib import suppress
+
+from .waiting import until
 
 
 def free_port() -> int:
@@ -17,3 +20,16 @@ def free_port() -> int:
         port = 20_000 + secrets.randbelow(12_000)
         with suppress(OSError), socket.create_server(("127.0.0.1", port)):
             return port
+
+
+def until_listens(port: int, server: subprocess.Popen[bytes]) -> None:
+    """Come back when a server that was started takes connections; RuntimeError when it ended instead."""
+
+    def connects() -> bool:
+        if server.poll() is not None:
+            raise RuntimeError(f"{server.args!r} ended with {server.returncode}")
+        with suppress(OSError), socket.create_connection(("127.0.0.1", port)):
+            return True
+        return False
+
+    until(connects, f"{server.args!r} takes connections on port {port}")

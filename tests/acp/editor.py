@@ -18,6 +18,7 @@ from openagentic_sdk.server.acp.agent import EditorAgent
 from openagentic_sdk.sessions.base import SessionStore
 from openagentic_sdk.sessions.memory import MemorySessionStore
 from openagentic_sdk.testing.scripted import ScriptedProvider
+from tests.waiting import until_async
 
 ALL = {"elicitation": {"form": {}}, "session": {"notices": {}, "compaction": {}}}
 WAIT_S = 20.0  # only bounds failure
@@ -114,11 +115,7 @@ class Editor:
 
     async def until(self, holds: Callable[[], Any], what: str = "it") -> Any:
         """Wait for messages until something holds; gives what it gave."""
-        over = asyncio.get_running_loop().time() + WAIT_S
-        while not (found := holds()):
-            assert asyncio.get_running_loop().time() < over, f"{what} did not come: {self.messages[-3:]}"
-            await asyncio.sleep(0.001)
-        return found
+        return await until_async(holds, lambda: f"{what}; the last messages are {self.messages[-3:]}", WAIT_S)
 
     # --- what tests do most ------------------------------------------------------------------------------------------
 

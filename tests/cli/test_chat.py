@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
 import signal
 import tempfile
-import time
 import unittest
 from pathlib import Path
 from typing import Any
 
 from openagentic_sdk.sessions.store import FileSessionStore
+from tests.waiting import until
 
 from ..pythons import Python
 
@@ -43,19 +44,14 @@ class Terminal:
 
     def read_until(self, text: str) -> str:
         """What was shown since the last call, up to and with `text`."""
-        deadline = time.monotonic() + SECONDS
-        while text not in self._seen:
-            if time.monotonic() > deadline:
-                raise AssertionError(f"{text!r} did not come; what came is {self._seen!r}")
-            self._read()
+        until(lambda: self._read() or text in self._seen, lambda: f"{text!r}; what came is {self._seen!r}", SECONDS)
         shown, _, self._seen = self._seen.partition(text)
         return shown + text
 
     def _read(self) -> None:
         try:
-            self._seen += os.read(self._master, 65536).decode("utf-8", "replace").replace("\r\n", "\n")
-        except BlockingIOError:
-            time.sleep(0.01)
+            with contextlib.suppress(BlockingIOError):
+                self._seen += os.read(self._master, 65536).decode("utf-8", "replace").replace("\r\n", "\n")
         except OSError as error:  # Linux says so when the command has ended
             raise AssertionError(f"the command has ended; what came is {self._seen!r}") from error
 

@@ -10,9 +10,11 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 import unittest
+from collections.abc import Callable
 from pathlib import Path
+
+from tests.waiting import until
 
 ROOT = Path(__file__).resolve().parents[2]
 PATIENCE_S = 60.0
@@ -86,17 +88,16 @@ class Typed(unittest.TestCase):
 
     def until(self, wanted: str) -> str:
         """The screen once it shows this."""
-        deadline = time.monotonic() + PATIENCE_S
-        while wanted not in (seen := self.screen()):
-            self.assertLess(time.monotonic(), deadline, f"{wanted!r} never came; the screen is\n{seen}")
-            time.sleep(0.03)
-        return seen
+        return self.until_screen(lambda screen: wanted in screen, f"{wanted!r} is shown")
 
     def until_gone(self, unwanted: str) -> None:
-        deadline = time.monotonic() + PATIENCE_S
-        while unwanted in (seen := self.screen()):
-            self.assertLess(time.monotonic(), deadline, f"{unwanted!r} stays; the screen is\n{seen}")
-            time.sleep(0.03)
+        self.until_screen(lambda screen: unwanted not in screen, f"{unwanted!r} is gone")
+
+    def until_screen(self, holds: Callable[[str], bool], what: str) -> str:
+        def looked() -> str:
+            return screen if holds(screen := self.screen()) else ""
+
+        return until(looked, lambda: f"{what}; the screen is\n{self.screen()}", PATIENCE_S)
 
     def let_go(self) -> None:
         with open(self.cwd / "go", "w") as gate:

@@ -9,7 +9,6 @@ import os
 import random
 import select
 import signal
-import time
 import unittest
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -20,6 +19,7 @@ from openagentic_sdk.sessions.store import LOG_NAME
 from openagentic_sdk.testing.faults import KILLS as KILL_FAULTS
 from openagentic_sdk.testing.faults import FaultyOS
 from tests.size import LARGE
+from tests.waiting import pause
 
 from .scenes import CountingDisk, InstantDisk, SceneTest, bare, three_turns
 
@@ -111,8 +111,7 @@ class KillTest(SceneTest):
         for writer in writers:
             if self.rng.random() < 0.9:
                 select.select([writer.pipe], [], [], 10)
-        # A random moment of real time is the point of this test.
-        time.sleep(self.rng.random() * 0.004)
+        pause(self.rng.random() * 0.004, "a random moment of real time is the point of this test")
         for writer in writers:
             os.kill(writer.pid, signal.SIGKILL)
         for writer in writers:

@@ -20,6 +20,7 @@ from openagentic_sdk.sessions.store import FileSessionStore
 from openagentic_sdk.testing.faults import FaultyOS
 from tests.pythons import Python
 from tests.size import LARGE
+from tests.waiting import pause, until
 
 from .scenes import InstantDisk, SceneTest, bare
 
@@ -203,7 +204,7 @@ class SlowDisk(FaultyOS):
 
     def fdatasync(self, fd: int) -> None:
         super().fdatasync(fd)
-        time.sleep(0.002)
+        pause(0.002, "real disks take their time")
         if self._fails:
             raise OSError(5, "injected EIO")
 
@@ -267,8 +268,7 @@ class InterruptTest(SceneTest):
             writer.append([UserMessage(f"main {number}")])
             is_appended = True
             # In short naps: the signal may have come to another thread, which wakes nobody here.
-            for _ in range(60_000):
-                time.sleep(0.001)
+            until(lambda: False, "the interrupt comes", 60)
         except KeyboardInterrupt:
-            return not is_appended
-        self.fail("the interrupt never came")
+            pass
+        return not is_appended

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 import sys
-import time
 from collections.abc import Sequence
 from typing import Any
 
 from openagentic_sdk.events import Event, ToolUse
+from tests.waiting import hang
 
 
 def counts_calls(events: Sequence[Event]) -> tuple[float, str]:
@@ -29,8 +29,7 @@ def ends_its_process(events: Sequence[Event]) -> bool:
 
 
 def hangs(events: Sequence[Event]) -> bool:
-    while True:
-        time.sleep(0.01)
+    hang()
 
 
 def gives_nonsense(events: Sequence[Event]) -> Any:

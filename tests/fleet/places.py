@@ -11,7 +11,6 @@ import signal
 import sqlite3
 import subprocess
 import tempfile
-import time
 import unittest
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
@@ -24,6 +23,7 @@ from openagentic_sdk.sessions.stores.locate import open_store
 from tests.pythons import ROOT, Python
 from tests.size import IN_MEMORY
 from tests.stores.servers import own_postgres_schema
+from tests.waiting import until
 
 from .payments import FOLDER, OVER, agents
 
@@ -85,10 +85,7 @@ class FleetTest(unittest.TestCase):
         return self.run_async(work)
 
     def until(self, holds: Callable[[], object], what: str = "") -> None:
-        deadline = time.monotonic() + LIMIT_S
-        while not holds():
-            self.assertLess(time.monotonic(), deadline, f"it never came to this: {what}")
-            time.sleep(0.03)  # each look is a question to the database
+        until(holds, what, LIMIT_S)
 
     def until_over(self, *run_ids: int) -> None:
         self.until(lambda: all(self.status(run_id).is_over for run_id in run_ids), "all runs are over")

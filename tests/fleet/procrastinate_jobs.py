@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
-import time
 from typing import Any
 
 import procrastinate
@@ -19,6 +18,7 @@ from openagentic_sdk.fleet import Fleet, execute_run
 from openagentic_sdk.permissions.gate import PermissionGate
 from openagentic_sdk.testing import ScriptedProvider
 from openagentic_sdk.tools.function import tool
+from tests.waiting import hang, pause
 
 URL, FILE, WHAT = sys.argv[1:4]
 LEASE_S = 2.0
@@ -30,8 +30,7 @@ def pay() -> str:
     """Write a line, and then take very long."""
     with open(FILE, "a") as file:
         file.write("paid\n")
-    time.sleep(3600)
-    return "paid"
+    hang()
 
 
 def payer() -> OpenAgenticOptions:
@@ -57,7 +56,7 @@ async def take_back() -> None:
     while True:
         for job in await app.job_manager.get_stalled_jobs(seconds_since_heartbeat=2):
             await app.job_manager.retry_job(job)
-        await asyncio.sleep(0.2)
+        await asyncio.to_thread(pause, 0.2, "the recipe looks once a minute")
 
 
 async def main() -> Any:

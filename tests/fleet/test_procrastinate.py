@@ -10,8 +10,8 @@ import os
 import signal
 import subprocess
 import tempfile
-import time
 import unittest
+from collections.abc import Callable
 from pathlib import Path
 
 from openagentic_sdk.agents import NamedAgent
@@ -21,6 +21,7 @@ from openagentic_sdk.options import OpenAgenticOptions
 from openagentic_sdk.sessions.stores.locate import open_store
 from openagentic_sdk.testing.scripted import ScriptedProvider
 from tests.stores import servers
+from tests.waiting import until
 
 PYTHON = os.environ.get("OPENAGENTIC_TEST_PROCRASTINATE_PYTHON", "")
 POSTGRES_URL = os.environ.get("OPENAGENTIC_TEST_POSTGRES_URL", "")
@@ -45,11 +46,8 @@ class Procrastinate(unittest.TestCase):
         self.addCleanup(process.kill)
         return process
 
-    def wait_until(self, is_so: object, what: str) -> None:
-        deadline = time.monotonic() + PATIENCE_S
-        while not is_so():  # type: ignore[operator]
-            self.assertLess(time.monotonic(), deadline, what)
-            time.sleep(0.05)
+    def wait_until(self, is_so: Callable[[], object], what: str) -> None:
+        until(is_so, what, PATIENCE_S)
 
     def test_a_run_goes_on_after_kill_9_and_its_tool_has_started_once(self) -> None:
         store = open_store(self.url)

@@ -316,6 +316,18 @@ class Shape(unittest.TestCase):
         ]
         self.assertEqual(mocked, [])
 
+    def test_no_test_sleeps_but_where_all_of_them_wait(self) -> None:
+        sources = {path: path.read_text(encoding="utf-8") for path in (ROOT / "tests").rglob("*.py")}
+        sleeps = [
+            f"{path}:{node.lineno} {ast.unparse(node)}"
+            for path, source in sources.items()
+            if path != ROOT / "tests" / "waiting.py" and "sleep(" in source
+            for node in ast.walk(ast.parse(source))
+            if isinstance(node, ast.Call) and ast.unparse(node.func) in ("time.sleep", "asyncio.sleep", "sleep")
+            if ast.unparse(node) != "asyncio.sleep(0)"  # which only lets other tasks go first
+        ]
+        self.assertEqual(sleeps, [], "wait for an event, or with tests.waiting")
+
     def test_every_test_folder_is_found_by_the_test_command(self) -> None:
         homeless = {
             path.parent for path in (ROOT / "tests").rglob("test_*.py") if not (path.parent / "__init__.py").exists()

@@ -16,6 +16,7 @@ from openagentic_sdk.hooks.models import HookDecision, HookMatcher
 from openagentic_sdk.parts.claude.command_hooks import ShellHook, answer_of, matched_names, with_command_hooks
 from openagentic_sdk.parts.project.settings import CommandHook
 from tests.looptime import skip_time
+from tests.waiting import until_async
 
 FIXTURES = Path(__file__).resolve().parents[2] / "fixtures" / "hooks"
 
@@ -126,8 +127,8 @@ class Commands(unittest.IsolatedAsyncioTestCase):
         hook = ShellHook("sleep 987 & echo $! > child; sleep 987", str(self.folder))
         engine = HookEngine(pre_tool_use=(HookMatcher("slow", hook=hook, timeout_s=60),))
         asked = asyncio.create_task(engine.run_pre_tool_use(tool_name="Bash", tool_input={}))
-        while not (self.folder / "child").exists() or not (self.folder / "child").read_text():  # noqa: ASYNC110 - a shell tells nobody
-            await asyncio.sleep(0.01)
+        child = self.folder / "child"
+        await until_async(lambda: child.exists() and child.read_text(), "the hook runs")
         skip_time(60)
         _, events, decision = await asked
         assert decision is not None
@@ -139,9 +140,7 @@ class Commands(unittest.IsolatedAsyncioTestCase):
         await self.gone(int((self.folder / "child").read_text()))
 
     async def gone(self, pid: int) -> None:
-        async with asyncio.timeout(120):
-            while _is_running(pid):  # noqa: ASYNC110 - a process tells nobody that it ended
-                await asyncio.sleep(0.01)
+        await until_async(lambda: not _is_running(pid), "the process has ended")
 
     async def test_a_variable_cannot_make_the_shell_run_something_first(self) -> None:
         trap = self.folder / "trap.sh"

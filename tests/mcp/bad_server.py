@@ -8,7 +8,6 @@ import json
 import os
 import signal
 import sys
-import time
 
 TOOLS = [{"name": "echo", "description": "Say it back.", "inputSchema": {"type": "object"}}]
 
@@ -167,7 +166,7 @@ def grandchildren(server, message):
                 os.setsid()
                 for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
                     signal.signal(number, signal.SIG_IGN)
-                time.sleep(600)
+                signal.pause()
                 os._exit(0)
 
 
@@ -249,7 +248,7 @@ def main():
         if not bad(server, message):
             server.answer(message)
     while sys.argv[1] == "stubborn":
-        time.sleep(1)
+        signal.pause()
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ import json
 import threading
 import unittest
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 from openagentic_sdk.errors import McpError, UnknownOutcomeError
@@ -16,6 +17,7 @@ from openagentic_sdk.parts.mcp.server_config import McpServer
 from openagentic_sdk.parts.mcp.tools import RemoteTool
 from openagentic_sdk.tools.base import ToolContext
 from tests.providers.server import Connection, Request, Server
+from tests.waiting import until_async
 
 MODERN, LEGACY = "2026-07-28", "2025-11-25"
 Answer = Callable[[Connection, Request, Any], "bool | None"]
@@ -361,6 +363,10 @@ class HttpServers(unittest.IsolatedAsyncioTestCase):
         self.assertEqual(script.seen[-1], "tools/call")
 
     async def test_lists_that_change_are_told_on_a_stream_in_both_eras(self) -> None:
+        async def listed_again(script: Script, seat: Any) -> bool:
+            await seat.ready()
+            return script.seen.count("tools/list") == 2
+
         for era, method in ((MODERN, "subscriptions_listen"), (LEGACY, "GET")):
             told = threading.Event()
 
@@ -377,10 +383,7 @@ class HttpServers(unittest.IsolatedAsyncioTestCase):
             seat = self.seats[-1]
             told.set()
             with self.subTest(era):
-                async with asyncio.timeout(120):
-                    while script.seen.count("tools/list") < 2:
-                        await asyncio.sleep(0.01)
-                        await seat.ready()
+                await until_async(partial(listed_again, script, seat), "the tools are listed again")
                 self.assertEqual(seat.event.state, "started")
 
     # --- logins and redirects --------------------------------------------------------------------------------------------

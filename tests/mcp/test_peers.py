@@ -6,10 +6,8 @@ import asyncio
 import json
 import os
 import re
-import socket
 import subprocess
 import tempfile
-import time
 import traceback
 import unittest
 from pathlib import Path
@@ -19,7 +17,7 @@ from openagentic_sdk import McpServer
 from openagentic_sdk.events import McpServerChanged, ToolProgress
 from tests.mcp import conformance_client
 from tests.mcp.test_features import calls, events_of, options_for, results
-from tests.ports import free_port
+from tests.ports import free_port, until_listens
 
 NODE, MODULES = os.environ.get("OPENAGENTIC_TEST_NODE"), os.environ.get("OPENAGENTIC_TEST_NODE_MODULES")
 PYTHON = os.environ.get("OPENAGENTIC_TEST_MCP_PYTHON")
@@ -54,14 +52,8 @@ class Peers(unittest.IsolatedAsyncioTestCase):
         server = subprocess.Popen(words, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         self.addCleanup(server.wait)
         self.addCleanup(server.kill)
-        give_up_at = time.monotonic() + 60
-        while time.monotonic() < give_up_at and server.poll() is None:
-            try:
-                socket.create_connection(("127.0.0.1", port), 1).close()
-                return port
-            except OSError:
-                time.sleep(0.05)
-        raise AssertionError(f"{command[:2]} does not listen")
+        until_listens(port, server)
+        return port
 
     async def use(self, server: McpServer, version: str, *names: str, **arguments: Any) -> list[Any]:
         events = await events_of("go", options_for([calls(*names, **arguments), "Done."], server))

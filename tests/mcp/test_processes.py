@@ -10,7 +10,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 import unittest
 from pathlib import Path
 
@@ -21,6 +20,7 @@ from openagentic_sdk.parts.mcp.seat import MAX_QUICK_DEATHS, Seat
 from openagentic_sdk.parts.mcp.session import RequestHooks
 from openagentic_sdk.parts.mcp.stdio import server_environment
 from tests.mcp.test_hostile_servers import MARK, bad_server, outcome_of, processes
+from tests.waiting import until, until_async
 
 ROOT = Path(__file__).parents[2]
 BREW = ToolDefinition("brew", "mcp__x__brew", "", {}, "", {})
@@ -51,10 +51,7 @@ class Processes(unittest.IsolatedAsyncioTestCase):
             # The host itself, two servers, and two grandchildren of each.
             self.assertEqual(len(processes()), 7)
             host.send_signal(signal.SIGKILL)
-        give_up_at = time.monotonic() + 20
-        while processes() and time.monotonic() < give_up_at:
-            time.sleep(0.01)
-        self.assertEqual(processes(), [])
+        until(lambda: not processes(), lambda: f"all have ended, {processes()} too", 20)
 
     async def test_a_late_server_comes_with_the_next_step_and_says_then_what_it_says(self) -> None:
         go, listed = Path(f"/tmp/{MARK}-go"), Path(f"/tmp/{MARK}-listed")
@@ -67,8 +64,7 @@ class Processes(unittest.IsolatedAsyncioTestCase):
 
         async def let_it_come(payload: dict[str, object]) -> None:
             go.touch()
-            while not listed.exists():  # noqa: ASYNC110 - another process makes it
-                await asyncio.sleep(0.01)
+            await until_async(listed.exists, "the tools were listed")
             for _ in range(100):  # its answer is in the pipe: the event loop only has to get to it
                 await asyncio.sleep(0)
 

@@ -37,6 +37,7 @@ from openagentic_sdk.providers.wire.timeouts import Timeouts
 from openagentic_sdk.providers.wrappers.retry import RetryingProvider, RetryPolicy
 from openagentic_sdk.testing.clock import FakeClock
 from tests.size import LARGE
+from tests.waiting import pause, until_async
 
 from .server import Connection, Request, Script, Server, delta, sse
 
@@ -468,7 +469,8 @@ class Connections(HostileCase):
             stream = provider_for(server).stream(model="m", messages=HELLO)
             self.assertEqual(await anext(stream), TextDelta("Hello"))
             waiting = asyncio.create_task(anext(stream))
-            await asyncio.sleep(0.02)
+            for _ in range(20):
+                await asyncio.sleep(0)
             began = time.monotonic()
             waiting.cancel()
             with self.assertRaises(asyncio.CancelledError):
@@ -485,9 +487,10 @@ class Connections(HostileCase):
             await stream.aclose()
 
     async def test_cancelling_before_an_answer_began(self) -> None:
-        with Server(lambda c, r: c.wait_for_client_to_go() and None) as server:
+        asked = threading.Event()
+        with Server(lambda c, r: (asked.set(), c.wait_for_client_to_go())) as server:
             task = asyncio.create_task(ask(provider_for(server)))
-            await asyncio.sleep(0.05)
+            self.assertTrue(await asyncio.to_thread(asked.wait, 60))
             task.cancel()
             with self.assertRaises(asyncio.CancelledError):
                 await task
@@ -510,8 +513,10 @@ class Connections(HostileCase):
                 if isinstance(event, TextDelta):
                     if length == 0:
                         self.assertTrue(await asyncio.to_thread(held_up.wait, 60))
-                        # Longer than the idle timeout, which is about the server.
-                        await asyncio.sleep(3.1 if LARGE else 0)
+                        if LARGE:
+                            await asyncio.to_thread(
+                                pause, 3.1, "longer than the idle timeout, which is about the server"
+                            )
                     length += len(event.delta)
         self.assertEqual(length, 3_000_000)
 
@@ -527,9 +532,9 @@ class Connections(HostileCase):
         with Server(script) as server:
             provider = provider_for(server)
             tasks = [asyncio.create_task(ask(provider)) for _ in range(16)]
-            turns = 0
-            while not all(task.done() for task in tasks):
-                await asyncio.sleep(0.001)
+            turns, waiting = 0, set(tasks)
+            while waiting:
+                _, waiting = await asyncio.wait(waiting, timeout=0.001)
                 turns += 1
             self.assertEqual({task.result().assistant_text for task in tasks}, {"Hello" * 10})
         self.assertGreater(turns, 10)
@@ -559,8 +564,9 @@ class NobodyAccepts(HostileCase):
         self.assertEqual(raised.exception.phase, "connect")
 
     async def test_cancelling_while_connecting_ends_at_once(self) -> None:
+        before = set(threading.enumerate())
         task = asyncio.create_task(ask(self.provider(30)))
-        await asyncio.sleep(0.1)
+        await until_async(lambda: set(threading.enumerate()) - before, "a thread connects")
         began = time.monotonic()
         task.cancel()
         with self.assertRaises(asyncio.CancelledError):

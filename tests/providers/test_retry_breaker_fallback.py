@@ -288,9 +288,16 @@ class Fallbacks(unittest.IsolatedAsyncioTestCase):
         self.assertEqual(raised.exception.status, 502)
 
     async def test_cancelling_while_waiting_ends_at_once(self) -> None:
-        provider = RetryingProvider(Answers(status(503, {"retry-after": "60"})))
+        waiting = asyncio.Event()
+
+        class StandingClock(FakeClock):
+            async def sleep(self, delay_s: float) -> None:
+                waiting.set()
+                await asyncio.Event().wait()
+
+        provider = RetryingProvider(Answers(status(503, {"retry-after": "60"})), clock=StandingClock())
         task = asyncio.create_task(collect(provider))
-        await asyncio.sleep(0.01)
+        await waiting.wait()
         task.cancel()
         with self.assertRaises(asyncio.CancelledError):
             await task

@@ -41,6 +41,21 @@ class Counted(MemorySessionStore):
         return self._counted(super().wait_for_events, *args, **kwargs)
 
 
+class Watched(MemorySessionStore):
+    """A store that tells when somebody waits for its news."""
+
+    def __init__(self):
+        super().__init__()
+        self._is_watched = threading.Event()
+
+    def wait_for_news(self, *args, **kwargs):
+        self._is_watched.set()
+        return super().wait_for_news(*args, **kwargs)
+
+    async def until_watched(self):
+        assert await asyncio.to_thread(self._is_watched.wait, 120)
+
+
 async def take(events, count):
     taken = []
     async for event in events:
@@ -71,7 +86,8 @@ class FollowTest(unittest.IsolatedAsyncioTestCase):
                 store.append_events(session_id, [UserMessage(str(n)) for n in range(1, 8)])
                 tasks = [asyncio.create_task(take(follow(store, session_id, after_seq=n), 10 - n)) for n in (0, 3, 7)]
                 for n in range(8, 11):
-                    await asyncio.sleep(0.01)
+                    for _ in range(10):
+                        await asyncio.sleep(0)
                     store.append_event(session_id, UserMessage(str(n)))
                 for after, events in zip((0, 3, 7), await asyncio.wait_for(asyncio.gather(*tasks), 120), strict=True):
                     self.assertEqual([event.seq for event in events], list(range(after + 1, 11)))
@@ -106,7 +122,7 @@ class FollowTest(unittest.IsolatedAsyncioTestCase):
         self.assertEqual(event.text, "one")
 
     async def test_deltas_come_in_their_place_to_who_asks_for_them(self):
-        store, asked, release = MemorySessionStore(), asyncio.Event(), asyncio.Event()
+        store, asked, release = Watched(), asyncio.Event(), asyncio.Event()
 
         async def before_model_call(payload):
             asked.set()
@@ -122,7 +138,7 @@ class FollowTest(unittest.IsolatedAsyncioTestCase):
             for deltas in (True, False)
         )
         await asked.wait()
-        await asyncio.sleep(0.05)  # the followers have read what is there, or read it when they have come so far
+        await store.until_watched()  # one follower has read what is there, and the other reads it
         release.set()
         seen, stored = await asyncio.wait_for(asyncio.gather(with_deltas, without), 120)
         self.assertEqual("".join(event.text_delta for event in seen if event.seq is None), "one two three")
@@ -135,16 +151,16 @@ class FollowTest(unittest.IsolatedAsyncioTestCase):
         return [event async for event in events]
 
     async def test_a_slow_follower_misses_no_stored_event(self):
-        store = MemorySessionStore()
+        store = Watched()
         session_id = store.create_session()
         events = follow(store, session_id)
         first = asyncio.create_task(anext(events))
-        await asyncio.sleep(0.05)
+        await store.until_watched()
         store.append_event(session_id, UserMessage("first"))
         await first
         count = MAX_RECENT_EVENTS * 20
         store.append_events(session_id, [UserMessage(str(n)) for n in range(count)])
-        await asyncio.sleep(0.3)
+        await asyncio.wait_for(take(follow(store, session_id, after_seq=1), count), 120)  # another one is faster
         rest = await take(events, count)
         self.assertEqual([event.seq for event in rest], list(range(2, count + 2)))
 
@@ -152,9 +168,10 @@ class FollowTest(unittest.IsolatedAsyncioTestCase):
         store = MemorySessionStore()
         with self.assertRaises(SessionNotFoundError):
             await anext(follow(store, "none"))
+        store = Watched()
         session_id = store.create_session()
         waiting = asyncio.create_task(anext(follow(store, session_id)))
-        await asyncio.sleep(0.05)
+        await store.until_watched()
         store.delete_session(session_id)
         with self.assertRaises(SessionNotFoundError):
             await asyncio.wait_for(waiting, 120)

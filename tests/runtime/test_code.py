@@ -344,7 +344,7 @@ class EndingsTest(CodeTestCase):
             trace.append(number)
             if hold is not None and number == 2:
                 hold.set()
-                await asyncio.sleep(600)
+                await asyncio.Event().wait()
             return f"acted {number}"
 
         return act

@@ -9,9 +9,9 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 import unittest
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from openagentic_sdk import AgentClient, run, submit
@@ -31,6 +31,7 @@ from openagentic_sdk.sessions.store import FileSessionStore
 from openagentic_sdk.testing.scripted import ScriptedProvider
 from tests.guards.source import ROOT
 from tests.stores.minimal import MinimalStore
+from tests.waiting import until
 
 from .support import events_of, options_for, result_of
 
@@ -316,8 +317,8 @@ class ExampleTest(unittest.TestCase):
                 # Killed at any place behind the first new session, until all but the last kills are done.
                 wanted = None if kills >= (60 if LARGE else 8) else seen + random_s.randrange(1, 1 + max(2, count // 8))
                 sessions = Path(folder, "runs", "sessions")
-                while wanted is not None and process.poll() is None and len(list_sessions(sessions)) < wanted:
-                    time.sleep(0.001)
+                if wanted is not None:
+                    until(partial(has_come_so_far, process, sessions, wanted), "there is another session")
                 if wanted is not None and process.poll() is None:
                     process.send_signal(signal.SIGKILL)
                     kills += 1
@@ -335,6 +336,10 @@ class ExampleTest(unittest.TestCase):
                 answers = [event for event in events if isinstance(event, Result) and event.stop_reason == "end"]
                 self.assertEqual((len(prompts), len(answers)), (1, 1))
                 self.assertEqual(answers[0].request_id, prompts[0].request_id)
+
+
+def has_come_so_far(process, sessions, wanted):
+    return process.poll() is not None or len(list_sessions(sessions)) >= wanted
 
 
 def list_sessions(folder):

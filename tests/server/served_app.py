@@ -14,15 +14,15 @@ from openagentic_sdk.tools.function import tool
 
 
 @tool(effect="read")
-async def rest(seconds: float) -> str:
-    """Wait a while."""
-    await asyncio.sleep(seconds)
+async def rest() -> str:
+    """Wait until the run is told to end."""
+    await asyncio.Event().wait()
     return "rested"
 
 
 def tea() -> OpenAgenticOptions:
     """Rests for long when it is asked to, and answers."""
-    turns = [{"tool_calls": [{"name": "rest", "arguments": {"seconds": 600}}]}, "Rested."]
+    turns = [{"tool_calls": [{"name": "rest", "arguments": {}}]}, "Rested."]
     return OpenAgenticOptions(
         provider=ScriptedProvider(turns),
         model="scripted",

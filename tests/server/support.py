@@ -23,6 +23,7 @@ from openagentic_sdk.sessions.memory import MemorySessionStore
 from openagentic_sdk.testing.scripted import ScriptedProvider
 from openagentic_sdk.tools.function import tool
 from openagentic_sdk.tools.session.ask_user_question import AskUserQuestionTool
+from tests.waiting import until_async
 
 TOKEN = "a-token-for-tests-only"
 AUTH = {"Authorization": f"Bearer {TOKEN}"}
@@ -157,10 +158,7 @@ async def ask(
 
 async def until(condition: Any) -> Any:
     """What an awaited condition gives as soon as it is true."""
-    async with asyncio.timeout(WAIT_S):
-        while not (found := await condition()):  # noqa: ASYNC110 - it is another side's, which tells nobody here
-            await asyncio.sleep(0.005)
-        return found
+    return await until_async(condition, "the other side came so far", WAIT_S)
 
 
 async def until_state(application: Application, session_id: str, *states: str) -> Any:

@@ -11,12 +11,12 @@ import socket
 import subprocess
 import tempfile
 import threading
-import time
 import unittest
 from pathlib import Path
 
 from openagentic_sdk.events import UserMessage
 from openagentic_sdk.sessions.memory import MemorySessionStore
+from tests.waiting import until
 
 from ..ports import free_port
 from .support import ASK, TOKEN, WAIT_S, Gate, Served, agents, options
@@ -52,11 +52,10 @@ class Node(unittest.TestCase):
         over = threading.Event()
 
         def feed():
-            while not served.server.connections:
-                time.sleep(0.01)
+            until(lambda: served.server.connections, "a client is connected")
             for n in range(21):
                 store.append_event(session_id, UserMessage(str(n)))
-                time.sleep(0.05)
+                over.wait(0.05)
                 if n % 7 == 6:
                     served.loop.call_soon_threadsafe(
                         lambda: [each.close() for each in list(served.server._connections)]

@@ -8,12 +8,12 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 import unittest
 from pathlib import Path
 
 from openagentic_sdk.events import Result
 from openagentic_sdk.sessions.store import FileSessionStore
+from tests.waiting import until
 
 from ..ports import free_port
 from .support import TOKEN, WAIT_S
@@ -35,15 +35,14 @@ class Process:
         self.process = subprocess.Popen(command, cwd=ROOT, env=environ, stdout=self.errors, stderr=self.errors)
         test.addCleanup(self.end)
         self.client = HttpClient(port)
-        until = time.monotonic() + WAIT_S
-        while True:
-            try:
-                if self.client.ask("GET", "/healthz").status == 200:
-                    return
-            except OSError:
-                if time.monotonic() > until or self.process.poll() is not None:
-                    raise AssertionError(self.said()) from None
-                time.sleep(0.02)
+        until(self.is_healthy, lambda: f"the server answers; it said {self.said()}", WAIT_S)
+
+    def is_healthy(self) -> bool:
+        assert self.process.poll() is None, self.said()
+        try:
+            return self.client.ask("GET", "/healthz").status == 200
+        except OSError:
+            return False
 
     def said(self) -> str:
         self.errors.seek(0)

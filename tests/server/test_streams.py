@@ -6,7 +6,6 @@ import json
 import os
 import tempfile
 import threading
-import time
 import unittest
 
 from openagentic_sdk import open_store
@@ -15,6 +14,7 @@ from openagentic_sdk.server import call
 from openagentic_sdk.sessions.memory import MemorySessionStore
 from tests.size import LARGE
 from tests.stores.servers import own_postgres_schema
+from tests.waiting import until
 
 from .support import ASK, TOKEN, WAIT_S, Gate, Served, agents, options
 
@@ -147,15 +147,12 @@ class SlowReaders(unittest.TestCase):
         request += f"Authorization: Bearer {TOKEN}\r\nAccept: text/event-stream\r\n\r\n"
         with served.connect(small_buffers=True) as sock:
             sock.sendall(request.encode())
-            began = time.monotonic()
             started = served.ask("POST", f"/v1/sessions/{session_id}/runs", {"prompt": "Go."})
             self.assertEqual(started.status, 202)
-            while served.store.read_summary(session_id).state == "running":
-                self.assertLess(time.monotonic() - began, WAIT_S, "the run waits for its reader")
-                time.sleep(0.005)
-            while served.server.connections > 0:
-                self.assertLess(time.monotonic() - began, WAIT_S, "the stalled reader was not dropped")
-                time.sleep(0.01)
+            until(
+                lambda: served.store.read_summary(session_id).state != "running", "the run waits for no reader", WAIT_S
+            )
+            until(lambda: served.server.connections == 0, "the stalled reader is dropped", WAIT_S)
         last = served.store.last_seq(session_id)
         stream = served.stream(f"/v1/sessions/{session_id}/events?until=result", **{"Last-Event-ID": "5"})
         self.assertEqual([event["seq"] for event in stream.events()], list(range(6, last + 1)))
@@ -220,11 +217,11 @@ class TwoServers(unittest.TestCase):
         return session_id
 
     def until(self, served, session_id, *states):
-        deadline = time.monotonic() + WAIT_S
-        while (row := served.ask("GET", f"/v1/sessions/{session_id}").json)["state"] not in states:
-            self.assertLess(time.monotonic(), deadline, row)
-            time.sleep(0.01)
-        return row
+        def row():
+            found = served.ask("GET", f"/v1/sessions/{session_id}").json
+            return found if found["state"] in states else None
+
+        return until(row, f"the session is {' or '.join(states)}", WAIT_S)
 
     def test_a_message_to_one_server_reaches_the_run_of_the_other_once(self):
         one, two = self.servers
@@ -232,10 +229,9 @@ class TwoServers(unittest.TestCase):
         for text in ("Sugar.", "Two lumps."):
             answer = one.ask("POST", f"/v1/sessions/{session_id}/messages", {"prompt": text})
             self.assertEqual(answer.status, 202)
-        deadline = time.monotonic() + WAIT_S
-        while len(two.application.desk._handed) < 2:  # the run has them, and gets them with its next step
-            self.assertLess(time.monotonic(), deadline)
-            time.sleep(0.01)
+        until(
+            lambda: len(two.application.desk._handed) == 2, "the run has both, and gets them with its next step", WAIT_S
+        )
         self.gate.open.set()
         self.until(one, session_id, "idle")
         said = [event for event in one.store.read_events(session_id) if isinstance(event, UserMessage)]
@@ -268,10 +264,7 @@ class TwoServers(unittest.TestCase):
         self.assertEqual(one.store.read_events(session_id)[-1].stop_reason, "end")
 
     def until_all_is_heard(self, session_id):
-        deadline = time.monotonic() + WAIT_S
-        while self.servers[0].store.read_messages([session_id]):
-            self.assertLess(time.monotonic(), deadline)
-            time.sleep(0.01)
+        until(lambda: not self.servers[0].store.read_messages([session_id]), "all messages are taken", WAIT_S)
 
 
 @unittest.skipUnless(POSTGRES_URL, "no server is named by OPENAGENTIC_TEST_POSTGRES_URL")

@@ -17,7 +17,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 import urllib.request
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -25,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.ports import free_port
+from tests.waiting import until
 
 CACHE = Path(os.environ.get("OPENAGENTIC_TEST_CACHE") or Path.home() / ".cache" / "openagentic-tests")
 AIMOCK = CACHE / "aimock" / "node_modules" / ".bin" / "llmock"
@@ -139,15 +139,17 @@ class Peer:
 
     def _wait_until_healthy(self) -> None:
         opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-        deadline = time.monotonic() + self.start_s
-        while True:
+
+        def is_healthy() -> bool:
             try:
-                with opener.open(self.url + self.health, timeout=2):
-                    return
+                opener.open(self.url + self.health, timeout=2).close()
             except OSError as error:
-                if time.monotonic() > deadline or self._process.poll() is not None:
-                    raise RuntimeError(f"{self.command[0]} did not start within {self.start_s} s: {error}") from error
-            time.sleep(0.1)
+                if self._process.poll() is not None:
+                    raise RuntimeError(f"{self.command[0]} did not start: {error}") from error
+                return False
+            return True
+
+        until(is_healthy, f"{self.command[0]} answers", self.start_s)
 
 
 def aimock(fixtures: Path, *flags: str) -> Peer:

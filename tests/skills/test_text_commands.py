@@ -32,6 +32,7 @@ from openagentic_sdk.skills.index import index_skills
 from openagentic_sdk.skills.text_commands import MAX_COMMANDS, draft_of
 from tests.pythons import Python
 from tests.skills.support import RunTestCase
+from tests.waiting import until
 
 ACTIVATE = {"tool_calls": [{"name": "SkillActivate", "arguments": {"name": "status"}}]}
 RULE = "Bash(echo:*)"
@@ -337,10 +338,7 @@ class CrashTest(TextCommandTestCase):
         self.assertIsNone(self.body(result))
 
     def wait_for(self, path: Any) -> None:
-        limit = time.monotonic() + 60
-        while not path.exists():
-            self.assertLess(time.monotonic(), limit, "the command never started")
-            time.sleep(0.02)
+        until(path.exists, "the command has started", 60)
 
 
 def _gate() -> PermissionGate:

@@ -25,6 +25,7 @@ from openagentic_sdk.serialization import event_from_dict, event_to_dict
 from openagentic_sdk.sessions.base import SessionStore, stamp_events
 from openagentic_sdk.sessions.core import SessionWriter
 from openagentic_sdk.sessions.stores.locate import open_store
+from tests.waiting import pause
 
 GAP_S = 0.01
 _DELEGATED = (
@@ -186,7 +187,7 @@ class CreatingChecksAndThenActs(Wrapped):
     def create_session(self, *, metadata=None, session_id=None):
         if session_id and self.inner.session_exists(session_id):
             raise SessionExistsError(session_id)
-        time.sleep(GAP_S)
+        pause(GAP_S, "another thread gets in between")
         with contextlib.suppress(SessionExistsError):
             self.inner.create_session(metadata=metadata, session_id=session_id)
         return session_id
@@ -230,8 +231,8 @@ class ReadingThenWritingMetadata(Wrapped):
 
     def update_metadata(self, session_id, changes):
         known = self.inner.read_metadata(session_id)["metadata"]
-        # Not all for the same time, or nobody would see what another one wrote.
-        time.sleep(GAP_S * (1 + sum(map(ord, "".join(changes))) % 4))
+        different = 1 + sum(map(ord, "".join(changes))) % 4
+        pause(GAP_S * different, "not all for the same time, or nobody would see what another one wrote")
         now = self.inner.read_metadata(session_id)["metadata"]
         self.inner.update_metadata(session_id, {**dict.fromkeys(now), **known, **changes})
 
@@ -504,7 +505,7 @@ class CheckingThenActing(Wrapped):
         found = self.inner.last_seq(session_id)
         if expected_seq is not None and found != expected_seq:
             raise ConcurrencyError(session_id, expected_seq, found)
-        time.sleep(GAP_S)
+        pause(GAP_S, "another thread gets in between")
         while True:
             with contextlib.suppress(SessionLockedError):
                 return self.inner.append_events(session_id, events)
@@ -538,7 +539,7 @@ class OthersSeeAPartOfABatch(Writing):
     class writer(WrappedWriter):
         def append(self, events):
             first = self.inner.append(events[:1])
-            time.sleep(GAP_S)
+            pause(GAP_S, "another thread gets in between")
             return first + self.inner.append(events[1:])
 
 
@@ -749,7 +750,7 @@ class ASharedWriterRaces(Writing):
     class writer(WrappedWriter):
         def append(self, events):
             first = self.inner.last_seq + 1
-            time.sleep(GAP_S / 10)
+            pause(GAP_S / 10, "another thread gets in between")
             self.inner.append(events)
             return stamp_events(events, first_seq=first, now=time.time())
 
@@ -942,7 +943,7 @@ class AFollowerIsNeverTold(Wrapped):
     def wait_for_events(self, session_id, *, after_seq, timeout_s):
         if self.inner.last_seq(session_id) > after_seq:
             return True
-        time.sleep(min(timeout_s, GAP_S))
+        pause(min(timeout_s, GAP_S), "it waits, but for nothing")
         return False
 
 

@@ -6,23 +6,13 @@ import contextlib
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import tempfile
-import time
 import unittest
 from pathlib import Path
 
-from ..ports import free_port
-
-
-def wait_for_port(port: int, process: subprocess.Popen[bytes]) -> None:
-    while True:
-        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port)):
-            return
-        if process.poll() is not None:
-            raise RuntimeError(f"{process.args!r} ended with {process.returncode}")
-        time.sleep(0.01)
+from ..ports import free_port, until_listens
+from ..waiting import until
 
 
 def postgres_programs() -> Path | None:
@@ -90,12 +80,9 @@ class OwnPostgres:
             command += ["-c", setting]
         with open(self.place / "log", "ab") as log:
             self.process = subprocess.Popen(command, user=server_user(), cwd=self.place, stdout=log, stderr=log)
-        wait_for_port(self.port, self.process)
-        # It refuses until it has looked what a crash left behind.
-        while subprocess.run(
-            [str(self.programs / "pg_isready"), "-q", "-h", "127.0.0.1", "-p", str(self.port)]
-        ).returncode:
-            time.sleep(0.01)
+        until_listens(self.port, self.process)
+        ready = [str(self.programs / "pg_isready"), "-q", "-h", "127.0.0.1", "-p", str(self.port)]
+        until(lambda: not subprocess.run(ready).returncode, "the server has looked what a crash left behind")
 
     def stop(self, kind: int = signal.SIGQUIT) -> None:
         """SIGQUIT is a crash of the server, SIGINT an orderly end."""
@@ -135,7 +122,7 @@ class OwnBouncer:
         # With auth_type=any a database line must name the user that the pooler becomes.
         settings.write_text(settings.read_text().replace(f"port={port}", f"port={port} user=postgres"))
         self.process = subprocess.Popen([program, "-q", str(settings)], user=server_user(), cwd=self.place)
-        wait_for_port(self.port, self.process)
+        until_listens(self.port, self.process)
 
     def remove(self) -> None:
         self.process.terminate()
@@ -162,7 +149,7 @@ class OwnRedis:
     def start(self) -> None:
         command = ["redis-server", "--port", str(self.port), "--bind", "127.0.0.1", "--dir", str(self.place)]
         self.process = subprocess.Popen([*command, *self.settings], stdout=subprocess.DEVNULL)
-        wait_for_port(self.port, self.process)
+        until_listens(self.port, self.process)
 
     def stop(self) -> None:
         if self.process is not None:

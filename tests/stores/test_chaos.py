@@ -21,6 +21,7 @@ from openagentic_sdk.sessions.folds.summary import fold_session_summary, start_s
 from openagentic_sdk.sessions.stores.locate import open_store
 from tests.ports import free_port
 from tests.size import LARGE
+from tests.waiting import pause
 
 ROOT = Path(__file__).parents[2]
 CHAOS_S = 60.0
@@ -117,7 +118,7 @@ class PostgresChaosTest(unittest.TestCase):
         end = time.monotonic() + CHAOS_S
         crashes = 0
         while time.monotonic() < end - 3:
-            time.sleep(2)
+            pause(2, "the writers go on meanwhile")
             self.control("pg_ctl", "-D", str(self.place / "data"), "-m", "immediate", "stop")
             self.control(*self.start)
             crashes += 1

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-import time
 import unittest
 
 from openagentic_sdk.sessions.base import SessionStore
 from openagentic_sdk.sessions.memory import MemorySessionStore
 from openagentic_sdk.sessions.stores.locate import open_store
 from openagentic_sdk.testing import store_contract
+from tests.waiting import pause
 
 from ..pythons import contract_python
 from ..size import LARGE
@@ -65,8 +65,7 @@ class FileStoreTest(UrlStoreContract):
     can_take_over = False
 
     def distinct_time(self) -> None:
-        # The list goes by the file's time of change, which a kernel moves on in steps of up to 10 ms.
-        time.sleep(0.011)
+        pause(0.011, "the list goes by the file's time of change, which a kernel moves on in steps of up to 10 ms")
 
 
 @unittest.skipUnless(POSTGRES_URL, "no server is named by OPENAGENTIC_TEST_POSTGRES_URL")

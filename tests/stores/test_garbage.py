@@ -21,6 +21,8 @@ from importlib import import_module
 from itertools import count
 from typing import Any
 
+from tests.waiting import until
+
 from ..guards.source import PACKAGE, ROOT, nodes_of, package_modules
 
 # What is done when something of ours is collected: where it is asked for, and what may be asked for there.
@@ -356,10 +358,7 @@ def _walk() -> None:
     missing = made - {place for place, times in _collected_in.items() if times} - NOT_TAKEN
     missing -= set() if redis is not None else ON_SERVERS
     assert not missing, f"the collector never ran inside a lock of {sorted(missing)}"
-    until = time.monotonic() + 30.0
-    while "shared" not in ended and time.monotonic() < until:
-        time.sleep(0.01)
-    assert ended, "what was forgotten was never ended"
+    until(lambda: "shared" in ended, "what was forgotten is ended", 30)
     os._exit(0)
 
 

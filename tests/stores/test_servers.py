@@ -8,11 +8,9 @@ import importlib.util
 import io
 import os
 import shutil
-import socket
 import subprocess
 import sys
 import tempfile
-import time
 import unittest
 from pathlib import Path
 
@@ -22,8 +20,9 @@ from openagentic_sdk.events import LogSalvaged, ToolResult, UserMessage
 from openagentic_sdk.sessions.redis import RedisSessionStore
 from openagentic_sdk.sessions.stores.locate import open_store
 from openagentic_sdk.sessions.stores.log_state import LogHead
+from tests.waiting import until
 
-from ..ports import free_port
+from ..ports import free_port, until_listens
 from ..size import LARGE
 from .own_servers import OwnRedis
 
@@ -94,10 +93,7 @@ class RedisServerTest(unittest.TestCase):
     def start(self, *settings: str) -> None:
         command = ["redis-server", "--port", str(self.port), "--bind", "127.0.0.1", "--dir", self.place, *settings]
         self.server = subprocess.Popen(command, stdout=subprocess.DEVNULL)
-        while True:
-            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self.port)):
-                return
-            time.sleep(0.01)
+        until_listens(self.port, self.server)
 
     def stop(self) -> None:
         if self.server is not None:
@@ -269,8 +265,10 @@ class ForgetfulRedisTest(unittest.TestCase):
         self.addCleanup(replica.remove)
         store = RedisSessionStore(replica.url, patience_s=0.5)
         self.addCleanup(store.close)
-        while "replica" not in (store.durability_notice() or "") or not store.session_exists("s3"):
-            time.sleep(0.01)
+        until(
+            lambda: "replica" in (store.durability_notice() or "") and store.session_exists("s3"),
+            "the replica has what the server has",
+        )
         self.assertEqual(len(store.read_events("s3")), 2)
         self.assertFalse(store.wait_for_events("s3", after_seq=2, timeout_s=0.05))
         with self.assertRaises(StorageError):

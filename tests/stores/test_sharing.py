@@ -11,7 +11,6 @@ import subprocess
 import sys
 import tempfile
 import threading
-import time
 import unittest
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -22,6 +21,7 @@ from openagentic_sdk.sessions.base import SessionStore
 from openagentic_sdk.sessions.core import SessionWriter
 from openagentic_sdk.sessions.stores.locate import open_store
 from tests.pythons import Python
+from tests.waiting import pause
 
 from ..size import LARGE
 from . import servers
@@ -510,7 +510,7 @@ class PoolerAndRolesTest(unittest.TestCase):
                     thread.join()
         self.assertEqual(texts(store, session_id), [str(number) for number in range(count)])
         self.server.stop()
-        thread = threading.Thread(target=lambda: (time.sleep(0.1), self.server.start()))
+        thread = threading.Thread(target=lambda: (pause(0.1, "a writer is asked for meanwhile"), self.server.start()))
         thread.start()
         store.open_writer(session_id).close()
         thread.join()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib.util
 import signal
 import threading
-import time
 import unittest
 
 from openagentic_sdk.errors import ConcurrencyError, LeaseLostError, StorageError
@@ -13,6 +12,7 @@ from openagentic_sdk.events import UserMessage
 from openagentic_sdk.parts.record.lifecycle import copy_missing
 from openagentic_sdk.sessions.memory import MemorySessionStore
 from openagentic_sdk.sessions.postgres import PostgresSessionStore
+from tests.waiting import until
 
 from .own_servers import OwnPostgres
 
@@ -43,8 +43,8 @@ class StandbyTest(unittest.TestCase):
 
     def wait_until_replayed(self) -> None:
         end = self.execute(self.primary, "SELECT pg_current_wal_lsn()")
-        while not self.execute(self.standby, f"SELECT pg_last_wal_replay_lsn() >= '{end}'"):
-            time.sleep(0.01)
+        question = f"SELECT pg_last_wal_replay_lsn() >= '{end}'"
+        until(lambda: self.execute(self.standby, question), "the standby has replayed everything")
 
     def test_a_standby_shows_everything_follows_and_refuses_to_write(self) -> None:
         self.wait_until_replayed()

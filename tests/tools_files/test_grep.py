@@ -21,6 +21,7 @@ from openagentic_sdk.tools.find.search_files import FileSearch, ListedFile, is_l
 from openagentic_sdk.tools.find.worker import find_interpreter
 from openagentic_sdk.tools.grep import GrepTool
 from tests.size import LARGE
+from tests.waiting import until_async
 
 from .support import Rules, ScratchCase
 
@@ -281,10 +282,9 @@ class Runaway(ScratchCase):
         async def search() -> Any:
             ctx, clock = self.context(**fields), FakeClock()
             searching = asyncio.create_task(GrepTool(timeout_s=2, clock=clock).run({"query": query}, ctx))
-            steps = 0
-            while steps < 10 and not searching.done():
-                await asyncio.sleep(0.001)
-                steps += bool(has_begun())
+            await until_async(lambda: searching.done() or has_begun(), "the search begins")
+            for _ in range(10):
+                await asyncio.sleep(0)
             self.assertFalse(searching.done())
             end(ctx, clock)
             return await searching

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import tempfile
-import time
 import unittest
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ from typing import Any
 from openagentic_sdk.kernel.loop import Closable
 from openagentic_sdk.tools.base import RunResources, ToolContext
 from openagentic_sdk.tools.bash import BashTool
+from tests.waiting import until
 
 FIXTURES = Path(__file__).parents[2] / "fixtures" / "tools_run"
 
@@ -53,12 +53,9 @@ def processes_with(marker: str) -> list[int]:
     return found
 
 
-def wait_until_gone(marker: str, limit_s: float = 60.0) -> list[int]:
-    """What is left of the marked processes, at the latest after `limit_s`."""
-    until = time.monotonic() + limit_s
-    while (left := processes_with(marker)) and time.monotonic() < until:
-        time.sleep(0.01)
-    return left
+def wait_until_gone(marker: str) -> None:
+    """Come back when the marked processes have ended."""
+    until(lambda: not processes_with(marker), lambda: f"the processes {processes_with(marker)} have ended", 60)
 
 
 def open_descriptors() -> int:

@@ -21,6 +21,7 @@ from openagentic_sdk.errors import AddressRefusedError, ToolError
 from openagentic_sdk.tools.base import ToolContext
 from openagentic_sdk.tools.web.content import find_charset
 from openagentic_sdk.tools.web_fetch import WebFetchTool
+from tests.waiting import until, until_async
 
 from .support import open_descriptors
 
@@ -254,8 +255,7 @@ class RealConnections(unittest.TestCase):
 
         async def cancel() -> float:
             task = asyncio.create_task(self.tool().run({"url": self.url("/hang")}, ToolContext()))
-            while not self.server.hosts:  # noqa: ASYNC110 - the server runs in a thread
-                await asyncio.sleep(0.005)
+            await until_async(lambda: self.server.hosts, "the server is asked")
             began = time.monotonic()
             task.cancel()
             with self.assertRaises(asyncio.CancelledError):
@@ -265,11 +265,8 @@ class RealConnections(unittest.TestCase):
         before = open_descriptors()
         self.assertLess(asyncio.run(cancel()), 30)
         self.server.released.set()
-        until = time.monotonic() + 60  # the server's own thread and socket end a moment later
-        while (threading.active_count() > threads or open_descriptors() > before) and time.monotonic() < until:
-            time.sleep(0.005)
-        self.assertLessEqual(threading.active_count(), threads)
-        self.assertLessEqual(open_descriptors(), before)
+        until(lambda: threading.active_count() <= threads, "the server's own thread has ended, too", 60)
+        until(lambda: open_descriptors() <= before, "its socket is closed", 60)
 
     def test_a_certificate_must_belong_to_the_name_and_not_to_the_address(self) -> None:
         with tempfile.TemporaryDirectory() as folder:
