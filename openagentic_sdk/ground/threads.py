@@ -20,7 +20,6 @@ import types
 from collections.abc import Awaitable, Callable, Generator
 from functools import partial
 from itertools import dropwhile
-from opcode import opmap
 from queue import SimpleQueue
 from typing import Any, Generic, TypeVar
 
@@ -275,6 +274,10 @@ def next_turn() -> Generator[None, None, None]:
 # --- other people's coroutines ---------------------------------------------------------------------------------------
 
 
+class _LetGoError(BaseException):
+    """Ends the work of a guest that was left behind, past whatever swallows its cancellations."""
+
+
 class Guest(Generic[T]):
     """Somebody else's coroutine at work in a task of its own.
 
@@ -313,11 +316,6 @@ class Guest(Generic[T]):
         if not self._task.done():
             self.is_left = True
             note_left(self.name)
-            # Else `asyncio.run` would wait for it at the end of the program, for ever, and complain of what it iterates.
-            asyncio.tasks._unregister_task(self._task)
-            generators: Any = getattr(asyncio.get_running_loop(), "_asyncgens", set())
-            generators -= {generator for generator in generators if generator.ag_running}
-            self._task._log_destroy_pending = False  # type: ignore[attr-defined]
 
     async def wait_a_moment(
         self, moment_s: float | None = GUEST_MOMENT_S, busy: Callable[[], bool] | None = None
@@ -345,7 +343,7 @@ class Guest(Generic[T]):
 
     async def _contain(self, work: Callable[[], Awaitable[T]]) -> None:
         try:
-            self._value = await work()
+            self._value = await self._run_until_let_go(work)
         except BaseException as error:
             if isinstance(error, KeyboardInterrupt) and is_ctrl_c(error):
                 # It goes its own way out of the event loop: without this the task would complain of it too.
@@ -355,12 +353,40 @@ class Guest(Generic[T]):
         finally:
             self._wake()
 
+    @types.coroutine
+    def _run_until_let_go(self, work: Callable[[], Awaitable[T]]) -> Generator[Any, None, T]:
+        """Await the work. Once it is left behind, the next cancellation ends the task, whatever the work does with it:
+        `asyncio.run` cancels all tasks at the end of the program, and waits for them.
+        """
+        coroutine = _awaiting(work)
+        thrown: BaseException | None = None
+        while True:
+            try:
+                waited = coroutine.send(None) if thrown is None else coroutine.throw(thrown)
+            except StopIteration as end:
+                value: T = end.value
+                return value
+            try:
+                thrown = yield waited
+            except BaseException as error:  # noqa: BLE001 - the work's, unless it is left behind
+                thrown = error
+            if thrown is not None and self.is_left:
+                with contextlib.suppress(_LetGoError, Exception):
+                    coroutine.throw(
+                        _LetGoError()
+                    )  # `close()` would leave an async generator half open before Python 3.13
+                raise thrown
+
     def _wake(self) -> None:
         """Let those go on who wait for the end: a turn of the loop sooner than the task's own callbacks would."""
         while self._waiters:
             waiter = self._waiters.pop()
             if not waiter.done():
                 waiter.set_result(None)
+
+
+async def _awaiting(work: Callable[[], Awaitable[T]]) -> T:
+    return await work()
 
 
 async def call_guest(work: Callable[[], Awaitable[T]], name: str) -> T:
@@ -411,16 +437,13 @@ def error_trace(error: BaseException) -> str:
 def is_ctrl_c(error: KeyboardInterrupt) -> bool:
     """Whether a person pressed Ctrl-C, and not some code said `raise KeyboardInterrupt`.
 
-    A signal interrupts the main thread's code at any instruction, through Python's own handler or one that stands in for it.
+    A signal reaches the main thread alone. A handler written in Python, as `asyncio.run` has one, is in the traceback of
+    what it raised. Python's own leaves no trace: while that one is in place, every `KeyboardInterrupt` counts as Ctrl-C.
     """
     if threading.current_thread() is not threading.main_thread():
         return False
-    trace = error.__traceback__
     handler = signal.getsignal(signal.SIGINT)
-    handler = handler.func if isinstance(handler, partial) else handler
-    code = getattr(handler, "__code__", None)
-    while trace is not None and trace.tb_next is not None and trace.tb_frame.f_code is not code:
-        trace = trace.tb_next
-    if trace is None or trace.tb_frame.f_code is code:
-        return True
-    return trace.tb_frame.f_code.co_code[trace.tb_lasti] not in (opmap["RAISE_VARARGS"], opmap["RERAISE"])
+    code = getattr(handler.func if isinstance(handler, partial) else handler, "__code__", None)
+    if code is None:
+        return callable(handler)
+    return any(frame.f_code is code for frame, _ in traceback.walk_tb(error.__traceback__))

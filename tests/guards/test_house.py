@@ -147,6 +147,15 @@ class Layers(unittest.TestCase):
         ]
         self.assertEqual(foreign, [])
 
+    def test_only_documented_names_of_the_standard_library_are_used(self) -> None:
+        found = [
+            f"{module.path}:{line} uses {name}"
+            for module in package_modules().values()
+            for name, line in _private_names_used(module.tree)
+            if name not in _ALLOWED_PRIVATE_NAMES
+        ]
+        self.assertEqual(found, [])
+
     def test_every_benchmark_can_be_imported_with_the_standard_library_alone(self) -> None:
         foreign = [
             f"{module.path}:{line} imports {name}"
@@ -239,6 +248,32 @@ class Errors(unittest.TestCase):
                 bases = node.bases if isinstance(node, ast.ClassDef) else ()
                 if bases and known & {ast.unparse(base).rpartition(".")[2] for base in bases}:
                     yield module, node.name
+
+
+# Documented in spite of their names; the types that typeshed gives to argparse's public functions; and see
+# docs/decisions/0005-helper-process.md.
+_ALLOWED_PRIVATE_NAMES = {
+    "os._exit", "sys._getframe", "_thread", "argparse._SubParsersAction", "argparse._ActionsContainer", "_socket",
+}  # fmt: skip
+
+
+def _private_names_used(tree: ast.AST) -> Iterator[tuple[str, int]]:
+    """Modules of the standard library, and names in them, that begin with an underscore."""
+    modules: set[str] = set()
+    for node in ast.walk(tree):
+        names = [alias.name for alias in node.names] if isinstance(node, ast.Import | ast.ImportFrom) else []
+        if isinstance(node, ast.ImportFrom):
+            names = [f"{node.module}.{name}" for name in names] if node.level == 0 else []
+        for name in names:
+            if name.partition(".")[0] in sys.stdlib_module_names and name.partition(".")[0] != "__future__":
+                modules.add(name.partition(".")[0])
+                if name.startswith("_") or "._" in name:
+                    yield name.partition(".")[0] if name.startswith("_") else name, node.lineno
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute) and re.match("_[A-Za-z]", node.attr):
+            name = ast.unparse(node)
+            if name.partition(".")[0] in modules:
+                yield name, node.lineno
 
 
 def _is_exception(value: object) -> bool:

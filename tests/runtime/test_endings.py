@@ -461,23 +461,35 @@ class ProcessTest(unittest.TestCase):
         return process
 
     def test_a_process_with_a_tool_that_swallows_its_cancellation_ends(self):
-        process = self.start("""
-            @tool
-            async def hung() -> str:
-                "Never end."
+        processes = {
+            waits: self.start(f"""
+            async def stubborn():
                 while True:
                     try:
                         await asyncio.Event().wait()
-                    except asyncio.CancelledError:
+                    except (Exception, asyncio.CancelledError):
                         pass
 
-            model = ScriptedProvider([{"tool_calls": [{"name": "hung"}]}, "never"])
+            async def texts():
+                await stubborn()
+                yield "never"
+
+            @tool
+            async def hung() -> str:
+                "Never end."
+                {waits}
+
+            model = ScriptedProvider([{{"tool_calls": [{{"name": "hung"}}]}}, "never"])
             result = run_sync(prompt="go", options=OpenAgenticOptions(provider=model, model="m", tools=[hung],
                 allowed_tools=["hung"], timeout_s=0.2, session_store=MemorySessionStore()))
             print(result.stop_reason)
         """)
-        out, err = process.communicate(timeout=120)
-        self.assertEqual((process.returncode, out, err), (0, "timeout\n", ""))
+            for waits in ("await stubborn()", "async for text in texts(): pass")
+        }
+        for waits, process in processes.items():
+            with self.subTest(waits):
+                out, err = process.communicate(timeout=120)
+                self.assertEqual((process.returncode, out, err), (0, "timeout\n", ""))
 
     def test_a_real_ctrl_c_ends_a_run_whose_tool_holds_the_main_thread(self):
         process = self.start("""
