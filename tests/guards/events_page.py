@@ -1,7 +1,4 @@
-"""The reference of all events, as `docs/events.md` holds it.
-
-`python3 -m tests.guards.events_page` writes that page again.
-"""
+"""The reference of all events, as `docs/events.md` holds it."""
 
 from __future__ import annotations
 
@@ -16,7 +13,7 @@ PAGE = ROOT / "docs" / "events.md"
 HEAD = """# Events
 
 Everything that happens in a run is one of these values, all frozen, all in [events.py](../openagentic_sdk/events.py). This
-page is made from that file by `python3 -m tests.guards.events_page`, and a test compares the two.
+page is made from that file by `python3 -m tests.guards.generated`, and a test compares the two.
 
 On the wire and in the log an event is a JSON object with its `type`, its fields and the five that every event has:
 
@@ -60,7 +57,3 @@ def _row(known: dataclasses.Field[object]) -> str:
         default = f"`{known.default!r}`"
     kind = str(known.type).replace("|", "\\|")
     return f"| `{known.name}` | `{kind}` | {default} |"
-
-
-if __name__ == "__main__":
-    PAGE.write_text(page(), encoding="utf-8")

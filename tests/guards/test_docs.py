@@ -13,7 +13,7 @@ from pathlib import Path
 
 from openagentic_sdk.parts.project.settings import _KEYS, _MANAGED_KEYS, _OWN_KEYS, _PERMISSION_KEYS
 
-from . import events_page
+from . import generated
 from .source import ROOT
 from .test_house import LAYERS
 
@@ -114,8 +114,10 @@ class Docs(unittest.TestCase):
         readme = (ROOT / "README.md").read_text(encoding="utf-8")
         self.assertEqual([page.name for page in PAGES if f"(docs/{page.name})" not in readme], [])
 
-    def test_the_reference_of_events_is_what_the_code_says(self) -> None:
-        self.assertEqual(events_page.PAGE.read_text(encoding="utf-8"), events_page.page())
+    def test_what_is_made_from_the_code_is_what_the_code_says(self) -> None:
+        for path, text in generated.files().items():
+            with self.subTest(path.name):
+                self.assertEqual(path.read_text(encoding="utf-8"), text, "run: python3 -m tests.guards.generated")
 
 
 if __name__ == "__main__":

@@ -1,0 +1,20 @@
+"""Files that are made from the code: `python3 -m tests.guards.generated` writes them again, and a test compares them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from . import events_page, public_stub
+
+
+def files() -> dict[Path, str]:
+    """Each file with what should be in it."""
+    return {
+        events_page.PAGE: events_page.page(),
+        public_stub.STUB: public_stub.stub(),
+    }
+
+
+if __name__ == "__main__":
+    for path, text in files().items():
+        path.write_text(text, encoding="utf-8")

@@ -1,0 +1,36 @@
+"""The stub of the package: its public names with the modules that they come from, for editors and type checkers."""
+
+from __future__ import annotations
+
+import textwrap
+
+import openagentic_sdk
+
+from .source import PACKAGE, ROOT
+
+STUB = ROOT / PACKAGE / "__init__.pyi"
+_WIDTH = 120
+
+
+def stub() -> str:
+    """The whole file, as `ruff format` leaves it."""
+    names: dict[str, list[str]] = {}
+    for name, home in openagentic_sdk._HOMES.items():
+        names.setdefault(home, []).append(name)
+    imports = [_import(home, sorted(names[home])) for home in sorted(names)]
+    listed = "".join(f'    "{name}",\n' for name in openagentic_sdk.__all__)
+    doc = textwrap.dedent(openagentic_sdk.__doc__ or "").strip()
+    return (
+        '"""'
+        + doc
+        + '\n\nMade by `python3 -m tests.guards.generated`.\n"""\n\n'
+        + "".join(imports)
+        + f"\n__all__ = [\n{listed}]\n"
+    )
+
+
+def _import(home: str, names: list[str]) -> str:
+    line = f"from .{home} import {', '.join(names)}\n"
+    if len(line) <= _WIDTH + 1:
+        return line
+    return f"from .{home} import (\n{''.join(f'    {name},' + chr(10) for name in names)})\n"
