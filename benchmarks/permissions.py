@@ -46,7 +46,7 @@ def _decisions(folder: str) -> list[Row]:
             "Bash",
             line,
             folder,
-            "ratio <= 250",
+            "ratio <= 100",
         ),
     ]
 

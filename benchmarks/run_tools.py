@@ -47,8 +47,8 @@ def _call_rows(folder: str) -> list[Row]:
     names = {
         "plain": ("Bash of true", "ratio <= 10"),
         "fresh": ("the same, a new context each time", "ratio <= 10"),
-        "sandbox": ("the same in a sandbox", ""),
-        "preview": ("the same as a dry run", ""),
+        "sandbox": ("the same in a sandbox", "ratio <= 8"),
+        "preview": ("the same as a dry run", "ratio <= 10"),
     }
     return [
         Row(names[key][0], value, "ms", value / floor, PLAIN, names[key][1])

@@ -27,8 +27,13 @@ from openagentic_sdk.tools.shell.helper import descendants, process_parents
 from openagentic_sdk.tools.shell.output import keep_output, keep_text, output_paths
 from openagentic_sdk.tools.shell.process import stop_helper
 from tests.size import LARGE
+from tests.waiting import until
 
 from .support import WorkspaceTestCase, close_run, open_descriptors, processes_with, wait_until_gone
+
+
+def children(parents: set[int]) -> set[int]:
+    return {pid for pid, parent in process_parents().items() if parent in parents}
 
 
 def unique_seconds() -> str:
@@ -295,6 +300,31 @@ class NothingSurvives(WorkspaceTestCase):
             self.bash(f"(setsid sleep {marker} &); sleep 0.1; kill -9 $PPID; sleep {marker}")
         wait_until_gone(marker)
         self.assertEqual(self.bash("echo still works")["stdout"], "still works\n")
+
+    def test_killing_the_helper_and_the_supervisor_together_leaves_nothing(self) -> None:
+        marker = unique_seconds()
+        both = "helper=$(cut -d' ' -f4 /proc/$PPID/stat); kill -9 $helper $PPID"
+        with self.assertRaisesRegex(ToolError, "supervisor was killed"):
+            self.bash(f"(setsid sleep {marker} &); sleep 0.1; {both}; sleep {marker}")
+        self.assertEqual(wait_until_gone(marker), [])
+        self.assertEqual(self.bash("echo still works")["stdout"], "still works\n")
+
+    def test_a_process_that_waits_for_the_next_command_may_be_killed(self) -> None:
+        for generation in (1, 2):  # the supervisor to be, and its child, the command to be
+            self.bash("true")
+            assert process._state.helper is not None
+            waiting = {process._state.helper._process.pid}
+            for _ in range(generation):
+                waiting = until(lambda parents=waiting: children(parents), "a process that waits for a command")
+            for pid in waiting:
+                os.kill(pid, signal.SIGKILL)
+            self.assertEqual(self.bash("echo still works")["stdout"], "still works\n")
+
+    def test_the_helper_starts_commands_from_a_process_with_one_thread_whatever_this_one_has(self) -> None:
+        self.bash("true")
+        helper = process._state.helper
+        assert helper is not None
+        self.assertEqual(len(os.listdir(f"/proc/{helper._process.pid}/task")), 1)
 
     def test_a_command_that_stops_its_supervisor_ends_with_it(self) -> None:
         marker = unique_seconds()

@@ -25,7 +25,7 @@ import select
 import sys
 import time
 
-from .sandbox import enter_sandbox
+from .sandbox import PLAIN, enter_namespaces, enter_sandbox, fork_into, prepare_sandbox
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -58,11 +58,13 @@ def serve(channel_fd: int) -> None:
     gc.disable()
     _set_signals((SIGINT, SIGTERM, SIGHUP, SIGQUIT), SIG_IGN)
     _become_subreaper()
+    prepare_sandbox()
     channel = _socket.socket(fileno=channel_fd)
     supervisors: set[int] = set()
+    spare = _Spare(channel_fd, PLAIN)
     lingers_until: float | None = None
     while True:
-        _reap_supervisors(supervisors)
+        _reap_supervisors(supervisors, spare.pid)
         is_watchful = bool(supervisors) or lingers_until is not None
         if _readable(channel_fd, ORPHAN_CHECK_S if is_watchful else None):
             data, fds = _receive(channel)
@@ -70,13 +72,62 @@ def serve(channel_fd: int) -> None:
                 break
             lingers_until = time.monotonic() + LINGER_S if data == b"L" else None
             if fds:
-                supervisors.add(_fork_supervisor(fds[0], fds[1:], channel_fd))
+                if not spare.take(fds):  # a command has killed it
+                    spare = _Spare(channel_fd, data.decode())
+                    spare.take(fds)
+                supervisors.add(spare.pid)
+                for fd in fds:
+                    os.close(fd)
+                spare = _Spare(channel_fd, data.decode())
         elif lingers_until is not None and not supervisors and time.monotonic() > lingers_until:
             break
     channel.close()
+    spare.close()
     while supervisors:
-        _reap_supervisors(supervisors)
+        _reap_supervisors(supervisors, spare.pid)
         time.sleep(0.002)
+
+
+class _Spare:
+    """A supervisor that is forked before there is a request for it, as is the process of its command, where that of the
+    last request began: a forked Python copies the pages that it uses one by one, which takes longer than the command `true`.
+    """
+
+    def __init__(self, channel_fd: int, home: str) -> None:
+        self._socket, theirs = _socket.socketpair()
+        self.pid = os.fork()
+        if self.pid:
+            theirs.close()
+            return
+        status = 1
+        try:
+            os.close(channel_fd)
+            self._socket.close()
+            _become_subreaper()
+            seed = _planted(home)
+            _, fds = _receive(theirs)
+            theirs.close()
+            if fds:
+                _Supervisor(fds[0], fds[1:], seed).run()
+            status = 0
+        finally:
+            # No way back into the loop of the helper, whatever went wrong: the host sees the socket close.
+            os._exit(status)
+
+    def take(self, fds: list[int]) -> bool:
+        """Hand it the sockets of a call; False when it has ended."""
+        packed = b"".join(fd.to_bytes(4, sys.byteorder) for fd in fds)
+        try:
+            self._socket.sendmsg([b"C"], [(_socket.SOL_SOCKET, _socket.SCM_RIGHTS, packed)])
+        except OSError:
+            return False
+        finally:
+            self.close()
+        return True
+
+    def close(self) -> None:
+        """Let go of it: without a call it ends."""
+        self._socket.close()
 
 
 def _receive(channel: _socket.socket) -> tuple[bytes, list[int]]:
@@ -95,25 +146,8 @@ def _receive(channel: _socket.socket) -> tuple[bytes, list[int]]:
     return data, fds
 
 
-def _fork_supervisor(call_fd: int, pipes: list[int], channel_fd: int) -> int:
-    pid = os.fork()
-    if pid:
-        for fd in (call_fd, *pipes):
-            os.close(fd)
-        return pid
-    status = 1
-    try:
-        os.close(channel_fd)
-        _become_subreaper()
-        _Supervisor(call_fd, pipes).run()
-        status = 0
-    finally:
-        # No way back into the loop of the helper, whatever went wrong: the host sees the socket close.
-        os._exit(status)
-
-
-def _reap_supervisors(supervisors: set[int]) -> None:
-    """Collect supervisors that ended, kill one that its command has stopped.
+def _reap_supervisors(supervisors: set[int], spare_pid: int) -> None:
+    """Collect supervisors that ended, kill one that a command has stopped.
 
     What one left that failed or was killed is ours now: kill it.
     """
@@ -126,14 +160,15 @@ def _reap_supervisors(supervisors: set[int]) -> None:
         if pid == 0:
             break
         if os.WIFSTOPPED(status):
-            if pid in supervisors:
+            if pid == spare_pid or pid in supervisors:
                 send_signal(pid, SIGKILL)
         elif pid in supervisors:
             supervisors.discard(pid)
             lost = lost or status != 0
     if lost:
         parents = process_parents()
-        spared = supervisors | descendants(supervisors, parents)
+        live = {*supervisors, spare_pid}
+        spared = live | descendants(live, parents)
         for pid in descendants({os.getpid()}, parents) - spared:
             send_signal(pid, SIGKILL)
 
@@ -149,9 +184,10 @@ class _Supervisor:
     program with `pipes` of the host's: `argv`, `env`, `cwd`, and `grace_s` between being asked to end and being killed.
     """
 
-    def __init__(self, call_fd: int, pipes: list[int]) -> None:
+    def __init__(self, call_fd: int, pipes: list[int], seed: _Captured | None) -> None:
         self._call_fd = call_fd
         self._pipes = pipes
+        self._seed = seed
         self._captures: list[Capture] = []
         self._cwd_r = -1
         self._grace_s = TERM_GRACE_S
@@ -183,29 +219,26 @@ class _Supervisor:
         self.report(time.monotonic() - began)
 
     def start(self, spec: dict[str, Any]) -> None:
+        plan, seed = spec["sandbox"], self._seed
+        home = PLAIN if plan is None else plan["home"]
+        if seed is not None and (self._pipes or seed.home != home):
+            seed.give_up()
+            seed = None
         if self._pipes:
             self._grace_s = spec["grace_s"]
-            self._pid = start_command(spec, *self._pipes)
-            for fd in self._pipes:
-                os.close(fd)
+            self._pid = Seed(home, self._pipes).grow(spec)
         else:
-            self._start_captured(spec)
+            seed = seed or _Captured(home)
+            try:
+                self._pid = seed.grow(spec)
+            except BrokenPipeError:  # a command has killed it
+                seed = _Captured(home)
+                self._pid = seed.grow(spec)
+            keep, limit, spool = spec["keep_bytes"], spec["file_bytes"], spec["spool"]
+            self._cwd_r = seed.cwd_r
+            streams = zip(seed.outputs, spec["paths"], strict=True)
+            self._captures = [Capture(fd, keep, path, limit, spool) for fd, path in streams]
         self._pidfd = _open_pidfd(self._pid)
-
-    def _start_captured(self, spec: dict[str, Any]) -> None:
-        out_r, out_w = _wide_pipe()
-        err_r, err_w = _wide_pipe()
-        cwd_r, cwd_w = os.pipe()
-        os.set_blocking(cwd_r, False)
-        self._cwd_r = cwd_r
-        null = os.open(os.devnull, os.O_RDONLY)
-        self._pid = start_command(spec, null, out_w, err_w, cwd_w)
-        for fd in (null, out_w, err_w, cwd_w):
-            os.close(fd)
-        keep, limit, spool = spec["keep_bytes"], spec["file_bytes"], spec["spool"]
-        self._captures = [
-            Capture(fd, keep, path, limit, spool) for fd, path in zip((out_r, err_r), spec["paths"], strict=True)
-        ]
 
     def watch(self) -> None:
         """Read output and listen to the host until the command's shell has ended or is to be killed."""
@@ -433,29 +466,92 @@ class Capture:
 # --- starting --------------------------------------------------------------------------------------------------------
 
 
-def start_command(spec: dict[str, Any], in_r: int, out_w: int, err_w: int, cwd_w: int = -1) -> int:
-    """Fork and execute the command; its pid once it runs. Raises OSError with the reason when it cannot be started."""
-    failure_r, failure_w = os.pipe()
-    pid = os.fork()
-    if pid == 0:
-        _become_command(spec, (in_r, out_w, err_w), cwd_w, failure_w)
-    os.close(failure_w)
-    reason = b""
-    while piece := os.read(failure_r, 4096):
-        reason += piece
-    os.close(failure_r)
-    if reason:
-        os.waitpid(pid, 0)
-        raise OSError(reason.decode("utf-8", "replace"))
-    return pid
+class Seed:
+    """A process that waits for the command that it is to become, with its `streams` (input, output, errors).
+
+    They are closed here. `cwd_w` is where the shell tells its folder at the end, or -1.
+    """
+
+    def __init__(self, home: str, streams: list[int], cwd_w: int = -1) -> None:
+        self.home = home
+        spec_r, self._spec_w = os.pipe()
+        self._failure_r, failure_w = os.pipe()
+        uid, gid = os.geteuid(), os.getegid()
+        self.pid = fork_into(home)
+        if self.pid == 0:
+            os.close(self._spec_w)
+            _become_command(home, (uid, gid), spec_r, streams, cwd_w, failure_w)
+        for fd in (spec_r, failure_w, cwd_w, *streams):
+            if fd >= 0:
+                os.close(fd)
+
+    def grow(self, spec: dict[str, Any]) -> int:
+        """Make it the command; its pid once that runs. Raises OSError with the reason when it cannot be started, and
+        `BrokenPipeError` when it ended before it had the spec."""
+        left, is_gone = memoryview(marshal.dumps(spec, 2)), False
+        try:
+            while left:
+                left = left[os.write(self._spec_w, left) :]
+        except BrokenPipeError:
+            is_gone = True
+        os.close(self._spec_w)
+        reason = b""
+        while piece := os.read(self._failure_r, 4096):
+            reason += piece
+        os.close(self._failure_r)
+        if reason:
+            os.waitpid(self.pid, 0)
+            raise OSError(reason.decode("utf-8", "replace"))
+        if is_gone:
+            os.waitpid(self.pid, 0)
+            raise BrokenPipeError(f"process {self.pid} ended before it had its command")
+        return self.pid
+
+    def give_up(self) -> None:
+        """End it: it is not what is needed."""
+        send_signal(self.pid, SIGKILL)
+        os.waitpid(self.pid, 0)
+        os.close(self._spec_w)
+        os.close(self._failure_r)
 
 
-def _become_command(spec: dict[str, Any], streams: tuple[int, int, int], cwd_w: int, failure_w: int) -> NoReturn:
+class _Captured(Seed):
+    """One whose output comes to this process."""
+
+    def __init__(self, home: str) -> None:
+        out_r, out_w = _wide_pipe()
+        err_r, err_w = _wide_pipe()
+        self.outputs = (out_r, err_r)
+        self.cwd_r, cwd_w = os.pipe()
+        os.set_blocking(self.cwd_r, False)
+        super().__init__(home, [os.open(os.devnull, os.O_RDONLY), out_w, err_w], cwd_w)
+
+
+def _planted(home: str) -> _Captured | None:
+    """A seed; None where none can be made: then the command fails for the same reason, and its report tells it."""
     try:
+        return _Captured(home)
+    except OSError:
+        return None
+
+
+def _become_command(
+    home: str, owner: tuple[int, int], spec_r: int, streams: list[int], cwd_w: int, failure_w: int
+) -> NoReturn:
+    try:
+        if home != PLAIN:
+            enter_namespaces(*owner)
         _prepare_command(streams)
+        pieces = []
+        while piece := os.read(spec_r, 1 << 20):
+            pieces.append(piece)
+        if not pieces:  # nobody wants it
+            os._exit(0)
+        os.close(spec_r)
+        spec = marshal.loads(b"".join(pieces))
         if cwd_w >= 0:
             _follow_shell(spec, cwd_w)
-        plan = spec.get("sandbox")
+        plan = spec["sandbox"]
         os.chdir(spec["cwd"])
         argv = [*(enter_sandbox(plan) if plan is not None else ()), *spec["argv"]]
         os.execve(argv[0], argv, spec["env"])
@@ -465,7 +561,7 @@ def _become_command(spec: dict[str, Any], streams: tuple[int, int, int], cwd_w: 
     os._exit(127)
 
 
-def _prepare_command(streams: tuple[int, int, int]) -> None:
+def _prepare_command(streams: list[int]) -> None:
     os.setsid()
     if IS_LINUX:
         _libc.prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0)

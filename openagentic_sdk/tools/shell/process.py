@@ -12,6 +12,7 @@ import json
 import marshal
 import os
 import select
+import signal
 import socket
 import subprocess
 import sys
@@ -19,7 +20,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import field
 from itertools import accumulate, pairwise
 from pathlib import Path
@@ -33,6 +34,8 @@ REPORT_LIMIT_S = 15.0
 HELPER_EXIT_LIMIT_S = 5.0
 # Longer than the busiest machine needs to take a request: a command can have stopped the helper.
 TAKE_LIMIT_S = 30.0
+# The variable by which the processes of one call are found again when both its supervisor and the helper were killed.
+MARK = "OPENAGENTIC_SDK_CALL"
 
 _PACKAGE_DIR = Path(__file__).parents[2]
 # The package's own __init__ would load the whole library; empty stand-ins let the helper load its one file of it.
@@ -59,8 +62,8 @@ class CommandSpec:
     spool: bool = False
     sandbox: Mapping[str, Any] | None = None
 
-    def packed(self) -> bytes:
-        fields = {**vars(self), "argv": list(self.argv), "env": dict(self.env), "paths": list(self.paths)}
+    def packed(self, mark: str) -> bytes:
+        fields = {**vars(self), "argv": list(self.argv), "env": {**self.env, MARK: mark}, "paths": list(self.paths)}
         return marshal.dumps(fields, 2)
 
 
@@ -77,8 +80,8 @@ class ServerSpec:
     grace_s: float = 2.0
     sandbox: Mapping[str, Any] | None = None
 
-    def packed(self) -> bytes:
-        return marshal.dumps({**vars(self), "argv": list(self.argv), "env": dict(self.env)}, 2)
+    def packed(self, mark: str) -> bytes:
+        return marshal.dumps({**vars(self), "argv": list(self.argv), "env": {**self.env, MARK: mark}}, 2)
 
 
 @frozen
@@ -113,9 +116,10 @@ class CommandReport:
 class RunningCommand:
     """A command that was started; closing it kills it. Its `fileno` becomes readable when it has ended."""
 
-    def __init__(self, call: socket.socket, received: bytes = b"") -> None:
+    def __init__(self, call: socket.socket, mark: str, received: bytes = b"") -> None:
         self._owner_pid = os.getpid()
         self._call = call
+        self._mark = mark
         self._received = bytearray(received)
         self.report: CommandReport | None = None
 
@@ -174,7 +178,10 @@ class RunningCommand:
             self._received += data
             return
         self._call.close()
-        self.report = _parse_report(bytes(self._received))
+        received = bytes(self._received)
+        if b"\n" not in received:  # the helper ends what it left, if that was not killed too
+            _end_marked(self._mark)
+        self.report = _parse_report(received)
 
 
 class Outbox:
@@ -277,15 +284,17 @@ class _Helper:
         call.settimeout(self.take_limit_s)
         try:
             with theirs:
-                socket.send_fds(self._channel, [b"C"], [theirs.fileno(), *pipes])
-            packed = spec.packed()
+                home = "P" if spec.sandbox is None else spec.sandbox["home"]
+                socket.send_fds(self._channel, [home.encode()], [theirs.fileno(), *pipes])
+            mark = os.urandom(12).hex()
+            packed = spec.packed(mark)
             try:
                 call.sendall(len(packed).to_bytes(8, "big") + packed)
                 _, rest = _read_line(call)  # `taken`: from here on it may have run, so it is never sent a second time
             except TimeoutError:
                 call.shutdown(socket.SHUT_RDWR)  # now it cannot be taken any more; it may have been this moment
                 _, rest = _read_line(call)
-            command = _taken_command(call, rest)
+            command = _taken_command(call, mark, rest)
             _state.commands.add(command)
             return command
         except OSError as error:
@@ -419,7 +428,7 @@ def _is_readable(call: socket.socket, timeout_s: float) -> bool:
     return bool(watched.poll(timeout_s * 1000))
 
 
-def _taken_command(call: socket.socket, received: bytes) -> RunningCommand:
+def _taken_command(call: socket.socket, mark: str, received: bytes) -> RunningCommand:
     """The command behind a request that was taken; one whose supervisor is gone already is found lost when waited for."""
     try:
         line, rest = _read_line(call, received)
@@ -428,11 +437,11 @@ def _taken_command(call: socket.socket, received: bytes) -> RunningCommand:
             "the command was taken and has not said that it started: it was given up and is ended, look at what it did"
         ) from None
     except OSError:
-        return RunningCommand(call)
+        return RunningCommand(call, mark)
     word, _, reason = line.partition(b" ")
     if word != b"started":
         raise ToolError(f"the command could not be started: {reason.decode('utf-8', 'replace')}")
-    return RunningCommand(call, rest)
+    return RunningCommand(call, mark, rest)
 
 
 def _read_line(call: socket.socket, received_before: bytes = b"") -> tuple[bytes, bytes]:
@@ -445,6 +454,26 @@ def _read_line(call: socket.socket, received_before: bytes = b"") -> tuple[bytes
         received += data
     line, _, rest = bytes(received).partition(b"\n")
     return line, rest
+
+
+def _end_marked(mark: str) -> None:
+    """Kill every process that carries the mark of a call, each stopped first so that it cannot fork away."""
+    needle, until = f"{MARK}={mark}".encode(), time.monotonic() + HELPER_EXIT_LIMIT_S
+    while (found := _processes_with(needle)) and time.monotonic() < until:
+        for number in (signal.SIGSTOP, signal.SIGKILL):
+            for pid in found:
+                with suppress(ProcessLookupError, PermissionError):
+                    os.kill(pid, number)
+        time.sleep(0.001)
+
+
+def _processes_with(needle: bytes) -> list[int]:
+    found = []
+    for name in os.listdir("/proc") if sys.platform == "linux" else ():
+        with suppress(OSError, ValueError):  # no process, one that has ended, or another user's
+            if needle in Path(f"/proc/{int(name)}/environ").read_bytes().split(b"\0"):
+                found.append(int(name))
+    return found
 
 
 def _parse_report(received: bytes) -> CommandReport:

@@ -3,7 +3,8 @@
 It runs in the helper process, between fork and exec (`helper`), and so imports nothing slow. What is asked for comes
 as a plan, a plain dict made by `sandbox_plan`:
 
-`level`: `namespaces` (own user, mount, pid and, without `network`, net namespace; the whole tree read-only), `bwrap` (the
+`home`: `C` for namespaces without the machine's network, `O` for namespaces with it, `P` for everything else; `level`:
+`namespaces` (own user, mount, pid and, without `network`, net namespace; the whole tree read-only), `bwrap` (the
 same by the program of that name, called as `bwrap` says) or `landlock` (the kernel's path rules only); `writable`: folders;
 `protected`: paths in them that stay read-only; `overlays`: `(folder, upper, work)` whose writes go to `upper`; `hidden`:
 sockets that lead nowhere, and folders that are empty; `network`; `unix_sockets`; `cwd`; `limits`: pairs `(rlimit, value)`.
@@ -36,7 +37,10 @@ AT_FDCWD, AT_RECURSIVE, MOUNT_ATTR_RDONLY = -100, 0x8000, 1
 SYS_MOUNT_SETATTR, SYS_LANDLOCK_CREATE, SYS_LANDLOCK_ADD, SYS_LANDLOCK_RESTRICT = 442, 444, 445, 446
 PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_SET_SECCOMP, PR_CAPBSET_DROP, PR_SET_NO_NEW_PRIVS = 1, 4, 22, 24, 38
 PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL = 47, 4
-SIGKILL = 9
+SIGKILL, SIGCHLD, EINVAL = 9, 17, 22
+# What `home` in a plan says: where the process begins.
+PLAIN, ONLINE, CUT_OFF = "P", "O", "C"
+SYS_CLONE = {"x86_64": 56, "aarch64": 220, "riscv64": 220}
 LAST_CAPABILITY = 63
 # NET_ADMIN, NET_RAW, SYS_MODULE, SYS_RAWIO, SYS_CHROOT, SYS_PTRACE, SYS_ADMIN, SYS_BOOT, MKNOD, PERFMON, BPF,
 # CHECKPOINT_RESTORE, DAC_READ_SEARCH (linux/capability.h)
@@ -58,20 +62,32 @@ ABI_OF_SCOPES = 6
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _libc.syscall.restype = ctypes.c_long
+_libc_of_forks = ctypes.PyDLL(None, use_errno=True)
+_libc_of_forks.syscall.restype = ctypes.c_long
+
+
+def prepare_sandbox() -> None:
+    """Do what takes time and is the same for most plans, before there is one."""
+    for unix_sockets in (False, True):
+        _filter_code(filter_families(True, unix_sockets), None)
 
 
 def enter_sandbox(plan: dict[str, Any]) -> list[str]:
-    """Shut this process in, right before exec; gives the words to put before the command's."""
+    """Shut this process in, right before exec; gives the words to put before the command's.
+
+    For the level `namespaces` it is the one that `enter_namespaces` returned in.
+    """
     _set_limits(plan["limits"])
     if plan["level"] == "bwrap":  # it may be a setuid program, so everything else is left to it
         families = filter_families(not plan["closed"], plan["unix_sockets"])
         return [*plan["bwrap"], *_filter_for_bwrap(families, plan["closed"]), "--"]
     _prctl(PR_SET_NO_NEW_PRIVS, 1)
     if plan["level"] == "namespaces":
-        _enter_namespaces(plan)
-        _fork_init()
+        if plan["closed"]:
+            _build_root(plan["closed"], plan["cwd"])
+        else:
+            _arrange_mounts(plan)
         _mount_proc()
-        _fork_command()
         os.chdir(plan["cwd"])
         _drop_capabilities(range(LAST_CAPABILITY + 1))
     else:
@@ -88,6 +104,8 @@ def enter_sandbox(plan: dict[str, Any]) -> list[str]:
 
 
 def _set_limits(limits: list[tuple[int, int]]) -> None:
+    if not limits:
+        return
     import resource
 
     for kind, value in limits:
@@ -99,20 +117,31 @@ def _set_limits(limits: list[tuple[int, int]]) -> None:
 # --- namespaces ------------------------------------------------------------------------------------------------------
 
 
-def _enter_namespaces(plan: dict[str, Any]) -> None:
-    uid, gid = os.geteuid(), os.getegid()
-    flags = CLONE_NEWUSER | CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWIPC | (0 if plan["network"] else CLONE_NEWNET)
+def fork_into(home: str) -> int:
+    """Fork like `os.fork`; for another home than `PLAIN` the child must call `enter_namespaces` next."""
+    if home == PLAIN:
+        return os.fork()
+    number = SYS_CLONE.get(machine := os.uname().machine)
+    if number is None:
+        raise OSError(f"the sandbox cannot be set up: the system calls of {machine} are not known")
+    flags = CLONE_NEWUSER | CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWIPC | (CLONE_NEWNET if home == CUT_OFF else 0)
+    # `PyDLL` keeps the interpreter's lock: this process has one thread, and its copy goes on right here.
+    pid = _libc_of_forks.syscall(number, ctypes.c_ulong(flags | SIGCHLD), 0, 0, 0, 0)
+    _check(pid, "own namespaces")
+    return int(pid)
+
+
+def enter_namespaces(uid: int, gid: int) -> None:
+    """Make the first process of new namespaces their reaper, and go on as its child: the command to be."""
+    _prctl(PR_SET_PDEATHSIG, SIGKILL)
     # A process that changed its uid may not write its own uid_map without this.
     _prctl(PR_SET_DUMPABLE, 1)
-    _check(_libc.unshare(flags), "own namespaces")
     for name, text in (("setgroups", "deny"), ("uid_map", f"{uid} {uid} 1"), ("gid_map", f"{gid} {gid} 1")):
-        with open(f"/proc/self/{name}", "w", encoding="ascii") as file:
-            file.write(text)
+        file = os.open(f"/proc/self/{name}", os.O_WRONLY)
+        os.write(file, text.encode())
+        os.close(file)
     _mount(None, "/", None, MS_REC | MS_PRIVATE)
-    if plan["closed"]:
-        _build_root(plan["closed"], plan["cwd"])
-    else:
-        _arrange_mounts(plan)
+    _fork_command()
 
 
 def _arrange_mounts(plan: dict[str, Any]) -> None:
@@ -210,16 +239,6 @@ def _set_read_only(path: str, is_read_only: bool) -> None:
     _check(_libc.syscall(*arguments), f"making {path} {'read-only' if is_read_only else 'writable'}")
 
 
-def _fork_init() -> None:
-    """Go on as the first process of the pid namespace; the process outside waits for it and ends as it ended."""
-    pid = os.fork()
-    if pid:
-        _close_all()
-        _, status = os.waitpid(pid, 0)
-        os._exit(os.waitstatus_to_exitcode(status) & 0xFF)
-    _prctl(PR_SET_PDEATHSIG, SIGKILL)
-
-
 def _fork_command() -> None:
     """Go on as the command; the namespace's first process collects what ends, and with it ends everything in here."""
     pid = os.fork()
@@ -244,7 +263,9 @@ def _drop_capabilities(dropped: Iterable[int]) -> None:
     held = (ctypes.c_uint32 * 6)()  # effective, permitted, inheritable, for the lower and the upper 32
     _check(_libc.capget(header, held), "reading capabilities")
     for capability in dropped:
-        _libc.prctl(PR_CAPBSET_DROP, capability, 0, 0, 0)  # refused to those who have none to drop
+        # Refused to those who have none to drop, and where the kernel knows none of that number.
+        if _libc.prctl(PR_CAPBSET_DROP, capability, 0, 0, 0) < 0 and ctypes.get_errno() == EINVAL:
+            break
         half, bit = divmod(capability, 32)
         for place in range(3):
             held[half * 3 + place] &= ~(1 << bit)
@@ -404,10 +425,17 @@ def _filter_code(families: tuple[int, ...], closed: object) -> bytes | None:
         if closed:
             raise OSError(f"the sandbox cannot be set up: the system calls of {machine} are not known")
         return None
-    return b"".join(
+    if (kept := _filters.get((families, bool(closed)))) is not None:
+        return kept
+    code = b"".join(
         op.to_bytes(2, "little") + bytes((true, false)) + value.to_bytes(4, "little")
         for op, true, false, value in filter_program(machine, families, is_closed=bool(closed))
     )
+    _filters[families, bool(closed)] = code
+    return code
+
+
+_filters: dict[tuple[tuple[int, ...], bool], bytes] = {}
 
 
 def filter_program(

@@ -167,6 +167,7 @@ def sandbox_plan(
             covered.append(key)
     plan = {
         "level": level,
+        "home": "P" if level != "namespaces" else "O" if network else "C",
         "cwd": cwd,
         "writable": list(writable),
         "protected": list(protected),
