@@ -8,11 +8,11 @@ started and nothing more is written. Who may write, should two believe that they
 from __future__ import annotations
 
 import asyncio
-import random
 import threading
 import time
 
 from ..errors import RunLostError, SessionError
+from ..ground.backoff import Backoff
 from .queue import Queue
 from .record import FleetRun
 
@@ -118,8 +118,8 @@ class Heart:
                     return
                 leases = list(self._leases.values())
             has_beaten = self._beat(leases)
-            soon_s = self.lease_s / BEATS_AFTER_FAILURE * random.uniform(0.5, 1.0)
-            wait_s = self.lease_s / BEATS if has_beaten else soon_s
+            soon_s = self.lease_s / BEATS_AFTER_FAILURE
+            wait_s = self.lease_s / BEATS if has_beaten else Backoff(soon_s, soon_s, jitter=0.5).wait_s(1)
 
     def _beat(self, leases: list[Lease]) -> bool:
         for lost in [lease for lease in leases if lease.is_lost]:

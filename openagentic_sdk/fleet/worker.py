@@ -12,6 +12,7 @@ from functools import partial
 from typing import Any
 
 from ..errors import FleetError, OptionsError, StorageError
+from ..ground.backoff import Backoff
 from ..ground.threads import running_loop
 from ..kernel.recorder import off_loop
 from .execute import carry_out
@@ -26,6 +27,8 @@ GRACE_S = 25.0
 SLOTS = 4
 # How often a worker with a free slot asks for what is due or lost, when it is told of nothing.
 POLL_S = 0.6
+_POLLS, _CLAIMS = Backoff(POLL_S, POLL_S, jitter=0.3), Backoff(POLL_S / 2, POLL_S / 2, jitter=0.6)
+_AFTER_FAILURES = Backoff(0.2, 5.0, jitter=0.5)
 # How often it looks for what was answered, and for what somebody wants to end; when it is told of something, sooner.
 TICK_S, TOLD_TICK_S = 1.0, 0.2
 
@@ -96,14 +99,14 @@ class Worker:
                     failures += 1
                     if failures == 1:
                         self._complain(str(error))
-                    await self._pause(min(5.0, 0.1 * 2**failures) * random.uniform(0.5, 1.0))
+                    await self._pause(_AFTER_FAILURES.wait_s(failures))
                     continue
                 if claimed is not None:
                     continue
                 if until_idle and not self._running:
                     return
                 if news is None or news.done():
-                    poll_s = POLL_S * random.uniform(0.7, 1.0)
+                    poll_s = _POLLS.wait_s(1)
                     news = asyncio.ensure_future(off_loop(True, self._fleet.queue.tables.wait, CHANNEL, poll_s))
                 wakers: set[asyncio.Future[Any]] = {news, drains, *self._running}
                 await asyncio.wait(wakers, return_when=asyncio.FIRST_COMPLETED)
@@ -197,7 +200,7 @@ async def execute_run(fleet: Fleet, run_id: int, *, lease_s: float = LEASE_S, gr
         asked_at = elapsed_s()
         claimed: FleetRun | None = await off_loop(True, partial(fleet.queue.claim, who, run_id=run_id))
         if claimed is None:
-            await asyncio.sleep(POLL_S * random.uniform(0.2, 0.5))
+            await asyncio.sleep(_CLAIMS.wait_s(1))
             continue
         lease = Lease(claimed, lease_s, asked_at)
         heart.hold(lease)

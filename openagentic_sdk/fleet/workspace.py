@@ -27,6 +27,7 @@ from typing import Any
 from ..agents import NamedAgent, Repository, check_ref
 from ..errors import FleetError, OptionsError, StorageError, ToolError
 from ..events import Event, HookEvent
+from ..ground.backoff import Backoff
 from ..ground.frozen import frozen
 from ..ground.system import BINARY
 from ..ground.text import one_line
@@ -46,7 +47,7 @@ MAX_PATCH_BYTES = 32 * 1024 * 1024
 NETWORK_S = 900.0
 LOCAL_S = 300.0
 # Before a fetch that failed is tried again.
-PAUSES_S = (0.2, 1.0)
+PAUSES, MAX_FETCHES = Backoff(0.2, 1.0, factor=5.0), 3
 # Tools whose only use is files or commands; others of an agent's own are its own business.
 FILE_TOOLS = frozenset({*READ_TOOLS, *EDIT_TOOLS, "Bash", "BashOutput", "KillBash"})
 # Calls of these change nothing in a workspace.
@@ -405,12 +406,12 @@ def _copy_of(git: _Git, root: Path, ref: str, is_cancelled: Callable[[], bool]) 
                 "--no-auto-gc",
             )
             fetch = ("fetch", *options, "--", git.place.url, *specs)
-            for pause_s in (*PAUSES_S, None):
+            for tries, pause_s in enumerate(PAUSES.waits(), 1):
                 try:
                     git.run(*fetch, home=root, env=env, timeout_s=NETWORK_S)
                     break
                 except FleetError:
-                    if pause_s is None:
+                    if tries == MAX_FETCHES:
                         raise
                     time.sleep(pause_s)
             is_whole = is_commit or ref.startswith(("refs/heads/", "refs/tags/"))

@@ -7,11 +7,12 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Any, ClassVar
 
 from ..errors import SessionError
+from ..ground.backoff import Backoff
 from .core import StoreCore
 from .inbox import InboxMessage, refuse_message
 
 # A follower without a better way looks this often: soon after news, then ever less often.
-FIRST_POLL_S, LAST_POLL_S = 0.002, 0.03
+POLLS = Backoff(0.002, 0.03)
 
 
 class PollingStore(StoreCore):
@@ -22,15 +23,14 @@ class PollingStore(StoreCore):
 
     def wait_for_events(self, session_id: str, *, after_seq: int, timeout_s: float) -> bool:
         """Block until the log has an event after `after_seq` or the time is over; says whether it has."""
-        deadline, poll_s = time.monotonic() + timeout_s, FIRST_POLL_S
+        deadline, polls = time.monotonic() + timeout_s, POLLS.waits()
         while True:
             if any(True for _ in self.iter_events(session_id, after_seq=after_seq, limit=1)):
                 return True
             left_s = deadline - time.monotonic()
             if left_s <= 0:
                 return False
-            time.sleep(min(poll_s, left_s))
-            poll_s = min(poll_s * 2, LAST_POLL_S)
+            time.sleep(min(next(polls), left_s))
 
     def wait_for_news(
         self, known: Mapping[str, int], *, timeout_s: float, messages_after: int | None = None
@@ -41,7 +41,7 @@ class PollingStore(StoreCore):
         and of those that cannot be read, whose reading says why.
         """
         look = self._news_finder(known, messages_after)
-        deadline, poll_s = time.monotonic() + timeout_s, FIRST_POLL_S
+        deadline, polls = time.monotonic() + timeout_s, POLLS.waits()
         while True:
             began = time.monotonic()
             news = look(timeout_s if len(known) == 1 and messages_after is None else 0.0)
@@ -49,8 +49,7 @@ class PollingStore(StoreCore):
             if news or now >= deadline:
                 return news
             # Looking at many costs those who write: it may take a twentieth of the time.
-            time.sleep(min(max(poll_s, 20 * (now - began)), deadline - now))
-            poll_s = min(poll_s * 2, LAST_POLL_S)
+            time.sleep(min(max(next(polls), 20 * (now - began)), deadline - now))
 
     def _news_finder(self, known: Mapping[str, int], messages_after: int | None) -> Callable[[float], set[str]]:
         """What looks once for the news of these sessions; it may wait for them as long as it is told."""

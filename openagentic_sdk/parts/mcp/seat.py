@@ -13,6 +13,7 @@ from typing import Any, Protocol
 
 from ...errors import McpError, UnknownOutcomeError
 from ...events import Effect, McpServerChanged
+from ...ground.backoff import Backoff
 from ...ground.diagnostic import Diagnostic
 from ...ground.loose import as_list, as_mapping
 from ...ground.threads import error_words
@@ -33,6 +34,7 @@ LATE_S = 300.0
 # How long a step waits for a list that changed.
 LIST_S = 5.0
 QUICK_DEATH_S = 60.0
+_PAUSES = Backoff(1.0, QUICK_DEATH_S)
 MAX_QUICK_DEATHS = 5
 MAX_LEFT_OUT_SHOWN = 200
 
@@ -167,8 +169,7 @@ class Seat:
         """How long the server is still left alone; 0 or less when it may be started."""
         if not self._quick_deaths:
             return 0.0
-        pause_s = min(2.0 ** (self._quick_deaths - 1), QUICK_DEATH_S)
-        return self._died_at + pause_s - asyncio.get_running_loop().time()
+        return self._died_at + _PAUSES.wait_s(self._quick_deaths) - asyncio.get_running_loop().time()
 
     def _why(self) -> str:
         return (self.event.error_message if self.event is not None else None) or "it has not answered yet"

@@ -9,10 +9,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextvars import ContextVar
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from ...errors import McpError, RpcError
+from ...ground.backoff import Backoff
 from ...ground.frozen import frozen
 from ...ground.jsonrpc import METHOD_NOT_FOUND, Peer
 from ...ground.loose import as_list, as_mapping
@@ -44,6 +46,8 @@ class RequestHooks:
 
 
 _SILENT = RequestHooks()
+_LISTEN_AGAIN = Backoff(1.0, 30.0, factor=5.0)
+_ASK_AGAIN = Backoff(0.1, 0.25)
 
 # The request in whose answer a message came, where the transport can tell.
 _current: ContextVar[PendingRequest[RequestHooks] | None] = ContextVar("mcp_request", default=None)
@@ -187,7 +191,7 @@ class McpSession:
         """What a call is repeated with: the answers under the server's keys, and its state as it came."""
         state = {} if at.state is None else {"requestState": at.state}
         if not at.requests:
-            await asyncio.sleep(min(0.05 * 2**at.rounds, 0.25))  # it only wants to be asked again
+            await asyncio.sleep(_ASK_AGAIN.wait_s(at.rounds))  # it only wants to be asked again
             return state
         resumes = {"request_state": at.state, "requests": dict(at.requests), "rounds": at.rounds}
         answers = {}
@@ -265,7 +269,7 @@ class McpSession:
 
     async def _listen(self, wire: Wire, params: Mapping[str, Any]) -> None:
         """Kept open as long as the server likes; when it ends the request, it is asked again a few times."""
-        for pause_s in (1.0, 5.0, 30.0):
+        for pause_s in islice(_LISTEN_AGAIN.waits(), 3):
             try:
                 await wire.peer.request("subscriptions/listen", params)
             except (RpcError, McpError):

@@ -13,6 +13,7 @@ from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
 
 from ...errors import GarbledResponseError, ProviderError, ProviderHTTPError
+from ...ground.backoff import Backoff
 from ...ground.checks import BOOL, COUNT, SECONDS, Check, check_settings
 from ...ground.clock import Clock, SystemClock
 from ...ground.frozen import frozen
@@ -29,6 +30,8 @@ _RESETS = (
     ("anthropic-ratelimit-output-tokens-remaining", "anthropic-ratelimit-output-tokens-reset"),
     ("x-ratelimit-remaining", "x-ratelimit-reset"),
 )
+
+_JITTERED = Backoff(1.0, 1.0, jitter=0.25)
 
 
 @frozen(kw_only=True)
@@ -65,7 +68,7 @@ class RetryPolicy:
         asked = retry_after_s(headers, now)
         if asked is not None and asked > self.max_retry_after_s:
             return None
-        delay = asked or jitter() * min(self.cap_s, self.base_s * 2 ** (attempt - 1))
+        delay = asked or jitter() * Backoff(self.base_s, self.cap_s).wait_s(attempt)
         return delay if elapsed_s + delay <= self.total_s else None
 
 
@@ -97,7 +100,7 @@ class RetryingProvider(AroundProvider):
         self.policy = policy or RetryPolicy(mid_answer=False)
         self._clock = clock or SystemClock()
         # Spread, and yet longer each time: as the SDKs of OpenAI and Anthropic draw it.
-        self._jitter = jitter or (lambda: 1 - 0.25 * int.from_bytes(os.urandom(4)) / 2**32)
+        self._jitter = jitter or (lambda: _JITTERED.wait_s(1))
 
     async def complete(
         self, *, model: str, messages: Sequence[Message], tools: Sequence[ToolSpec] = (), api_key: str | None = None

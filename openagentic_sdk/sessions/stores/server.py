@@ -10,11 +10,12 @@ from contextlib import contextmanager
 from typing import Any, ClassVar, TypeVar
 
 from ...errors import SessionNotFoundError, StorageError
+from ...ground.backoff import Backoff
 from .holders import Holder
 from .news import News, NewsSource
 
 T = TypeVar("T")
-FIRST_RETRY_S, LAST_RETRY_S = 0.005, 0.1
+RETRIES = Backoff(0.005, 0.1)
 
 
 class StoreServer(ABC):
@@ -65,11 +66,3 @@ class StoreServer(ABC):
             if "\0" in (session_id or ""):
                 raise SessionNotFoundError(str(session_id), self.where) from error
             raise StorageError(f"{self.kind} refused ({self.where}): {error}", session_id=session_id) from error
-
-
-def retry_pauses() -> Iterator[float]:
-    """How long to wait before each new attempt, ever longer."""
-    pause_s = FIRST_RETRY_S
-    while True:
-        yield pause_s
-        pause_s = min(2 * pause_s, LAST_RETRY_S)

@@ -17,7 +17,6 @@ import contextlib
 import gzip
 import json
 import os
-import random
 import threading
 import time
 import weakref
@@ -31,6 +30,7 @@ from weakref import WeakKeyDictionary
 
 from ....errors import InvalidEventError, OptionsError, ProviderError, SessionError, SessionNotFoundError
 from ....events import Event, Result
+from ....ground.backoff import Backoff
 from ....ground.disk import SystemDisk, write_durably
 from ....ground.frozen import mutable
 from ....ground.text import Redact
@@ -43,7 +43,7 @@ from ..folds.spans import Place, Span, SpanFold, call_span_id, own_trace, trace_
 from .settings import TelemetrySettings
 
 _RETRIED = frozenset({429, 502, 503, 504})
-_FIRST_PAUSE_S, _LONGEST_PAUSE_S, _LONGEST_RETRY_AFTER_S = 1.0, 30.0, 600.0
+_PAUSES, _LONGEST_RETRY_AFTER_S = Backoff(1.0, 30.0, jitter=0.5), 600.0
 # How long the end of the process waits for the last spans.
 CLOSING_S = 3.0
 _MOST_WAITING = 2_048
@@ -96,6 +96,7 @@ class Exporter:
         self._mask = mask
         self._cursors = _Cursors(folder, settings.url)
         self._folds: OrderedDict[str, _ExportedSession] = OrderedDict()
+        self._failures = 0
         self._grown: dict[str, Context] = {}  # the redactor sees its variables
         self._live: set[str] = set()  # sessions of which a run goes on
         self._wake = threading.Event()
@@ -162,7 +163,7 @@ class Exporter:
                 if not self._has_healed:
                     self._heal()
                 self._read_all()
-                pause_s = await self._send_all(transport, pause_s)
+                pause_s = await self._send_all(transport)
                 if self._ends(pause_s > 0):
                     return
         finally:
@@ -239,7 +240,7 @@ class Exporter:
                 self._grown.setdefault(session_id, copy_context())
         self._cursors.keep(session_id, one.sent, one.read)
 
-    async def _send_all(self, transport: HttpTransport, pause_s: float) -> float:
+    async def _send_all(self, transport: HttpTransport) -> float:
         """Send what waits; gives the seconds to wait before the next try, 0 when all is sent."""
         for session_id, one in list(self._folds.items()):
             while one.waiting:
@@ -253,8 +254,9 @@ class Exporter:
                 batch = list(one.waiting[:count])
                 wait_s = await self._send(transport, [span for _, span in batch])
                 if wait_s is not None:
-                    doubled = min(max(pause_s * 2, _FIRST_PAUSE_S), _LONGEST_PAUSE_S)
-                    return wait_s or doubled * random.uniform(0.5, 1.0)
+                    self._failures += 1
+                    return wait_s or _PAUSES.wait_s(self._failures)
+                self._failures = 0
                 del one.waiting[: len(batch)]
                 # Spans that ended with the same event may have been cut apart.
                 one.sent = one.waiting[0][0] - 1 if one.waiting else one.read

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 from ....errors import OptionsError, StorageError
 from ..holders import LEASE_S
 from ..per_process import SharedByName
-from ..server import StoreServer, retry_pauses
+from ..server import RETRIES, StoreServer
 from .schema import migrate, require_schema
 
 T = TypeVar("T")
@@ -51,7 +51,7 @@ class PostgresServer(StoreServer):
 
     def call(self, session_id: str | None, work: Callable[[Any], T], patience_s: float) -> T:
         psycopg = self._driver.psycopg
-        deadline, pauses = time.monotonic() + patience_s, retry_pauses()
+        deadline, pauses = time.monotonic() + patience_s, RETRIES.waits()
         with self.translated(session_id):
             while True:
                 db = None

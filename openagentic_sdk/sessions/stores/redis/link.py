@@ -14,7 +14,7 @@ from ....errors import OptionsError, StorageError
 from ...log.line import Durability
 from ..holders import LEASE_S
 from ..per_process import SharedByName
-from ..server import StoreServer, retry_pauses
+from ..server import RETRIES, StoreServer
 from .scripts import FOLLOW, FORMAT
 
 T = TypeVar("T")
@@ -113,7 +113,7 @@ class RedisServer(StoreServer):
 
     def call(self, session_id: str | None, work: Callable[[Any], T], patience_s: float) -> T:
         redis = driver()
-        deadline, pauses = time.monotonic() + patience_s, retry_pauses()
+        deadline, pauses = time.monotonic() + patience_s, RETRIES.waits()
         client = self.client()
         with self.translated(session_id):
             while True:

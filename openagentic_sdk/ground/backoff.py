@@ -1,0 +1,28 @@
+"""How long whoever asks again waits before the next attempt: one schedule for all."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from itertools import count
+
+from .frozen import frozen
+
+
+@frozen
+class Backoff:
+    """Waits that grow by `factor` from `first_s` to `longest_s`. Chance shortens each by up to `jitter` of it (0 to 1)."""
+
+    first_s: float
+    longest_s: float
+    factor: float = 2.0
+    jitter: float = 0.0
+
+    def wait_s(self, failures: int) -> float:
+        """The seconds to wait once so many attempts (1, 2 ...) have failed in a row."""
+        grown_s = min(self.longest_s, self.first_s * self.factor ** min(failures - 1, 64))
+        return grown_s * (1 - self.jitter * int.from_bytes(os.urandom(4)) / 2**32) if self.jitter else grown_s
+
+    def waits(self) -> Iterator[float]:
+        """The wait behind each failure, without an end."""
+        return map(self.wait_s, count(1))
