@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import json
 import json.encoder
-from collections.abc import Callable, Mapping, Sequence
+import marshal
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import MISSING, fields
 from math import isfinite
-from operator import call, itemgetter
+from operator import attrgetter, call, itemgetter
 from typing import Any, NoReturn
 
 from .errors import InvalidEventError, UnknownEventTypeError
@@ -281,6 +282,43 @@ def _dumps_float(value: float) -> str:
     return repr(value) if isfinite(value) else _encode(value)
 
 
+class WrittenList(list[Any]):
+    """A list with its JSON: as a log line has it, and with sorted keys. Whoever has it does not change it."""
+
+    __slots__ = ("canonical", "text")
+
+    def __init__(self, values: Iterable[Any], text: str, canonical: str) -> None:
+        super().__init__(values)
+        self.text, self.canonical = text, canonical
+
+
+def written(values: list[Any]) -> list[Any]:
+    """The list with its JSON, which is kept from one equal list to the next; as it is where it cannot be written."""
+    try:
+        # Tells 1 from True, and one order of keys from another; version 0 says the same of equal values.
+        key = marshal.dumps(values, 0)
+        texts = _WRITTEN.get(key)
+        if texts is None:
+            if len(_WRITTEN) >= _MOST_WRITTEN:
+                _WRITTEN.clear()
+            texts = _WRITTEN[key] = _dumps_value(values), _canonical(values)
+    except (TypeError, ValueError, RecursionError):
+        return values
+    return WrittenList(values, *texts)
+
+
+_WRITTEN: dict[bytes, tuple[str, str]] = {}
+_MOST_WRITTEN = 16
+
+
+def dumps_canonical(value: Any) -> str:
+    """JSON with sorted keys, as digests are made of it: ASCII, compact."""
+    return value.canonical if value.__class__ is WrittenList else _canonical(value)
+
+
+_canonical = json_encoder(sort_keys=True, separators=(",", ":"))
+
+
 # What makes the text of a value of exactly this class; for the simple ones without the encoder's own price.
 _ENCODERS: Mapping[type, Callable[[Any], str]] = {
     _NONE: {None: "null"}.__getitem__,
@@ -291,6 +329,7 @@ _ENCODERS: Mapping[type, Callable[[Any], str]] = {
     dict: lambda value: _dumps_value(value) if value else "{}",
     list: _dumps_value,
     tuple: _dumps_value,
+    WrittenList: attrgetter("text"),
 }
 
 

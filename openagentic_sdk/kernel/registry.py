@@ -7,6 +7,7 @@ from typing import Any
 
 from ..errors import OptionsError, ToolNotFoundError
 from ..events import CODE_CALLER
+from ..serialization import written
 from .tool import BareTool
 
 
@@ -22,7 +23,7 @@ class ToolRegistry:
             if tool.name in self._tools:
                 raise _taken(tool)
             self._tools[tool.name] = tool
-        self._specs = specs
+        self._specs = None if specs is None else written(specs)
 
     def register(self, tool: BareTool) -> None:
         """Add a tool. Raises `OptionsError` when its name is taken."""
@@ -49,7 +50,7 @@ class ToolRegistry:
     def specs(self) -> list[dict[str, Any]]:
         """What a model is told about the tools, as chat-completions entries; the same list until a tool is added."""
         if self._specs is None:
-            self._specs = [tool_spec(tool) for tool in self._tools.values()]
+            self._specs = written([tool_spec(tool) for tool in self._tools.values()])
         return self._specs
 
     def __iter__(self) -> Iterator[BareTool]:

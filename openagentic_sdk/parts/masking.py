@@ -20,7 +20,7 @@ from ..kernel.part import Part
 from ..kernel.tool import Secrets
 from ..permissions.redact import Redactor, secrets_of
 from ..permissions.shell import word_set
-from ..serialization import dumps_json, loads_json
+from ..serialization import WrittenList, dumps_json, loads_json
 
 E = TypeVar("E", bound=Event)
 T = TypeVar("T")
@@ -66,7 +66,7 @@ def _are_clean(tools: Any, redact: Redact) -> bool:
     """Whether a look at all the texts of tools' definitions at once finds nothing to mask: there are hundreds of them."""
     if not isinstance(redact, Redactor):
         return False  # somebody's own may look at where a text ends
-    key = (dumps_json(tools), redact.known)
+    key = (tools.text if isinstance(tools, WrittenList) else dumps_json(tools), redact.known)
     if key not in _CLEAN:
         if len(_CLEAN) >= _MAX_CLEAN:
             _CLEAN.clear()

@@ -13,15 +13,14 @@ from copy import copy
 from typing import Any
 
 from ..ground.patterns import regex
-from ..serialization import json_encoder
+from ..serialization import dumps_canonical
 
 DIGEST = regex(r"[0-9a-f]{64}")
-_canonical = json_encoder(sort_keys=True, separators=(",", ":"))
 
 
 def canonical_json(value: Any) -> bytes:
     """One canonical line, without its newline."""
-    return _canonical(value).encode("ascii")
+    return dumps_canonical(value).encode("ascii")
 
 
 def json_sha256(value: Any) -> str:
@@ -71,7 +70,9 @@ class RunningDigest:
 
 
 def _last_line(model: str, tools: Sequence[Mapping[str, Any]]) -> bytes:
-    return canonical_json({"model": model, "tools": list(tools)}) + b"\n"
+    # Of the definitions, which are long, the text is known mostly.
+    tools_json = dumps_canonical(tools if isinstance(tools, list) else [*tools])
+    return f'{{"model":{dumps_canonical(model)},"tools":{tools_json}}}\n'.encode("ascii")
 
 
 class RequestDigest:

@@ -2,10 +2,19 @@
 
 import json
 import unittest
+from copy import deepcopy
 from dataclasses import fields
 
 from openagentic_sdk.errors import InvalidEventError, UnknownEventTypeError
-from openagentic_sdk.events import EVENT_CLASSES, ModelRequest, SessionMeta, ToolUse, UnknownEvent, UserMessage
+from openagentic_sdk.events import (
+    EVENT_CLASSES,
+    ModelContext,
+    ModelRequest,
+    SessionMeta,
+    ToolUse,
+    UnknownEvent,
+    UserMessage,
+)
 from openagentic_sdk.serialization import (
     _build,
     _shape,
@@ -15,6 +24,7 @@ from openagentic_sdk.serialization import (
     event_from_dict,
     event_to_dict,
     loads_event,
+    written,
 )
 
 SAMPLES = {
@@ -66,6 +76,30 @@ class RoundTripTest(unittest.TestCase):
             self.assertTrue(line.isascii())
             self.assertNotIn("\n", line)
             self.assertEqual(loads_event(line).text, text)
+
+    def test_definitions_that_are_written_again_keep_their_text_and_any_change_of_them_makes_another(self):
+        one = [{"name": "Read", "parameters": {"b": 1, "a": [True, "x", None]}}]
+        texts = {written(one).text, written(deepcopy(one)).text}
+        self.assertEqual(texts, {dumps_json(one)})
+        self.assertEqual(written(one).canonical, json.dumps(one, sort_keys=True, separators=(",", ":")))
+        for path, value in (("b", True), ("b", 1.0), ("a", [1, "x", None]), ("a", (True, "x"))):
+            other = deepcopy(one)
+            other[0]["parameters"][path] = value
+            with self.subTest(path=path, value=value):
+                self.assertEqual(written(other).text, dumps_json(other))
+        reordered = [{"name": "Read", "parameters": {"a": [True, "x", None], "b": 1}}]
+        self.assertEqual(written(reordered).text, dumps_json(reordered))
+        one[0]["parameters"]["b"] = 2
+        self.assertEqual(written(one).text, dumps_json(one))
+
+    def test_definitions_that_cannot_be_kept_are_written_or_refused_like_any_list(self):
+        class Text(str):
+            pass
+
+        for value in (Text("x"), {1, 2}, float("nan"), b"x", object()):
+            self.assertEqual(type(written([value])), list)
+        line = dumps_fields(ModelContext("m", "p", "", written([{"name": "Read"}]), []))
+        self.assertEqual(line, dumps_fields(ModelContext("m", "p", "", [{"name": "Read"}], [])))
 
     def test_unknown_fields_are_ignored(self):
         self.assertEqual(loads_event('{"type":"user.message","text":"hi","later":1}'), UserMessage("hi"))
