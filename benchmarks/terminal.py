@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import io
 
+from openagentic_sdk.cli.output.terminal import Screen
 from openagentic_sdk.cli.screen.live import LivePrinter
-from openagentic_sdk.cli.screen.terminal import Screen
 from openagentic_sdk.events import AssistantDelta, AssistantMessage, Event, SystemInit
 
 from . import Row, best_cpu_s

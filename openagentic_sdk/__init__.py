@@ -26,6 +26,10 @@ if sys.argv[:1] == ["-m"] and sys.orig_argv[sys.orig_argv.index("-m") + 1 :][:1]
 from importlib import import_module
 from typing import Any
 
+from .ground.rooms import MissingRooms, is_whole
+
+sys.meta_path.append(MissingRooms)
+
 # The public names, once, by the module that each lives in; `errors` and `events` are modules, whole. Editors and type
 # checkers read the stub that `python3 -m tests.guards.generated` makes of this table.
 _HOMES = {
@@ -76,10 +80,10 @@ _HOMES = {
     for name in names.split()
 }
 
-__all__ = sorted(_HOMES)
-
 
 def __getattr__(name: str) -> Any:
+    if name == "__all__":  # without the names of rooms that are not installed
+        return sorted(name for name, home in _HOMES.items() if is_whole(home))
     home = _HOMES.get(name)
     if home is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
@@ -89,4 +93,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted({*globals(), *_HOMES})

@@ -17,6 +17,7 @@ from .errors import OptionsError, SessionNotFoundError, StorageError, ToolInputE
 from .events import CODE_CALLER, Event, SystemNotice
 from .ground.clock import Clock, SystemClock
 from .ground.diagnostic import Diagnostic
+from .ground.rooms import is_installed
 from .ground.threads import error_words
 from .hooks.engine import HookEngine
 from .kernel.agent import Agent, RunRequest
@@ -121,7 +122,17 @@ def configured_servers(project: Project) -> ConfiguredServers | None:
     """The MCP servers that files name, as far as the setting sources open, and which of them may start; None for none."""
     home = known_home()
     own = home / "mcp" / "servers.json" if home is not None else None
-    return mcp_home().configured(project) if project.may_name_servers(own) else None
+    return mcp_home().configured(project) if project.may_name_servers(own) and is_installed("parts.mcp") else None
+
+
+def _left_out(project: Project) -> tuple[Diagnostic, ...]:
+    """What files of the project ask for and a room that is not installed would do."""
+    home = known_home()
+    own = home / "mcp" / "servers.json" if home is not None else None
+    if not project.may_name_servers(own) or is_installed("parts.mcp"):
+        return ()
+    text = "the MCP servers that files name are not started: the parts.mcp room is not installed"
+    return (Diagnostic("mcp-missing", text),)
 
 
 def _servers(
@@ -195,7 +206,7 @@ def project_findings(project: Project) -> tuple[Diagnostic, ...]:
         *project.findings(),
         *rules_of_settings(project.settings, project.root).diagnostics,
         *(Diagnostic("hook", text, is_error=True) for text in hook_problems),
-        *(configured.diagnostics if configured is not None else ()),
+        *(configured.diagnostics if configured is not None else _left_out(project)),
     )
 
 
@@ -307,7 +318,7 @@ class _Assembly:
             *(SystemNotice("settings.mode", text) for text in mode_notes),
             *(
                 SystemNotice(n.code.replace("-", "."), n.located)
-                for n in (configured.diagnostics if configured else ())
+                for n in (configured.diagnostics if configured else _left_out(project))
             ),
         ]
         self._memory = open_memory(options) if options.memory else None

@@ -5,6 +5,7 @@
     |  |- AnswerRefusedError                 words that are no answer to a question: nothing was stored
     |  |- ApiKeyError                        there is no API key where one was to be found
     |  |- FleetStoreError                    a store that is no database has no place for a fleet
+    |  |- RoomMissingError (ImportError)     a room of this package that was left out of the installation
     |  |- SuiteError                         an eval's suite cannot be used: which field, and on which line
     |- BudgetError                           what may be spent is spent; a run ends with stop_reason `budget` instead
     |- AgentNotFoundError (LookupError)      no agent of this name may be started here
@@ -114,6 +115,17 @@ class FleetStoreError(OptionsError):
             "(sqlite:///path)"
         )
         self.store = store
+
+
+class RoomMissingError(OptionsError, ImportError):
+    """A room of this package that was left out of the installation; `purpose` is what needs it."""
+
+    def __init__(self, room: str, purpose: str) -> None:
+        super().__init__(
+            f"the {room} room is not installed, which {purpose} need: install openagentic_sdk with its folder "
+            f"{room.replace('.', '/')}"
+        )
+        self.room, self.purpose = room, purpose
 
 
 class SuiteError(OptionsError):

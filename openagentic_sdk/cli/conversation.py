@@ -18,9 +18,9 @@ from ..sessions.base import SessionStore
 from ..sessions.folds.features.all import ALL_FOLDS
 from ..sessions.resume import load_view
 from ..sessions.seal import Seal
-from .screen.render import EventPrinter
-from .screen.terminal import Screen
-from .screen.turn import Stopped, Turn
+from .output.render import EventPrinter
+from .output.terminal import Screen
+from .output.turn import Stopped, Turn
 
 Ask = Callable[[UserQuestion], Awaitable[str]]
 MakeTurn = Callable[[Turns], Turn]

@@ -13,7 +13,7 @@ from ..options import SETTING_SOURCES, OpenAgenticOptions
 from ..parts.project.project import Project
 from ..parts.record.folds.prices import price_date
 from ..tools.shell.sandbox_plan import SandboxReport, probe_sandbox
-from .screen.terminal import Screen
+from .output.terminal import Screen
 
 
 @frozen

@@ -16,7 +16,7 @@ from ..fleet.stats import to_text
 from ..ground.text import on_one_line
 from .actions import ActionList
 from .exits import OK
-from .screen.terminal import Screen
+from .output.terminal import Screen
 
 
 def add_rules(actions: ActionList) -> None:

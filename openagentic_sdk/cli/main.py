@@ -25,8 +25,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit code."""
     _open_streams()
     try:
-        command, args = read_command_line(sys.argv[1:] if argv is None else argv)
-        return _run(command, args)
+        return _run(sys.argv[1:] if argv is None else argv)
     except SystemExit as stop:  # argparse has printed its help or its complaint
         return stop.code if isinstance(stop.code, int) else USAGE
     except KeyboardInterrupt:
@@ -64,12 +63,13 @@ def _open_streams() -> None:
             setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115 - for as long as the process lives
 
 
-def _run(command: Subcommand, args: argparse.Namespace) -> int:
+def _run(argv: Sequence[str]) -> int:
     for stream in (sys.stdout, sys.stderr):  # a character that the terminal's encoding lacks must not end a run
         reconfigure = getattr(stream, "reconfigure", None)  # replaced streams of an embedding program lack it
         if reconfigure is not None:
             reconfigure(errors="backslashreplace")
     try:
+        command, args = read_command_line(argv)
         return command.run(args)
     except (OptionsError, PermissionRuleError) as error:
         return _complain(error, USAGE)

@@ -21,9 +21,9 @@ from ..permissions.gate import permission_gate
 from ..permissions.layers import read_mode
 from ..sessions.seal import Seal
 from .conversation import Chat
+from .output.render import cost_words
+from .output.widths import wrapped
 from .screen.live import CallOutputs
-from .screen.render import cost_words
-from .screen.widths import wrapped
 from .stored.files import newest_restore, plan_lines, restored_lines, show_file_changes
 from .stored.stores import find_session
 

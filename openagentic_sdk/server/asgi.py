@@ -16,7 +16,6 @@ from typing import Any
 
 from ..agents import Agents
 from ..errors import RequestRefusedError
-from ..fleet.fleet import Fleet
 from ..ground.threads import running_loop
 from ..options import OpenAgenticOptions
 from ..sessions.base import SessionStore
@@ -24,7 +23,6 @@ from ..sessions.stores.locate import open_store
 from .call import MAX_BODY_BYTES, PROTECTION, HttpCall
 from .connection import Receive, Scope, Send
 from .desk import GRACE_S, MAX_RUNS, Desk
-from .fleet_desk import FleetDesk
 from .guard import Auth, Guard, read_token
 from .projections import PROJECTED
 from .routes import NATIVE, OPEN, REFUSALS, Office, cursor_of, error_body, find_routes, post, refusal_of
@@ -194,5 +192,12 @@ def app(
     known = Agents(agents) if agents is not None and not isinstance(agents, Agents) else agents
     opened = store if isinstance(store, SessionStore) else open_store(store)
     guard = Guard(read_token() if auth is None else auth, hosts=hosts, origins=origins)
-    desk = FleetDesk(Fleet(opened, known)) if in_fleet else Desk(known, opened, max_runs=max_runs)
+    desk = _fleet_desk(opened, known) if in_fleet else Desk(known, opened, max_runs=max_runs)
     return Application(desk, guard, grace_s=grace_s, max_body_bytes=max_body_bytes)
+
+
+def _fleet_desk(store: SessionStore, agents: Agents | None) -> Desk:
+    from ..fleet.fleet import Fleet
+    from .fleet_desk import FleetDesk
+
+    return FleetDesk(Fleet(store, agents))

@@ -18,22 +18,20 @@ from ..errors import (
     QuestionOpenError,
     RequestConflictError,
     RequestRefusedError,
+    RoomMissingError,
     SessionExistsError,
     SessionLockedError,
     SessionNotFoundError,
     StorageError,
 )
-from ..fleet.stats import fleet_stats, to_text
 from ..ground.frozen import frozen
 from ..kernel.recorder import off_loop
 from ..serialization import event_to_dict
 from ..sessions.folds.summary import SessionSummary
 from ..sessions.stores.tables import tables_of
-from ..viewer.page import build_list, build_page
 from .call import HttpCall
 from .desk import MAX_ROWS, Desk
 from .guard import Guard, Principal
-from .mcp import serve_http
 from .streams import EventLines, send_events
 
 MAX_PAGE_EVENTS = 1000
@@ -160,6 +158,7 @@ _REFUSED: tuple[tuple[type[Exception], int, str, str], ...] = (
     (SessionExistsError, 409, "the same request is being answered just now: ask again", "1"),
     (ConcurrencyError, 409, "", ""),
     (RequestConflictError, 422, "", ""),
+    (RoomMissingError, 501, "", ""),
     (OptionsError, 400, "", ""),
     (InvalidEventError, 400, "", ""),
     (StorageError, 503, "the session store does not answer: ask again", "2"),
@@ -271,12 +270,16 @@ def _row(row: SessionSummary) -> dict[str, Any]:
 
 
 async def show_list_page(call: HttpCall, office: Office) -> None:
+    from ..viewer.page import build_list
+
     query = call.query.get("query", "")
     rows = await office.desk.rows(call.principal, query=query or None, limit=MAX_ROWS)
     await _reply_page(call, build_list(rows, address="/sessions/", query=query))
 
 
 async def show_session_page(call: HttpCall, office: Office) -> None:
+    from ..viewer.page import build_page
+
     session_id = call.parts[1]
     row = await office.desk.row(call.principal, session_id)
     events = office.desk.store.iter_events(session_id)
@@ -308,11 +311,15 @@ async def sign_in(call: HttpCall, office: Office) -> None:
 
 
 async def serve_mcp(call: HttpCall, office: Office) -> None:
+    from .mcp import serve_http
+
     await serve_http(call, office.desk)
 
 
 async def show_metrics(call: HttpCall, office: Office) -> None:
     """The figures of the fleet behind the store: of the principal's tenant, or of all when it has none."""
+    from ..fleet.stats import fleet_stats, to_text
+
     try:
         tables = tables_of(office.desk.store)
     except FleetStoreError as error:

@@ -4,8 +4,8 @@ import asyncio
 import io
 import unittest
 
-from openagentic_sdk.cli.screen.terminal import Screen
-from openagentic_sdk.cli.screen.turn import Countdown
+from openagentic_sdk.cli.output.terminal import Screen
+from openagentic_sdk.cli.output.turn import Countdown
 
 
 class Terminal(io.StringIO):

@@ -5,8 +5,8 @@ from __future__ import annotations
 import random
 import unittest
 
+from openagentic_sdk.cli.output.widths import text_width
 from openagentic_sdk.cli.screen.markdown import Markdown
-from openagentic_sdk.cli.screen.widths import text_width
 
 SAMPLE = """# A title with `code`
 

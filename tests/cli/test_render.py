@@ -7,8 +7,8 @@ import unittest
 from collections.abc import Iterable
 from pathlib import Path
 
-from openagentic_sdk.cli.screen.render import EventPrinter, closing_line, seconds
-from openagentic_sdk.cli.screen.terminal import Screen
+from openagentic_sdk.cli.output.render import EventPrinter, closing_line, seconds
+from openagentic_sdk.cli.output.terminal import Screen
 from openagentic_sdk.events import (
     AssistantDelta,
     AssistantMessage,

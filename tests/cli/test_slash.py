@@ -10,9 +10,9 @@ from pathlib import Path
 
 from openagentic_sdk import OpenAgenticOptions, run
 from openagentic_sdk.cli.conversation import Chat
+from openagentic_sdk.cli.output.terminal import Screen
+from openagentic_sdk.cli.output.turn import Turn
 from openagentic_sdk.cli.screen.live import CallOutputs
-from openagentic_sdk.cli.screen.terminal import Screen
-from openagentic_sdk.cli.screen.turn import Turn
 from openagentic_sdk.cli.slash import SlashCommands
 from openagentic_sdk.events import UserQuestion
 from openagentic_sdk.permissions.gate import PermissionGate

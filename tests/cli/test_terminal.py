@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import unittest
 
-from openagentic_sdk.cli.screen.terminal import Screen
+from openagentic_sdk.cli.output.terminal import Screen
 from openagentic_sdk.ground.text import on_one_line, printable
 
 HOSTILE = {

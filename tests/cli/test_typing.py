@@ -8,13 +8,13 @@ import unittest
 from collections.abc import Sequence
 
 from openagentic_sdk.cli.commands.chat import _LiveChat
+from openagentic_sdk.cli.output.diffs import diff_rows
+from openagentic_sdk.cli.output.palette import TRUE_COLOUR, codes, colour_depth
+from openagentic_sdk.cli.output.terminal import Screen
 from openagentic_sdk.cli.screen.boxes import ChoiceBox, PermissionBox, box_for
-from openagentic_sdk.cli.screen.diffs import diff_rows
 from openagentic_sdk.cli.screen.editor import LineEditor
 from openagentic_sdk.cli.screen.keys import Key, KeyParser
 from openagentic_sdk.cli.screen.live import text_of
-from openagentic_sdk.cli.screen.palette import TRUE_COLOUR, codes, colour_depth
-from openagentic_sdk.cli.screen.terminal import Screen
 from openagentic_sdk.events import UserQuestion
 from openagentic_sdk.tools.session.ask_user_question import SEVERAL_ANSWERS
 

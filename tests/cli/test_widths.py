@@ -6,11 +6,11 @@ import io
 import random
 import unittest
 
+from openagentic_sdk.cli.output.render import EventPrinter
+from openagentic_sdk.cli.output.terminal import Screen
+from openagentic_sdk.cli.output.widths import begins_letter, cut_at, shortened, text_width, wrapped
 from openagentic_sdk.cli.screen.editor import LineEditor
 from openagentic_sdk.cli.screen.keys import Key
-from openagentic_sdk.cli.screen.render import EventPrinter
-from openagentic_sdk.cli.screen.terminal import Screen
-from openagentic_sdk.cli.screen.widths import begins_letter, cut_at, shortened, text_width, wrapped
 from openagentic_sdk.events import AssistantDelta, AssistantMessage
 from openagentic_sdk.ground.text import printable
 from tests.size import LARGE

@@ -13,7 +13,7 @@ from typing import Any
 
 from openagentic_sdk.cli.commands.trust import ask_about_servers
 from openagentic_sdk.cli.exits import FAILED, OK, USAGE
-from openagentic_sdk.cli.screen.terminal import Screen
+from openagentic_sdk.cli.output.terminal import Screen
 from openagentic_sdk.options import OpenAgenticOptions
 from tests.cli.test_main import ROOT, CommandCase
 from tests.mcp.oauth.support import Place, reply

@@ -10,7 +10,7 @@ import stat
 import sys
 
 from openagentic_sdk.cli.commands.trust import ask_for_trust
-from openagentic_sdk.cli.screen.terminal import Screen
+from openagentic_sdk.cli.output.terminal import Screen
 from openagentic_sdk.errors import StorageError
 from openagentic_sdk.options import OpenAgenticOptions
 from openagentic_sdk.parts.project.trust import TrustStore, project_digest, requests_of, skill_trust

@@ -193,7 +193,7 @@ class CommandTest(HeldTest):
 
 _ASK = """
 import sys
-from openagentic_sdk.cli.screen.terminal import Screen
+from openagentic_sdk.cli.output.terminal import Screen
 from openagentic_sdk.cli.commands.trust import ask_for_trust
 from openagentic_sdk.options import OpenAgenticOptions
 options = OpenAgenticOptions(cwd=sys.argv[1], project_dir=sys.argv[1], setting_sources=("project",))

@@ -8,9 +8,9 @@ import unittest
 from dataclasses import fields
 
 from openagentic_sdk import events
-from openagentic_sdk.cli.screen.questions import show_question
-from openagentic_sdk.cli.screen.render import EventPrinter
-from openagentic_sdk.cli.screen.terminal import Screen
+from openagentic_sdk.cli.output.questions import show_question
+from openagentic_sdk.cli.output.render import EventPrinter
+from openagentic_sdk.cli.output.terminal import Screen
 from openagentic_sdk.events import (
     AssistantMessage,
     Event,

@@ -12,7 +12,7 @@ from ...server.acp.stdio import serve
 from ..actions import add_list_flag
 from ..exits import OK
 from ..flags import add_agent_flags, build_options
-from ..screen.questions import build_gate
+from ..output.questions import build_gate
 from ..stored.stores import open_session_store
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from ...errors import OptionsError
 from ..exits import OK
-from ..screen.terminal import Screen
+from ..output.terminal import Screen
 
 _MAIN = "openagentic_sdk.cli.main:main"
 _SHIPPED = (".py", ".json", ".typed", ".html", ".css", ".js")

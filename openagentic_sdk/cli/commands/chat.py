@@ -30,15 +30,15 @@ from ...sessions.seal import known_home
 from ..conversation import Chat
 from ..exits import OK
 from ..flags import add_run_flags, build_options, with_files
+from ..output.piped import piped_stdin
+from ..output.questions import Asker, build_gate, somebody_is_there
+from ..output.render import EventPrinter
+from ..output.terminal import Screen
+from ..output.turn import Countdown, Stopped, Turn, on_stop_signals
+from ..output.widths import wrapped
 from ..screen.console import Console
 from ..screen.editor import LineEditor
 from ..screen.live import CallOutputs, LivePrinter
-from ..screen.piped import piped_stdin
-from ..screen.questions import Asker, build_gate, somebody_is_there
-from ..screen.render import EventPrinter
-from ..screen.terminal import Screen
-from ..screen.turn import Countdown, Stopped, Turn, on_stop_signals
-from ..screen.widths import wrapped
 from ..slash import Leave, SlashCommands, completions
 from .trust import ask_about_servers, ask_for_trust, check_mode, check_prompt
 

@@ -8,7 +8,9 @@ from __future__ import annotations
 import argparse
 import shlex
 from collections.abc import Iterator
+from contextlib import suppress
 
+from ...errors import RoomMissingError
 from ..commands import COMMANDS, load_command
 from ..exits import OK
 
@@ -50,7 +52,8 @@ def _whole_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="openagentic-sdk")
     subparsers = parser.add_subparsers()
     for name in COMMANDS:
-        load_command(name).add_parser(subparsers)
+        with suppress(RoomMissingError):  # what cannot run here is not offered
+            load_command(name).add_parser(subparsers)
     return parser
 
 

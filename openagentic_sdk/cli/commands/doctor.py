@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import closing
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ...assemble import configured_servers, mcp_home
 from ...errors import OpenAgentSdkError, OptionsError, ProviderError, ProviderHTTPError, ProviderResponseError
@@ -26,10 +26,12 @@ from ...providers.wire.timeouts import Timeouts
 from ...sessions.stores.locate import ENVIRONMENT_NAME
 from .. import doctor_machine
 from ..exits import FAILED, OK
-from ..screen.terminal import Screen
-from ..servers.here import Here
-from ..servers.reach import look_at
+from ..output.terminal import Screen
 from ..stored.stores import add_store_flag, open_session_store
+
+if TYPE_CHECKING:
+    from ...parts.mcp.configured.resolve import Configured
+    from ...parts.project.project import Project
 
 _ADD = {
     "type": "function",
@@ -112,7 +114,7 @@ def run(args: argparse.Namespace) -> int:
     tell(f"store: {on_one_line(notice, 500)}" for notice in notices)
     configured = configured_servers(around.project)
     named = [one for one in configured.found if one.state != "disabled"] if configured is not None else []
-    lines, servers = look_at(Here(screen, around.project, mcp_home()), named) if named else ([], [])
+    lines, servers = _look_at(screen, around.project, named) if named else ([], [])
     tell(line if line.startswith(" ") else f"server: {line}" for line in lines)
     model, findings = _ask_endpoint(args) if args.base_url else (None, [])
     works = all(finding.works for finding in findings if finding.needed)
@@ -124,6 +126,14 @@ def run(args: argparse.Namespace) -> int:
     endpoint = {"base_url": args.base_url, "model": model, "works": works if findings else None, "findings": rows}
     screen.tell(args.json, {**endpoint, **doctor_machine.as_json(around), "store": notices, "servers": servers}, ())
     return OK if works else FAILED
+
+
+def _look_at(screen: Screen, project: Project, named: list[Configured]) -> tuple[list[str], list[dict[str, Any]]]:
+    """The door to what tries MCP servers."""
+    from ..servers.here import Here
+    from ..servers.reach import look_at
+
+    return look_at(Here(screen, project, mcp_home()), named)
 
 
 def _store_notices(named: str | None) -> list[str]:

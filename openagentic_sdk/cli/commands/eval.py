@@ -19,10 +19,9 @@ from ...events import EvalFinished, EvalStarted
 from ...ground.disk import write_for_one
 from ...ground.text import on_one_line
 from ...sessions.base import SessionStore
-from ...viewer.evals import build_eval_page
 from ..actions import add_list_flag
 from ..exits import FAILED, INTERRUPTED, OK
-from ..screen.terminal import Screen
+from ..output.terminal import Screen
 from ..stored.stores import NEWEST, add_store_flag, find_session, open_session_store
 
 _MAX_CHANGED = 50
@@ -147,6 +146,8 @@ def _give(report: EvalReport, args: argparse.Namespace) -> int:
     if args.junit:
         write_for_one(Path(args.junit), to_junit(report))
     if args.page:
+        from ...viewer.evals import build_eval_page
+
         write_for_one(Path(args.page), build_eval_page(report))
     screen = Screen(sys.stdout)
     screen.tell(args.json, report.to_dict(), _table(report, screen, _store_flag(args)))

@@ -16,7 +16,6 @@ from ...ground.patterns import regex
 from ...ground.text import printable
 from ...parts.record.folds.export import to_json, to_markdown, to_messages, to_otlp
 from ...permissions.redact import Redactor
-from ...viewer.record import build_record_page
 from ..actions import add_list_flag
 from ..exits import OK
 from ..stored.stores import NEWEST, add_id, add_store_flag, find_session, open_session_store
@@ -48,6 +47,8 @@ def run(args: argparse.Namespace) -> int:
     events = store.read_events(session_id)
     mask = build_mask(args.redact, args.mask, secrets=not args.no_redact)
     if args.format == "record":
+        from ...viewer.record import build_record_page
+
         text = build_record_page(session_id, events)  # not masked: its digests would not match
     elif args.format == "markdown":
         text = to_markdown(events, mask)

@@ -21,7 +21,7 @@ from ..actions import ActionList, add_list_flag
 from ..exits import OK
 from ..flags import add_agents_flag, positive
 from ..fleet_rules import add_rules, add_run_flags, run_wishes
-from ..screen.terminal import Screen
+from ..output.terminal import Screen
 from ..stored.stores import add_store_flag, open_session_store
 
 

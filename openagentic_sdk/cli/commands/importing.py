@@ -12,7 +12,7 @@ from ...ground.text import on_one_line
 from ...parts.record.importers import import_claude_transcript
 from ..actions import ActionList
 from ..exits import FAILED, OK
-from ..screen.terminal import Screen
+from ..output.terminal import Screen
 from ..stored.stores import add_store_flag, open_session_store
 
 

@@ -8,10 +8,11 @@ from collections.abc import Callable
 from typing import Any
 
 from ...assemble import mcp_home, open_project
+from ...ground.rooms import is_installed, require_room
 from ...options import SETTING_SOURCES, OpenAgenticOptions
 from ..actions import ActionList
-from ..screen.terminal import Screen
-from ..servers import agree, entries, login, reach, serve
+from ..output.terminal import Screen
+from ..servers import agree, entries, login, reach
 from ..servers.here import Here
 
 _ADD_EXAMPLES = """examples:
@@ -61,7 +62,13 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     )
     actions = ActionList(parser, _leave_lines, parser_class=_Parser)
     said = "offer named agents as the tools of an MCP server, to the program that starts this command"
-    serve.add_flags(actions.add("serve", serve.serve, said, epilog=_SERVE_EXAMPLES))
+    serving = actions.add("serve", _serve, said, epilog=_SERVE_EXAMPLES)
+    if is_installed("server"):
+        from ..servers.serve import add_flags
+
+        add_flags(serving)
+    else:
+        serving.set_defaults(needs="server")
     made = {}
     for name, (act, summary, examples) in _ACTIONS.items():
         made[name] = action = actions.add(name, act, summary, epilog=examples)
@@ -85,6 +92,12 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     made["login"].add_argument("--no-browser", action="store_true", help="only print the address")
 
 
+def _serve(args: argparse.Namespace) -> int:
+    from ..servers.serve import serve
+
+    return serve(args)
+
+
 def _leave_lines(action: argparse.ArgumentParser) -> None:
     """Keep the line ends of examples."""
     action.formatter_class = argparse.RawDescriptionHelpFormatter
@@ -94,6 +107,8 @@ class _Parser(argparse.ArgumentParser):
     """Takes the words after `--` as they are, and flags also after the first words."""
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        if needed := self.get_default("needs"):
+            require_room(needed)
         words = list(sys.argv[1:] if args is None else args)
         cut = words.index("--") if "--" in words else len(words)
         head, tail = words[:cut], words[cut + 1 :]
@@ -116,7 +131,7 @@ class _Parser(argparse.ArgumentParser):
 
 def run(args: argparse.Namespace) -> int:
     if args.action == "serve":
-        return serve.serve(args)
+        return _serve(args)
     project = open_project(OpenAgenticOptions(setting_sources=SETTING_SOURCES))
     code: int = args.run_action(args, Here(Screen(sys.stdout), project, mcp_home()))
     return code

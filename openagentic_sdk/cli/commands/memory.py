@@ -20,7 +20,7 @@ from ...sessions.core import TENANT_KEY
 from ...tools.memory.store import ROOT, TRUST, Entry, MemoryFolder, Write, checked_text, split_path
 from ..actions import ActionList
 from ..exits import FAILED, OK
-from ..screen.terminal import Screen
+from ..output.terminal import Screen
 from ..stored.stores import add_store_flag, open_session_store
 from .sessions import age
 

@@ -24,8 +24,8 @@ from ...sessions.seal import Seal
 from ..actions import ActionList, run_over_store
 from ..exits import FAILED, OK
 from ..keep_rule import keep_in_project
-from ..screen.questions import agrees
-from ..screen.terminal import Screen
+from ..output.questions import agrees
+from ..output.terminal import Screen
 from ..stored.stores import ID_HELP, add_store_flag, find_session, moment
 
 _MAX_SHOWN_CHARS = 120

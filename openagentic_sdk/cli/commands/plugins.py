@@ -9,15 +9,14 @@ from collections.abc import Sequence
 
 from ...assemble import open_project, plugin_registry
 from ...ground.diagnostic import Diagnostic
+from ...ground.rooms import is_installed
 from ...ground.text import on_one_line
 from ...options import SETTING_SOURCES, OpenAgenticOptions
-from ...parts.mcp.configured.consent import definition_of, describe
-from ...parts.mcp.configured.read import plugin_entries
 from ...parts.project.plugins import Plugin, load_plugin
 from ...skills.lint import check_path
 from ..actions import ActionList
 from ..exits import FAILED, OK
-from ..screen.terminal import Screen
+from ..output.terminal import Screen
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -87,6 +86,11 @@ def _servers(plugin: Plugin) -> list[str]:
     """A line about each of its MCP servers, for the person who decides about the plugin."""
     if "mcpServers" not in plugin.manifest and not os.path.lexists(os.path.join(plugin.root, ".mcp.json")):
         return []
+    if not is_installed("parts.mcp"):
+        return ["  its MCP servers are not started: the parts.mcp room is not installed"]
+    from ...parts.mcp.configured.consent import definition_of, describe
+    from ...parts.mcp.configured.read import plugin_entries
+
     return [
         f"  server {on_one_line(entry.name)} {line}"
         for entry in plugin_entries(plugin, [], "")

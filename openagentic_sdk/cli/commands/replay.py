@@ -16,7 +16,7 @@ from ...testing.emit import emit_test
 from ...tools.defaults import default_tools
 from ..actions import add_list_flag
 from ..exits import FAILED, OK
-from ..screen.terminal import Screen
+from ..output.terminal import Screen
 from ..stored.stores import NEWEST, add_id, add_store_flag, find_session, open_session_store
 
 

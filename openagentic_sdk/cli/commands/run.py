@@ -7,15 +7,15 @@ import asyncio
 import sys
 
 from ...errors import OptionsError
+from ...ground.rooms import is_installed
 from ...options import OpenAgenticOptions
 from ...runs.turns import Turns
 from ..actions import add_list_flag
 from ..flags import add_run_flags, build_options, with_files
-from ..screen.live import LivePrinter
-from ..screen.questions import Asker, build_gate, somebody_is_there
-from ..screen.render import EventPrinter
-from ..screen.terminal import Screen
-from ..screen.turn import Countdown, JsonPrinter, Turn
+from ..output.questions import Asker, build_gate, somebody_is_there
+from ..output.render import EventPrinter
+from ..output.terminal import Screen
+from ..output.turn import Countdown, JsonPrinter, Turn
 from .trust import ask_about_servers, ask_for_trust, check_mode, check_prompt
 
 
@@ -48,9 +48,11 @@ def run(args: argparse.Namespace) -> int:
 
 
 def printed_turn(options: OpenAgenticOptions, screen: Screen) -> Turn:
-    """A turn as the screen can show it: with rows that change, or line by line."""
-    if not screen.can_rewrite:
+    """A turn as the screen can show it: with rows that change, or line by line, also where the live screen was left out."""
+    if not screen.can_rewrite or not is_installed("cli.screen"):
         return Turn(Turns(options), EventPrinter(screen), Countdown(screen))
+    from ..screen.live import LivePrinter
+
     printer = LivePrinter(screen)
     return Turn(Turns(options), printer, tick=printer.tick)
 

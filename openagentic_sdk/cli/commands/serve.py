@@ -20,7 +20,7 @@ from ...sessions.seal import read_key
 from ..actions import add_list_flag
 from ..exits import OK
 from ..flags import add_agents_flag, positive, tcp_port
-from ..screen.terminal import Screen
+from ..output.terminal import Screen
 from ..stored.stores import add_store_flag, open_session_store
 
 DEFAULT_PORT = 8321

@@ -15,9 +15,9 @@ from ...sessions.folds.summary import SessionSummary, summary_to_dict
 from ..actions import ActionList, run_over_store
 from ..exits import FAILED, OK
 from ..flags import positive
-from ..screen.render import EventPrinter
-from ..screen.terminal import Screen
-from ..screen.turn import JsonPrinter
+from ..output.render import EventPrinter
+from ..output.terminal import Screen
+from ..output.turn import JsonPrinter
 from ..stored import change, check, compare, files, keeping, record
 from ..stored.stores import NEWEST, add_id, add_store_flag, find_session
 

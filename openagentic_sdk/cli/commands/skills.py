@@ -18,7 +18,7 @@ from ...skills.lint import check_path
 from ...skills.names import name_key
 from ..actions import ActionList
 from ..exits import FAILED, OK
-from ..screen.terminal import Screen
+from ..output.terminal import Screen
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:

@@ -10,7 +10,7 @@ from ...ground.text import on_one_line
 from ...sessions.stores.locate import open_store
 from ..actions import ActionList
 from ..exits import OK
-from ..screen.terminal import Screen
+from ..output.terminal import Screen
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:

@@ -14,8 +14,8 @@ from ...parts.project.commands import unknown_name
 from ...parts.project.trust import TRUST_VARIABLE, TrustAnswer, project_digest, requests_of
 from ...skills.index import SkillIndex
 from ..exits import FAILED, OK
-from ..screen.questions import ask_yes_or_no
-from ..screen.terminal import Screen
+from ..output.questions import ask_yes_or_no
+from ..output.terminal import Screen
 
 _BYPASS = ("bypass", "bypassPermissions")
 

@@ -13,15 +13,12 @@ from urllib.parse import quote
 
 from ...ground.disk import write_for_one
 from ...ground.text import on_one_line
-from ...server.asgi import app
-from ...server.guard import Principal
-from ...server.listen import SmallServer
 from ...sessions.base import SessionStore
 from ...sessions.core import TENANT_KEY
 from ...viewer.page import build_page
 from ..exits import OK
 from ..flags import tcp_port
-from ..screen.terminal import Screen
+from ..output.terminal import Screen
 from ..stored.stores import NEWEST, add_id, add_store_flag, find_session, open_session_store
 
 
@@ -60,6 +57,10 @@ def run(args: argparse.Namespace) -> int:
 
 def _serve(store: SessionStore, session_id: str | None, port: int, screen: Screen) -> int:
     """Serve the page of a session, or the list of all that belong to no tenant."""
+    from ...server.asgi import app
+    from ...server.guard import Principal
+    from ...server.listen import SmallServer
+
     application = app(None, store=store, auth=secrets.token_urlsafe(32))
 
     def tell(address: str) -> None:

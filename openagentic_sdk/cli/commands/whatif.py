@@ -18,10 +18,10 @@ from ...runs.whatif import what_if
 from ...sessions.base import SessionStore
 from ..exits import FAILED, OK
 from ..flags import add_run_flags, build_options
-from ..screen.questions import Asker, build_gate, somebody_is_there
-from ..screen.render import EventPrinter
-from ..screen.terminal import Screen
-from ..screen.turn import JsonPrinter
+from ..output.questions import Asker, build_gate, somebody_is_there
+from ..output.render import EventPrinter
+from ..output.terminal import Screen
+from ..output.turn import JsonPrinter
 from ..stored.compare import comparison_lines
 from ..stored.stores import add_id, find_session
 from .trust import check_mode

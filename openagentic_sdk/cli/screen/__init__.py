@@ -1,1 +1,1 @@
-"""What the command shows and asks: events as lines, questions, a countdown, the turn of a conversation."""
+"""The live screen of `run` and `chat` on a terminal: rows that change, Markdown, an editor, boxes that ask."""

@@ -10,10 +10,10 @@ from ...ground.text import on_one_line
 from ...permissions.interactive import unclear
 from ...sessions.answers import read_answer, takes_own_words
 from ...tools.session.ask_user_question import SEVERAL_ANSWERS
+from ..output.palette import Style
+from ..output.widths import text_width, wrapped
 from .editor import LineEditor
 from .keys import Key
-from .palette import Style
-from .widths import text_width, wrapped
 
 # The letter of each answer to a permission question, and how it is shown.
 _ANSWERS = (

@@ -18,14 +18,14 @@ from ...ground.text import on_one_line, visible
 from ...permissions.interactive import question_text
 from ...tools.edit import edited_text
 from ...tools.session.ask_user_question import SEVERAL_ANSWERS
+from ..output.diffs import shown_diff
+from ..output.questions import show_question
+from ..output.terminal import Screen
+from ..output.widths import wrapped
 from .boxes import Box, box_for
-from .diffs import shown_diff
 from .editor import LineEditor
 from .keys import Key, Keyboard
 from .live import LivePrinter, text_of
-from .questions import show_question
-from .terminal import Screen
-from .widths import wrapped
 
 MAX_ASKED_ROWS = 2_000
 # So much of a prompt that was typed is shown again.

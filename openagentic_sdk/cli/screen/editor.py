@@ -10,9 +10,9 @@ from collections.abc import Callable, Sequence
 from os.path import commonprefix
 
 from ...ground.text import on_one_line
+from ..output.terminal import plain_width
+from ..output.widths import begins_letter, text_width
 from .keys import Key
-from .terminal import plain_width
-from .widths import begins_letter, text_width
 
 Complete = Callable[[str, bool], Sequence[str]]
 MAX_ROWS = 12

@@ -40,11 +40,11 @@ from ...parts.masking import shown
 from ...parts.record.folds.notes import MAX_ERROR_CHARS, describe_input, progress_words
 from ...sessions.folds.usage import add_cost, normalize_usage
 from ...sessions.rebuild import describe_attachment
-from .diffs import shown_diff
+from ..output.diffs import shown_diff
+from ..output.render import EventPrinter, closing_line, seconds
+from ..output.terminal import Screen
+from ..output.widths import shortened, text_width, wrapped
 from .markdown import Markdown
-from .render import EventPrinter, closing_line, seconds
-from .terminal import Screen
-from .widths import shortened, text_width, wrapped
 
 TAIL_LINES = 5
 MAX_TODO_ROWS = 8

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from ...ground.patterns import regex
-from .palette import Style
-from .widths import begins_letter, cut_at, fitting, text_width, words_of, wrapped
+from ..output.palette import Style
+from ..output.widths import begins_letter, cut_at, fitting, text_width, words_of, wrapped
 
 # A span that is not closed within so many characters, or a line that goes on so long, is text.
 MAX_SPAN_CHARS = 300

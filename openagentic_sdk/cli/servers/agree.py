@@ -13,8 +13,8 @@ from ...parts.mcp.configured.consent import definition_of, describe
 from ...parts.mcp.configured.resolve import Configured
 from ...sessions.request import json_sha256
 from ..exits import FAILED, OK
-from ..screen.questions import ask_yes_or_no, somebody_is_there
-from ..screen.terminal import Screen
+from ..output.questions import ask_yes_or_no, somebody_is_there
+from ..output.terminal import Screen
 from .here import Here, differences
 from .reach import try_servers
 

@@ -15,7 +15,7 @@ from ...parts.project.project import Project
 from ...permissions.redact import Redactor
 from ...sessions.request import json_sha256
 from ...tools.shell.environment import is_secret_name
-from ..screen.terminal import Screen
+from ..output.terminal import Screen
 
 STYLES = {"ready": "green", "pending": "yellow", "refused": "yellow", "disabled": "dim", "unusable": "red"}
 

@@ -13,8 +13,8 @@ from ...ground.text import visible
 from ...parts.mcp.oauth.browser import LoopbackBrowser
 from ...parts.mcp.server_config import McpServer
 from ..exits import FAILED, OK
-from ..screen.questions import somebody_is_there
-from ..screen.terminal import Screen, read_line
+from ..output.questions import somebody_is_there
+from ..output.terminal import Screen, read_line
 from .here import Here
 
 

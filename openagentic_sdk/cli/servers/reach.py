@@ -16,7 +16,7 @@ from ...parts.mcp.configured.open import open_servers
 from ...parts.mcp.configured.pins import Pins, ToolChange
 from ...parts.mcp.configured.resolve import Configured
 from ..exits import FAILED, OK
-from ..screen.terminal import Screen
+from ..output.terminal import Screen
 from .here import Here
 
 WORKING = ("started", "restarted", "changed")

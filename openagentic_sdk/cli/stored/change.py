@@ -13,7 +13,7 @@ from ...parts.record.lifecycle import copy_missing, delete_session, fork_session
 from ...sessions.base import SessionStore
 from ..actions import ActionList
 from ..exits import OK
-from ..screen.terminal import Screen
+from ..output.terminal import Screen
 from .stores import ID_HELP, add_id, find_session, open_session_store
 
 

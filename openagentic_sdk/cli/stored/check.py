@@ -17,7 +17,7 @@ from ...sessions.seal import Seal
 from ...sessions.store import FileSessionStore
 from ..actions import ActionList
 from ..exits import FAILED, OK
-from ..screen.terminal import Screen
+from ..output.terminal import Screen
 from .record import add_trust_flags, verify_signed
 from .stores import NEWEST, add_id, find_session
 

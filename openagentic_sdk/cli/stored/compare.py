@@ -21,9 +21,9 @@ from ...sessions.base import SessionStore
 from ...sessions.follow import follow
 from ..actions import ActionList
 from ..exits import FAILED, OK
-from ..screen.render import EventPrinter, cost_words
-from ..screen.terminal import Screen
-from ..screen.turn import JsonPrinter
+from ..output.render import EventPrinter, cost_words
+from ..output.terminal import Screen
+from ..output.turn import JsonPrinter
 from . import costs
 from .files import show_file_changes
 from .stores import NEWEST, add_id, find_session

@@ -19,9 +19,9 @@ from ...sessions.folds.summary import SessionSummary
 from ...sessions.folds.usage import cached_share, usage
 from ..actions import ActionList
 from ..exits import FAILED, OK
-from ..screen.render import cost_words
-from ..screen.terminal import Screen
-from ..screen.widths import text_width
+from ..output.render import cost_words
+from ..output.terminal import Screen
+from ..output.widths import text_width
 from .stores import ID_HELP, NEWEST, find_session, moment
 
 

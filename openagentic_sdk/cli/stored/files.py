@@ -19,9 +19,9 @@ from ...parts.record.undo import ChangedFile, RestorePlan, file_changes, plan_re
 from ...sessions.base import SessionStore
 from ..actions import ActionList, add_list_flag
 from ..exits import FAILED, OK
-from ..screen.diffs import shown_diff
-from ..screen.questions import agrees
-from ..screen.terminal import Screen
+from ..output.diffs import shown_diff
+from ..output.questions import agrees
+from ..output.terminal import Screen
 from .stores import add_id, find_session
 
 MAX_SHOWN_BYTES = 1 << 20

@@ -17,7 +17,7 @@ from ...parts.record.keep import hold_session, purge_sessions, retain_session
 from ...sessions.base import SessionStore
 from ..actions import ActionList, add_list_flag
 from ..exits import FAILED, OK
-from ..screen.terminal import Screen
+from ..output.terminal import Screen
 from .stores import add_id, find_session, span_s
 
 _SPAN_HELP = "for instance 12h, 90d, 6m, 10y"

@@ -22,7 +22,7 @@ from ...sessions.base import SessionStore
 from ...sessions.seal import Seal, Signer
 from ..actions import ActionList, add_list_flag
 from ..exits import FAILED, OK
-from ..screen.terminal import Screen
+from ..output.terminal import Screen
 from .stores import NEWEST, add_id, find_session
 
 

@@ -1,0 +1,64 @@
+"""Rooms that an installation may leave out: whoever imports one that is not there gets a `RoomMissingError`.
+
+The one seam is a finder at the end of `sys.meta_path`, which Python asks for what no other finder has found.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from types import ModuleType
+
+_PACKAGE = __name__.partition(".")[0]
+
+# What needs each of them. A room within a room stands behind it.
+OPTIONAL_ROOMS = {
+    "fleet": "runs on many hosts",
+    "server": "programs that connect over HTTP",
+    "server.acp": "editors that start an agent",
+    "evals": "suites of recorded sessions",
+    "viewer": "pages for a browser",
+    "parts.mcp": "MCP servers",
+    "cli.screen": "conversations on a terminal",
+}
+
+
+def is_installed(room: str) -> bool:
+    """Whether this room, one of `OPTIONAL_ROOMS`, is there."""
+    try:
+        return import_module(f"{_PACKAGE}.{room}").__file__ is not None  # None is a folder that has lost its files
+    except ImportError:
+        return False
+
+
+def is_whole(module: str) -> bool:
+    """Whether the room of this module is there, or is none of `OPTIONAL_ROOMS`."""
+    return all(is_installed(room) for room in OPTIONAL_ROOMS if f"{module}.".startswith(f"{room}."))
+
+
+def require_room(room: str) -> None:
+    """Raises `RoomMissingError` where this room, one of `OPTIONAL_ROOMS`, is not installed."""
+    if not is_installed(room):
+        raise _missing(room)
+
+
+def _missing(room: str) -> Exception:
+    from ..errors import (
+        RoomMissingError,  # the finder is there from the start, and `import openagentic_sdk` stays cheap
+    )
+
+    return RoomMissingError(room, OPTIONAL_ROOMS[room])
+
+
+class MissingRooms:
+    """The finder, see `sys.meta_path`."""
+
+    @staticmethod
+    def find_spec(name: str, path: Sequence[str] | None = None, target: ModuleType | None = None) -> None:
+        """Raises `RoomMissingError` for a missing room and for what would be in it; finds nothing else."""
+        for room in OPTIONAL_ROOMS:
+            module = f"{_PACKAGE}.{room}"
+            is_within = name.startswith(f"{module}.") and getattr(sys.modules.get(module), "__file__", None) is None
+            if name == module or is_within:
+                raise _missing(room)
