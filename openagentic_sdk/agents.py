@@ -18,7 +18,7 @@ from typing import Any
 
 from .errors import AgentNotFoundError, OptionsError
 from .events import Mode
-from .ground.checks import MAX_NUMBER, TEXT, TEXTS, check_settings, number
+from .ground.checks import BOOL, MAX_NUMBER, TEXT, TEXTS, check_settings, number
 from .ground.disk import read_toml
 from .ground.frozen import frozen
 from .ground.patterns import regex
@@ -28,7 +28,7 @@ from .parts.project.claude import claude_folders
 from .parts.project.settings import read_settings
 from .permissions.gate import PermissionGate
 from .permissions.layers import read_mode
-from .permissions.policy import STRICTEST_FIRST
+from .permissions.policy import STRICTER, STRICTEST_FIRST
 from .providers.base import Provider
 from .providers.named import find_provider
 from .providers.wrappers.guarded import guarded
@@ -77,7 +77,8 @@ class NamedAgent:
     `options` may be a function that makes them anew for each run. `client_modes` are permission modes that a client may
     choose besides the agent's own and every stricter one; never `bypass`. `workspaces` are what runs on many hosts may
     name to work in, a shared folder or a `Repository`; the one called `default` is meant when a run names none. `rate_key`
-    is the name by which limits call the provider's key (default: the provider's name).
+    is the name by which limits call the provider's key (default: the provider's name). With `client_files` a client's prompt
+    attaches files of the project that it names as `@file`, each after the gate allowed to read it.
     """
 
     options: OpenAgenticOptions | Callable[[], OpenAgenticOptions]
@@ -85,6 +86,7 @@ class NamedAgent:
     client_modes: tuple[str, ...] = ()
     workspaces: Mapping[str, str | os.PathLike[str] | Repository] = field(default_factory=dict)
     rate_key: str = ""
+    client_files: bool = False
 
     def made(self) -> OpenAgenticOptions:
         """The options, made anew where they are a function."""
@@ -122,21 +124,18 @@ class Agents(Mapping[str, NamedAgent]):
     def modes(self, name: str) -> tuple[Mode, ...]:
         """The permission modes that a client may choose for this agent, the strictest first. Never `bypass`."""
         agent = self[name]
-        options = agent.made()
-        own = STRICTEST_FIRST.index(_mode_of(options))
-        listed = {read_mode(mode) for mode in agent.client_modes}
-        return tuple(
-            mode for at, mode in enumerate(STRICTEST_FIRST) if mode != "bypass" and (at <= own or mode in listed)
-        )
+        own = _mode_of(agent.made())
+        may = {own, *STRICTER[own], *map(read_mode, agent.client_modes)} - {"bypass"}
+        return tuple(mode for mode in STRICTEST_FIRST if mode in may)
 
     def check_no_looser(self, name: str, wishes: Mapping[str, Any] | None) -> None:
-        """Raise `OptionsError` for a mode that asks less than the agent's own, for who may not answer questions either."""
-        agent = self[name]
-        options = agent.made()
-        mode = (wishes or {}).get("permission_mode")
-        own = STRICTEST_FIRST.index(_mode_of(options))
-        if mode in STRICTEST_FIRST[own + 1 :]:
-            raise OptionsError(f"permission_mode {mode!r} is for those who may answer questions")
+        """Raise `OptionsError` for a mode neither the agent's own nor stricter, for who may not answer questions either."""
+        own, mode = _mode_of(self[name].made()), (wishes or {}).get("permission_mode")
+        if mode is not None and mode not in (own, *STRICTER[own]):
+            raise OptionsError(
+                f"permission_mode {mode!r:.100} is for those who may answer questions: {', '.join((own, *STRICTER[own]))} "
+                "are for all"
+            )
 
     def options(self, name: str, wishes: Mapping[str, Any] | None = None, **ours: Any) -> OpenAgenticOptions:
         """The options of one run of this agent, which it shares with no other run.
@@ -230,8 +229,7 @@ def _mode_of(options: OpenAgenticOptions) -> Mode:
     root, cwd = options.project_root(), options.working_dir()
     folders = claude_folders(root, cwd=cwd, setting_sources=options.setting_sources, home=options.home)
     said = None if gate.is_mode_given else read_settings(folders).default_mode
-    strict = STRICTEST_FIRST[: STRICTEST_FIRST.index(gate.mode)]
-    return next((mode for mode in strict if mode == said), gate.mode)
+    return next((mode for mode in STRICTER[gate.mode] if mode == said), gate.mode)
 
 
 # --- where they are written down -------------------------------------------------------------------------------------
@@ -288,11 +286,11 @@ def read_agent(name: str, given: Mapping[str, Any], folder: Path, *, offline: bo
 
     `offline` looks for no provider and needs no key: the agent is only replayed.
     """
-    known = (*_TEXTS, *_LISTS, "workspaces", *_PLAIN)
+    known = (*_TEXTS, *_LISTS, "client_files", "workspaces", *_PLAIN)
     unknown = sorted(set(given) - set(known))
     if unknown:
         raise OptionsError(f"agent {name!r} has no setting {unknown[0]!r}: the settings are {', '.join(known)}")
-    checks = {**dict.fromkeys(_TEXTS, TEXT), **dict.fromkeys(_LISTS, TEXTS)}
+    checks = {**dict.fromkeys(_TEXTS, TEXT), **dict.fromkeys(_LISTS, TEXTS), "client_files": BOOL}
     check_settings(given, {key: checks[key] for key in given if key in checks}, f"agent {name!r}: ")
     gate = PermissionGate(
         permission_mode=given.get("permission_mode"),
@@ -322,6 +320,7 @@ def read_agent(name: str, given: Mapping[str, Any], folder: Path, *, offline: bo
         tuple(given.get("client_modes", ())),
         workspaces,
         given.get("rate_key", ""),
+        given.get("client_files", False),
     )
 
 

@@ -343,7 +343,6 @@ class _Assembly:
         guidance = ProjectGuidance(
             project,
             base="\n\n".join(part for part in (base, about_answer) if part),
-            may_read=self._gate.read_filter(project.cwd, project.workspace_roots),
             notices=self.notices,
             skills=options.skills,
         )

@@ -39,7 +39,7 @@ async def _each(prompts: AsyncIterable[Any]) -> AsyncIterator[Said]:
 
 
 def read_prompt(prompt: Any, *, paths: bool = True) -> Said:
-    """One prompt, checked. Raises `OptionsError` that names the part."""
+    """One prompt, checked. Without `paths` it names no files of this machine. Raises `OptionsError` that names the part."""
     if isinstance(prompt, Said):
         return prompt
     if isinstance(prompt, Mapping):
@@ -47,7 +47,7 @@ def read_prompt(prompt: Any, *, paths: bool = True) -> Said:
         if isinstance(given, str | Sequence):
             return replace(read_prompt(given, paths=paths), may_answer=prompt.get("may_answer") is not False)
     if isinstance(prompt, str):
-        return Said(prompt)
+        return Said(prompt, names_files=paths)
     if not isinstance(prompt, Sequence) or isinstance(prompt, bytes) or not prompt:
         raise OptionsError(f"a prompt is a str, a list of parts, or a dict with 'text' or 'content', not {prompt!r}")
     texts: list[str] = []
@@ -57,7 +57,7 @@ def read_prompt(prompt: Any, *, paths: bool = True) -> Said:
             texts.append(given["text"])
         else:
             parts.append(_read_part(given, f"part {number} of the prompt", paths))
-    return Said("\n\n".join(texts), parts)
+    return Said("\n\n".join(texts), parts, names_files=paths)
 
 
 def _read_part(given: Any, where: str, paths: bool) -> MediaPart:

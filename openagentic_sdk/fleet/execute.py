@@ -101,7 +101,7 @@ async def _go_on(fleet: Fleet, lease: Lease, standing: Standing, draining: async
         return affordable
     async with workspace_of(fleet, lease, affordable, draining) as options:
         lease.check()
-        background = submit(None if standing.is_said else _named_prompt(run), options, guard=lease.check)
+        background = submit(None if standing.is_said else _named_prompt(fleet, run), options, guard=lease.check)
         await _attend(background, lease, draining, grace_s)
         lease.check()
         return await _ending(store, lease, background)
@@ -116,9 +116,12 @@ def run_options(fleet: Fleet, run: FleetRun, standing: Standing) -> OpenAgenticO
     return fleet.agents.options(run.agent, run.wishes, **ours, **place, session_metadata=metadata)
 
 
-def _named_prompt(run: FleetRun) -> Said | None:
+def _named_prompt(fleet: Fleet, run: FleetRun) -> Said | None:
     """The prompt under its request id, which the queue keeps unique among those of its tenant."""
-    return None if run.prompt is None else replace(read_prompt(run.prompt), request_id=run.request_id)
+    if run.prompt is None:
+        return None
+    may_name = fleet.agents[run.agent].client_files
+    return replace(read_prompt(run.prompt, paths=False), request_id=run.request_id, names_files=may_name)
 
 
 async def _attend(background: BackgroundRun, lease: Lease, draining: asyncio.Event, grace_s: float) -> None:

@@ -28,7 +28,8 @@ class Said:
     """A prompt as it was given. `parts` are let go of as they are stored; `attachments` are stored already.
 
     `request_id` names the prompt or message within its session: one that is in the log is not taken again. `may_answer` is
-    False for a sender who may answer no question, and so may end none by saying something else.
+    False for a sender who may answer no question, and so may end none by saying something else. `names_files` is False for
+    one whose text attaches nothing of this machine.
     """
 
     text: str
@@ -36,6 +37,7 @@ class Said:
     attachments: Sequence[Mapping[str, Any]] = ()
     request_id: str | None = None
     may_answer: bool = True
+    names_files: bool = True
 
 
 # Prompts that run one after the other.

@@ -6,17 +6,19 @@ request before stays as it was.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+import os
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import replace
 from functools import partial
 from operator import is_
 from typing import TYPE_CHECKING, Any, Protocol
 
-from ..events import CommandExpanded, McpServerChanged, UserMessage
+from ..events import CommandExpanded, McpServerChanged, ToolUse, UserMessage
 from ..kernel.agent import Run
 from ..kernel.part import IncomingPrompt, Part, PartOpener
 from ..kernel.registry import ToolRegistry, tool_spec
 from ..kernel.tool import BareTool
+from ..kernel.tool_call import ask_gate
 from ..prompts import read_prompt
 from ..sessions.folds.features.untrusted import short_source
 from ..sessions.request import canonical_json
@@ -24,6 +26,10 @@ from .project.prompt import server_block
 
 if TYPE_CHECKING:
     from .mcp.resources import Brought
+
+
+# Whether the resource with a URI of a server may be read for a prompt that names it.
+Permits = Callable[[str, str], Awaitable[bool]]
 
 
 class ToolServers(Protocol):
@@ -41,7 +47,7 @@ class ToolServers(Protocol):
 
     def changes(self, seen: dict[str, int]) -> list[McpServerChanged]: ...
 
-    async def expand_prompt(self, text: str) -> Brought | None: ...
+    async def expand_prompt(self, text: str, permits: Permits) -> Brought | None: ...
 
 
 class ServerTools(Part):
@@ -91,7 +97,13 @@ class ServerTools(Part):
 
     async def expand_prompt(self, prompt: IncomingPrompt) -> None:
         """Raises `McpError`."""
-        brought = await self._servers.expand_prompt(prompt.text)
+
+        async def permits(server: str, uri: str) -> bool:
+            use = ToolUse(f"attachment:{os.urandom(8).hex()}", "ReadMcpResource", {"server": server, "uri": uri})
+            may_name, run = prompt.said.names_files, self.run
+            return may_name and (await ask_gate(run, run.agent.gate, use, "read", parks=False)).allowed
+
+        brought = await self._servers.expand_prompt(prompt.text, permits)
         if brought is None:
             return
         prompt.sources += map(short_source, brought.sources)

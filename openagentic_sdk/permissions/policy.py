@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import Literal
@@ -27,6 +27,20 @@ STRICTEST_FIRST: tuple[Mode, ...] = (
     "acceptEdits",
     "bypass",
 )
+
+# For each mode those in which the same call never gets further: what they refuse or ask it may run, never the other way
+# round. `plan`, `dontAsk`, `prompt` and `callback` cannot be compared with each other: `plan` refuses an edit that `prompt`
+# asks about, and runs reading that `prompt` asks about.
+STRICTER: Mapping[Mode, tuple[Mode, ...]] = {
+    "deny": (),
+    "plan": ("deny",),
+    "dontAsk": ("deny",),
+    "prompt": ("deny",),
+    "callback": ("deny",),
+    "default": ("deny", "plan", "dontAsk", "prompt", "callback"),
+    "acceptEdits": ("deny", "plan", "dontAsk", "prompt", "callback", "default"),
+    "bypass": ("deny", "plan", "dontAsk", "prompt", "callback", "default", "acceptEdits"),
+}
 
 # The modes that let reading inside the workspace, and work on the session itself, pass without a rule.
 READING_MODES = frozenset({"default", "acceptEdits", "plan", "dontAsk"})

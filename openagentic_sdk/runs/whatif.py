@@ -7,7 +7,7 @@ is new stops the run, is asked about, or runs for real, as the caller wants.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
@@ -199,8 +199,8 @@ class _AnsweredServers:
     def changes(self, seen: dict[str, int]) -> list[McpServerChanged]:
         return [] if self._servers is None else self._servers.changes(seen)
 
-    async def expand_prompt(self, text: str) -> Brought | None:
-        return None if self._servers is None else await self._servers.expand_prompt(text)
+    async def expand_prompt(self, text: str, permits: Callable[[str, str], Awaitable[bool]]) -> Brought | None:
+        return None if self._servers is None else await self._servers.expand_prompt(text, permits)
 
 
 class _AbsentTool(Tool):

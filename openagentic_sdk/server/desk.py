@@ -484,6 +484,8 @@ class Desk:
         self, session_id: str, said: Said | None, options: OpenAgenticOptions, *, is_stored: bool = False
     ) -> None:
         """Start a run, and wait until its prompt is stored."""
+        if said is not None:
+            said = replace(said, names_files=self.agents[options.session_metadata[AGENT_KEY]].client_files)
         known = self._runs.get(session_id)
         if known is not None and not known.is_over:
             raise SessionLockedError(session_id, "a run of this server")

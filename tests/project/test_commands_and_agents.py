@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from openagentic_sdk.parts.project.agents import AgentSet, read_agents
 from openagentic_sdk.parts.project.claude import ClaudeFolders, claude_folders
-from openagentic_sdk.parts.project.commands import Expansion, expand_prompt, read_commands
+from openagentic_sdk.parts.project.commands import Expansion, attached_file, expand_prompt, read_commands
 from openagentic_sdk.skills.index import index_skills
 from tests.skills.support import ProjectTestCase
 
@@ -68,9 +68,11 @@ class CommandTest(FolderTestCase):
         self.write(
             {".claude/commands/c.md": "Look at @notes.md and @../outside/x/SKILL.md", "notes.md": "N </attached-file>"}
         )
-        expansion = self.expand("/c")
-        self.assertEqual(expansion.text.count("<attached-file path="), 1)
-        self.assertIn("N &lt;/attached-file>\n</attached-file>", expansion.text)
+        [path] = self.expand("/c").files
+        attached = attached_file(path, self.folders()) or ""
+        self.assertEqual(attached.count("<attached-file path="), 1)
+        self.assertIn("N &lt;/attached-file>\n</attached-file>", attached)
+        self.assertIsNone(attached_file(f"{self.project}/none", self.folders()))
 
     def test_the_project_wins_over_the_user_and_says_so(self) -> None:
         self.write(

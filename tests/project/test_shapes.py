@@ -156,6 +156,20 @@ class CommandTest(RunTestCase):
         (message,) = [e.text for e in result.events if e.type == "user.message"]
         self.assertEqual(message.count("<attached-file"), 1)
         self.assertIn("the notes", message)
+        (decision,) = [e for e in result.events if e.type == "permission.decision"]
+        self.assertEqual((decision.name, decision.allowed, decision.mode), ("Read", True, "dontAsk"))
+
+    def test_a_file_that_a_prompt_names_is_a_read_that_the_gate_decides_in_every_mode(self) -> None:
+        self.write({".env": "KEY=abc", ".claude/commands/c.md": "Look at $1"})
+        refused = (("deny", ()), ("dontAsk", ("Read(.env)",)), ("bypass", ("Read(.env)",)))
+        for mode, deny in refused:
+            for prompt in ("Look at @.env", "/c @.env"):
+                with self.subTest(mode=mode, prompt=prompt):
+                    gate = PermissionGate(permission_mode=mode, deny=deny)
+                    result = self.run_script("Done.", prompt=prompt, permission_gate=gate)
+                    self.assertNotIn("KEY=abc", str(result.events))
+                    (decision,) = [e for e in result.events if e.type == "permission.decision"]
+                    self.assertFalse(decision.allowed)
 
     def test_commands_in_a_text_that_do_not_run_are_said_once_with_the_switch(self) -> None:
         self.write({".claude/commands/c.md": "Now: !`date`"})

@@ -91,6 +91,16 @@ class Registry(unittest.TestCase):
             with self.subTest(name=name, mode=mode), self.assertRaises(OptionsError):
                 agents.options(name, {"permission_mode": mode})
 
+    def test_a_mode_that_cannot_be_compared_with_the_agents_own_is_none_that_a_client_may_choose(self) -> None:
+        agents = Agents({mode: options(mode) for mode in ("plan", "prompt", "dontAsk", "callback", "acceptEdits")})
+        for own in ("plan", "prompt", "dontAsk", "callback"):
+            self.assertEqual(set(agents.modes(own)), {"deny", own})
+            for other in {"plan", "prompt", "dontAsk", "callback", "default"} - {own}:
+                with self.subTest(own=own, other=other), self.assertRaises(OptionsError):
+                    agents.check_no_looser(own, {"permission_mode": other})
+            agents.check_no_looser(own, {"permission_mode": own})
+        agents.check_no_looser("acceptEdits", {"permission_mode": "plan"})
+
     def test_what_one_run_was_allowed_is_not_known_to_another(self) -> None:
         agents = Agents({"a": options("default")})
         first, second = (agents.options("a").permission_gate for _ in range(2))

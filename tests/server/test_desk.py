@@ -7,11 +7,14 @@ import json
 import tempfile
 import time
 import unittest
+from dataclasses import replace
 from pathlib import Path
 
+from openagentic_sdk.agents import NamedAgent
 from openagentic_sdk.events import PermissionDecision, Result, SessionRewound, UserAnswer, UserMessage
 from openagentic_sdk.hooks.engine import HookEngine
 from openagentic_sdk.hooks.models import HookMatcher
+from openagentic_sdk.permissions.gate import PermissionGate
 from openagentic_sdk.server.asgi import app
 from openagentic_sdk.server.desk import Desk
 from openagentic_sdk.server.guard import Principal
@@ -54,6 +57,27 @@ class Runs(DeskCase):
         self.assertEqual((again.status, again.json["after_seq"]), (202, row["events"]))
         await until_state(application, session_id, "idle")
         self.assertEqual([event.text for event in self.texts(session_id)], ["Tea?", "More?"])
+
+    async def test_a_clients_prompt_names_no_files_unless_the_agent_allows_it_and_then_through_the_gate(self):
+        with tempfile.TemporaryDirectory() as folder:
+            Path(folder, ".env").write_text("of the project")
+            for allows, deny in ((False, ()), (True, ()), (True, ("Read(.env)",))):
+                gate = PermissionGate(permission_mode="bypass", deny=deny)
+                made = replace(
+                    options(["Seen.", "Seen."]), cwd=folder, setting_sources=["project"], permission_gate=gate
+                )
+                application = self.app(tea=NamedAgent(made, client_files=allows))
+                asked = "look at @.env"
+                session_id = await self.start(application, asked)
+                await until_state(application, session_id, "idle")
+                await ask(application, "POST", f"/v1/sessions/{session_id}/runs", {"prompt": asked})
+                await until_state(application, session_id, "idle")
+                is_read = allows and not deny
+                for message in self.texts(session_id):
+                    self.assertEqual("of the project" in message.text, is_read, message.text)
+                    self.assertEqual(message.text == asked, not is_read)
+                decisions = self.texts(session_id, PermissionDecision)
+                self.assertEqual([(each.name, each.allowed) for each in decisions], [("Read", is_read)] * 2 * allows)
 
     async def test_an_answer_sent_again_with_its_key_starts_the_run_that_a_crash_kept_from_going_on(self):
         with tempfile.TemporaryDirectory() as folder:

@@ -25,7 +25,7 @@ from ...skills.text_commands import Draft, draft_of
 from ...tools.session.background_tasks import SubagentResult
 from ...tools.session.task import Subagents
 from ...tools.skill_activate import SkillRuns
-from ..project.commands import expand_prompt, expanded_event
+from ..project.commands import Expansion, attached_file, expand_prompt, expanded_event
 from ..project.memory import is_for, nested_folders, read_nested_memory
 from ..project.project import Project
 from ..project.prompt import (
@@ -78,8 +78,16 @@ class ProjectPart(Part, SkillRuns):
     async def expand_prompt(self, prompt: IncomingPrompt) -> None:
         if prompt.is_expanded:
             return
-        prompt.text, events, draft = self._guidance.expand(prompt.text, self.run.view, self.run.session_id)
+        expansion, events, draft = self._guidance.expand(
+            prompt.text, self.run.view, self.run.session_id, names_files=prompt.said.names_files
+        )
+        prompt.text = expansion.text
         prompt.events += events
+        for path in expansion.files:
+            use = ToolUse(f"attachment:{os.urandom(8).hex()}", "Read", {"file_path": path})
+            if (await ask_gate(self.run, self.run.agent.gate, use, "read", parks=False)).allowed:
+                attached = self._guidance.attached_file(path)
+                prompt.behind += f"\n\n{attached}" if attached else ""
         self._pending = None if draft is None else (prompt, prompt.text, draft)
 
     async def fill_prompt(self, prompt: IncomingPrompt) -> None:
@@ -205,9 +213,8 @@ def _files(run: Run, input: Mapping[str, Any], result: ToolResult) -> Iterator[s
 class ProjectGuidance:
     """What a project says to a run.
 
-    `base` is the start of the system prompt, `may_read` says which files a command may attach. `notices` are what is to be
-    said when a run starts besides what reading the project has found; `brings` are skills that are active from the start of
-    a subagent, `skills` from the start of a session.
+    `base` is the start of the system prompt. `notices` are what is to be said when a run starts besides what reading the
+    project has found; `brings` are skills that are active from the start of a subagent, `skills` from that of a session.
     """
 
     def __init__(
@@ -215,14 +222,12 @@ class ProjectGuidance:
         project: Project,
         *,
         base: str | None = None,
-        may_read: Callable[[str], bool] | None = None,
         notices: Callable[[], Sequence[SystemNotice]] = lambda: (),
         brings: Sequence[str] | None = None,
         skills: Sequence[str] = (),
     ) -> None:
         self._project = project
         self._base = DEFAULT_BASE if base is None else base
-        self._may_read = may_read
         self._notices = notices
         self._brings = brings
         self._active = skills
@@ -246,8 +251,14 @@ class ProjectGuidance:
             )
         return self._prompts[servers]
 
-    def expand(self, text: str, view: SessionView, session_id: str) -> tuple[str, Sequence[Event], Draft | None]:
-        """A prompt with `/name` replaced: the text that takes its place, the events that come with it, and the draft.
+    def attached_file(self, path: str) -> str | None:
+        """A file that a prompt names; see `commands.attached_file`."""
+        return attached_file(path, self._project.folders)
+
+    def expand(
+        self, text: str, view: SessionView, session_id: str, *, names_files: bool = True
+    ) -> tuple[Expansion, Sequence[Event], Draft | None]:
+        """A prompt with `/name` replaced: what takes its place, the events that come with it, and the draft.
 
         The draft, if there is one, is that text or the skill's with gaps for commands that are still to run.
         """
@@ -260,7 +271,7 @@ class ProjectGuidance:
             project.folders,
             hidden=index.hidden,
             trusts=project.trusts if project.library.runs_commands else None,
-            may_read=self._may_read,
+            names_files=names_files,
         )
         if expansion.command is not None:
             trusted = project.trusts(expansion.command)
@@ -268,9 +279,9 @@ class ProjectGuidance:
             event = expanded_event(expansion.command, expansion.arguments, trusted=trusted, model_names=names)
             is_left = expansion.draft is None and draft_of(expansion.command.body) is not None
             notice = self._commands_left(f"command /{expansion.command.name}", trusted, view) if is_left else ()
-            return expansion.text, (event, *notice), expansion.draft
+            return expansion, (event, *notice), expansion.draft
         if expansion.skill is None:
-            return expansion.text, (), None
+            return expansion, (), None
         activation = project.library.activate(
             expansion.skill,
             view.fold(SkillsFold).events,
@@ -280,10 +291,10 @@ class ProjectGuidance:
             session_id=session_id,
         )
         if activation.event is None:
-            return expansion.text, (), None
+            return expansion, (), None
         is_left = activation.draft is None and draft_of(activation.event.body) is not None
         notice = self._commands_left(f"skill {expansion.skill.name}", activation.trusted, view) if is_left else ()
-        return expansion.text, (activation.event, *activation.notices, *notice), activation.draft
+        return expansion, (activation.event, *activation.notices, *notice), activation.draft
 
     def _commands_left(self, name: str, trusted: bool, view: SessionView) -> tuple[SystemNotice, ...]:
         """Says once in a session that commands in a text were not run, and what would run them."""

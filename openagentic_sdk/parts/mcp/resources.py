@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 from ...errors import McpError, ToolInputError
@@ -137,9 +137,12 @@ class Brought:
     sources: Sequence[str] = ()
 
 
-async def expand_prompt(text: str, servers: Mapping[str, Readable]) -> Brought | None:
+async def expand_prompt(
+    text: str, servers: Mapping[str, Readable], permits: Callable[[str, str], Awaitable[bool]]
+) -> Brought | None:
     """What `/mcp__server__prompt arguments` stands for, or what a prompt names as `@server:uri`; None when it is neither.
 
+    A resource that `permits` says no to is not read.
     Raises `McpError` for a prompt that the server does not give; a resource that cannot be read is said in the text.
     """
     called = re.match(_PROMPT, text, re.DOTALL)
@@ -149,11 +152,12 @@ async def expand_prompt(text: str, servers: Mapping[str, Readable]) -> Brought |
         return Brought(content.text[:MAX_TEXT_CHARS], parts=content.sendable, sources=sources)
     mentions = dict.fromkeys(re.findall(_MENTION, text))
     named = [(name, uri.rstrip(".,;:!?)")) for name, uri in mentions if name in servers]
+    named = [one for one in named[:MAX_MENTIONS] if await permits(*one)]
     if not named:
         return None
     blocks: list[str] = []
     parts: list[Mapping[str, Any]] = []
-    for name, uri in named[:MAX_MENTIONS]:
+    for name, uri in named:
         try:
             content = await _read(await _ready(servers[name]), uri)
             said = content.text[:MAX_TEXT_CHARS]
@@ -161,7 +165,7 @@ async def expand_prompt(text: str, servers: Mapping[str, Readable]) -> Brought |
         except McpError as error:
             said = f"(it could not be read: {error})"
         blocks.append(f"\n\nThe resource {clean_text(uri, 500)} of the MCP server {name}:\n{said}")
-    sources = [f"MCP: {name} {uri}" for name, uri in named[:MAX_MENTIONS]]
+    sources = [f"MCP: {name} {uri}" for name, uri in named]
     return Brought(behind="".join(blocks), parts=parts, sources=sources)
 
 

@@ -8,7 +8,7 @@ between two of its steps.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 from ...events import McpServerChanged
 from ...kernel.tool import BareTool
@@ -88,6 +88,6 @@ class Servers:
         """How each server stands now; None while it has neither come nor failed."""
         return {name: seat.event for name, seat in self._seats.items()}
 
-    async def expand_prompt(self, text: str) -> Brought | None:
+    async def expand_prompt(self, text: str, permits: Callable[[str, str], Awaitable[bool]]) -> Brought | None:
         """What the servers bring to a prompt that a person typed; see `resources.expand_prompt`. Raises `McpError`."""
-        return await expand_prompt(text, self._seats)
+        return await expand_prompt(text, self._seats, permits)

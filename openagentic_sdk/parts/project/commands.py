@@ -73,7 +73,8 @@ class CommandSet:
 class Expansion:
     """What a prompt stands for: `text` is what the model reads. `skill`, when set, is to be activated with `arguments`.
 
-    `draft`, when set, is the text with gaps for commands that are to run before the model reads it.
+    `draft`, when set, is the text with gaps for commands that are to run before the model reads it. `files` are those of the
+    project that the text names as `@file`, to be attached once the gate allows to read them (`attached_file`).
     """
 
     text: str
@@ -81,6 +82,7 @@ class Expansion:
     command: Command | None = None
     skill: SkillInfo | None = None
     draft: Draft | None = None
+    files: tuple[str, ...] = ()
 
 
 def read_commands(folders: ClaudeFolders, more: Iterable[MarkdownFile] = ()) -> CommandSet:
@@ -116,18 +118,18 @@ def expand_prompt(
     *,
     hidden: Sequence[SkillInfo] = (),
     trusts: Callable[[Command], bool] | None = None,
-    may_read: Callable[[str], bool] | None = None,
+    names_files: bool = True,
 ) -> Expansion:
     """The prompt itself unless it is `/name arguments` with a name that a skill or command has.
 
     Skills that are `hidden` behind another one answer to their ids. `trusts` says in whose text commands are to run; None
-    runs none. A file that `may_read` says no to is not attached.
+    runs none. Without `names_files` only what the command's own file names is attached.
     """
     asked = prompt.strip()
     match = _PROMPT.match(asked) if asked.startswith("/") else None
     if match is None:
-        attached = _attachments(prompt, folders, may_read) if folders.reads_project or folders.user_dir else []
-        return Expansion("\n\n".join([prompt, *attached]))
+        may_name = names_files and (folders.reads_project or folders.user_dir)
+        return Expansion(prompt, files=_named_files(prompt, folders) if may_name else ())
     name, arguments = match[1], (match[2] or "").strip()
     skill = find_skill(name, *([s for s in found if s.user_invocable] for found in (skills, hidden)))
     if skill is not None:
@@ -150,11 +152,13 @@ def expand_prompt(
     body = command.body if draft is None else draft.text
     first = first_number(command.body)
     text = fill_arguments(body, arguments.replace("\0", ""), names=command.arguments, first=first)
-    text = "\n\n".join([text, *_attachments(text, folders, may_read)])
+    files = _named_files(text, folders)
+    if not names_files:
+        files = tuple(file for file in _named_files(command.body, folders) if file in files)
     if draft is not None:
         draft = replace(draft, text=text)
         text = draft.as_written
-    return Expansion(text, arguments, command=command, draft=draft)
+    return Expansion(text, arguments, command=command, draft=draft, files=files)
 
 
 def unknown_name(prompt: str, names: Iterable[str]) -> str | None:
@@ -182,17 +186,16 @@ def expanded_event(
     )
 
 
-def _attachments(text: str, folders: ClaudeFolders, may_read: Callable[[str], bool] | None) -> list[str]:
-    """The project's files that a text names as `@file`, each in a tag of its own."""
-    found: list[str] = []
-    for path in import_targets(text, folders.folders[-1])[:MAX_ATTACHMENTS]:
-        if not is_within(os.path.realpath(path), folders.boundary) or (may_read is not None and not may_read(path)):
-            continue
-        try:
-            content = read_text(path, boundary=folders.boundary, max_bytes=MAX_COMMAND_BYTES)
-        except OSError:
-            continue  # a name in a text is no promise of a readable file; it stays as it was written
-        found.append(
-            f'<attached-file path="{path}">\n{_FILE_TAG.sub("&lt;", without_hidden(content))}\n</attached-file>'
-        )
-    return found
+def _named_files(text: str, folders: ClaudeFolders) -> tuple[str, ...]:
+    """The project's files that a text names as `@file`."""
+    targets = import_targets(text, folders.folders[-1])[:MAX_ATTACHMENTS]
+    return tuple(path for path in targets if is_within(os.path.realpath(path), folders.boundary))
+
+
+def attached_file(path: str, folders: ClaudeFolders) -> str | None:
+    """A file in a tag of its own; None when it cannot be read, as a name in a text is no promise."""
+    try:
+        content = read_text(path, boundary=folders.boundary, max_bytes=MAX_COMMAND_BYTES)
+    except OSError:
+        return None
+    return f'<attached-file path="{path}">\n{_FILE_TAG.sub("&lt;", without_hidden(content))}\n</attached-file>'
