@@ -10,7 +10,7 @@ import contextlib
 import errno
 import os
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -125,23 +125,57 @@ def nearest_holding(name: str, folder: str) -> str | None:
     return folder
 
 
-def write_durably(
-    disk: Disk, path: Path, data: bytes | Iterable[bytes], *, sync: bool = True, mode: int = 0o600
-) -> None:
-    """Write a whole file, at once or by blocks, so that after a crash it is there complete or not at all. Raises `OSError`.
+@contextlib.contextmanager
+def whole_file(
+    disk: Disk, path: Path, *, sync: bool = True, is_new: bool = False, unfinished: Path | None = None
+) -> Iterator[Path]:
+    """Give a free path beside `path`; the file that the block makes there takes its name, complete or not at all.
 
-    Without `sync`, only the death of the process counts as a crash.
+    With `is_new` it replaces nothing: `FileExistsError`. Without `sync`, only the death of the process counts as a crash.
+    `unfinished` is a name that only the caller uses: what a crash left there is removed.
     """
-    unfinished = path.with_name(f".{path.name}.{os.urandom(6).hex()}.tmp")
+    if unfinished is None:
+        unfinished = path.with_name(f".{path.name}.{os.urandom(6).hex()}.tmp")
+    else:
+        with contextlib.suppress(FileNotFoundError):
+            disk.unlink(str(unfinished))
     try:
-        write_new_file(disk, unfinished, [data] if isinstance(data, bytes) else data, sync=sync, mode=mode)
-        disk.replace(str(unfinished), str(path))
+        yield unfinished
+        if is_new:
+            _take_free_name(disk, unfinished, path)
+        else:
+            disk.replace(str(unfinished), str(path))
     except BaseException:  # whatever happened, nothing unfinished should fill a disk that may be full already
         with contextlib.suppress(OSError):
             os.unlink(unfinished)
         raise
-    if sync:
-        disk.fsync_folder(str(path.parent))
+    try:
+        if sync:
+            disk.fsync_folder(str(path.parent))
+    except OSError:
+        if is_new:
+            path.unlink(missing_ok=True)  # who tries again makes it anew
+        raise
+
+
+def _take_free_name(disk: Disk, unfinished: Path, path: Path) -> None:
+    try:  # unlike a rename, a link never replaces anything
+        os.link(unfinished, path)
+    except FileExistsError:
+        raise FileExistsError(f"{path} exists already: choose another file") from None
+    except OSError:  # a file system without hard links: an empty file claims the name
+        os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | BINARY | NO_FOLLOW, 0o600))
+        disk.replace(str(unfinished), str(path))
+    else:
+        os.unlink(unfinished)
+
+
+def write_durably(
+    disk: Disk, path: Path, data: bytes | Iterable[bytes], *, sync: bool = True, mode: int = 0o600, is_new: bool = False
+) -> None:
+    """Write a whole file, at once or by blocks, as `whole_file` does. Raises `OSError`."""
+    with whole_file(disk, path, sync=sync, is_new=is_new) as unfinished:
+        write_new_file(disk, unfinished, [data] if isinstance(data, bytes) else data, sync=sync, mode=mode)
 
 
 def rename_durably(disk: Disk, src: Path, dst: Path, *, sync: bool) -> None:

@@ -153,7 +153,8 @@ def mask_value(value: Any, redact: Redact) -> Any:
     if value.__class__ is dict or isinstance(value, Mapping):
         return {key: redact(item) if item.__class__ is str else mask_value(item, redact) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return type(value)([mask_value(item, redact) for item in value]) if value else value
+        masked = [mask_value(item, redact) for item in value]
+        return masked if isinstance(value, list) else tuple(masked)
     return value
 
 

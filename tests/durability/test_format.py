@@ -20,7 +20,7 @@ from openagentic_sdk.events import (
 )
 from openagentic_sdk.parts.record.verify_log import verify_session
 from openagentic_sdk.serialization import MAX_DEPTH, dumps_event
-from openagentic_sdk.sessions.log.line import is_barrier, seal_line
+from openagentic_sdk.sessions.log.line import check_block, is_barrier, seal_line
 
 from .scenes import SceneTest, bare, three_turns
 
@@ -71,6 +71,14 @@ class EnvelopeTest(SceneTest):
             sealed = end + line.index(b',"crc":"')
             self.assertEqual(json.loads(line)["crc"], f"{crc32(content[:sealed]):08x}")
             end += len(line)
+
+    def test_the_seal_of_the_last_line_proves_all_lines_before_it(self) -> None:
+        self.write(three_turns())
+        content = self.path.read_bytes()
+        count = content.count(b"\n")
+        self.assertEqual(check_block(content, 1, 0), (count, crc32(content)))
+        self.assertIsNone(check_block(content.replace(b"one", b"eno"), 1, 0))
+        self.assertIsNone(check_block(content, 2, 0), "its lines have other numbers")
 
     def test_a_line_says_what_was_on_disk_when_it_was_written(self) -> None:
         self.write([[AssistantMessage("a")], [UserMessage("b")], [AssistantMessage("c")], [AssistantMessage("d")]])

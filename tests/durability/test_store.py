@@ -185,11 +185,14 @@ class FilesTest(SceneTest):
         self.assertEqual(disk.read_bytes, 0)
 
     def test_a_summary_that_gets_shorter_and_longer_stays_whole(self) -> None:
+        disk = CountingDisk()
+        reader = self.make_store(disk=disk)
         with self.store.open_writer("s") as writer:
             for title in ("long " * 40, "x", "", "longer " * 25):
                 writer.append([SessionMeta(title=title), UserMessage(title)])
                 writer.append([AssistantMessage("a")])
-                self.assertEqual(self.store.read_summary("s"), self.store.fold_summary("s"))
+                self.assertEqual(reader.list_session_summaries(), [self.store.fold_summary("s")])
+        self.assertEqual(disk.read_bytes, 0, "no list had to read the log")
 
     def test_metadata_that_change_under_a_writer_are_in_the_summary(self) -> None:
         with self.store.open_writer("s") as writer:
@@ -411,3 +414,21 @@ class FilesTest(SceneTest):
         disk = FaultyOS(disk=InstantDisk())
         self.make_store(disk=disk).put_blob("s", b"data")
         self.assertEqual(disk.operations, ["fsync_folder", "open", "write", "fdatasync", "replace", "fsync_folder"])
+
+    def test_a_blob_that_stands_there_is_not_written_again_unless_it_may_not_be_on_disk(self) -> None:
+        for durability, writes in (("flush", 1), ("barrier", 2)):
+            with self.subTest(durability):
+                disk = FaultyOS(disk=InstantDisk())
+                store = FileSessionStore(self.place / durability, durability, disk=disk)
+                store.create_session(session_id="s")
+                disk.operations.clear()
+                for _ in range(2):
+                    store.put_blob("s", b"data")
+                self.assertEqual(disk.operations.count("write"), writes)
+
+    def test_metadata_that_cannot_be_stored_are_an_error_that_names_the_session(self) -> None:
+        (self.path.parent / "meta.json").unlink()
+        (self.path.parent / "meta.json").mkdir()
+        with self.assertRaises(StorageError) as caught:
+            self.store.update_metadata("s", {"a": 1})
+        self.assertEqual(caught.exception.session_id, "s")

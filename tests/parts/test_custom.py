@@ -274,7 +274,9 @@ class BlockTest(unittest.IsolatedAsyncioTestCase):
         for parts, told in (([made], []), ([], ["part:made"])):
             options = options_for(["b"], session_store=store, parts=parts, resume=first.session_id, **limits)
             events = await events_of("hi", options)
-            self.assertEqual([e.about for e in events if isinstance(e, UserMessage) and e.about], told)
+            found = [e for e in events if isinstance(e, UserMessage) and e.about]
+            self.assertEqual([e.about for e in found], told)
+        self.assertTrue(found[0].text.endswith(": part made"), "the model reads which")
 
     async def test_a_secret_in_a_block_is_masked_for_the_model_and_the_log(self):
         made = part_with(block=lambda self: "hush-hush-value", may_end=lambda self, answer: None)

@@ -389,7 +389,8 @@ class EndingsTest(CodeTestCase):
                 shutil.copytree(Path(folder, "whole"), root)
                 (root / "sessions/s/events.jsonl").write_bytes(b"".join(lines[:length]))
                 cut = FileSessionStore(root, durability="flush")
-                options = options_for(["Understood."], tools=tools, session_store=cut, resume="s")
+                there = tools if length % 2 else [CodeTool(), echo]  # every second time, the tool is gone meanwhile
+                options = options_for(["Understood."], tools=there, session_store=cut, resume="s")
                 result = await run(prompt="go on", options=options)
                 with self.subTest(length=length, last=events[length - 1].type):
                     self.assertEqual((result.stop_reason, trace), ("end", []))

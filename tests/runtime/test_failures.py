@@ -15,7 +15,7 @@ from openagentic_sdk.events import ToolResult
 from openagentic_sdk.hooks.engine import HookEngine
 from openagentic_sdk.hooks.models import HookDecision, HookMatcher
 from openagentic_sdk.sessions.store import FileSessionStore
-from openagentic_sdk.tools.base import Tool
+from openagentic_sdk.tools.base import Tool, ToolOutput
 from openagentic_sdk.tools.function import tool
 from openagentic_sdk.tools.read import ReadTool
 
@@ -66,6 +66,16 @@ class Tracebacks(unittest.IsolatedAsyncioTestCase):
         said = self.options.provider.requests[-1]["messages"][-1]["content"]
         self.assertIn("KeyError: 'tea'", said)
         self.assertNotIn("Traceback", said)
+
+    async def test_a_tool_may_give_its_failure_as_its_output(self):
+        class Weigh(Tool):
+            name, description, input_schema = "weigh", "Weigh it.", {"type": "object"}
+
+            async def run(self, input, ctx):
+                return ToolOutput("the scale is empty", is_error=True)
+
+        result = await self.result("weigh", [Weigh()])
+        self.assertEqual((result.is_error, result.outcome, result.output), (True, "error", "the scale is empty"))
 
     async def test_a_tool_that_is_a_class_keeps_its_traceback_too(self):
         result = await self.result("first", [FirstBuiltIn()])

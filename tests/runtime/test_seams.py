@@ -9,6 +9,7 @@ from openagentic_sdk.client import AgentClient
 from openagentic_sdk.hooks.engine import HookEngine
 from openagentic_sdk.hooks.models import HookDecision, HookMatcher
 from openagentic_sdk.permissions.gate import PermissionGate
+from openagentic_sdk.runs.background import submit
 from openagentic_sdk.sessions.memory import MemorySessionStore
 from openagentic_sdk.sessions.request import json_sha256
 from openagentic_sdk.tools.base import Questions, RunResources, Tool
@@ -152,6 +153,20 @@ class SeamTest(unittest.IsolatedAsyncioTestCase):
         events = await events_of("hi", options)
         result = next(event for event in events if event.type == "tool.result")
         self.assertEqual(result.output, ["answer 1", "answer 2", "answer 3"])
+
+    async def test_an_answer_in_the_log_is_given_to_one_of_two_questions_that_are_alike(self):
+        async def ask(self, input, ctx):
+            return [await ctx.services.get(Questions).ask(ctx, "Which?") for _ in range(2)]
+
+        turns = [{"tool_calls": [{"name": "ask"}]}, "ok"]
+        options = options_for(turns, tools=[named("ask", run=ask, effect="read")])
+        asking = submit("hi", options)
+        for text in ("first", "second"):
+            question = (await asking.wait()).question
+            await asking.answer(question.question_id, text)
+        await asking.wait()
+        events = assert_closed(self, options.session_store, asking.session_id)
+        self.assertEqual(next(e.output for e in events if e.type == "tool.result"), ["first", "second"])
 
     async def test_notification_hooks_hear_of_a_question_before_it_is_answered(self):
         heard, told = asyncio.Event(), []

@@ -8,6 +8,8 @@ import unittest
 
 from openagentic_sdk.api import run
 from openagentic_sdk.errors import StorageError
+from openagentic_sdk.hooks.engine import HookEngine
+from openagentic_sdk.hooks.models import HookDecision, HookMatcher
 from openagentic_sdk.parts.record.folds.audit import find_mismatches
 from openagentic_sdk.sessions.core import SessionWriter
 from openagentic_sdk.sessions.memory import MemorySessionStore
@@ -79,6 +81,15 @@ class StorageTest(unittest.IsolatedAsyncioTestCase):
                     (result.stop_reason, result.error_type, result.saved), ("error", "StorageError", False)
                 )
                 self.assertIn("no space left", result.error_message)
+
+    async def test_a_run_that_failed_keeps_its_reason_when_its_end_cannot_be_stored(self):
+        hooks = HookEngine(session_end=[HookMatcher("note", hook=lambda payload: HookDecision(action="noted"))])
+        for turn, expected in ("Done.", "StorageError"), ({"error": {"message": "gone"}}, "ProviderHTTPError"):
+            whole = FullStore(10_000, 0)
+            await events_of("go", options_for([turn], session_store=whole, hooks=hooks))
+            full = FullStore(whole.batch - 1, 10_000)  # the batch with the hook's event, and the result
+            result = result_of(await events_of("go", options_for([turn], session_store=full, hooks=hooks)))
+            self.assertEqual((result.stop_reason, result.error_type, result.saved), ("error", expected, False))
 
     async def test_the_session_goes_on_when_there_is_room_again(self):
         for batch in range(1, 14):

@@ -95,14 +95,15 @@ class RebuildTest(unittest.TestCase):
         self.assertEqual(rebuild_messages(events, provider="deepseek")[1]["reasoning_content"], "because")
 
     def test_an_image_result_is_shown_in_a_user_message_behind_all_results(self):
-        image = {"type": "image", "media_type": "image/png", "data": "QUJD"}
-        events = numbered(
-            UserMessage("hi"), ToolUse("a", "R", {}), ToolUse("b", "R", {}), ToolResult("a", image), ToolResult("b", 1)
-        )
-        messages = rebuild_messages(events)
-        self.assertEqual([m["role"] for m in messages], ["user", "assistant", "tool", "tool", "user"])
-        self.assertEqual(messages[-1]["content"][0]["image_url"]["url"], "data:image/png;base64,QUJD")
-        self.assertNotIn("QUJD", messages[2]["content"])
+        for told, media_type in ({"media_type": "image/jpeg"}, "image/jpeg"), ({}, "image/png"):
+            image = ToolResult("a", {"type": "image", "data": "QUJD", **told})
+            events = numbered(
+                UserMessage("hi"), ToolUse("a", "R", {}), ToolUse("b", "R", {}), image, ToolResult("b", 1)
+            )
+            messages = rebuild_messages(events)
+            self.assertEqual([m["role"] for m in messages], ["user", "assistant", "tool", "tool", "user"])
+            self.assertEqual(messages[-1]["content"][0]["image_url"]["url"], f"data:{media_type};base64,QUJD")
+            self.assertNotIn("QUJD", messages[2]["content"])
 
     def test_a_log_of_an_older_tool_that_alternates_calls_and_results_is_valid(self):
         events = [UserMessage("hi")]

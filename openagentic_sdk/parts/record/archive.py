@@ -21,7 +21,7 @@ from zlib import error as ZlibError
 
 from ...errors import InvalidEventError, StorageError
 from ...events import Event
-from ...ground.disk import SystemDisk
+from ...ground.disk import SystemDisk, whole_file
 from ...serialization import dumps_event, dumps_json, loads_event, loads_json
 from ...sessions.base import SessionStore
 from ...sessions.core import check_expected_seq
@@ -48,8 +48,7 @@ def archive_session(
     target = Path(path)
     if target.exists():
         raise FileExistsError(f"{target} exists already: choose another file")
-    unfinished = target.with_name(f".{target.name}.{os.getpid()}.new")
-    try:
+    with whole_file(SystemDisk(), target, is_new=True) as unfinished:
         private = os.open(unfinished, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
         with os.fdopen(private, "wb") as whole, ZipFile(whole, "w", ZIP_DEFLATED) as file:
             sessions = [_write_session(store, file, number, name) for number, name in enumerate(names)]
@@ -58,20 +57,6 @@ def archive_session(
         check_archive(unfinished)
         with open(unfinished, "rb+") as written:
             os.fsync(written.fileno())
-        try:
-            os.link(unfinished, target)
-        except FileExistsError:
-            raise FileExistsError(f"{target} exists already: choose another file") from None
-        except OSError:
-            # A file system without hard links: renaming is the next best, and only a racing writer could be overwritten.
-            os.replace(unfinished, target)
-        try:
-            SystemDisk().fsync_folder(str(target.parent))
-        except OSError:
-            target.unlink(missing_ok=True)  # who tries again makes it anew
-            raise
-    finally:
-        unfinished.unlink(missing_ok=True)
     if remove:
         # Delete what is in the archive as it is there; raise `ConcurrencyError` for what went on meanwhile, which stays.
         if [session_id, *descendants(store, session_id)] != [entry["id"] for entry in sessions]:

@@ -20,7 +20,7 @@ from typing import Any
 
 from ...errors import ConcurrencyError, InvalidEventError, OptionsError, SessionError, SessionLockedError
 from ...events import Event, RecordErased, RecordErasing
-from ...ground.disk import SystemDisk
+from ...ground.disk import SystemDisk, whole_file
 from ...ground.frozen import frozen
 from ...serialization import dumps_event, dumps_json
 from ...sessions.base import DIGEST_WITHIN, SessionStore
@@ -173,14 +173,8 @@ def _erase_archive(path: Path, needles: Needles, **known: Any) -> None:
     if needles.texts:
         with suppress(OptionsError):
             erase(store, first, texts=needles.texts, everywhere=True, **known)
-    unfinished = path.with_name(f".{path.name}.{os.getpid()}.erased")
-    unfinished.unlink(missing_ok=True)
-    try:
+    with whole_file(SystemDisk(), path) as unfinished:
         archive_session(store, first, unfinished)
-        os.replace(unfinished, path)
-        SystemDisk().fsync_folder(str(path.parent))
-    finally:
-        unfinished.unlink(missing_ok=True)
 
 
 # --- begin, erase and end --------------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from ...ground.disk import Disk, write_new_file
+from ...ground.disk import Disk, whole_file, write_new_file
 from ...ground.system import BINARY, NO_FOLLOW
 from .folder import SUMMARY_NAME
 from .lock import hold, let_go, try_lock
@@ -74,21 +74,19 @@ def replace_log(
 
     `stale` are caches of the old log, which are removed before. Raises `OSError`.
     """
-    unfinished = path.with_name(f".{path.name}.tmp")
-    with suppress(FileNotFoundError):
-        disk.unlink(str(unfinished))
-    write_new_file(disk, unfinished, blocks, sync=True, mode=mode)
-    fd = disk.open(str(unfinished), os.O_RDWR | os.O_APPEND | BINARY | NO_FOLLOW)
+    fd = -1
     try:
-        try_lock(fd)  # nobody writes to the new log either before all of this is done
-        for cache in stale:
-            with suppress(FileNotFoundError):
-                disk.unlink(str(cache))
-        disk.replace(str(unfinished), str(path))
-        disk.fsync_folder(str(path.parent))
+        with whole_file(disk, path, unfinished=path.with_name(f".{path.name}.tmp")) as unfinished:
+            write_new_file(disk, unfinished, blocks, sync=True, mode=mode)
+            fd = disk.open(str(unfinished), os.O_RDWR | os.O_APPEND | BINARY | NO_FOLLOW)
+            try_lock(fd)  # nobody writes to the new log either before all of this is done
+            for cache in stale:
+                with suppress(FileNotFoundError):
+                    disk.unlink(str(cache))
     except BaseException:  # whatever happened, the lock must not stay behind
-        let_go(fd)
-        disk.close(fd)
+        if fd >= 0:
+            let_go(fd)
+            disk.close(fd)
         raise
     return fd
 

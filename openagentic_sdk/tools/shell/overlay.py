@@ -9,8 +9,10 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Literal
 
+from ...ground.disk import SystemDisk, whole_file
 from ...ground.frozen import frozen
 
 COMPARE_BYTES = 1024 * 1024
@@ -123,23 +125,18 @@ def _put(source: str, target: str) -> None:
     import shutil
 
     status = os.lstat(source)
-    temporary = f"{target}.{os.urandom(6).hex()}.tmp"
-    try:
+    if not any(is_kind(status.st_mode) for is_kind in (stat.S_ISLNK, stat.S_ISFIFO, stat.S_ISREG)):
+        return  # a socket or a device is of no use to anyone once the command has ended
+    with whole_file(SystemDisk(), Path(target), sync=False) as temporary:
         if stat.S_ISLNK(status.st_mode):
             os.symlink(os.readlink(source), temporary)
         elif stat.S_ISFIFO(status.st_mode):
             os.mkfifo(temporary, stat.S_IMODE(status.st_mode))
-        elif stat.S_ISREG(status.st_mode):
+        else:
             # Contents, mode and times, but not the attributes: some are the overlay's own.
             shutil.copyfile(source, temporary)
             os.chmod(temporary, stat.S_IMODE(status.st_mode))
             os.utime(temporary, ns=(status.st_atime_ns, status.st_mtime_ns))
-        else:
-            return  # a socket or a device is of no use to anyone once the command has ended
-        os.replace(temporary, target)
-    finally:
-        if os.path.lexists(temporary):
-            os.unlink(temporary)
 
 
 def _status(path: str) -> os.stat_result | None:

@@ -1,0 +1,59 @@
+"""The one way to make a file that is there complete or not at all."""
+
+from __future__ import annotations
+
+import re
+import tempfile
+import unittest
+from pathlib import Path
+
+from openagentic_sdk.ground.disk import SystemDisk, whole_file, write_durably
+from tests.guards.source import PACKAGE, ROOT
+
+# `replace_file` holds the folder open: names in a folder that a model can change are never looked up twice.
+REPLACES = {"ground/disk.py", "ground/files.py", "testing/faults.py"}
+# The kernel makes its key and has no use for the rest of `disk`.
+LINKS = {"sessions/seal.py"}
+# What is set aside under another name replaces nothing.
+SETS_ASIDE = {"sessions/log/summary_beside.py", "tools/shell/settings_found.py"}
+
+
+class WholeFileTest(unittest.TestCase):
+    def setUp(self) -> None:
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.path = Path(folder.name, "kept")
+
+    def test_a_block_that_fails_leaves_the_old_file_and_nothing_else(self) -> None:
+        self.path.write_text("old")
+        with self.assertRaises(RuntimeError), whole_file(SystemDisk(), self.path) as unfinished:
+            unfinished.write_text("ne")
+            raise RuntimeError
+        self.assertEqual((self.path.read_text(), [*self.path.parent.iterdir()]), ("old", [self.path]))
+
+    def test_a_new_file_replaces_nothing(self) -> None:
+        write_durably(SystemDisk(), self.path, b"first", is_new=True)
+        with self.assertRaisesRegex(FileExistsError, "choose another file"):
+            write_durably(SystemDisk(), self.path, b"second", is_new=True)
+        self.assertEqual((self.path.read_bytes(), [*self.path.parent.iterdir()]), (b"first", [self.path]))
+
+    def test_what_a_crash_left_under_the_callers_own_name_is_in_nobodys_way(self) -> None:
+        mine = self.path.with_name(".kept.tmp")
+        mine.write_text("half")
+        with whole_file(SystemDisk(), self.path, unfinished=mine) as unfinished:
+            self.assertFalse(unfinished.exists())
+            unfinished.write_text("whole")
+        self.assertEqual((self.path.read_text(), mine.exists()), ("whole", False))
+
+    def test_no_other_module_replaces_a_file_in_a_way_of_its_own(self) -> None:
+        package = ROOT / PACKAGE
+        found = {
+            str(path.relative_to(package))
+            for path in package.rglob("*.py")
+            if re.search(r"\b(os|disk)\.(replace|link)\(", path.read_text(encoding="utf-8"))
+        }
+        self.assertEqual(found, REPLACES | LINKS | SETS_ASIDE)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,205 @@
+"""Draw mutants of the kernel, the log and the permissions: the operators of mutmut, and two of our own.
+
+mutmut's own runner needs pytest and skips properties, so only its operators are used. A mutant is drawn by the digest of
+what it changes: a commit elsewhere in the code leaves the sample as it is.
+"""
+
+from __future__ import annotations
+
+import ast
+import difflib
+import hashlib
+import heapq
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import libcst as cst
+from libcst.metadata import MetadataWrapper, PositionProvider
+from mutmut.mutation.mutators import mutation_operators
+
+ROOT = Path(__file__).parent.parent.parent
+PACKAGE = "openagentic_sdk"
+
+
+class Room(NamedTuple):
+    """Files of the package, and the folders of tests that must notice what happens to them."""
+
+    files: tuple[str, ...]
+    tests: tuple[str, ...]
+
+
+ROOMS = {
+    "kernel": Room(("kernel/*.py",), ("runtime", "hooks", "parts")),
+    "events": Room(
+        ("events.py", "serialization.py", "sessions/rebuild.py", "sessions/folds/view.py"),
+        ("sessions", "runtime", "durability", "parts"),
+    ),
+    "log": Room(("sessions/log/*.py", "sessions/store.py"), ("durability", "stores", "sessions")),
+    "permissions": Room(("permissions/*.py",), ("permissions", "security", "runtime")),
+}
+# These tell nothing of behaviour: calls that mypy checks, and how many entries something has.
+UNTOUCHED_CALLS = {"cast", "isinstance", "len", "TypeVar"}
+
+
+class Mutant(NamedTuple):
+    """One changed place. `before` and `after` are the lines that differ, without their indentation."""
+
+    key: str
+    room: str
+    file: str
+    function: str
+    line: int
+    last_line: int
+    before: str
+    after: str
+    code: str
+
+
+def functions_by_line(code: str) -> dict[int, str]:
+    """The qualified name of the innermost function around each line."""
+    names: dict[int, str] = {}
+
+    def walk(node: ast.AST, name: str, inside: bool) -> None:
+        for child in ast.iter_child_nodes(node):
+            if isinstance(child, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+                own = f"{name}.{child.name}".strip(".")
+                is_function = inside or not isinstance(child, ast.ClassDef)
+                if is_function and child.end_lineno is not None:
+                    names.update(dict.fromkeys(range(child.lineno, child.end_lineno + 1), own))
+                walk(child, own, is_function)
+            else:
+                walk(child, name, inside)
+
+    walk(ast.parse(code), "", False)
+    return names
+
+
+def leave_out_call(node: cst.Expr) -> Iterator[cst.BaseSmallStatement]:
+    """Replace a statement that only calls something by `pass`."""
+    called = node.value.expression if isinstance(node.value, cst.Await) else node.value
+    if isinstance(called, cst.Call):
+        yield cst.Pass()
+
+
+def turn_condition(node: cst.If) -> Iterator[cst.If]:
+    """Negate the condition of an `if`, where no other operator changes it."""
+    if not isinstance(node.test, (cst.Comparison, cst.UnaryOperation, cst.BooleanOperation)):
+        test = node.test.with_changes(lpar=[cst.LeftParen()], rpar=[cst.RightParen()])
+        yield node.with_changes(test=cst.UnaryOperation(cst.Not(), test))
+
+
+OPERATORS = (*mutation_operators, (cst.Expr, leave_out_call), (cst.If, turn_condition))
+
+
+def _has_words(node: cst.CSTNode) -> bool:
+    if isinstance(node, cst.SimpleString):
+        return bool(re.search(r"\s", node.value))
+    if isinstance(node, cst.FormattedString):
+        return any(isinstance(part, cst.FormattedStringText) and " " in part.value for part in node.parts)
+    return isinstance(node, cst.ConcatenatedString)
+
+
+def _sentences(node: cst.CSTNode) -> int:
+    return _has_words(node) or sum(map(_sentences, node.children))
+
+
+class _Places(cst.CSTVisitor):
+    """Collects each change that an operator makes inside of a function."""
+
+    METADATA_DEPENDENCIES = (PositionProvider,)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: list[tuple[cst.CSTNode, cst.CSTNode, int, int]] = []
+        self._functions = 0
+        self._statements: list[cst.CSTNode] = []
+
+    def on_visit(self, node: cst.CSTNode) -> bool:
+        is_call = isinstance(node, cst.Call) and isinstance(node.func, cst.Name) and node.func.value in UNTOUCHED_CALLS
+        if isinstance(node, (cst.Annotation, cst.Decorator)) or is_call or _has_words(node):
+            return False
+        if isinstance(node, (cst.SimpleStatementLine, cst.BaseCompoundStatement)):
+            self._statements.append(node)
+        self._functions += isinstance(node, cst.FunctionDef)
+        if self._functions and not isinstance(node, cst.FunctionDef):
+            self._change(node)
+        return True
+
+    def on_leave(self, node: cst.CSTNode) -> None:
+        self._functions -= isinstance(node, cst.FunctionDef)
+        if self._statements and self._statements[-1] is node:
+            self._statements.pop()
+
+    def _change(self, node: cst.CSTNode) -> None:
+        around = self.get_metadata(PositionProvider, self._statements[-1])
+        where = self.get_metadata(PositionProvider, node, around)
+        last = where.start.line if isinstance(node, cst.BaseCompoundStatement) else where.end.line
+        for kind, operator in OPERATORS:
+            if isinstance(node, kind):
+                self.found += [(node, changed, where.start.line, last) for changed in self._kept(node, operator(node))]
+
+    def _kept(self, node: cst.CSTNode, changes: Iterable[cst.CSTNode]) -> Iterator[cst.CSTNode]:
+        """Without what changes the wording of a sentence, and with one change of a name or key instead of three."""
+        for number, changed in enumerate(changes):
+            if isinstance(node, cst.BaseString) and number:
+                return
+            if isinstance(node, (cst.Expr, cst.If)) or _sentences(node) == _sentences(changed):
+                yield changed
+
+
+class Change(NamedTuple):
+    """A change of a node, which is not written into the code before the mutant is drawn."""
+
+    key: str
+    file: str
+    function: str
+    module: cst.Module
+    node: cst.CSTNode
+    changed: cst.CSTNode
+    first: int
+    last: int
+
+
+def changes_of(file: str, code: str) -> Iterator[Change]:
+    """All changes that can be made in a file."""
+    functions = functions_by_line(code)
+    wrapper = MetadataWrapper(cst.parse_module(code))
+    places = _Places()
+    wrapper.visit(places)
+    seen, module = Counter[str](), wrapper.module
+    for node, changed, first, last in places.found:
+        what = f"{file}\n{functions[first]}\n{module.code_for_node(node)}\n{module.code_for_node(changed)}"
+        seen[what] += 1
+        key = hashlib.sha256(f"{what}\n{seen[what]}".encode()).hexdigest()
+        yield Change(key, file, functions[first], module, node, changed, first, last)
+
+
+def mutant_of(room: str, change: Change) -> Mutant | None:
+    """The changed code; None where it means the same to Python."""
+    replaced = change.module.deep_replace(change.node, change.changed)
+    assert isinstance(replaced, cst.Module)
+    old, new = change.module.code, replaced.code
+    if ast.dump(ast.parse(old)) == ast.dump(ast.parse(new)):
+        return None
+    lines = list(difflib.unified_diff(old.split("\n"), new.split("\n"), lineterm="", n=0))[3:]
+    before, after = (" ".join(line[1:].strip() for line in lines if line[0] == sign) for sign in "-+")
+    return Mutant(change.key[:12], room, change.file, change.function, change.first, change.last, before, after, new)
+
+
+def draw(count: int, seed: int, rooms: Iterable[str] = ROOMS) -> tuple[list[Mutant], int]:
+    """`count` mutants at random, of all rooms together, and how many there are to draw from."""
+    found = [
+        (room, change)
+        for room in rooms
+        for pattern in ROOMS[room].files
+        for path in sorted((ROOT / PACKAGE).glob(pattern))
+        for change in changes_of(str(path.relative_to(ROOT / PACKAGE)), path.read_text())
+    ]
+    order = heapq.nsmallest(
+        count + count // 5, found, key=lambda one: hashlib.sha256(f"{seed} {one[1].key}".encode()).digest()
+    )
+    written = (mutant_of(room, change) for room, change in order)
+    return [mutant for mutant in written if mutant][:count], len(found)

@@ -1,0 +1,76 @@
+"""Run tests in a copy of the project: which lines each of them runs, or whether they notice that the copy was changed.
+
+`map MODULE` runs one module's tests with coverage; `run` runs the tests whose ids stand in a file, in that order, up to the
+first that fails. Either prints one line of JSON, the last of its output.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+import unittest
+from pathlib import Path
+from typing import Any
+
+PACKAGE = Path(__file__).parent.parent.parent / "openagentic_sdk"
+
+
+class _Mapped(unittest.TestResult):
+    """Switches the coverage's context with each test, and times it."""
+
+    def __init__(self, coverage: Any) -> None:
+        super().__init__()
+        self._coverage = coverage
+        self._began = 0.0
+        self.seconds: dict[str, float] = {}
+
+    def startTest(self, test: unittest.TestCase) -> None:
+        super().startTest(test)
+        self._coverage.switch_context(test.id())
+        self._began = time.monotonic()
+
+    def stopTest(self, test: unittest.TestCase) -> None:
+        super().stopTest(test)
+        self.seconds[test.id()] = time.monotonic() - self._began
+        self._coverage.switch_context("")
+
+
+def map_module(name: str) -> dict[str, Any]:
+    import coverage
+
+    measured = coverage.Coverage(data_file=None, include=[f"{PACKAGE}/*"], config_file=False)
+    measured.start()
+    result = _Mapped(measured)
+    unittest.defaultTestLoader.loadTestsFromName(name).run(result)
+    measured.stop()
+    data = measured.get_data()
+    bad = {test.id() for test, _ in [*result.failures, *result.errors, *result.skipped, *result.expectedFailures]}
+    lines: dict[str, dict[str, list[int]]] = {}
+    for file in data.measured_files():
+        for line, tests in data.contexts_by_lineno(file).items():
+            for test in tests:
+                lines.setdefault(test, {}).setdefault(os.path.relpath(file, PACKAGE), []).append(line)
+    good = {test: seconds for test, seconds in result.seconds.items() if test not in bad}
+    return {"seconds": good, "bad": sorted(bad), "lines": {test: lines.get(test, {}) for test in ("", *good)}}
+
+
+def run_tests(ids: list[str]) -> dict[str, Any]:
+    result = unittest.TestResult()
+    result.failfast = True
+    unittest.defaultTestLoader.loadTestsFromNames(ids).run(result)
+    found = [*result.failures, *result.errors]
+    return {
+        "ran": result.testsRun,
+        "noticed": found[0][0].id() if found else None,
+        "how": found[0][1] if found else None,
+    }
+
+
+if __name__ == "__main__":
+    sys.path.insert(0, os.getcwd())
+    command, what = sys.argv[1:]
+    said = map_module(what) if command == "map" else run_tests(json.loads(Path(what).read_text()))
+    print("\n" + json.dumps(said), flush=True)
+    os._exit(0)  # whatever a mutant left running

@@ -1,0 +1,74 @@
+"""The mutation tests themselves: which changes are made, that a jail notices one, and that the list of equals is true."""
+
+from __future__ import annotations
+
+import importlib.util
+import shutil
+import tempfile
+import unittest
+from pathlib import Path
+
+from .equivalent import EQUIVALENT
+
+ROOT = Path(__file__).parent.parent.parent
+CODE = """
+def cut(text: str | None, limit: int = 3) -> str:
+    if len(text) > limit:
+        raise ValueError(f"the text is {limit + 1} long")
+    note(text)
+    return text[:limit]
+"""
+
+
+class EquivalentTest(unittest.TestCase):
+    def test_each_row_stands_in_the_code_and_has_its_reason(self) -> None:
+        for (file, function, before, after), reason in EQUIVALENT.items():
+            with self.subTest(file=file, function=function):
+                code = (ROOT / "openagentic_sdk" / file).read_text()
+                self.assertIn(before, " ".join(line.strip() for line in code.split("\n")))
+                self.assertNotEqual(before, after)
+                self.assertGreater(len(reason), 15)
+
+
+@unittest.skipUnless(importlib.util.find_spec("mutmut"), "mutmut is not installed")
+class DrawTest(unittest.TestCase):
+    def test_behaviour_is_changed_and_neither_types_nor_wording(self) -> None:
+        from .draw import changes_of, mutant_of
+
+        mutants = [mutant_of("log", change) for change in changes_of("cut.py", CODE)]
+        self.assertEqual(
+            {mutant.after for mutant in mutants if mutant},
+            {
+                "if len(text) >= limit:",
+                "pass",
+                "note(None)",
+                "def cut(text: str | None, limit: int = 4) -> str:",
+            },
+        )
+
+    def test_a_sample_is_the_same_whatever_else_changes(self) -> None:
+        from .draw import changes_of
+
+        keys, more = ([change.key for change in changes_of("cut.py", code)] for code in (CODE, "import os\n\n" + CODE))
+        self.assertEqual(keys, more)
+
+
+@unittest.skipUnless(importlib.util.find_spec("mutmut"), "mutmut is not installed")
+@unittest.skipUnless(shutil.which("bwrap"), "bubblewrap is not installed")
+class JailTest(unittest.TestCase):
+    def test_a_change_is_noticed_and_gone_afterwards(self) -> None:
+        from .__main__ import Jail
+
+        name = "tests.mutants.test_mutants.EquivalentTest.test_each_row_stands_in_the_code_and_has_its_reason"
+        with tempfile.TemporaryDirectory() as place:
+            jail = Jail(Path(place, "copy"))
+            self.assertEqual(jail.ask("run", jail.tell([name]), 60), {"ran": 1, "noticed": None, "how": None})
+            put_back = jail.change("errors.py", "raise RuntimeError('changed')")
+            hurt = jail.ask("run", jail.tell(["tests.sessions.test_rebuild"]), 60)
+            self.assertIn("changed", hurt["how"])
+            put_back()
+            self.assertEqual(jail.ask("run", jail.tell(["tests.sessions.test_folds"]), 60)["noticed"], None)
+
+
+if __name__ == "__main__":
+    unittest.main()
