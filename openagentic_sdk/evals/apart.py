@@ -27,7 +27,7 @@ from typing import Any
 
 from ..errors import ToolInputError
 from ..ground.schemas import validate
-from ..ground.threads import error_words, run_in_thread, start_thread
+from ..ground.threads import error_words, run_in_thread
 from ..serialization import event_from_dict
 from ..tools.find.worker import find_interpreter
 
@@ -74,9 +74,11 @@ class Apart:
         place = place_of(function)
         if place is not None:
             return await self.ask({"kind": "function", "place": place, "events": argument, "path": sys.path}, timeout_s)
-        done = start_thread(partial(_called, function, argument), "openagentic-eval")
-        await asyncio.wait({done}, timeout=timeout_s)
-        return done.result() if done.done() else _too_long(timeout_s)
+        work = run_in_thread(partial(_called, function, argument), name="openagentic-eval", moment_s=0)
+        try:
+            return await asyncio.wait_for(work, timeout_s)
+        except TimeoutError:
+            return _too_long(timeout_s)
 
     def close(self) -> None:
         """End all processes, whatever they are doing."""

@@ -11,7 +11,7 @@ from contextlib import suppress
 from functools import partial
 
 from .jsonrpc import Lines
-from .threads import in_daemon_thread
+from .threads import run_in_thread
 
 _READ_BYTES = 1 << 16
 # When more than this waits to be written, senders wait.
@@ -58,7 +58,7 @@ class Output:
             while self._lines:
                 data = b"".join(self._lines)
                 self._lines.clear()
-                await in_daemon_thread(partial(_write_all, self._fd, data), "openagentic-stdout")
+                await run_in_thread(partial(_write_all, self._fd, data), name="openagentic-stdout", moment_s=0)
                 self._size -= len(data)
                 self._room.set()
         except OSError:  # the other side is gone, which the reader hears too
@@ -74,7 +74,7 @@ def _write_all(fd: int, data: bytes) -> None:
 async def read_lines(fd: int, receive: Callable[[bytes | None], None], max_bytes: int) -> None:
     """Hand over each line that comes, as `Lines` gives them, until the other side closes its end."""
     lines = Lines(max_bytes)
-    while data := await in_daemon_thread(partial(os.read, fd, _READ_BYTES), "openagentic-stdin"):
+    while data := await run_in_thread(partial(os.read, fd, _READ_BYTES), name="openagentic-stdin", moment_s=0):
         for line in lines.feed(data):
             receive(line)
 

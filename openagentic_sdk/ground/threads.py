@@ -72,10 +72,12 @@ async def run_in_thread(
     name: str = "openagentic-tool",
     *,
     keep: bool = False,
+    moment_s: float = THREAD_MOMENT_S,
 ) -> T:
     """What `work` returns or raises, from a daemon thread: of its own, or with `keep` one of `KeptThreads`.
 
-    When this is cancelled, `cancelled` is set for the work to see, and its end is waited for a moment.
+    When this is cancelled, `cancelled` is set for the work to see, and its end is waited for `moment_s`; 0 leaves it alone
+    at once.
     """
     done = start_thread(work, name, keep=keep)
     try:
@@ -83,30 +85,19 @@ async def run_in_thread(
     except asyncio.CancelledError:
         if cancelled is not None:
             cancelled.set()
-        await _wait_a_moment(done, THREAD_MOMENT_S)
+        await _wait_a_moment(done, moment_s)
         if not done.done():
             note_left(f"thread {name}")
-        elif not done.cancelled():
-            done.exception()
-        raise
-
-
-async def in_daemon_thread(work: Callable[[], Any], name: str) -> Any:
-    """Like `run_in_thread`, but a cancelled wait leaves the thread to its own end at once."""
-    done = start_thread(work, name)
-    try:
-        return await done
-    except asyncio.CancelledError:
-        if done.cancelled():
-            note_left(f"thread {name}")
-        elif done.exception() is None:
-            _drop(done.result())  # it came in the same turn of the loop as the end of the wait
+            if not keep:
+                done.cancel()  # what it comes to is nobody's any more
+        elif not done.cancelled() and done.exception() is None:
+            _drop(done.result())  # it came after the wait for it had ended
         raise
 
 
 async def ask_callable(work: Callable[[], Any], name: str) -> Any:
     """What a callable of the user's gives, be it async or plain code, which runs in a thread of its own."""
-    given = work() if inspect.iscoroutinefunction(work) else await in_daemon_thread(work, name)
+    given = work() if inspect.iscoroutinefunction(work) else await run_in_thread(work, name=name, moment_s=0)
     return await given if inspect.isawaitable(given) else given
 
 

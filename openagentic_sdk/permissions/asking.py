@@ -16,7 +16,7 @@ from ..events import UserAnswer, UserQuestion
 from ..ground.clock import Clock
 from ..ground.frozen import frozen
 from ..ground.text import visible
-from ..ground.threads import ask_callable, call_guest, error_words, in_daemon_thread, running_loop
+from ..ground.threads import ask_callable, call_guest, error_words, run_in_thread, running_loop
 from ..kernel.gate import ApprovalResult
 from ..sessions.answers import edited_input
 from .decide import judge_rules
@@ -155,7 +155,7 @@ async def _saved(offers: Sequence[str], save_rule: Callable[[str], None] | None)
             save_rule(rule)
 
     try:
-        await call_guest(partial(in_daemon_thread, save, "openagentic-save-rule"), "what keeps a rule")
+        await call_guest(partial(run_in_thread, save, name="openagentic-save-rule", moment_s=0), "what keeps a rule")
     except Exception as error:  # noqa: BLE001 - a callback is anybody's code
         return {"remembered_in": "session", "not_saved": error_words(error)[1]}
     return {"remembered_in": "settings"}

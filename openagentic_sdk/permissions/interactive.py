@@ -15,7 +15,7 @@ from collections.abc import Callable
 from ..events import UserAnswer, UserQuestion
 from ..ground.system import user_name
 from ..ground.text import visible, visible_lines
-from ..ground.threads import in_daemon_thread
+from ..ground.threads import run_in_thread
 from ..sessions.answers import answers_of, read_answer
 from .display import coloured
 
@@ -39,7 +39,7 @@ class InteractiveApprover:
 
     async def answer(self, question: UserQuestion) -> str:
         """The person's answer, without blanks around it; empty when there was none."""
-        answer = await in_daemon_thread(functools.partial(self._read, question), "openagentic-question")
+        answer = await run_in_thread(functools.partial(self._read, question), name="openagentic-question", moment_s=0)
         return answer if isinstance(answer, str) else ""
 
     def _read(self, question: UserQuestion) -> str:

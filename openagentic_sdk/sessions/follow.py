@@ -19,7 +19,7 @@ from weakref import WeakKeyDictionary
 
 from ..events import Event, Result, SystemInit
 from ..ground.checks import COUNT, check_settings
-from ..ground.threads import in_daemon_thread, running_loop
+from ..ground.threads import run_in_thread, running_loop
 from .base import SessionStore
 
 # How many of the newest events of a session are at hand for its followers; who is further behind reads the store.
@@ -151,7 +151,7 @@ class Follower:
         limit = self._page_events
         read = partial(self._store.read_events, self.session_id, after_seq=self.after_seq, limit=limit)
         async with self._watch.reading:  # many that begin at once open no connection each
-            page: list[Event] = await in_daemon_thread(read, _THREAD)
+            page: list[Event] = await run_in_thread(read, name=_THREAD, moment_s=0)
         self._page_events = min(limit * 2, _PAGE_EVENTS)
         self._knows_end = len(page) < limit
         if page:
@@ -282,7 +282,7 @@ class Watch:
     async def _look(self) -> None:
         while known := self._followed():
             self._looked_for, now = known, self._changes
-            news = await in_daemon_thread(partial(self._find_news, now), _THREAD)
+            news = await run_in_thread(partial(self._find_news, now), name=_THREAD, moment_s=0)
             for session_id, found in news.items():
                 feed = self._feeds.get(session_id)
                 if feed is not None and isinstance(found, Exception):

@@ -8,7 +8,7 @@ import threading
 import unittest
 from typing import Any
 
-from openagentic_sdk.ground.threads import in_daemon_thread
+from openagentic_sdk.ground.threads import run_in_thread
 from openagentic_sdk.hooks.engine import HookEngine, _match_name
 from openagentic_sdk.hooks.models import HookDecision, HookMatcher
 from tests.looptime import skip_time
@@ -218,7 +218,7 @@ class Failures(unittest.IsolatedAsyncioTestCase):
             loop.call_soon_threadsafe(end_the_wait, threading.current_thread())
             return made
 
-        waiting = asyncio.create_task(in_daemon_thread(answer, "late"))
+        waiting = asyncio.create_task(run_in_thread(answer, name="late", moment_s=0))
         with self.assertRaises(asyncio.CancelledError):
             await waiting
         self.assertEqual(inspect.getcoroutinestate(made), inspect.CORO_CLOSED)

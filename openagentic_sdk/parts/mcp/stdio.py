@@ -15,7 +15,7 @@ from functools import partial
 from ...errors import McpError, ToolError
 from ...ground.jsonrpc import Lines, Peer
 from ...ground.text import one_line, without_hidden
-from ...ground.threads import settled, start_thread
+from ...ground.threads import run_in_thread, settled
 from ...tools.shell.process import CommandReport, HelperHold, Outbox, RunningCommand, ServerSpec
 from .server_config import McpServer, mask_told
 
@@ -85,9 +85,9 @@ class StdioWire:
         (in_r, in_w), (out_r, out_w), (err_r, err_w) = self._pipes()
         self._fds = {"in": in_w, "out": out_r, "err": err_r}
         spec = ServerSpec(argv=(program, *settings.args), env=environment, cwd=folder, grace_s=TERM_S)
-        start = start_thread(partial(self._hold.start, spec, (in_r, out_w, err_w)), "openagentic-mcp-start")
+        start = partial(self._hold.start, spec, (in_r, out_w, err_w))
         # A start takes moments, and what it started must not be lost.
-        started, cancelled = await settled(start)
+        started, cancelled = await settled(run_in_thread(start, name="openagentic-mcp-start"))
         for fd in (in_r, out_w, err_w):
             os.close(fd)
         try:

@@ -9,7 +9,7 @@ from importlib import import_module
 from typing import Any, TypeVar
 
 from ...errors import EventLoopError
-from ...ground.threads import in_daemon_thread
+from ...ground.threads import run_in_thread
 
 T = TypeVar("T")
 _THREAD = "openagentic-store"
@@ -18,7 +18,8 @@ _THREAD = "openagentic-store"
 class InTurn:
     """Calls of one key run one after the other, in the order in which they were made; those of different keys side by side.
 
-    A call whose waiting is cancelled still happens.
+    A call whose waiting is cancelled still happens. Under another loop than asyncio's the thread is one of the caller's own
+    anyio; `EventLoopError` where there is neither.
     """
 
     def __init__(self) -> None:
@@ -43,7 +44,7 @@ class InTurn:
                     self._last.pop(key, None)
 
         try:
-            answer: Any = await off_loop(in_turn)
+            answer: Any = await self._in_thread(in_turn)
             return answer  # type: ignore[no-any-return]
         finally:
             if not begun:
@@ -55,22 +56,17 @@ class InTurn:
         for done in list(self._last.values()):
             done.wait()
 
-
-async def off_loop(work: Callable[[], T]) -> T:
-    """What the work returns or raises, from a thread; under another loop than asyncio's by the caller's own anyio.
-
-    Raises `EventLoopError` where there is neither.
-    """
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
+    @staticmethod
+    async def _in_thread(work: Callable[[], T]) -> T:
         try:
-            anyio = import_module("anyio.to_thread")
-        except ModuleNotFoundError:
-            raise EventLoopError(
-                "under another event loop than asyncio's a store needs anyio, and it is not there: pip install anyio"
-            ) from None
-        answer: Any = await anyio.run_sync(work)
-    else:
-        answer = await in_daemon_thread(work, _THREAD)
-    return answer  # type: ignore[no-any-return]
+            asyncio.get_running_loop()
+        except RuntimeError:
+            try:
+                anyio = import_module("anyio.to_thread")
+            except ModuleNotFoundError:
+                raise EventLoopError(
+                    "under another event loop than asyncio's a store needs anyio, and it is not there: pip install anyio"
+                ) from None
+            answer: T = await anyio.run_sync(work)
+            return answer
+        return await run_in_thread(work, name=_THREAD, moment_s=0)

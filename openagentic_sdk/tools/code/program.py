@@ -20,7 +20,7 @@ from typing import Any
 from ...errors import InvalidEventError, ToolError
 from ...events import ToolResult
 from ...ground.frozen import mutable
-from ...ground.threads import run_in_thread, settled, start_thread
+from ...ground.threads import run_in_thread, settled
 from ...kernel.tool import BareTool
 from ...serialization import dumps_json, loads_json
 from ...sessions.rebuild import result_text
@@ -102,7 +102,7 @@ class _CodeProgram:
         with theirs:
             start = partial(self._hold.start, spec, (theirs.fileno(), out_w, out_w))
             # A start takes moments, and what it started must not be lost.
-            started, cancelled = await settled(start_thread(start, "openagentic-code-start"))
+            started, cancelled = await settled(run_in_thread(start, name="openagentic-code-start"))
         os.close(out_w)
         try:
             self._command = started.result()

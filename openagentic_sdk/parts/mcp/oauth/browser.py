@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from urllib.parse import parse_qs, urlsplit
 
 from ....errors import McpAuthError
-from ....ground.threads import in_daemon_thread
+from ....ground.threads import run_in_thread
 from .login import NO_ANSWER
 
 HOST = "127.0.0.1"
@@ -90,7 +90,7 @@ class _LoopbackVisit:
         open_url = self._browser.open_url
         if open_url is not None:
             with contextlib.suppress(OSError):
-                await in_daemon_thread(lambda: open_url(url), "openagentic-browser")
+                await run_in_thread(lambda: open_url(url), name="openagentic-browser", moment_s=0)
 
     async def _read_pasted(self) -> None:
         if (paste := self._browser.paste) is None:
