@@ -1,8 +1,8 @@
 """Change 300 places of the code, one at a time, and see whether the tests of their rooms notice: python -m tests.mutants
 
 Needs mutmut and coverage (the `dev` extra) and bubblewrap: a gate that is broken on purpose runs what its test expects to be
-denied, so nothing but a copy of the project can be written, and no network reached. What is done stands in the state folder;
-a run that was ended goes on there, and with --again what survived meets the tests of today.
+denied, so nothing but a copy of the project can be written, no network be reached and no right of root be used. What is done
+stands in the state folder; a run that was ended goes on there, and with --again what survived meets the tests of today.
 """
 
 from __future__ import annotations
@@ -75,10 +75,24 @@ class Jail:
     def ask(self, command: str, what: str, seconds: float) -> dict[str, Any]:
         """What `inside` said, or which signal or exit code ended it."""
         python = [os.path.realpath(sys.prefix), sys.prefix]
-        jail = ["bwrap", "--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc", "--tmpfs", "/tmp"]
+        jail = [
+            "bwrap",
+            "--ro-bind",
+            "/",
+            "/",
+            "--dev",
+            "/dev",
+            "--proc",
+            "/proc",
+            "--ro-bind",
+            "/proc/sys",
+            "/proc/sys",
+        ]
+        jail += ["--tmpfs", "/tmp"]
         jail += [word for folder in python for word in ("--ro-bind", folder, folder)]
-        jail += ["--bind", str(self._copy), "/tmp/copy", "--chdir", "/tmp/copy", "--unshare-pid", "--unshare-net"]
-        jail += ["--die-with-parent", "--new-session", "--cap-add", "ALL"]
+        jail += ["--bind", str(self._copy), "/tmp/copy", "--chdir", "/tmp/copy"]
+        # No right of root's either: a mutant of the permissions once let a test set the machine's clock.
+        jail += ["--unshare-all", "--cap-drop", "ALL", "--die-with-parent", "--new-session"]
         environment = {name: value for name, value in os.environ.items() if not name.startswith("OPENAGENTIC")}
         limited = [
             "nice",
