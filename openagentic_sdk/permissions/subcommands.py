@@ -19,13 +19,12 @@ import re
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from fnmatch import fnmatchcase
-from pathlib import Path
 from typing import Any
 
 from ..ground.frozen import frozen
+from ..ground.packaged import read_packaged
 from .program_tables import Reader
 
-FOLDER = Path(__file__).with_name("reading")
 # The file of each program; a test keeps it equal to what the files themselves name.
 PROGRAMS: Mapping[str, str] = {
     "aws": "aws",
@@ -95,7 +94,7 @@ class Subcommands:
 def subcommands(program: str) -> Subcommands | None:
     """The table of a program by its bare name; None where there is none."""
     name = PROGRAMS.get(program)
-    return None if name is None else read_table((FOLDER / f"{name}.toml").read_text("utf-8"))
+    return None if name is None else read_table(read_packaged(__spec__, f"reading/{name}.toml"))
 
 
 def read_table(text: str) -> Subcommands:

@@ -10,7 +10,6 @@ import base64
 import hashlib
 import html
 import json
-import pkgutil
 import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
@@ -19,6 +18,7 @@ from urllib.parse import quote
 from ..errors import SessionError
 from ..events import Event, SystemInit
 from ..ground.media import HEAD_BYTES, media_type_of
+from ..ground.packaged import read_packaged
 from ..ground.patterns import regex
 from ..ground.text import on_one_line, plural
 from ..parts.masking import shown
@@ -156,6 +156,4 @@ def _digest(text: str) -> str:
 
 def asset(name: str) -> str:
     """A file of this room, as text."""
-    data = pkgutil.get_data(__package__, name)  # also inside of a zip
-    assert data is not None, f"{name} is part of the package"
-    return data.decode("utf-8")
+    return read_packaged(__spec__, name)

@@ -72,6 +72,23 @@ class BundleTest(unittest.TestCase):
         self.assertIn("Not ready.", done.stdout)
         self.assertIn('id="list"', page.read_text())
 
+    def test_it_holds_every_file_of_data(self):
+        package = ROOT / "openagentic_sdk"
+        data = {
+            str(path.relative_to(ROOT)) for path in package.rglob("*.*") if path.suffix not in (".py", ".pyc", ".pyi")
+        }
+        with zipfile.ZipFile(self.bundle) as bundle:
+            self.assertEqual(data - set(bundle.namelist()), set())
+
+    def test_its_data_is_read_from_inside_of_it(self):
+        program = (
+            "from openagentic_sdk.permissions.subcommands import subcommands; print(bool(subcommands('git'))); "
+            "from openagentic_sdk.parts.record.folds.prices import price_date; print(price_date()[:2])"
+        )
+        command = [sys.executable, "-c", f"import sys; sys.path[:0] = [{str(self.bundle)!r}]; {program}"]
+        done = subprocess.run(command, cwd=self.empty, capture_output=True, text=True, check=False, timeout=600)
+        self.assertEqual((done.stdout, done.stderr), ("True\n20\n", ""))
+
     def test_each_line_of_its_program_stands_where_it_stood(self):
         with zipfile.ZipFile(self.bundle) as bundle:
             names = [name for name in bundle.namelist() if name.endswith(".py") and name != "__main__.py"]

@@ -13,12 +13,13 @@ from pathlib import Path
 
 from openagentic_sdk.permissions.gate import PermissionGate
 from openagentic_sdk.permissions.repository import is_plain_repository
-from openagentic_sdk.permissions.subcommands import FOLDER, PROGRAMS, SubcommandRow, subcommands
+from openagentic_sdk.permissions.subcommands import PROGRAMS, SubcommandRow, subcommands
 from tests.size import LARGE
 
 from .workspace import WorkspaceTestCase
 
-FIXTURE = Path(__file__).parents[2] / "fixtures" / "permissions" / "not_reading.txt"
+ROOT = Path(__file__).parents[2]
+FIXTURE = ROOT / "fixtures" / "permissions" / "not_reading.txt"
 READING = (
     "git status",
     "git diff",
@@ -100,7 +101,7 @@ class Tables(WorkspaceTestCase):
     def test_each_file_is_the_table_of_the_programs_that_it_names(self) -> None:
         named = {
             program: path.stem
-            for path in FOLDER.glob("*.toml")
+            for path in (ROOT / "openagentic_sdk" / "permissions" / "reading").glob("*.toml")
             for program in tomllib.loads(path.read_text("utf-8"))["programs"]
         }
         self.assertEqual(named, dict(PROGRAMS))

@@ -10,7 +10,6 @@ a factor; a tier without one has no known price. `long`, when there, holds the p
 from __future__ import annotations
 
 import json
-import os
 import re
 from collections.abc import Iterable, Mapping
 from functools import cache, lru_cache
@@ -20,6 +19,7 @@ from typing import Any
 from ....errors import OptionsError
 from ....events import Event, ModelResponse
 from ....ground.checks import number, shown
+from ....ground.packaged import read_packaged
 from ....sessions.folds.usage import HOUR, normalize_usage, own_spending
 
 Price = Mapping[str, Any]
@@ -133,11 +133,8 @@ def price_date() -> str:
     return str(json.loads(_packaged()).get("as_of", "unknown"))
 
 
-def _packaged() -> bytes:
-    """The file that comes with the package, also from inside of a zip: what `pkgutil.get_data` does, which loads slowly."""
-    loader: Any = __spec__.loader
-    data: bytes = loader.get_data(os.path.join(os.path.dirname(__file__), "prices.json"))
-    return data
+def _packaged() -> str:
+    return read_packaged(__spec__, "prices.json")
 
 
 def load_prices(path: str | Path) -> PriceTable:
@@ -152,7 +149,7 @@ def load_prices(path: str | Path) -> PriceTable:
     return _read_table(text, str(path))
 
 
-def _read_table(text: bytes, path: str) -> PriceTable:
+def _read_table(text: str | bytes, path: str) -> PriceTable:
     try:
         data = json.loads(text)
     except (ValueError, RecursionError) as error:
