@@ -183,7 +183,7 @@ class ReadOnlyGate(Gate):
         return tuple(name for name in names if all(_leaves(each, name) for each in self.narrowings))
 
     def narrowed(self, *, tools: Iterable[str] | None, deny: Iterable[str], source: str) -> Self:
-        added = Narrowing(None if tools is None else tuple(tools), tuple(deny), source)
+        added = Narrowing(None if tools is None else tuple(tools), tuple(deny))
         return type(self)((*self.narrowings, added))
 
     def moved(self, old: Self, new: Self) -> Self:

@@ -78,7 +78,7 @@ def _hazard(argv: tuple[str, ...], named: int) -> str | None:
         return f"{name} changes the shell itself"
     if name in INTERACTIVE:
         return f"{name} runs commands of its own"
-    special = _SPECIAL.get(program) or _SPECIAL.get(name)
+    special = _SPECIAL.get(program)
     if special is not None:
         return special(argv, named)
     if program in INTERPRETERS or program in SHELLS:

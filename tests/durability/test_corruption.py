@@ -109,8 +109,9 @@ class CorruptionTest(SceneTest):
 
     def test_deleted_doubled_and_moved_events_are_named_as_that(self) -> None:
         lines, kinds = self.lines, ("sequence",)
-        self.assert_damaged([*lines[:4], *lines[5:]], 5, kinds, "deleted")
-        self.assert_damaged([*lines[:4], *lines[9:]], 5, kinds, "deleted")
+        for behind, missing in (5, "it is missing"), (9, "events 5 to 9 are missing"):
+            self.assert_damaged([*lines[:4], *lines[behind:]], 5, kinds, "deleted")
+            self.assertIn(missing, str(verify_session(self.store, "s").problems[0]))
         self.assert_damaged(lines[1:], 1, kinds, "deleted")
         half = len(lines[8]) // 2
         cut = [*lines[:4], lines[4][:half] + lines[8][half:], *lines[9:]]

@@ -426,6 +426,19 @@ class FilesTest(SceneTest):
                     store.put_blob("s", b"data")
                 self.assertEqual(disk.operations.count("write"), writes)
 
+    def test_scrubbing_removes_what_is_no_part_of_the_session_and_nothing_else(self) -> None:
+        self.write(three_turns())
+        digest = self.store.put_blob("s", b"data")
+        folder = self.path.parent
+        for name in ("events.jsonl.torn-1", "blobs/unfinished", "notes"):
+            (folder / name).write_bytes(b"a piece of a line")
+        before = self.store.read_events("s")
+        FileSessionStore(self.place).scrub("s")  # on a real disk
+        self.assertEqual(self.store.read_events("s"), before)
+        self.assertEqual(self.store.list_blobs("s"), [digest])
+        left = {path.name for path in (*folder.iterdir(), *(folder / "blobs").iterdir())}
+        self.assertEqual(left & {"events.jsonl.torn-1", "unfinished", "notes"}, set())
+
     def test_metadata_that_cannot_be_stored_are_an_error_that_names_the_session(self) -> None:
         (self.path.parent / "meta.json").unlink()
         (self.path.parent / "meta.json").mkdir()

@@ -75,6 +75,10 @@ class Previews(WorkspaceTestCase):
     def test_a_device_or_pipe_is_not_read_for_a_diff(self) -> None:
         self.assertEqual(preview("Write", {"file_path": "/dev/zero", "content": "x"}, "/")[-1], "+x")
 
+    def test_an_address_and_what_an_unknown_tool_gets_are_shown(self) -> None:
+        self.assertEqual(preview("WebFetch", {"url": "https://a.example/x"}, "/"), ["https://a.example/x"])
+        self.assertEqual(preview("Brew", {"cups": 2, "kind": "green"}, "/"), ["cups: 2", "kind: green"])
+
     def test_a_long_diff_says_what_it_leaves_out(self) -> None:
         lines = preview("Write", {"file_path": "new", "content": "\n".join(map(str, range(1000)))}, str(self.root))
         self.assertIn("more lines are not shown", lines[-1])

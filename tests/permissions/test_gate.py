@@ -115,6 +115,26 @@ class Modes(WorkspaceTestCase):
         self.assertEqual(self.outcome({}, *call, effect="read"), "ask")
         self.assertEqual(self.outcome({"allow": ["Inventory"]}, *call, effect="read"), "allow")
 
+    def test_a_path_is_judged_under_each_of_its_names(self) -> None:
+        policy = {"permission_mode": "bypass", "deny": ["Read(secrets/**)", "Edit(secrets/**)"]}
+        for tool, keys in (
+            ("Read", ("file_path", "path")),
+            ("Edit", ("file_path", "path")),
+            ("NotebookEdit", ("notebook_path",)),
+            ("Grep", ("root", "path")),
+            ("Glob", ("root", "path")),
+            ("LS", ("path",)),
+        ):
+            for key in keys:
+                with self.subTest(tool=tool, key=key):
+                    self.assertEqual(self.outcome(policy, tool, {key: "secrets/key"}), "deny")
+                    self.assertEqual(self.outcome(policy, tool, {key: "src/a.py"}), "allow")
+
+    def test_a_question_about_a_command_says_why_its_rule_does_not_cover_it(self) -> None:
+        person = Person()
+        self.approve(self.gate(person, allow=["Bash(npm:*)"]), "Bash", {"command": "npm run x"})
+        self.assertIn("Bash(npm:*) does not cover it", person.asked[0].details["reason"])
+
     def test_an_unknown_mode_is_an_error(self) -> None:
         with self.assertRaisesRegex(OptionsError, "acceptEdits"):
             PermissionGate(permission_mode="yolo")
@@ -238,6 +258,13 @@ class People(WorkspaceTestCase):
         denied = self.approve(self.gate(Person("edit rm x"), deny=["Bash(rm:*)"]), "Bash", LS)
         self.assertEqual((denied.allowed, denied.category, denied.updated_input), (False, "deny_rule", None))
 
+    def test_an_edited_input_is_judged_by_the_rules_about_the_tools_own_names(self) -> None:
+        context = {"rule_names": lambda input: (input["place"],)}
+        gate = self.gate(Person('edit {"place": "Production"}'), deny=["Production"])
+        self.assertFalse(self.approve(gate, "Deploy", {"place": "staging"}, **context))
+        gate = self.gate(Person('edit {"place": "here"}'), deny=["Production"])
+        self.assertTrue(self.approve(gate, "Deploy", {"place": "staging"}, **context))
+
     def test_an_edit_of_another_tool_is_json(self) -> None:
         call = ("Write", {"file_path": "a", "content": "x"})
         edited = self.approve(self.gate(Person('edit {"file_path": "b", "content": "y"}')), *call)
@@ -281,6 +308,17 @@ class People(WorkspaceTestCase):
                     (result.allowed, given["command"], given["more"]), (True, "npm test", {"k": "as it was"})
                 )
                 self.assertEqual(result.input_sha256, json_sha256(given))
+
+    def test_a_callback_is_told_whose_call_it_is(self) -> None:
+        told: list[Any] = []
+
+        def approver(tool: str, input: Any, context: Any) -> bool:
+            told.append((tool, input, context["session_id"], context["tool_use_id"]))
+            return True
+
+        gate = self.gate(permission_mode="callback", approver=approver)
+        self.assertTrue(self.approve(gate, "Bash", LS, session_id="s", tool_use_id="t"))
+        self.assertEqual(told, [("Bash", LS, "s", "t")])
 
     def test_a_callback_that_fails_has_not_said_yes(self) -> None:
         async def fails(*call: Any) -> bool:
@@ -496,6 +534,7 @@ class Narrowing(WorkspaceTestCase):
                 found = rules_of_settings(Settings(deny=(written,), allow=(written,)), "/p")
                 self.assertEqual((found.allow, found.deny, len(found.diagnostics)), ((), (), 2))
                 self.assertEqual([rule.tool for rule in found.ask], ["Bash" if text.startswith("Bash") else "*"])
+                self.assertEqual({note.code for note in found.diagnostics}, {"rule-not-understood"})
 
     def test_rules_of_settings_are_named_by_their_file(self) -> None:
         gate = self.gate().with_rules(deny=["Read(/docs/**)"], source=".claude/settings.json", root=str(self.root))

@@ -132,7 +132,12 @@ class Following(WorkspaceTestCase):
         self.assertEqual(LinkFollower().follow("etc/../tmp", "/").all, ("/tmp",))
 
     def test_a_loop_is_a_problem_and_not_a_hang(self) -> None:
-        self.assertIsNotNone(LinkFollower().follow("loop/x", str(self.root)).problem)
+        places = LinkFollower().follow("loop/x", str(self.root))
+        self.assertIn("loop of links", places.problem or "")
+        self.assertIn(str(self.root / "loop" / "x"), places.all, "a rule may name it")
+        person = Person("always")
+        self.approve(self.gate(person), "Read", {"file_path": "loop/x"})
+        self.assertEqual(person.asked[0].choices, ("yes", "no"), "no rule could cover it")
 
     def test_inside_means_whole_names(self) -> None:
         for path, expected in (("/w", True), ("/w/a", True), ("/wa", False), ("/", False), ("/a/w", False)):

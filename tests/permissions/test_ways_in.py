@@ -357,6 +357,7 @@ class WordsThatOnlyBashKnows(Table):
             "cat < <(cat $f)",
             'exec 3< "$f"; cat <&3',
             "cd docs; x=deep; cat $x/.env",
+            'git commit -F "$f"',
         )
 
     def test_an_operand_that_cannot_be_known_goes_on_where_it_meets_nothing_denied(self) -> None:
@@ -380,6 +381,7 @@ class WordsThatOnlyBashKnows(Table):
             'mkdir -p "$d"',
             "kill $pid",
             'gh pr create --title x --body "$(date)"',
+            'for f in a b; do echo "$f" <<E\n$f\nE\ndone',
         )
 
     def test_a_recursive_read_that_would_meet_a_denied_path_is_asked_for_and_names_it(self) -> None:
@@ -407,6 +409,8 @@ class WordsThatOnlyBashKnows(Table):
         for command in commands:
             with self.subTest(command=command):
                 self.assertIn(self.outcome(DENY_ENV, "Bash", {"command": command}), ("ask", "deny"))
+        behind = {**DENY_ENV, "deny": [f"Read(/{self.outside}/outside.txt)"]}
+        self.decided("ask", behind, f"while true; do cd {self.outside}; grep -r x .; done")
         result = self.approve(self.gate(**DENY_ENV), "Bash", {"command": "tar cf x.tar docs"})
         self.assertIn(str(self.root / "docs/deep/.env"), result.reason)
         self.decided(

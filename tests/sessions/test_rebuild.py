@@ -6,6 +6,7 @@ import unittest
 
 from openagentic_sdk.events import (
     AssistantMessage,
+    ContextCleared,
     ModelRequest,
     SessionCompacted,
     SessionRewound,
@@ -104,6 +105,15 @@ class RebuildTest(unittest.TestCase):
             self.assertEqual([m["role"] for m in messages], ["user", "assistant", "tool", "tool", "user"])
             self.assertEqual(messages[-1]["content"][0]["image_url"]["url"], f"data:{media_type};base64,QUJD")
             self.assertNotIn("QUJD", messages[2]["content"])
+
+    def test_a_rewind_takes_back_each_change_of_the_view_behind_it_and_no_other(self):
+        calls = [event for name in "abc" for event in (ToolUse(name, "R", {}), ToolResult(name, f"output {name}"))]
+        kept = {"sha256": "0" * 64, "bytes": 8}
+        cleared = [ContextCleared({name: kept}) for name in "abc"]
+        for behind in range(4):
+            events = numbered(UserMessage("hi"), *calls, *cleared, SessionRewound(to_seq=7 + behind))
+            shown = [m["content"] for m in rebuild_messages(events) if m["role"] == "tool"]
+            self.assertEqual([text.startswith("output") for text in shown], [n >= behind for n in range(3)])
 
     def test_a_log_of_an_older_tool_that_alternates_calls_and_results_is_valid(self):
         events = [UserMessage("hi")]
