@@ -376,6 +376,21 @@ class HookEvent(Event):
 
 
 @frozen
+class WorkspaceKept(HookEvent):
+    """The checkout that a run of a fleet works in, when it was opened and after each change.
+
+    `workspace` is its name in the registry, `commit` where it began, `patch` the blob with what has changed since, empty for
+    nothing; `branch` is what it was pushed to.
+    """
+
+    type: ClassVar[str] = "workspace.kept"
+    workspace: str = ""
+    commit: str = ""
+    patch: str = ""
+    branch: str | None = None
+
+
+@frozen
 class PermissionDecision(Event):
     """Whether a call may run, and why. `input_sha256` binds an approval to the exact arguments.
 
@@ -951,7 +966,9 @@ class UnknownEvent(Event):
         return hash((self.seq, self.type))
 
 
-EVENT_CLASSES: Mapping[str, type[Event]] = {cls.type: cls for cls in Event.__subclasses__() if cls is not UnknownEvent}
+EVENT_CLASSES: Mapping[str, type[Event]] = {
+    cls.type: cls for cls in (*Event.__subclasses__(), *HookEvent.__subclasses__()) if cls is not UnknownEvent
+}
 
 # Shown to the caller as they happen; what they add up to is stored in another event.
 UNSTORED = frozenset({AssistantDelta.type, ReasoningDelta.type, ToolProgress.type})

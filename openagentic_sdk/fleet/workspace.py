@@ -6,7 +6,7 @@ written happens from outside of that clone, with an index and objects beside it:
 included, says what git does. Only the registry says which repository; git runs no hook, filter, submodule or helper.
 
 After each call that may have changed files, and before its result is in the log, the changes are kept as a patch among the
-session's blobs. The log says so, as what the hook `openagentic.workspace` did, and another host begins with the same commit
+session's blobs. The log says so (`workspace.kept`), and another host begins with the same commit
 and that patch. What git ignores is not kept.
 """
 
@@ -21,12 +21,13 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from ..agents import NamedAgent, Repository, check_ref
 from ..errors import FleetError, OptionsError, StorageError, ToolError
-from ..events import Event, HookEvent
+from ..events import Event, HookEvent, WorkspaceKept
 from ..ground.backoff import Backoff
 from ..ground.frozen import frozen
 from ..ground.system import BINARY
@@ -115,13 +116,15 @@ def kept_workspace(events: Iterable[Event]) -> Kept | None:
     """The checkout that a session works in and its newest patch, or None when it never had one. A fold over the log."""
     kept: Kept | None = None
     for event in events:
-        if not isinstance(event, HookEvent) or event.name != HOOK:
-            continue
-        word, *said = (event.action or "").split(" ")
-        if word == "opened" and len(said) == 2:
-            kept = Kept(said[0], said[1], kept.patch if kept is not None else "")
-        elif word == "kept" and kept is not None:
-            kept = Kept(kept.name, kept.commit, said[0] if said else "")
+        if isinstance(event, WorkspaceKept):
+            kept = Kept(event.workspace, event.commit, event.patch)
+        elif isinstance(event, HookEvent) and event.name == HOOK:
+            # Older logs have no `workspace.kept`: the fields are words of the action.
+            word, *said = (event.action or "").split(" ")
+            if word == "opened" and len(said) == 2:
+                kept = Kept(said[0], said[1], kept.patch if kept is not None else "")
+            elif word == "kept" and kept is not None:
+                kept = Kept(kept.name, kept.commit, said[0] if said else "")
     return kept
 
 
@@ -193,6 +196,7 @@ class _CheckoutHooks:
         self._session_id = session_id
         self._kept = kept
         self._patch = patch or b""
+        self._sha256 = kept.patch if kept is not None else ""
 
     def opened(self, _: dict[str, Any]) -> HookDecision:
         checkout, told = self._checkout, None
@@ -201,7 +205,7 @@ class _CheckoutHooks:
                 f"This session goes on in a new checkout of {checkout.commit}, with what it had changed when its last call "
                 "ended. Files that git ignores, programs that ran, and changes of a call that was cut off are not there."
             )
-        return HookDecision(action=f"opened {checkout.name} {checkout.commit}", additional_context=told)
+        return HookDecision(action="opened", additional_context=told, log_as=self._log_as())
 
     def keep(self, _: dict[str, Any]) -> HookDecision | None:
         try:
@@ -211,10 +215,10 @@ class _CheckoutHooks:
             return HookDecision(action="not_kept", additional_context=told)
         if patch == self._patch:
             return None
-        sha256 = self._store.put_blob(self._session_id, patch) if patch else ""
+        self._sha256 = self._store.put_blob(self._session_id, patch) if patch else ""
         self._patch = patch
         note = f"Not kept, should another host go on: {left_out}" if left_out else None
-        return HookDecision(action=f"kept {sha256}".strip(), additional_context=note)
+        return HookDecision(action="kept", additional_context=note, log_as=self._log_as())
 
     def has_branch(self, payload: Mapping[str, Any]) -> bool:
         """Whether a run that ends so is pushed to a branch."""
@@ -224,7 +228,11 @@ class _CheckoutHooks:
     def push(self, _: dict[str, Any]) -> HookDecision:
         branch = f"{self._checkout.git.place.branches}{self._session_id}"
         self._checkout.push(branch)
-        return HookDecision(action=f"pushed {branch}")
+        return HookDecision(action="pushed", log_as=self._log_as(branch=branch))
+
+    def _log_as(self, **more: Any) -> Callable[..., HookEvent]:
+        checkout = self._checkout
+        return partial(WorkspaceKept, workspace=checkout.name, commit=checkout.commit, patch=self._sha256, **more)
 
 
 class _Checkout:

@@ -216,7 +216,7 @@ class HookEngine:
                 said = ": ".join(error_words(caught))
                 what = str(caught) if action == "timeout" else f"hook {matcher.name!r} failed: {said}"
                 decision = HookDecision(True, f"{what}; it stops what it cannot judge", action="error")
-        event = HookEvent(
+        event = (HookEvent if decision is None else decision.log_as)(
             hook_point=point,
             name=matcher.name,
             action=action,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Literal
 
+from ..events import HookEvent
 from ..ground.frozen import frozen
 
 Permission = Literal["allow", "deny", "ask"]
@@ -18,6 +19,7 @@ class HookDecision:
     output, the messages of a request, or the prompt. `action` is a word for the log. `additional_context` is text that the
     model gets beside the prompt or the result. `permission` is `allow`, `deny` or `ask`; an allow never outranks a deny or
     ask rule. `stops` ends the whole run, whatever the point; `system_message` is for the person, not for the model.
+    `log_as` makes the event in place of `HookEvent`, of the same arguments: a partial of a subclass with fields of its own.
     """
 
     block: bool = False
@@ -31,6 +33,7 @@ class HookDecision:
     permission: Permission | None = None
     stops: bool = False
     system_message: str | None = None
+    log_as: Callable[..., HookEvent] = HookEvent
 
 
 HookCallable = Callable[[dict[str, Any]], Awaitable[HookDecision | None] | HookDecision | None]

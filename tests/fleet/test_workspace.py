@@ -15,8 +15,8 @@ from typing import Any
 from openagentic_sdk.agents import Agents, NamedAgent, Repository, load_agents
 from openagentic_sdk.api import run
 from openagentic_sdk.errors import FleetError, OptionsError
-from openagentic_sdk.events import HookEvent, ToolResult
-from openagentic_sdk.fleet.workspace import HOOK, kept_workspace, open_workspace, read_wish
+from openagentic_sdk.events import HookEvent, ToolResult, WorkspaceKept
+from openagentic_sdk.fleet.workspace import HOOK, Kept, kept_workspace, open_workspace, read_wish
 from openagentic_sdk.options import OpenAgenticOptions
 from openagentic_sdk.permissions.gate import PermissionGate
 from openagentic_sdk.sessions.memory import MemorySessionStore
@@ -209,12 +209,26 @@ class Checkout(WorkspaceTest):
         )
         events = self.store.read_events("s")
         words = [
-            (event.action or "").split()[0] if isinstance(event, HookEvent) else event.type
+            event.action if isinstance(event, HookEvent) else event.type
             for event in events
             if isinstance(event, ToolResult) or (isinstance(event, HookEvent) and event.name == HOOK)
         ]
         self.assertLess(words.index("kept"), words.index("tool.result"))
         self.assertEqual(words.count("kept"), 1)
+
+    def test_what_was_kept_is_read_from_the_fields_of_its_event_and_from_the_words_of_older_logs(self) -> None:
+        opened = {"hook_point": "session_start", "name": HOOK, "action": "opened"}
+        self.work([_call("Write", file_path="a", content="a"), "end"], {"default": self.repository()})
+        events = [event for event in self.store.read_events("s") if isinstance(event, WorkspaceKept)]
+        self.assertEqual([(event.workspace, event.commit) for event in events], [("default", self.head)] * 2)
+        self.assertEqual([bool(event.patch) for event in events], [False, True])
+        digest = events[-1].patch
+        old = [
+            HookEvent(**{**opened, "action": f"opened code {self.head}"}),
+            HookEvent("post_tool_use", HOOK, action=f"kept {digest}"),
+        ]
+        self.assertEqual(kept_workspace(old), Kept("code", self.head, digest))
+        self.assertEqual(kept_workspace([*old, *events]), Kept("default", self.head, digest))
 
     def test_nothing_that_a_run_leaves_in_its_repository_runs_or_counts_outside(self) -> None:
         trap = self.host / "trapped"
