@@ -105,10 +105,27 @@ class Docs(unittest.TestCase):
         self.assertEqual([key for key in sorted(keys) if key not in page], ["$schema"])
 
     def test_every_link_leads_to_a_file(self) -> None:
-        for page in [*PAGES, *ROOT.glob("*.md")]:
+        for page in [*PAGES, *DOCS.glob("decisions/*.md"), *ROOT.glob("*.md")]:
             links = re.findall(r"\]\((?!https?:)([^)#]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8"))
             with self.subTest(page.name):
                 self.assertEqual([link for link in links if not (page.parent / link).exists()], [])
+
+    def test_every_decision_gives_context_choice_price_and_when_to_look_again_on_half_a_page(self) -> None:
+        index = (DOCS / "decisions" / "README.md").read_text(encoding="utf-8")
+        records = sorted((DOCS / "decisions").glob("[0-9]*.md"))
+        rows = re.findall(r"^\| \[(\d{4})\]\((\S+)\) \| (.+) \|$", index, re.MULTILINE)
+        self.assertEqual([name for _, name, _ in rows], [record.name for record in records])
+        for (number, name, title), record in zip(rows, records, strict=True):
+            with self.subTest(name):
+                text = record.read_text(encoding="utf-8")
+                self.assertEqual(text.partition("\n")[0], f"# {number}: {title}")
+                self.assertEqual(
+                    re.findall(r"^\*\*(.+?)\*\*", text, re.MULTILINE), ["Context.", "Choice.", "Price.", "Look again"]
+                )
+                self.assertLessEqual(len(text.splitlines()), 35)
+                paths = re.findall(r"`((?:[\w-]+/)+[\w.-]*|[\w-]+/[\w-]+\.py)`", text)
+                lost = [p for p in paths if not any((root / p).exists() for root in (ROOT, ROOT / "openagentic_sdk"))]
+                self.assertEqual(lost, [])
 
     def test_the_readme_links_every_page(self) -> None:
         readme = (ROOT / "README.md").read_text(encoding="utf-8")
