@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 from operator import methodcaller
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -18,6 +18,7 @@ from .events import CODE_CALLER, Event, SystemNotice
 from .ground.clock import Clock, SystemClock
 from .ground.diagnostic import Diagnostic
 from .ground.rooms import is_installed
+from .ground.system import working_dir
 from .ground.threads import error_words
 from .hooks.engine import HookEngine
 from .kernel.agent import Agent, RunRequest
@@ -61,7 +62,7 @@ from .parts.tool_search import DeferredTools
 from .parts.undo import KeptFiles
 from .permissions.decide import fits_rule
 from .permissions.gate import PermissionGate, permission_gate
-from .permissions.layers import read_mode, rules_of_settings
+from .permissions.layers import SettingsRules, read_mode, rules_of_settings
 from .permissions.policy import PermissionMode
 from .permissions.redact import Redactor
 from .permissions.rules import parse_rules
@@ -71,7 +72,7 @@ from .sessions.core import TENANT_KEY, session_of_request
 from .sessions.folds.compaction import BYTES_PER_TOKEN, ContextLimits
 from .sessions.folds.features.all import ALL_FOLDS
 from .sessions.follow import publish
-from .sessions.seal import Seal, key_path, known_home, sdk_home
+from .sessions.seal import KEY_FILE_NAME, KEY_NAME, Seal, known_home, sdk_home
 from .sessions.store import FileSessionStore
 from .sessions.stores.locate import open_store
 from .skills.fields import served_model
@@ -120,19 +121,20 @@ def mcp_home() -> McpHome:
 
 def configured_servers(project: Project) -> ConfiguredServers | None:
     """The MCP servers that files name, as far as the setting sources open, and which of them may start; None for none."""
-    home = known_home()
-    own = home / "mcp" / "servers.json" if home is not None else None
-    return mcp_home().configured(project) if project.may_name_servers(own) and is_installed("parts.mcp") else None
+    return mcp_home().configured(project) if _names_servers(project) and is_installed("parts.mcp") else None
 
 
 def _left_out(project: Project) -> tuple[Diagnostic, ...]:
     """What files of the project ask for and a room that is not installed would do."""
-    home = known_home()
-    own = home / "mcp" / "servers.json" if home is not None else None
-    if not project.may_name_servers(own) or is_installed("parts.mcp"):
+    if not _names_servers(project) or is_installed("parts.mcp"):
         return ()
     text = "the MCP servers that files name are not started: the parts.mcp room is not installed"
     return (Diagnostic("mcp-missing", text),)
+
+
+def _names_servers(project: Project) -> bool:
+    home = known_home() if project.reads_own_files else None
+    return project.may_name_servers(None if home is None else home / "mcp" / "servers.json")
 
 
 def _servers(
@@ -294,7 +296,11 @@ class _Assembly:
     def __init__(self, options: OpenAgenticOptions, servers: ToolServers | None) -> None:
         self._options = options
         self._project = project = open_project(options)
-        self._gate, mode_notes = _gate(options, project)
+        self._home = known_home()
+        self._limits_path = _limits_path(options, self._home)
+        rules = rules_of_settings(project.settings, project.root)
+        kept = [self._limits_path] if self._limits_path is not None and os.path.exists(self._limits_path) else []
+        self._gate, mode_notes = _gate(options, project, rules, _secret_rules(options.key_file, self._home, kept))
         configured = configured_servers(project)
         opened, told = _servers(options, project, configured)
         self._servers = servers or opened
@@ -310,10 +316,7 @@ class _Assembly:
         described = (*project.settings.hooks, *project.skill_hooks())
         self._hooks, hook_problems = _with_command_hooks(engine, described, project, self._gate.mode)
         self._notes = [
-            *(
-                SystemNotice(f"settings.{note.code}", note.located)
-                for note in rules_of_settings(project.settings, project.root).diagnostics
-            ),
+            *(SystemNotice(f"settings.{note.code}", note.located) for note in rules.diagnostics),
             *(SystemNotice("settings.hook", text) for text in hook_problems),
             *(SystemNotice("settings.mode", text) for text in mode_notes),
             *(
@@ -391,7 +394,7 @@ class _Assembly:
         if self._servers is not None:
             parts.append(partial(ServerTools, servers=self._servers, offers=offers))
         parts.append(partial(ProjectPart, guidance=guidance))
-        day_limits = _day_limits(options)
+        day_limits = _day_limits(options, self._limits_path)
         parts.append(partial(Budgets, rooms=None if day_limits is None else partial(day_limits.rooms, self._store)))
         parts += [ClaudeNames, ShellFolder]
         if defer_bytes is not None:
@@ -522,8 +525,7 @@ class _Assembly:
         settings = read_telemetry(options.otlp_endpoint, options.otlp_headers, os.environ)
         if settings is None:
             return None
-        home = known_home()
-        kept = home / "telemetry" if home is not None else None
+        kept = None if self._home is None else self._home / "telemetry"
         return exporter_for(self._store, settings, kept, self._redact).notify
 
     def session_dir(self, session_id: str) -> str | None:
@@ -581,27 +583,25 @@ def guarded_provider(options: OpenAgenticOptions, clock: Clock) -> Provider:
     return provider if is_bare else guarded(provider, retry=options.retry, fallback=options.fallback, clock=clock)
 
 
-def _limits_path(options: OpenAgenticOptions) -> Path | None:
-    """Where the limits of the day stand, there or not; None where there is no home folder."""
+def _limits_path(options: OpenAgenticOptions, home: Path | None) -> str | None:
+    """The file of the day's limits, whether it exists or not; None where there is no home folder."""
     named = options.limits_file or os.environ.get(LIMITS_VARIABLE)
     if named:
-        return Path(named).expanduser().absolute()
-    home = known_home()
-    return home / "limits.toml" if home is not None else None
+        return os.path.join(working_dir(), os.path.expanduser(named))
+    return None if home is None else os.path.join(home, "limits.toml")
 
 
-def _day_limits(options: OpenAgenticOptions) -> DayLimits | None:
+def _day_limits(options: OpenAgenticOptions, path: str | None) -> DayLimits | None:
     """The limits of the day that hold for a run. Raises `OptionsError` for a file that is named and not there."""
-    path = _limits_path(options)
     if path is None:
         return None
     named = options.limits_file or os.environ.get(LIMITS_VARIABLE)
     if named and not os.path.exists(path):
         raise OptionsError(
-            f"the limits file {str(path)!r} is not there: make it, or take limits_file and ${LIMITS_VARIABLE} away"
+            f"the limits file {path!r} is not there: make it, or take limits_file and ${LIMITS_VARIABLE} away"
         )
     try:
-        return read_day_limits(path)
+        return read_day_limits(Path(path))
     except OptionsError as error:
         raise OptionsError(f"limits_file: {error}") from error
 
@@ -639,45 +639,48 @@ def _hook_files(project: Project) -> tuple[str, ...]:
     return tuple(os.path.join(os.path.realpath(project.root), name) for name in dict.fromkeys(named))
 
 
-def _gate(options: OpenAgenticOptions, project: Project) -> tuple[PermissionGate, list[str]]:
-    """The caller's gate with the rules of options and settings, in its own mode or else theirs; and what was refused."""
-    settings = project.settings
-    gate, notes = _in_settings_mode(options.permission_gate or PermissionGate(clock=options.clock), settings)
+def _gate(
+    options: OpenAgenticOptions, project: Project, rules: SettingsRules, denied: Sequence[str]
+) -> tuple[PermissionGate, list[str]]:
+    """The caller's gate with the rules of options and settings and what is `denied` to all, in its own mode or else theirs;
+    and what was refused.
+    """
+    gate, notes = _in_settings_mode(options.permission_gate or PermissionGate(clock=options.clock), project.settings)
     gate = replace(
         gate,
-        allow=options.allowed_tools,
-        deny=options.disallowed_tools,
+        allow=[
+            *parse_rules(options.allowed_tools, "allow"),
+            *(parse_rules([MEMORY], "allow", "options.memory") if options.memory else ()),
+            *(parse_rules([CODE_CALLER], "allow", "options.code") if options.code else ()),
+            *rules.allow,
+        ],
+        ask=rules.ask,
+        deny=[*parse_rules(options.disallowed_tools, "deny"), *rules.deny, *parse_rules(denied, "deny", "built in")],
         trusted=gate.trusted or project.trust.is_trusted,
         protected_paths=(*gate.protected_paths, *_hook_files(project)),
         workspace_roots=gate.workspace_roots or project.workspace_roots,
     )
-    if options.memory:
-        gate = gate.with_rules(allow=[MEMORY], source="options.memory")
-    if options.code:
-        gate = gate.with_rules(allow=[CODE_CALLER], source="options.code")
-    rules = rules_of_settings(settings, project.root)
-    gate = gate.with_rules(allow=rules.allow, ask=rules.ask, deny=rules.deny)
-    limits = _limits_path(options)
-    kept = [str(limits)] if limits is not None and os.path.exists(limits) else []
-    return gate.with_rules(deny=_secret_rules(options.key_file, kept), source="built in"), notes
+    return gate, notes
 
 
-def _secret_rules(key_file: str | None, kept: Sequence[str] = ()) -> list[str]:
+def _secret_rules(key_file: str | None, home: Path | None, kept: Sequence[str]) -> list[str]:
     """No tool reads or replaces the key that tells this installation's log from another's, what is kept about MCP servers
     (what a person agreed to, and logins), or memories but through the tool for them; or changes the files of `kept`."""
-    try:
-        paths = [(os.path.abspath(key_file or key_path()), "")]
-        home = os.path.abspath(sdk_home())
-        folders = [os.path.join(home, name) for name in ("mcp", "memory")]
-        paths += [(folder, "/**") for folder in folders]
-    except OptionsError:  # there is no home folder, so there is no key
-        paths = []
+    key = key_file or os.environ.get(KEY_FILE_NAME)
+    paths = [(os.path.abspath(key), "")] if key else []
+    if home is not None:
+        below = [("mcp", "/**"), ("memory", "/**"), *([] if key else [(KEY_NAME, "")])]
+        paths += [(os.path.join(os.path.abspath(home), name), inside) for name, inside in below]
+    real_folder = cache(os.path.realpath)
 
     def places(path: str) -> set[str]:
+        folder, name = os.path.split(path)
+        real = os.path.join(real_folder(folder), name)
+        real = os.path.realpath(real) if os.path.islink(real) else real
         # What has a meaning in a rule's pattern stands for any letter.
-        return {place.translate(_ANY_LETTER) for place in (path, os.path.realpath(path))}
+        return {place.translate(_ANY_LETTER) for place in (path, real)}
 
-    secret = sorted({place + below for path, below in paths for place in places(path)})
+    secret = sorted({place + inside for path, inside in paths for place in places(path)})
     rules = [f"{tool}(/{place})" for place in secret for tool in ("Read", "Edit")]
     return [*rules, *(f"Edit(/{place})" for path in kept for place in sorted(places(path)))]
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import InitVar
+from dataclasses import MISSING, Field, InitVar
 from functools import cache
 from threading import TIMEOUT_MAX
 from types import NoneType, UnionType
@@ -44,8 +44,9 @@ def check_fields(value: object, where: str = "", **others: Any) -> None:
     that a constructor takes and does not keep.
     """
     cls: Any = value.__class__
-    known = checks_of(cls)
-    check_settings(value, known, where)
+    known, usual = checks_of(cls), _usual_values(cls)
+    given = {name: check for name, check in known.items() if getattr(value, name, None) is not usual.get(name, usual)}
+    check_settings(value, given, where)
     check_settings(others, {name: known[name] for name in others}, where)
 
 
@@ -54,6 +55,16 @@ def checks_of(cls: type) -> Mapping[str, Check]:
     """What each field of a class may be, by its annotation; without those that may be anything."""
     found = {name: check_of(annotation) for name, annotation in annotations_of(cls).items()}
     return {name: check for name, check in found.items() if check is not None}
+
+
+@cache
+def _usual_values(cls: type) -> Mapping[str, Any]:
+    """The defaults of a class's fields that fit their checks; most fields of most objects hold theirs."""
+    known: Mapping[str, Field[Any]] = getattr(cls, "__dataclass_fields__", {})
+    found = {name: known[name].default for name in checks_of(cls) if name in known}
+    return {
+        name: value for name, value in found.items() if value is not MISSING and checks_of(cls)[name](value) is None
+    }
 
 
 @cache

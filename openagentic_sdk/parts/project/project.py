@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from ...ground.diagnostic import Diagnostic
-from ...ground.frozen import frozen
+from ...ground.frozen import changed, frozen
 from ...skills.index import IndexResult
 from ...skills.library import SkillLibrary
 from .agents import AgentSet, read_agents
@@ -66,13 +66,17 @@ class Project:
         """Whether hooks count that are not of managed settings."""
         return not (self.settings.hooks_disabled or self.settings.managed_hooks_only)
 
+    @property
+    def reads_own_files(self) -> bool:
+        """Whether the files of this library's user count."""
+        return self.folders.reads_local or self.folders.user_dir is not None
+
     def may_name_servers(self, own_file: str | os.PathLike[str] | None) -> bool:
         """Whether a file that counts may name MCP servers; `own_file` is the user's own of this library."""
         folders, claude = self.folders, claude_json(self.folders)
-        reads_own = folders.reads_local or folders.user_dir is not None
         if folders.reads_project and os.path.lexists(os.path.join(self.root, ".mcp.json")):
             return True
-        if reads_own and own_file is not None and os.path.lexists(own_file):
+        if self.reads_own_files and own_file is not None and os.path.lexists(own_file):
             return True
         if any("mcpServers" in p.manifest or os.path.lexists(f"{p.root}/.mcp.json") for p in self.plugins.plugins):
             return True
@@ -147,11 +151,11 @@ def read_project(
     variables = {word: f"ANTHROPIC_DEFAULT_{word.upper()}_MODEL" for word in ("haiku", "sonnet", "opus")}
     named = {word: settings.env.get(name) or os.environ.get(name, "") for word, name in variables.items()}
     models = {word: model for word, model in named.items() if model}
-    settings = replace(settings, model_names={**models, **settings.model_names, **(model_names or {})})
+    settings = changed(settings, model_names={**models, **settings.model_names, **(model_names or {})})
     plugins = read_plugins(settings, registry, root)
     if not (settings.hooks_disabled or settings.managed_hooks_only):
         # What was trusted goes on forbidding while the project waits to be trusted again.
-        settings = replace(settings, hooks=(*settings.hooks, *plugins.hooks, *trust.hooks))
+        settings = changed(settings, hooks=(*settings.hooks, *plugins.hooks, *trust.hooks))
     trusts = skill_trust(root, is_trusted=trust.is_trusted)
     commands = read_commands(folders, plugins.commands)
 
