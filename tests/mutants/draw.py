@@ -13,6 +13,7 @@ import heapq
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
@@ -113,7 +114,7 @@ class _Places(cst.CSTVisitor):
 
     def __init__(self) -> None:
         super().__init__()
-        self.found: list[tuple[cst.CSTNode, cst.CSTNode, int, int]] = []
+        self.found: list[tuple[cst.CSTNode, cst.CSTNode, cst.CSTNode, int, int]] = []
         self._functions = 0
         self._statements: list[cst.CSTNode] = []
 
@@ -139,7 +140,8 @@ class _Places(cst.CSTVisitor):
         last = where.start.line if isinstance(node, cst.BaseCompoundStatement) else where.end.line
         for kind, operator in OPERATORS:
             if isinstance(node, kind):
-                self.found += [(node, changed, where.start.line, last) for changed in self._kept(node, operator(node))]
+                changes = self._kept(node, operator(node))
+                self.found += [(self._statements[0], node, changed, where.start.line, last) for changed in changes]
 
     def _kept(self, node: cst.CSTNode, changes: Iterable[cst.CSTNode]) -> Iterator[cst.CSTNode]:
         """Without what changes the wording of a sentence, and with one change of a name or key instead of three."""
@@ -157,6 +159,7 @@ class Change(NamedTuple):
     file: str
     function: str
     module: cst.Module
+    statement: cst.CSTNode
     node: cst.CSTNode
     changed: cst.CSTNode
     first: int
@@ -170,23 +173,24 @@ def changes_of(file: str, code: str) -> Iterator[Change]:
     places = _Places()
     wrapper.visit(places)
     seen, module = Counter[str](), wrapper.module
-    for node, changed, first, last in places.found:
+    for statement, node, changed, first, last in places.found:
         what = f"{file}\n{functions[first]}\n{module.code_for_node(node)}\n{module.code_for_node(changed)}"
         seen[what] += 1
         key = hashlib.sha256(f"{what}\n{seen[what]}".encode()).hexdigest()
-        yield Change(key, file, functions[first], module, node, changed, first, last)
+        yield Change(key, file, functions[first], module, statement, node, changed, first, last)
 
 
 def mutant_of(room: str, change: Change) -> Mutant | None:
     """The changed code; None where it means the same to Python."""
-    replaced = change.module.deep_replace(change.node, change.changed)
-    assert isinstance(replaced, cst.Module)
-    old, new = change.module.code, replaced.code
+    replaced = change.statement.deep_replace(change.node, change.changed)
+    assert isinstance(replaced, cst.CSTNode)
+    old, new = map(change.module.code_for_node, (change.statement, replaced))
     if ast.dump(ast.parse(old)) == ast.dump(ast.parse(new)):
         return None
     lines = list(difflib.unified_diff(old.split("\n"), new.split("\n"), lineterm="", n=0))[3:]
     before, after = (" ".join(line[1:].strip() for line in lines if line[0] == sign) for sign in "-+")
-    return Mutant(change.key[:12], room, change.file, change.function, change.first, change.last, before, after, new)
+    code = change.module.code.replace(old, new, 1)
+    return Mutant(change.key[:12], room, change.file, change.function, change.first, change.last, before, after, code)
 
 
 def draw(count: int, seed: int, rooms: Iterable[str] = ROOMS) -> tuple[list[Mutant], int]:
@@ -201,5 +205,5 @@ def draw(count: int, seed: int, rooms: Iterable[str] = ROOMS) -> tuple[list[Muta
     order = heapq.nsmallest(
         count + count // 5, found, key=lambda one: hashlib.sha256(f"{seed} {one[1].key}".encode()).digest()
     )
-    written = (mutant_of(room, change) for room, change in order)
-    return [mutant for mutant in written if mutant][:count], len(found)
+    written = (mutant for room, change in order if (mutant := mutant_of(room, change)))
+    return list(islice(written, count)), len(found)
