@@ -5,6 +5,8 @@ from dataclasses import replace
 
 from openagentic_sdk.assemble import build_agent
 from openagentic_sdk.errors import OptionsError
+from openagentic_sdk.hooks.engine import HookEngine
+from openagentic_sdk.hooks.models import HookDecision, HookMatcher
 from openagentic_sdk.kernel.agent import RunRequest
 from openagentic_sdk.kernel.gate import ApprovalResult, Narrowing
 from openagentic_sdk.kernel.part import Part, without_parts
@@ -14,7 +16,7 @@ from openagentic_sdk.parts.claude.names import ClaudeNames
 from openagentic_sdk.permissions.gate import PermissionGate, permission_gate
 from openagentic_sdk.tools.function import tool
 
-from .support import assert_closed, options_for, result_of
+from .support import assert_closed, events_of, options_for, result_of
 
 
 class OnlyTools:
@@ -88,6 +90,22 @@ class GatesTest(unittest.IsolatedAsyncioTestCase):
         self.assertEqual(first.details["category"], "list")
         self.assertEqual(result_of(events).stop_reason, "end")
         assert_closed(self, agent.store, events[0].session_id)
+
+    async def test_a_hook_that_answers_for_a_person_is_in_the_log_with_the_call_that_it_answers(self):
+        seen = []
+
+        def allow(payload):
+            seen.append((payload["tool_name"], payload["tool_input"]))
+            return HookDecision(permission="allow", action="allowed")
+
+        hooks = HookEngine(permission_request=[HookMatcher("clerk", hook=allow)])
+        turns = [{"tool_calls": [{"name": "fail", "arguments": {"text": "x"}}]}, "ok"]
+        events = await events_of("hi", options_for(turns, hooks=hooks, permission_gate=PermissionGate()))
+        use = next(event for event in events if event.type == "tool.use")
+        [asked] = [event for event in events if event.type == "hook.event" and event.name == "clerk"]
+        self.assertEqual((asked.tool_use_id, seen), (use.tool_use_id, [("fail", {"text": "x"})]))
+        decision = next(event for event in events if event.type == "permission.decision")
+        self.assertEqual((decision.allowed, decision.hook), (True, "clerk"))
 
     async def test_a_part_takes_authority_away_and_gives_none(self):
         for gate in (OnlyTools(["echo", "fail"]), PermissionGate(permission_mode="dontAsk", allow=["echo", "fail"])):
