@@ -21,11 +21,14 @@ from ...ground.patterns import regex
 from ..offers import literal_pattern, offered_rules, shell_word
 from ..paths import anchor_of, is_inside, is_protected
 from ..program_tables import (
+    CHECKERS,
     FETCHERS,
     INTERACTIVE,
     INTERPRETERS,
     LAUNCHERS,
+    NEVER_SUGGESTED,
     OPTIONS,
+    OPTIONS_READ,
     READERS,
     SHELLS,
     STATE_BUILTINS,
@@ -33,23 +36,13 @@ from ..program_tables import (
 )
 from ..programs import hazard, program_of
 from ..rules import EDIT_TOOLS, READ_TOOLS, SKILL_TOOLS, TASK_TOOLS
-from ..shell import CommandLine, SimpleCommand, base_name, word_set
+from ..shell import CommandLine, SimpleCommand, base_name
 from ..subject import Subject
 from .calls import PolicyJudge, RecordedCall, RulesFor, call_context
 
 MAX_SUGGESTIONS = 20
 _MAX_CANDIDATES = 200
 _MIN_FILES = 3
-# Beside the programs that only read: they check what they are given, or write it in another layout, and run none of it.
-_CHECKERS = word_set("ruff shellcheck shfmt yamllint hadolint jq gofmt")
-# Of these, the options that the tables know of read a file and no more.
-_ONLY_READ = word_set("grep egrep fgrep wc du")
-# Nothing is suggested for these, not even word for word: what they do depends on more than their words, or is not undone.
-_NEVER = word_set("""
-    rm rmdir dd mkfs shred truncate chmod chown chgrp kill pkill killall reboot shutdown halt poweroff mount umount curl wget
-    scp rsync ssh sftp ftp telnet nc passwd useradd usermod crontab systemctl launchctl iptables apt apt-get dnf yum brew pip
-    pip3 gem
-""")
 # Word for word, these run a script that the project's own file names, as make does.
 _SCRIPT_RUNNERS, _SCRIPTS = frozenset({"npm", "yarn", "pnpm"}), frozenset({"run"})
 _RUNNERS = WRAPPERS | FETCHERS | STATE_BUILTINS | INTERACTIVE | SHELLS
@@ -212,7 +205,7 @@ def _is_runner(command: SimpleCommand) -> bool:
 def _may_be_named(command: SimpleCommand, subject: Subject, project_dir: str) -> bool:
     """Whether a rule may name a command word for word."""
     argv = command.argv
-    is_known = base_name(argv[0]) not in _NEVER and not _is_runner(command)
+    is_known = base_name(argv[0]) not in NEVER_SUGGESTED and not _is_runner(command)
     is_plain = not command.globs and not command.assignments and not command.open_assignments
     launching = LAUNCHERS.get(program_of(argv[0]), frozenset()) - (
         _SCRIPTS if argv[0] in _SCRIPT_RUNNERS else frozenset()
@@ -235,8 +228,8 @@ def _prefixes(command: SimpleCommand) -> Iterable[tuple[str, ...]]:
         return
     runs = _is_runner(command) or program_of(argv[0]) in INTERPRETERS
     # A program with options that run or write something is named by what it was called with, never by its name alone.
-    is_plain = argv[0] in _CHECKERS or (argv[0] in READERS and (argv[0] not in OPTIONS or argv[0] in _ONLY_READ))
-    if is_plain and not runs and argv[0] not in _NEVER:
+    is_plain = argv[0] in CHECKERS or (argv[0] in READERS and (argv[0] not in OPTIONS or argv[0] in OPTIONS_READ))
+    if is_plain and not runs and argv[0] not in NEVER_SUGGESTED:
         yield argv[:1]
         if len(argv) > 2 and re.fullmatch(r"[a-z][a-z-]*", argv[1]):
             yield argv[:2]
