@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from ..errors import PermissionRuleError
+from ..tools.shell.protected import Protected
 from .command_allow import permits_command
 from .command_deny import could_be_anything, first_forbidding_path, forbidding_command_rule
 from .facts import Facts
@@ -192,5 +193,5 @@ def fits_rule(text: str, tool: str, input: Mapping[str, Any], cwd: str) -> bool:
     says_more = rule.kind == "wildcard" or len(rule.words) > 1
     if tool == "Bash" and says_more and not {"$", "`"}.isdisjoint(str(input.get("command"))):
         return True  # what such a command does, only the shell can say
-    workspace = Workspace(cwd, cwd, (cwd,), (), follower.follow, lambda pattern, folder: (), follower.kind)
+    workspace = Workspace(cwd, cwd, (cwd,), Protected(), follower.follow, lambda pattern, folder: (), follower.kind)
     return forbidding_rule(RuleBook((rule,)), describe(tool, input, None, workspace)) is not None

@@ -25,6 +25,7 @@ from ..ground.system import working_dir
 from ..ground.threads import ask_callable
 from ..kernel.gate import ApprovalResult, CallContext, Gate
 from ..sessions.request import json_sha256
+from ..tools.shell.protected import Protected, git_places_above, protected_places
 from .asking import Approver, People, UserAnswerer, ask
 from .decide import judge, judge_by_rule, judge_rules
 from .facts import Facts, read_context
@@ -61,6 +62,14 @@ class _GateMemory:
     paths: OrderedDict[str, frozenset[tuple[str, bool]]] = field(default_factory=OrderedDict)
     roots: dict[str, str] = field(default_factory=dict)
     digests: dict[tuple[str, ...], str] = field(default_factory=dict)
+    protected: dict[tuple[tuple[str, ...], tuple[str, ...]], Protected] = field(default_factory=dict)
+
+    def places(self, roots: tuple[str, ...], paths: tuple[str, ...]) -> Protected:
+        key = roots, paths
+        if key not in self.protected:
+            named = (path for root in roots for path in git_places_above(root))
+            self.protected[key] = protected_places(roots, (*paths, *named))
+        return self.protected[key]
 
     def real_root(self, path: str) -> str:
         if path not in self.roots:
@@ -425,6 +434,7 @@ class PermissionGate:
         named = context.project_dir or self.cwd or cwd
         base = cwd if named == context.cwd else os.path.abspath(named)
         roots = context.workspace_roots or self.workspace_roots or (base, cwd)
+        resolved = tuple(dict.fromkeys([real(root) for root in roots]))
         protected = (*self.protected_paths, *context.protected_paths)
         moved_from = None
         started = context.session_cwd
@@ -434,8 +444,8 @@ class PermissionGate:
         return Workspace(
             cwd=cwd,
             base=base,
-            roots=tuple(dict.fromkeys([real(root) for root in roots])),
-            protected=tuple([each for path in protected for each in dict.fromkeys((path, real(path)))]),
+            roots=resolved,
+            protected=self._memory.places(resolved, tuple([each for path in protected for each in (path, real(path))])),
             follow=follower.follow,
             expand=expand_glob,
             kind=follower.kind,

@@ -17,30 +17,13 @@ from fnmatch import fnmatchcase
 from ..ground.disk import is_within
 from ..ground.frozen import frozen
 from ..ground.globs import path_regex
-from ..ground.patterns import regex
 from ..ground.system import user_home
-from ..ground.text import is_hidden
-from .shell import as_fnmatch, word_set
+from ..tools.shell.protected import Protected
+from .shell import as_fnmatch
 
 MAX_LINKS = 40
 # Each one multiplies the time of a comparison by the depth of the path.
 MAX_DOUBLE_STARS = 4
-
-# Folders and files that decide what runs later. Edits of them are asked for in every mode but bypass, also while they do
-# not exist, and whatever the case of their letters.
-PROTECTED_FOLDERS = word_set("""
-    .git .claude .agents .vscode .idea .husky .ssh .gnupg .cursor .cargo .devcontainer .yarn .mvn .openagentic-sdk
-""")
-PROTECTED_FILES = word_set("""
-    .bashrc .bash_profile .bash_login .bash_logout .bash_aliases .profile .inputrc .zshrc .zshenv .zprofile .zlogin
-    .zlogout .kshrc .cshrc .tcshrc .login .gitconfig .gitmodules .gitattributes .mcp.json .ripgreprc .npmrc .pypirc
-    .netrc .envrc .vimrc .exrc .gdbinit .pdbrc .pythonrc .tmux.conf .screenrc .yarnrc.yml .claude.json .yarnrc .pnp.cjs
-    .pnp.loader.mjs .pnpmfile.cjs bunfig.toml .bazelrc .pre-commit-config.yaml lefthook.yml .tool-versions .mise.toml
-    mise.toml gradle-wrapper.properties sitecustomize.py usercustomize.py claude.md claude.local.md agents.md
-""")
-# Under a home folder, what a shell or a session start runs.
-_PROTECTED_TAILS = regex(r"/\.config/(?:fish|git|autostart|systemd|environment\.d)(?:/|$)|/\.local/bin(?:/|$)")
-
 
 TOO_MANY_PATHS = "a wildcard stands for too many paths to look at each"
 OPTION_NAME = "a wildcard stands for a file whose name is an option: write ./ before it"
@@ -155,29 +138,14 @@ def _parts(path: str) -> list[str]:
 _MISSING = "\0missing"
 
 
-# With these a folder becomes, or is, a repository without a `.git`, whose configuration git obeys.
-_OF_REPOSITORIES = frozenset({"head", "config", "config.worktree", "commondir", "gitdir"})
-
-
 def is_inside(path: str, roots: Iterable[str]) -> bool:
     """Whether a resolved path is one of the folders or below one, compared name by name."""
     return any(is_within(path, root) for root in roots)
 
 
-def is_protected(places: Places, protected: Iterable[str] = ()) -> bool:
-    """Whether an edit of this file could change what runs later, or touches one of the `protected` folders."""
-    for path in places.all:
-        folded = path.casefold()
-        if not folded.isascii():  # some file systems ignore invisible letters
-            folded = "".join(letter for letter in folded if not is_hidden(letter))
-        parts = [part.rstrip(" .") or part for part in folded.split("/")]
-        if parts[-1] in _OF_REPOSITORIES and (parts[-1] == "head" or os.path.lexists(f"{os.path.dirname(path)}/HEAD")):
-            return True
-        if parts[-1] in PROTECTED_FILES or not PROTECTED_FOLDERS.isdisjoint(parts) or _PROTECTED_TAILS.search(folded):
-            return True
-        if is_inside(path, protected):
-            return True
-    return False
+def is_protected(places: Places, protected: Protected) -> bool:
+    """Whether an edit of this file, by any of its names, could change what runs later."""
+    return any(map(protected.covers, places.all))
 
 
 def expand_glob(pattern: str, cwd: str, most: int = 1000) -> tuple[str, ...] | None:

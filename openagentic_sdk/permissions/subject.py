@@ -16,6 +16,7 @@ from typing import Any
 from ..ground.frozen import frozen
 from ..ground.patterns import regex
 from ..kernel.gate import NamesOf
+from ..tools.shell.protected import Protected
 from .guess import loose_words
 from .paths import TOO_MANY_PATHS, Places, is_inside
 from .program_tables import GIT_WRITES, WRITERS
@@ -56,7 +57,7 @@ class Access:
 class Workspace:
     """Where a call happens. `cwd` is where relative paths start, `base` where relative patterns of rules do.
 
-    `roots` are the resolved folders of the workspace, `protected` resolved folders whose edit is always asked for.
+    `roots` are the resolved folders of the workspace, `protected` the places whose edit is always asked for.
     `trusted` says that the project's own configuration may run (git's, for one). `started_in` is where the first command
     of the session ran, when an earlier one has moved on from there.
     """
@@ -64,7 +65,7 @@ class Workspace:
     cwd: str
     base: str
     roots: tuple[str, ...]
-    protected: tuple[str, ...]
+    protected: Protected
     follow: Follow
     expand: Expand
     kind: Callable[[str], str]

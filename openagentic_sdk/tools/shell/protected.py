@@ -1,0 +1,234 @@
+"""The one list of what decides what runs later: permission gate, sandbox and the list of a command's effects all ask here.
+
+A name counts while nothing has it yet, at any depth, and whatever the case of its letters. What git and other programs read
+a path from is looked up: the folders of hooks and the files that a repository's configuration names.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from functools import cache
+
+from ...ground.disk import is_within, nearest_holding
+from ...ground.frozen import frozen
+from ...ground.patterns import regex
+from ...ground.system import user_home
+from ...ground.text import is_hidden
+from ...sessions.seal import known_home
+
+
+def _names(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+# Git's, agents' and editors' folders, and those of tools that run what their settings name.
+PROTECTED_FOLDERS = _names("""
+    .git .claude .agents .codex .gemini .cursor .windsurf .continue .roo .kiro .amazonq .openagentic-sdk .opencode
+    .vscode .idea .zed .fleet .husky .githooks .lefthook .devcontainer .circleci .buildkite .woodpecker .gitea .forgejo
+    .ssh .gnupg .aws .kube .docker .cargo .yarn .mvn .bundle .direnv
+""")
+PROTECTED_FILES = _names("""
+    .bashrc .bash_profile .bash_login .bash_logout .bash_aliases .profile .inputrc .zshrc .zshenv .zprofile .zlogin
+    .zlogout .kshrc .cshrc .tcshrc .login .xprofile .xsessionrc .xinitrc .gitconfig .gitmodules .gitattributes .mcp.json
+    .ripgreprc .npmrc .pypirc .netrc .envrc .vimrc .exrc .nvimrc .lvimrc .gvimrc .emacs .dir-locals.el .gdbinit .lldbinit
+    .pdbrc .pythonrc .irbrc .pryrc .rprofile .perltidyrc .tmux.conf .screenrc .curlrc .wgetrc .psqlrc .sqliterc .my.cnf
+    .yarnrc.yml .claude.json .yarnrc .pnp.cjs .pnp.loader.mjs .pnpmfile.cjs bunfig.toml .bazelrc .gemrc .sbtopts .jvmopts
+    .pre-commit-config.yaml .pre-commit-config.yml lefthook.yml lefthook.yaml .lefthook.yml .tool-versions .mise.toml
+    mise.toml gradle-wrapper.properties sitecustomize.py usercustomize.py claude.md claude.local.md agents.md
+    agents.override.md gemini.md .cursorrules .windsurfrules .clinerules .roorules .aider.conf.yml copilot-instructions.md
+    .gitlab-ci.yml .travis.yml .drone.yml .woodpecker.yml azure-pipelines.yml bitbucket-pipelines.yml jenkinsfile
+""")
+# Continuous integration; what a shell or a session start of a home folder runs; what Python runs at its start.
+_PROTECTED_TAILS = regex(
+    r"/\.github/(?:workflows|actions)(?:/|$)"
+    r"|/\.config/(?:fish|git|autostart|systemd|environment\.d|nvim)(?:/|$)|/\.local/bin(?:/|$)"
+    r"|/(?:\.venv|venv|site-packages|dist-packages)/(?:.*/)?[^/]+\.pth$"
+)
+# With a HEAD beside them these are a repository without a `.git`, whose configuration and hooks git obeys.
+_OF_REPOSITORIES = frozenset({"config", "config.worktree", "commondir", "gitdir"})
+_IN_REPOSITORIES = regex(r"^(.*)/(?:hooks/.+|hooks|info/attributes|info/grafts|objects/info/[^/]*alternates)$")
+
+# What a git command that was allowed writes below `.git`; nothing else there, above all no configuration and no hook.
+_GIT_CONTENT = regex(
+    r"(?:^|/)\.git/(?:modules/(?:[^/]+/)+|worktrees/[^/]+/)?(?:"
+    r"(?:index|packed-refs|shallow|HEAD|[A-Z]+_HEAD|AUTO_MERGE|[A-Z]+_(?:MSG|MODE|RR|LOG|EDITMSG)|BISECT_[A-Z_]+|gc\.[a-z]+)"
+    r"(?:\.lock)?|(?:refs|logs)(?:/(?!.*\.\.).*)?|objects(?:/(?!info/[^/]*alternates).*)?"
+    r"|(?:rebase-merge|rebase-apply|sequencer)(?:/(?!git-rebase-todo).*)?|rr-cache(?:/.*)?)$"
+)
+
+
+@frozen
+class Protected:
+    """The protected places of one workspace: the names of the list, and besides them `paths` with all below them.
+
+    `roots` are the folders of the workspace: names above them do not count (a project may lie in `~/.codex/worktrees`), but
+    for `.git`. `around` are folders of which only a workspace in them is not protected, `homes` those whose own dot files
+    count, `import_folders` those from which this process loads Python: a file there that has the name of a module of the
+    standard library counts.
+    """
+
+    roots: tuple[str, ...] = ()
+    paths: tuple[str, ...] = ()
+    around: tuple[str, ...] = ()
+    homes: tuple[str, ...] = ()
+    import_folders: tuple[str, ...] = ()
+
+    def covers(self, path: str) -> bool:
+        """Whether a change of this absolute path could change what runs later."""
+        root = min((root for root in self.roots if is_within(path, root)), key=len, default="")
+        if has_protected_name(path, 0 if "/.git/" in f"{root}/" else len(root.rstrip("/"))):
+            return True
+        if any(is_within(path, place) for place in self.paths):
+            return True
+        if any(is_within(path, place) and not is_within(root, place) for place in self.around):
+            return True
+        if any(path.startswith(f"{home}/.") and not root.startswith(f"{home}/.") for home in self.homes):
+            return True
+        return any(_is_module(path, folder) for folder in self.import_folders)
+
+    def plus(self, paths: Iterable[str]) -> Protected:
+        """The same places and more."""
+        return replace(self, paths=tuple(dict.fromkeys((*self.paths, *paths))))
+
+
+def protected_places(roots: Sequence[str], paths: Iterable[str] = ()) -> Protected:
+    """What is protected where `roots`, resolved folders, are the workspace, and these `paths` besides."""
+    code, prefixes, others = program_places()
+    home, own = os.path.realpath(user_home()), known_home()
+    around = prefixes if own is None else (*prefixes, os.path.realpath(own))
+    homes = tuple([home] if any(is_within(home, root) for root in roots) else [])
+    imports = tuple([folder for folder in others if any(is_within(folder, root) for root in roots)])
+    return Protected(tuple(roots), tuple(dict.fromkeys((*paths, *code))), around, homes, imports)
+
+
+@cache
+def program_places() -> tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]:
+    """Where this package and installed ones are, where the running interpreter is, and from where else it imports."""
+    prefixes = {os.path.realpath(place) for place in (sys.prefix, sys.base_prefix, sys.exec_prefix)} - {"/"}
+    own = os.path.realpath(os.path.join(os.path.dirname(__file__), *[os.pardir] * 2))
+    code, others = {own, os.path.realpath(sys.executable)}, set[str]()
+    for entry in map(os.path.realpath, sys.path):
+        is_installed = not {"site-packages", "dist-packages"}.isdisjoint(entry.split("/")) or entry.endswith(".zip")
+        if not any(is_within(entry, prefix) for prefix in prefixes):
+            (code if is_installed else others).add(entry)
+    return tuple(sorted(code)), tuple(sorted(prefixes)), tuple(sorted(others - {"/"}))
+
+
+def has_protected_name(path: str, above: int = 0) -> bool:
+    """Whether a name in an absolute path, behind its first `above` letters, is one of the list or makes a repository."""
+    folded = path[above:].casefold()
+    if not folded.isascii():  # some file systems ignore invisible letters
+        folded = "".join(letter for letter in folded if not is_hidden(letter))
+    parts = [part.rstrip(" .") or part for part in folded.split("/")]
+    if parts[-1] in PROTECTED_FILES or parts[-1] == "head" or not PROTECTED_FOLDERS.isdisjoint(parts):
+        return True
+    if _PROTECTED_TAILS.search("/".join(parts)):
+        return True
+    if parts[-1] in _OF_REPOSITORIES:
+        return os.path.lexists(f"{os.path.dirname(path)}/HEAD")
+    inside = _IN_REPOSITORIES.match(path)
+    return inside is not None and os.path.lexists(f"{inside[1]}/HEAD")
+
+
+def is_git_content(path: str) -> bool:
+    """Whether a path below `.git` is of what git commands write: commits, branches, the index."""
+    return _GIT_CONTENT.search(path) is not None
+
+
+def _is_module(path: str, folder: str) -> bool:
+    """Whether a file would be imported from the folder in the place of a module of the standard library."""
+    if not path.startswith(folder + "/"):
+        return False
+    name, _, rest = path[len(folder) + 1 :].partition("/")
+    module = name.partition(".")[0]
+    is_code = rest.startswith("__init__.") if rest else "." in name
+    return is_code and (module in sys.stdlib_module_names or module == "openagentic_sdk")
+
+
+# --- what the configuration of git names ---------------------------------------------------------------------------------
+
+_SECTION = regex(r'\[\s*([A-Za-z0-9.-]+)(?:\s+"((?:[^"\\]|\\.)*)")?\s*\]')
+_SETTING = regex(r"\s*([A-Za-z][A-Za-z0-9-]*)\s*=\s*(.*)")
+_RUNS_A_FILE = regex(
+    r"core\.(?:fsmonitor|sshcommand|gitproxy|askpass|editor|pager|alternaterefscommand)"
+    r"|sequence\.editor|diff\.external|interactive\.difffilter|remote\..*\.(?:uploadpack|receivepack|vcs)"
+    r"|(?:alias|pager|filter|merge|difftool|mergetool|browser|man|tar|trailer|credential|gpg|guitool)\..*"
+    r"|diff\..*\.(?:command|textconv)|hook\..*"
+)
+_IS_A_PATH = frozenset({"core.hookspath", "core.attributesfile", "init.templatedir"})
+_MAX_INCLUDES = 100
+_MAX_CONFIG_BYTES = 1_000_000
+
+
+def git_places(files: Sequence[str], top: str) -> list[str]:
+    """The files and folders, there or not, that files of git's configuration include, take hooks from or run; `top` is the
+    working tree."""
+    found: dict[str, None] = {}
+    todo, seen = list(files), set[str]()
+    while todo and len(seen) < _MAX_INCLUDES:
+        path = todo.pop()
+        if path in seen:
+            continue
+        seen.add(path)
+        for key, value in _settings(path):
+            if key.startswith(("include.", "includeif.")) and key.endswith(".path"):
+                todo.append(_absolute(value, os.path.dirname(path)))
+                found[todo[-1]] = None
+            elif key in _IS_A_PATH:
+                found[_absolute(value, top)] = None
+            elif _RUNS_A_FILE.fullmatch(key):
+                words = value.removeprefix("!").replace("'", " ").replace('"', " ").split()
+                paths = ((word, _absolute(word, top)) for word in words if word[0] != "-")
+                found.update((path, None) for word, path in paths if "/" in word or os.path.isfile(path))
+    real = [os.path.realpath(path) for path in found]
+    return [path for path in dict.fromkeys((*found, *real)) if not is_within(top, path)]
+
+
+def git_places_above(folder: str) -> list[str]:
+    """The same for the repository that a folder lies in, and for the user's own configuration of git."""
+    home = user_home()
+    own = [os.path.join(home, name) for name in (".gitconfig", ".config/git/config")]
+    top = nearest_holding(".git", folder)
+    places = git_places(own, home)
+    if top is not None:
+        git_dir = repository_of(top)
+        places += git_places([os.path.join(git_dir, name) for name in ("config", "config.worktree")], top)
+    return places
+
+
+def repository_of(top: str) -> str:
+    """Where the repository of a working tree keeps its configuration."""
+    path = os.path.join(top, ".git")
+    try:
+        if os.path.isfile(path):  # of a worktree or a submodule
+            with open(path, encoding="utf-8", errors="surrogateescape") as file:
+                path = os.path.join(top, file.read(4096).removeprefix("gitdir:").strip())
+        with open(os.path.join(path, "commondir"), encoding="utf-8", errors="surrogateescape") as file:
+            return os.path.normpath(os.path.join(path, file.read(4096).strip()))
+    except (OSError, ValueError):
+        return path
+
+
+def _settings(path: str) -> Iterator[tuple[str, str]]:
+    """The settings of a configuration file: `section.name` or `section.subsection.name`, in lower case, and the value."""
+    try:
+        with open(path, encoding="utf-8", errors="surrogateescape") as file:
+            lines = file.read(_MAX_CONFIG_BYTES).replace("\\\n", "").splitlines()
+    except (OSError, ValueError):
+        return
+    section = ""
+    for line in lines:
+        header = _SECTION.search(line)
+        if header and line.lstrip().startswith("["):
+            section = ".".join(part for part in (header[1], header[2]) if part is not None).lower()
+            line = line[header.end() :]
+        setting = _SETTING.match(line)
+        if setting:
+            yield f"{section}.{setting[1].lower()}", setting[2].strip().strip('"')
+
+
+def _absolute(name: str, folder: str) -> str:
+    return os.path.normpath(os.path.join(folder, os.path.expanduser(name)))
