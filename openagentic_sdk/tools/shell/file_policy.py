@@ -1,0 +1,107 @@
+"""What one command may do to files, as a value: made of rules and protected places, held by the sandbox and the commit.
+
+The deepest place above a path decides. Where nothing is said a path can be read, and written only in the workspace.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import field
+
+from ...ground.disk import is_within, nearest_holding, remove_tree
+from ...ground.frozen import frozen
+from ...ground.garbage import when_collected
+from ...kernel.tool import RunResources, ToolContext
+from .protected import Protected, is_git_content, protected_places, repository_of
+
+
+def _forbids_nothing(path: str) -> str | None:
+    return None
+
+
+@frozen(kw_only=True)
+class FilePolicy:
+    """`roots` are the resolved folders of the workspace, `writable` other folders that a command may write.
+
+    `hidden` files and folders cannot be read, nor what lies in them; `covered` folders are empty but for the workspace and
+    what is `shown` in them; `readonly` places, and what is `protected`, stay as they are. `forbids` says which rule keeps a
+    path from being written. `git_writes`: what git commands write below `.git` may change, its configuration and hooks
+    may not. `network`: whether the command has it. `problem` is the reason why mounts cannot hold all rules, None where
+    they can.
+    """
+
+    roots: tuple[str, ...]
+    protected: Protected
+    hidden: tuple[str, ...] = ()
+    covered: tuple[str, ...] = ()
+    shown: tuple[str, ...] = ()
+    readonly: tuple[str, ...] = ()
+    writable: tuple[str, ...] = ()
+    forbids: Callable[[str], str | None] = field(default=_forbids_nothing)
+    git_writes: bool = False
+    network: bool = False
+    problem: str | None = None
+
+    def is_protected(self, path: str) -> bool:
+        """Whether the path is protected, as the permission gate has it."""
+        return self.protected.covers(path)
+
+    def refusal(self, path: str) -> str | None:
+        """Why a command may not have changed an absolute path of the workspace; None when it may."""
+        if self.is_protected(path) and not (self.git_writes and self._is_git_content(path)):
+            return "it decides what runs later"
+        return self.forbids(path)
+
+    def _is_git_content(self, path: str) -> bool:
+        above = path.partition("/.git/")[0]
+        return is_git_content(path) and os.path.isdir(f"{above}/.git") and not self.is_protected(f"{above}/x")
+
+    @property
+    def git_dirs(self) -> list[str]:
+        """Where commits go that lie outside of the workspace: of a worktree, or a workspace that is a part of a repository."""
+        found = []
+        for root in self.roots if self.git_writes else ():
+            top = nearest_holding(".git", root)
+            git_dir = None if top is None else os.path.realpath(repository_of(top))
+            if git_dir is not None and os.path.isdir(git_dir) and not any(is_within(git_dir, root) for root in self.roots):
+                found.append(git_dir)
+        return list(dict.fromkeys(found))
+
+
+def outermost(folders: Sequence[str]) -> tuple[str, ...]:
+    """The real folders that are there and lie in no other of them."""
+    found: list[str] = []
+    for folder in sorted({os.path.realpath(folder) for folder in folders if os.path.isdir(folder)}):
+        if not any(is_within(folder, outer) for outer in found):
+            found.append(folder)
+    return tuple(found)
+
+
+class CommandRules:
+    """A service: what the permission rules mean for the files of a command. Alone, there are no rules."""
+
+    def policy(self, ctx: ToolContext, command: str) -> FilePolicy:
+        """What the command of this call may do, which was permitted."""
+        roots = outermost(ctx.workspace_roots or (ctx.cwd,))
+        own = () if ctx.session_dir is None else (os.path.realpath(ctx.session_dir),)
+        return FilePolicy(roots=roots, protected=protected_places(roots, own))
+
+
+class RunTemp:
+    """The folder that the commands of one run have in the place of the machine's for temporary files."""
+
+    def __init__(self) -> None:
+        import tempfile
+
+        self.folder = os.path.realpath(tempfile.mkdtemp(prefix="openagentic-run-"))
+        self._finalizer = when_collected(self, remove_tree, self.folder)
+
+    def close(self) -> None:
+        self._finalizer.detach()
+        remove_tree(self.folder)
+
+
+def run_temp(ctx: ToolContext) -> RunTemp:
+    """The temporary folder of the run that `ctx` belongs to."""
+    return ctx.services.get(RunResources).get(RunTemp)
