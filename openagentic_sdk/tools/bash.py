@@ -12,6 +12,7 @@ import os
 import subprocess
 from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
+from dataclasses import replace
 from signal import Signals
 from typing import Any
 
@@ -26,6 +27,7 @@ from .files.copies import keep_files
 from .schema import boolean, number, object_schema, string
 from .shell.background import CommandFolder, RunShells, command_folder, run_shells
 from .shell.environment import command_environment, find_program
+from .shell.file_policy import CommandRules, FilePolicy, run_temp
 from .shell.git_config import hooks_note, without_programs
 from .shell.output import keep_output, keep_text, output_paths
 from .shell.process import CommandReport, CommandSpec, run_command
@@ -87,7 +89,7 @@ class BashTool(BlockingTool):
         max_file_bytes: int = MAX_FILE_BYTES,
         keep_environment: Iterable[str] = (),
         environment: Mapping[str, str] | None = None,
-        sandbox: SandboxMode = "off",
+        sandbox: SandboxMode | None = None,
         sandbox_network: bool = False,
         sandbox_unix_sockets: bool = False,
         sandbox_writable: Iterable[str] = (),
@@ -137,24 +139,29 @@ class BashTool(BlockingTool):
         said = frozenset(run_shells(ctx).notices)
         result = await super().run(input, ctx)
         if (new := run_shells(ctx).notices - said) and self._sandbox_is_announced:
-            new -= {self._sandbox.says(probe_sandbox())}
+            rules = ctx.services.find(CommandRules) or CommandRules()
+            new -= {self.sandbox_under(rules).says(probe_sandbox())}
         await ctx.services.get(SessionLog).record(*(SystemNotice("sandbox", message) for message in sorted(new)))
         return result
 
     def execute(self, input: Mapping[str, Any], ctx: ToolContext) -> dict[str, Any] | ToolOutput:
         command = _checked_command(input["command"])
         shells = run_shells(ctx)
+        rules = ctx.services.find(CommandRules) or CommandRules()
+        sandbox = self.sandbox_under(rules)
+        policy = rules.policy(ctx, command)
         roots = _roots(ctx)
         if input.get("run_in_background", False):
-            return self._start_in_background(command, shells, ctx)
+            return self._start_in_background(command, shells, ctx, sandbox, policy)
         timeout_s = float(input.get("timeout_s", self._timeout_s))
         folder = command_folder(ctx)
         cwd = _working_dir(folder, ctx)
-        with self._sandbox.confine(cwd, roots, ctx.session_dir) as confinement:
+        temp = run_temp(ctx).folder if sandbox.confines else ""
+        with sandbox.confine(cwd, policy, temp) as confinement:
             spec = self._spec(command, cwd, ctx, confinement)
             report = run_command(spec, timeout_s=timeout_s, is_cancelled=ctx.cancelled.is_set)
-            effects = self._sandbox.settle(confinement, roots[0], functools.partial(keep_files, ctx))
-        notes = [*_ending_notes(report, timeout_s), *_new_notices(shells, confinement)]
+            effects = sandbox.settle(confinement, policy, roots[0], functools.partial(keep_files, ctx))
+        notes = [*_ending_notes(report, timeout_s), *_new_notices(shells, confinement), *confinement.dropped]
         if effects is not None and not effects["applied"]:
             notes.append("this was a dry run: what is listed under `effects` was not written")
         about_hooks = None if self._trusts_git else hooks_note(command, cwd, roots)
@@ -172,14 +179,22 @@ class BashTool(BlockingTool):
             return result
         return ToolOutput(result, {"changed": {path: file_state(path) for path in confinement.touched}})
 
-    def _start_in_background(self, command: str, shells: RunShells, ctx: ToolContext) -> dict[str, Any]:
-        if self._sandbox.effects is not None:
+    def sandbox_under(self, rules: CommandRules) -> BashSandbox:
+        """The sandbox of its commands: its own, or where it has none that of the run's rules."""
+        own = self._sandbox
+        return own if own.mode is not None else replace(own, mode=rules.sandbox, network=own.network or rules.network)
+
+    def _start_in_background(
+        self, command: str, shells: RunShells, ctx: ToolContext, sandbox: BashSandbox, policy: FilePolicy
+    ) -> dict[str, Any]:
+        if sandbox.effects is not None:
             raise ToolInputError(
                 "a shell in the background has no end at which its effects could be listed", path="command"
             )
         cwd = _working_dir(command_folder(ctx), ctx)
         with ExitStack() as stack:
-            confinement = stack.enter_context(self._sandbox.confine(cwd, _roots(ctx), ctx.session_dir))
+            temp = run_temp(ctx).folder if sandbox.confines else ""
+            confinement = stack.enter_context(sandbox.confine(cwd, policy, temp, direct=True))
             spec = self._spec(command, cwd, ctx, confinement, is_background=True)
             # What the sandbox stands on stays until the shell has ended.
             shell = shells.start(command, spec, on_end=stack.pop_all().close)

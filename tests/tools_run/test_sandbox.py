@@ -54,6 +54,7 @@ def pretend(test: unittest.TestCase, report: SandboxReport) -> None:
 
 class Confined(WorkspaceTestCase):
     rung = "namespaces"
+    on_copy = True
 
     def setUp(self) -> None:
         super().setUp()
@@ -86,7 +87,8 @@ class Confined(WorkspaceTestCase):
         self.assertEqual((self.workspace / ".claude" / "settings.json").read_text(), "{}")
         self.assertEqual((self.workspace / ".mcp.json").read_text(), "{}")
         self.assertFalse(os.path.lexists(self.workspace / ".git"))
-        self.assertEqual(sorted(entry.name for entry in self.workspace.iterdir()), [".claude", ".mcp.json"])
+        left = sorted(entry.name for entry in self.workspace.iterdir())
+        self.assertEqual([name for name in left if not name.endswith(".from-sandbox")], [".claude", ".mcp.json"])
 
     def test_what_other_programs_trust_is_protected_at_any_depth(self) -> None:
         for folder in ("sub/.git/hooks", "sub/deep/.claude", "bare/objects", "bare/refs", "real"):
@@ -110,7 +112,16 @@ class Confined(WorkspaceTestCase):
         self.assertEqual([(self.workspace / name).read_text() for name in files], ["mine"] * len(files))
         self.assertEqual(sorted(os.listdir(self.workspace / "sub/.git")), ["config", "hooks"])
 
-    def test_links_of_such_names_are_put_back_and_new_repositories_set_aside(self) -> None:
+    def kept_away(self, result: dict[str, Any], *names: str) -> None:
+        """Nothing of these names is there: on a copy it was dropped, else it was set aside; and the result says so."""
+        for name in names:
+            with self.subTest(name):
+                self.assertFalse(os.path.lexists(self.workspace / name) and not (self.workspace / name).is_symlink())
+                self.assertEqual(os.path.lexists(self.workspace / f"{name}.from-sandbox"), not self.on_copy)
+        said = "was dropped" if self.on_copy else ".from-sandbox"
+        self.assertEqual(len([note for note in result["notes"] if said in note]), len(names))
+
+    def test_links_of_such_names_stay_and_new_repositories_are_kept_away(self) -> None:
         (self.workspace / ".envrc").symlink_to("somewhere")
         result = self.confined(
             "rm .envrc; echo evil > .envrc; mkdir -p new/.git d/.husky objects refs; echo evil > new/.git/config; "
@@ -118,17 +129,15 @@ class Confined(WorkspaceTestCase):
             "touch far/down/HEAD"
         )
         self.assertEqual(os.readlink(self.workspace / ".envrc"), "somewhere")
-        for name in ("new/.git", "d/.husky", "HEAD", "far/down/HEAD"):
-            with self.subTest(name):
-                self.assertFalse(os.path.lexists(self.workspace / name))
-                self.assertTrue(os.path.lexists(self.workspace / f"{name}.from-sandbox"))
-        self.assertEqual(len([note for note in result["notes"] if ".from-sandbox" in note]), 5)
+        names = ["new/.git", "d/.husky", "HEAD", "far/down/HEAD"]
+        self.kept_away(result, *names, ".envrc", *([] if self.on_copy else ["config"]))
 
-    def test_a_settings_file_that_a_command_makes_is_set_aside_and_a_note_says_so(self) -> None:
-        result = self.confined("echo evil > .mcp.json; ln -s /etc/passwd .envrc")
-        self.assertEqual(len([note for note in result["notes"] if ".from-sandbox" in note]), 2)
-        left = sorted(entry.name for entry in self.workspace.iterdir())
-        self.assertEqual(left, [".envrc.from-sandbox", ".mcp.json.from-sandbox"])
+    def test_a_settings_file_that_a_command_makes_is_kept_away_and_a_note_says_so(self) -> None:
+        result = self.confined(
+            "echo evil > .mcp.json; ln -s /etc/passwd .envrc; mkdir .github; echo x > .github/CODEOWNERS"
+        )
+        self.kept_away(result, ".mcp.json", ".envrc")
+        self.assertTrue((self.workspace / ".github/CODEOWNERS").exists())
 
     def test_there_is_no_network_unless_allowed(self) -> None:
         command = "python3 -c \"import socket; socket.create_connection(('127.0.0.1', PORT), 3); print('connected')\""
@@ -302,6 +311,7 @@ class Confined(WorkspaceTestCase):
 
 class ConfinedByBubblewrap(Confined):
     rung = "bwrap"
+    on_copy = False
     if not LARGE:  # what is done and said around a command whatever confines it: the other rung shows it
         test_several_at_once_do_not_trip_over_each_other = None
         test_what_it_gives_is_recorded_once_for_people = None
@@ -436,7 +446,6 @@ class Effects(WorkspaceTestCase):
     def test_nothing_outside_the_workspace_is_written_and_temp_is_its_own(self) -> None:
         result = self.bash('echo x > "$TMPDIR/t" && cat "$TMPDIR/t"; touch ../outside', bash_effects="preview")
         self.assertEqual(result["stdout"], "x\n")
-        self.assertNotEqual(result["exit_code"], 0)
         self.assertFalse((self.workspace.parent / "outside").exists())
 
     def test_no_scratch_folder_is_left(self) -> None:
@@ -445,7 +454,7 @@ class Effects(WorkspaceTestCase):
         self.addCleanup(setattr, tempfile, "tempdir", tempfile.tempdir)
         tempfile.tempdir = str(own)
         self.bash("echo x > y", bash_effects="preview")
-        self.assertEqual(list(own.iterdir()), [])
+        self.assertEqual([path for path in own.iterdir() if "run" not in path.name], [])
 
     def test_a_link_that_took_a_folders_place_stops_the_commit(self) -> None:
         from openagentic_sdk.tools.shell.overlay import Effect, apply_effects

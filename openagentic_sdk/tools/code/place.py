@@ -98,4 +98,4 @@ def _closed_plan(level: str, scratch: str, limits: CodeLimits) -> dict[str, Any]
     outermost = sorted(path for path in real if not any(path.startswith(f"{other}/") for other in real))
     links = [(path, os.path.realpath(path)) for path in _LIBRARIES if os.path.islink(path)]
     closed = {"root": scratch, "readable": outermost, "links": links, "folder_bytes": limits.folder_bytes}
-    return sandbox_plan(level, cwd=folder, writable=[folder], limits=limits.as_rlimits(), hidden=(), closed=closed)
+    return sandbox_plan(level, cwd=folder, limits=limits.as_rlimits(), hidden=(), closed=closed)

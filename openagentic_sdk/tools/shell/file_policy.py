@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import field
+from typing import Literal
 
 from ...ground.disk import is_within, nearest_holding, remove_tree
 from ...ground.frozen import frozen
@@ -59,12 +60,16 @@ class FilePolicy:
 
     @property
     def git_dirs(self) -> list[str]:
-        """Where commits go that lie outside of the workspace: of a worktree, or a workspace that is a part of a repository."""
+        """Where commits go outside of the workspace: for a worktree, or a workspace that is a part of a repository."""
         found = []
         for root in self.roots if self.git_writes else ():
             top = nearest_holding(".git", root)
             git_dir = None if top is None else os.path.realpath(repository_of(top))
-            if git_dir is not None and os.path.isdir(git_dir) and not any(is_within(git_dir, root) for root in self.roots):
+            if (
+                git_dir is not None
+                and os.path.isdir(git_dir)
+                and not any(is_within(git_dir, root) for root in self.roots)
+            ):
                 found.append(git_dir)
         return list(dict.fromkeys(found))
 
@@ -79,7 +84,13 @@ def outermost(folders: Sequence[str]) -> tuple[str, ...]:
 
 
 class CommandRules:
-    """A service: what the permission rules mean for the files of a command. Alone, there are no rules."""
+    """A service: what the permission rules mean for the files of a command. Alone, there are no rules, and no sandbox.
+
+    `sandbox` and `network` hold for a tool that brings none of its own.
+    """
+
+    sandbox: Literal["off", "auto", "require"] = "off"
+    network: bool = False
 
     def policy(self, ctx: ToolContext, command: str) -> FilePolicy:
         """What the command of this call may do, which was permitted."""

@@ -6,9 +6,10 @@ attribute `user.overlay.opaque` hides everything that was below it, anything els
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Literal
 
@@ -78,6 +79,57 @@ def _folder_effects(
     yield from _effects(folder, upper, path)
 
 
+def permitted_effects(
+    folder: str, effects: list[Effect], refusal: Callable[[str], str | None]
+) -> tuple[list[Effect], dict[str, str]]:
+    """The effects that may be applied, and the absolute paths of the others with the reason.
+
+    Of a folder that was deleted, and holds something that may not be, the rest is deleted.
+    """
+    permitted: list[Effect] = []
+    refused: dict[str, str] = {}
+    dropped: list[str] = []
+    for effect in sorted(effects, key=lambda effect: effect.kind != "deleted"):
+        path = os.path.join(folder, effect.path)
+        if any(path.startswith(f"{other}/") for other in dropped):
+            continue
+        why = refusal(path) or refused.get(path)
+        if why is not None:
+            dropped.append(path)
+            refused[path] = why
+        elif effect.kind == "deleted" and effect.is_folder:
+            inner, kept = _deletions(folder, effect.path, refusal)
+            permitted += inner
+            refused |= kept
+            if kept:  # nor can anything take its place
+                refused[path] = "something in it stays"
+        else:
+            permitted.append(effect)
+    return sorted(permitted, key=lambda effect: (effect.path, effect.kind)), refused
+
+
+def _deletions(folder: str, below: str, refusal: Callable[[str], str | None]) -> tuple[list[Effect], dict[str, str]]:
+    """The deletion of a folder, or of all in it but what must stay."""
+    whole = Effect("deleted", below, is_folder=True)
+    try:
+        entries = list(os.scandir(os.path.join(folder, below)))
+    except OSError:
+        return [whole], {}
+    inner: list[Effect] = []
+    kept: dict[str, str] = {}
+    for entry in entries:
+        path = os.path.join(below, entry.name)
+        why = refusal(entry.path)
+        if why is not None:
+            kept[entry.path] = why
+        elif entry.is_dir(follow_symlinks=False):
+            more, stays = _deletions(folder, path, refusal)
+            inner, kept = inner + more, kept | stays
+        else:
+            inner.append(Effect("deleted", path))
+    return (inner, kept) if kept else ([whole], {})
+
+
 def apply_effects(folder: str, upper: str, effects: list[Effect]) -> None:
     """Do to `folder` what the effects say, deletions first. Raises OSError when a path is no longer what it was.
 
@@ -127,6 +179,8 @@ def _put(source: str, target: str) -> None:
     status = os.lstat(source)
     if not any(is_kind(status.st_mode) for is_kind in (stat.S_ISLNK, stat.S_ISFIFO, stat.S_ISREG)):
         return  # a socket or a device is of no use to anyone once the command has ended
+    if stat.S_ISREG(status.st_mode) and _move(source, target):
+        return
     with whole_file(SystemDisk(), Path(target), sync=False) as temporary:
         if stat.S_ISLNK(status.st_mode):
             os.symlink(os.readlink(source), temporary)
@@ -137,6 +191,20 @@ def _put(source: str, target: str) -> None:
             shutil.copyfile(source, temporary)
             os.chmod(temporary, stat.S_IMODE(status.st_mode))
             os.utime(temporary, ns=(status.st_atime_ns, status.st_mtime_ns))
+
+
+def _move(source: str, target: str) -> bool:
+    """Put the file itself in the place, without the overlay's marks; False where that is another file system's."""
+    for name in os.listxattr(source):
+        if name.startswith("user.overlay."):
+            os.removexattr(source, name)
+    try:
+        os.replace(source, target)
+    except OSError as error:
+        if error.errno != errno.EXDEV:
+            raise
+        return False
+    return True
 
 
 def _status(path: str) -> os.stat_result | None:

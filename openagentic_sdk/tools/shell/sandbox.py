@@ -5,9 +5,11 @@ as a plan, a plain dict made by `sandbox_plan`:
 
 `home`: `C` for namespaces without the machine's network, `O` for namespaces with it, `P` for everything else; `level`:
 `namespaces` (own user, mount, pid and, without `network`, net namespace; the whole tree read-only), `bwrap` (the
-same by the program of that name, called as `bwrap` says) or `landlock` (the kernel's path rules only); `writable`: folders;
-`protected`: paths in them that stay read-only; `overlays`: `(folder, upper, work)` whose writes go to `upper`; `hidden`:
-sockets that lead nowhere, and folders that are empty; `network`; `unix_sockets`; `cwd`; `limits`: pairs `(rlimit, value)`.
+same by the program of that name, called as `bwrap` says) or `landlock` (the kernel's path rules only); `mounts`: what
+becomes of places, the deeper ones last, as `(kind, place, source ...)`: `write` and `read` (the place itself is the
+source), `hide` (an unreadable file or folder), `put` (another folder), `overlay` (the place, and where its writes go: upper,
+work) and `cover` (an empty folder, in which later ones are); `network`; `unix_sockets`; `cwd`; `limits`: pairs `(rlimit,
+value)`.
 `closed`: None, or for a program that is to see nothing of this machine `root` (an empty folder to build its tree on),
 `readable` (all that it can read), `links` (links in its tree) and `folder_bytes` (what fits into `cwd`, which is its own and
 goes with it). Such a program makes no other processes and sends no signals.
@@ -145,25 +147,40 @@ def enter_namespaces(uid: int, gid: int) -> None:
 
 
 def _arrange_mounts(plan: dict[str, Any]) -> None:
-    """The whole tree read-only, then the writable folders writable, then what is protected inside them read-only again."""
-    writable = [*plan["writable"], *(folder for folder, _, _ in plan["overlays"])]
-    for folder, upper, work in plan["overlays"]:
-        _mount_overlay(folder, upper, work)
-    for path in plan["writable"]:
-        _mount(path, path, None, MS_BIND | MS_REC)
+    """The whole tree read-only, then each place as it is wanted."""
+    mounts = [mount for mount in plan["mounts"] if mount[0] not in ("read", "hide") or os.path.lexists(mount[1])]
+    # Before anything is covered or read-only: a source may lie below it, and an overlay is made of folders to write to.
+    for kind, place, *paths in mounts:
+        if kind == "overlay":
+            _mount_overlay(place, paths)
+    sources = [[os.open(path, os.O_PATH | os.O_CLOEXEC) for path in paths] for _, _, *paths in mounts]
     _set_read_only("/", True)
-    for path in writable:
-        _set_read_only(path, False)
-    for path in plan["hidden"]:
-        if os.path.isdir(path):
-            _mount("tmpfs", path, "tmpfs", MS_NOSUID | MS_NODEV | MS_NOEXEC, "mode=755,size=4k")
-            _set_read_only(path, True)
+    covers = []
+    for (kind, place, *_), fds in zip(mounts, sources, strict=True):
+        if kind == "cover":
+            _mount("tmpfs", place, "tmpfs", MS_NOSUID | MS_NODEV | MS_NOEXEC, "mode=755,size=1m")
+            covers.append(place)
         else:
-            _mount(os.devnull, path, None, MS_BIND)
-    for path in plan["protected"]:
-        _mount(path, path, None, MS_BIND | MS_REC)
-        _set_read_only(path, True)
-    _mount_dev(any(path.startswith("/dev/shm") for path in (*writable, plan["cwd"])))
+            _make_place(place, fds[0])
+            _mount(f"/proc/self/fd/{fds[0]}", place, None, MS_BIND | MS_REC)
+        for fd in fds:
+            os.close(fd)
+        if kind != "cover":
+            _set_read_only(place, kind in ("read", "hide"))
+    for place in covers:
+        _set_read_only(place, True, recursive=False)
+    kept = [mount[1] for mount in mounts if mount[0] in ("write", "put", "overlay")]
+    _mount_dev(any(path.startswith("/dev/shm") for path in (*kept, plan["cwd"])))
+
+
+def _make_place(path: str, like_fd: int) -> None:
+    """Something to mount on, where a folder above is covered."""
+    if os.path.lexists(path):
+        return
+    is_folder = os.path.isdir(f"/proc/self/fd/{like_fd}")
+    os.makedirs(path if is_folder else os.path.dirname(path), exist_ok=True)
+    if not is_folder:
+        os.close(os.open(path, os.O_WRONLY | os.O_CREAT, 0o600))
 
 
 def _build_root(closed: dict[str, Any], cwd: str) -> None:
@@ -210,8 +227,8 @@ def _mount_dev(keeps_shm: bool) -> None:
         os.symlink(target, f"/dev/{name}")
 
 
-def _mount_overlay(folder: str, upper: str, work: str) -> None:
-    fds = [os.open(path, os.O_PATH | os.O_DIRECTORY) for path in (folder, upper, work)]
+def _mount_overlay(folder: str, layers: list[str]) -> None:
+    fds = [os.open(path, os.O_PATH | os.O_DIRECTORY) for path in layers]
     # By descriptor: a path may hold the commas and colons that separate the options.
     lower_option, upper_option, work_option = (f"/proc/self/fd/{fd}" for fd in fds)
     options = f"lowerdir={lower_option},upperdir={upper_option},workdir={work_option},userxattr"
@@ -232,10 +249,11 @@ def _mount(source: str | None, target: str, kind: str | None, flags: int, option
     _check(result, f"mounting {kind or 'a bind'} at {target}")
 
 
-def _set_read_only(path: str, is_read_only: bool) -> None:
+def _set_read_only(path: str, is_read_only: bool, *, recursive: bool = True) -> None:
     bits = (MOUNT_ATTR_RDONLY, 0) if is_read_only else (0, MOUNT_ATTR_RDONLY)
     attributes = (ctypes.c_uint64 * 4)(*bits, 0, 0)
-    arguments = (SYS_MOUNT_SETATTR, AT_FDCWD, os.fsencode(path), AT_RECURSIVE, attributes, ctypes.sizeof(attributes))
+    below = AT_RECURSIVE if recursive else 0
+    arguments = (SYS_MOUNT_SETATTR, AT_FDCWD, os.fsencode(path), below, attributes, ctypes.sizeof(attributes))
     _check(_libc.syscall(*arguments), f"making {path} {'read-only' if is_read_only else 'writable'}")
 
 
@@ -295,7 +313,10 @@ def _restrict_paths(plan: dict[str, Any], abi: int) -> None:
     attributes = (ctypes.c_uint64 * len(fields))(*fields)
     ruleset = _libc.syscall(SYS_LANDLOCK_CREATE, attributes, ctypes.c_size_t(ctypes.sizeof(attributes)), 0)
     _check(ruleset, "a Landlock ruleset")
-    for path in (*plan["writable"], *(folder for folder, _, _ in plan["overlays"])):
+    # Alone, it can put no folder in the place of another: what would stand there is used where it is.
+    source = 1 if has_own_dev else 2
+    written = [mount[source] for mount in plan["mounts"] if mount[0] in ("write", "put", "overlay")]
+    for path in (*written, *([plan["cwd"]] if plan["closed"] else [])):
         _allow_below(ruleset, path, rights)
     if has_own_dev:
         _allow_below(ruleset, "/dev", rights)
@@ -305,14 +326,26 @@ def _restrict_paths(plan: dict[str, Any], abi: int) -> None:
         for name in _CLOSED_DEVICES:
             _allow_below(ruleset, f"/dev/{name}", _READ_FILE | _WRITE_FILE)
     else:
-        for name in os.listdir("/"):
-            if name != "dev" and not (os.path.islink(f"/{name}") and os.path.realpath(f"/{name}").startswith("/dev")):
-                _allow_below(ruleset, f"/{name}", _READ_FILE)
+        hidden = [mount[1] for mount in plan["mounts"] if mount[0] in ("hide", "cover")]
+        for path in _readable_around("/", ["/dev", *hidden], written):
+            _allow_below(ruleset, path, _READ_FILE)
         for name in _DEVICES:
             if os.path.exists(f"/dev/{name}"):
                 _allow_below(ruleset, f"/dev/{name}", (_READ_FILE | _WRITE_FILE | _TRUNCATE) & rights)
     _check(_libc.syscall(SYS_LANDLOCK_RESTRICT, ruleset, 0), "the Landlock restriction")
     os.close(ruleset)
+
+
+def _readable_around(folder: str, hidden: list[str], written: list[str]) -> Iterable[str]:
+    """What of a folder can be read: nothing hidden, but where the command writes it reads too."""
+    for name in os.listdir(folder):
+        path = f"{folder.rstrip('/')}/{name}"
+        if path in hidden or os.path.islink(path):
+            continue
+        if path not in written and any(other.startswith(f"{path}/") for other in hidden):
+            yield from _readable_around(path, hidden, written)
+        else:
+            yield path
 
 
 def _allow_below(ruleset: int, path: str, rights: int) -> None:

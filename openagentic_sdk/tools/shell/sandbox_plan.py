@@ -14,12 +14,12 @@ from dataclasses import replace
 from typing import Any
 
 from ...errors import OptionsError, ToolError
-from ...ground.disk import is_within
+from ...ground.disk import is_within, remove_tree
 from ...ground.frozen import frozen
 from ...ground.system import user_home
 from ...sessions.seal import key_path
 from .process import CommandSpec, run_command
-from .settings_found import PLACEHOLDER_MODE, SETTINGS_FOLDERS, SettingsFound
+from .settings_found import PLACEHOLDER_MODE, PLACEHOLDERS
 
 if sys.platform != "win32":
     import fcntl
@@ -104,7 +104,7 @@ def _probe() -> SandboxReport:
         overlay = tuple(os.path.join(folder, name) for name in ("lower", "upper", "work"))
         plans = {
             "namespaces": sandbox_plan("namespaces", cwd=folder, writable=[folder]),
-            "overlay": sandbox_plan("namespaces", cwd=overlay[0], overlays=[overlay]),
+            "overlay": sandbox_plan("namespaces", cwd=overlay[0], overlays=[overlay], covered=[folder]),
             "landlock": sandbox_plan("landlock", cwd=folder, writable=[folder]),
         }
         tried = {name: try_plan(plan) for name, plan in plans.items()}
@@ -148,37 +148,69 @@ def sandbox_plan(
     *,
     cwd: str,
     writable: Sequence[str] = (),
-    protected: Sequence[str] = (),
+    readable: Sequence[str] = (),
     overlays: Sequence[tuple[str, ...]] = (),
+    put: Mapping[str, str] | None = None,
+    hidden: Sequence[str] | None = None,
+    covered: Sequence[str] = (),
     network: bool = False,
     unix_sockets: bool = False,
     limits: Sequence[tuple[int, int]] = (),
-    hidden: Sequence[str] | None = None,
     closed: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """A plan as `sandbox` reads it; only what `marshal` can carry. `hidden` is `control_sockets()` when None.
+    """A plan as `sandbox` reads it; only what `marshal` can carry.
 
-    The key of this installation is always hidden: with it, a command could write what counts as allowed.
+    The deepest place decides; at one place what takes more away does. `readable` stays as it is; `put` maps places to the
+    folders that take them. Nothing of a `hidden` path can be seen; a `covered` folder is empty but for what is given in it.
+    `hidden` is `control_sockets()` when None. The key of this installation is always hidden: with it, a command could write
+    what counts as allowed.
     """
-    covered = control_sockets() if hidden is None else list(hidden)
+    lost = control_sockets() if hidden is None else [path for path in hidden if os.path.lexists(path)]
     with suppress(OptionsError):
-        key = os.path.realpath(key_path())
-        if os.path.isfile(key) and not any(is_within(key, folder) for folder in covered):
-            covered.append(key)
+        lost += [key] if os.path.isfile(key := os.path.realpath(key_path())) else []
+    lost = [path for path in dict.fromkeys(lost) if not any(is_within(path, other) for other in lost if other != path)]
+    wanted: list[tuple[Any, ...]] = [("overlay", *overlay[:1], *overlay) for overlay in overlays]
+    wanted += [("write", path, path) for path in writable] + [("put", *pair) for pair in (put or {}).items()]
+    wanted += [("read", path, path) for path in readable]
+    wanted = [mount for mount in wanted if not any(is_within(mount[1], path) for path in lost)]
+    file, folder = _nothing() if lost else ("", "")
+    wanted += [("hide", path, folder if os.path.isdir(path) else file) for path in lost]
+    wanted += [("cover", path) for path in dict.fromkeys(covered) if not any(is_within(path, other) for other in lost)]
     plan = {
         "level": level,
         "home": "P" if level != "namespaces" else "O" if network else "C",
         "cwd": cwd,
-        "writable": list(writable),
-        "protected": list(protected),
-        "overlays": [tuple(overlay) for overlay in overlays],
+        "mounts": [] if closed else sorted(dict.fromkeys(wanted), key=_by_depth),
         "network": network,
         "unix_sockets": unix_sockets,
         "limits": [tuple(limit) for limit in limits],
-        "hidden": covered,
         "closed": None if closed is None else dict(closed),
     }
     return {**plan, "bwrap": bwrap_command(plan)} if level == "bwrap" else plan
+
+
+_KINDS = ("cover", "put", "overlay", "write", "read", "hide")
+
+
+def _by_depth(mount: tuple[Any, ...]) -> tuple[int, int, str]:
+    return (mount[1].rstrip("/").count("/"), _KINDS.index(mount[0]), mount[1])
+
+
+def _nothing() -> tuple[str, str]:
+    """A file and a folder that nobody can read without privileges; they stand for what is hidden."""
+    import atexit
+    import tempfile
+
+    global _nothing_in
+    if not os.path.isdir(f"{_nothing_in}/folder") or not os.path.exists(f"{_nothing_in}/file"):
+        _nothing_in = os.path.realpath(tempfile.mkdtemp(prefix="openagentic-nothing-"))
+        atexit.register(remove_tree, _nothing_in)
+        os.close(os.open(f"{_nothing_in}/file", os.O_WRONLY | os.O_CREAT, 0))
+        os.mkdir(f"{_nothing_in}/folder", 0)
+    return f"{_nothing_in}/file", f"{_nothing_in}/folder"
+
+
+_nothing_in = ""
 
 
 def bwrap_command(plan: Mapping[str, Any]) -> list[str]:
@@ -198,9 +230,10 @@ def bwrap_command(plan: Mapping[str, Any]) -> list[str]:
         mounts += [("--dev", "/dev"), ("--remount-ro", "/dev"), ("--size", str(closed["folder_bytes"]), "--tmpfs", cwd)]
         return [*command, *(word for mount in (*mounts, ("--remount-ro", "/")) for word in mount), "--chdir", cwd]
     command += ["--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc"]
-    mounts += [("--bind", path, path) for path in plan["writable"]]
-    mounts += [("--tmpfs", path) if os.path.isdir(path) else ("--ro-bind", os.devnull, path) for path in plan["hidden"]]
-    mounts += [("--ro-bind", path, path) for path in plan["protected"]]
+    options = {"write": "--bind", "put": "--bind", "read": "--ro-bind", "hide": "--ro-bind"}
+    for kind, place, *sources in plan["mounts"]:
+        mounts.append(("--tmpfs", place) if kind == "cover" else (options[kind], *sources[:1], place))
+    mounts += [("--remount-ro", place) for kind, place, *_ in plan["mounts"] if kind == "cover"]
     return [*command, *(word for mount in mounts for word in mount), "--chdir", cwd]
 
 
@@ -235,17 +268,15 @@ def sockets_outside(needed: Sequence[str]) -> list[str]:
 
 
 @contextmanager
-def protected_paths(roots: Sequence[str], found: SettingsFound, extra: Sequence[str] = ()) -> Iterator[list[str]]:
-    """The protected paths of the workspace. Missing folders exist at its top, empty, for the length of the block.
+def placeholders(roots: Sequence[str], left_out: Sequence[str] = ()) -> Iterator[list[str]]:
+    """The folders that a command must find, there already or made for the length of the block, at the tops of the workspace.
 
     A read-only mount needs something to stand on, and a folder that is missing could be made by the command (the hole of
     CVE-2026-25725). Afterwards a placeholder goes, once no command of any session stands on it, if it is still empty.
     """
     with ExitStack() as stack:
-        tops = [os.path.join(root, name) for root in roots for name in SETTINGS_FOLDERS]
-        claimed = [path for path in tops if stack.enter_context(_claimed_folder(path))]
-        nested = [path for path in found.to_protect(roots) if path not in claimed]
-        yield [*claimed, *nested, *(path for path in extra if os.path.exists(path))]
+        tops = [os.path.join(root, name) for root in roots for name in PLACEHOLDERS if name not in left_out]
+        yield [path for path in tops if stack.enter_context(_claimed_folder(path))]
 
 
 @contextmanager

@@ -1,30 +1,38 @@
 """Put a Bash call into a sandbox, list what it changed, and keep or drop that.
 
 Modes: `off`; `auto` takes the best rung of this machine and says once which; `require` refuses to run without namespaces,
-made here or by bubblewrap: only they protect `.git` and settings too. Effects, independent of the mode: `preview` runs on an
-overlay and drops what was written, `commit` runs on an overlay and then applies it, None writes directly.
+made here or by bubblewrap: only they protect `.git` and settings too. In a sandbox a command runs on a copy of the workspace
+(an overlay) where there are such, and of what it wrote is kept what the `FilePolicy` permits. Effects, independent of the
+mode: `preview` drops all that was written and lists it, `commit` lists what was kept.
 """
 
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import field
+from dataclasses import field, replace
+from functools import cache
 from typing import Any, Literal
 
 from ...errors import OptionsError, ToolError
 from ...ground.disk import is_within, remove_tree
 from ...ground.frozen import frozen, mutable
-from .overlay import Effect, apply_effects, read_effects, touched_files
+from .environment import search_path
+from .file_policy import FilePolicy
+from .overlay import apply_effects, permitted_effects, read_effects, touched_files
+from .protected import program_places
 from .sandbox_plan import (
     SandboxReport,
+    control_sockets,
+    placeholders,
     probe_sandbox,
-    protected_paths,
     sandbox_plan,
     sockets_outside,
+    try_plan,
 )
-from .settings_found import BARE_FOLDERS, BARE_HEAD, SETTINGS, find_settings, set_aside_new
+from .settings_found import set_aside_new, survey
 
 SandboxMode = Literal["off", "auto", "require"]
 EffectsMode = Literal["commit", "preview"]
@@ -37,7 +45,8 @@ MAX_TOUCHED = 1_000
 class Confinement:
     """How one command is confined: the plan (None: not at all), variables it needs, and the overlays to read afterwards.
 
-    `touched` are the files that applying them created, changed or deleted.
+    `touched` are the files that applying them created, changed or deleted. `notes` are said once in a run, `dropped` (what
+    of the command's work was not kept) each time.
     """
 
     level: str = "none"
@@ -46,10 +55,7 @@ class Confinement:
     layers: Sequence[tuple[str, str]] = ()
     notes: list[str] = field(default_factory=list)
     touched: list[str] = field(default_factory=list)
-
-    def effects(self) -> list[tuple[str, str, list[Effect]]]:
-        """For each workspace folder its upper layer and what the command did to it."""
-        return [(folder, upper, read_effects(folder, upper)) for folder, upper in self.layers]
+    dropped: list[str] = field(default_factory=list)
 
 
 @frozen
@@ -60,7 +66,7 @@ class BashSandbox:
     far); without it a command has none but connected pairs. `limits` are `(resource.RLIMIT_..., value)` pairs.
     """
 
-    mode: SandboxMode = "off"
+    mode: SandboxMode | None = "off"
     network: bool = False
     unix_sockets: bool = False
     writable: tuple[str, ...] = ()
@@ -69,10 +75,15 @@ class BashSandbox:
     effects: EffectsMode | None = None
 
     def __post_init__(self) -> None:
-        if self.mode not in ("off", "auto", "require"):
+        if self.mode not in (None, "off", "auto", "require"):
             raise OptionsError(f"sandbox={self.mode!r}: it is 'off', 'auto' or 'require'")
         if self.effects not in (None, "commit", "preview"):
             raise OptionsError(f"bash_effects={self.effects!r}: it is None, 'commit' or 'preview'")
+
+    @property
+    def confines(self) -> bool:
+        """Whether a command runs in a sandbox, or on a copy."""
+        return self.mode != "off" or self.effects is not None
 
     @property
     def description(self) -> str:
@@ -86,12 +97,12 @@ class BashSandbox:
         return "".join(parts)
 
     @contextmanager
-    def confine(self, cwd: str, roots: Sequence[str], session_dir: str | None = None) -> Iterator[Confinement]:
+    def confine(self, cwd: str, policy: FilePolicy, temp: str, *, direct: bool = False) -> Iterator[Confinement]:
         """Prepare one command's confinement; raises `ToolError` when what is required is not to be had here.
 
-        `session_dir` is protected too: no command writes its own record.
+        `temp` is the folder that the command has for temporary files. A `direct` one writes as it goes, not to a copy.
         """
-        if self.mode == "off" and self.effects is None:
+        if not self.confines:
             yield Confinement()
             return
         report = probe_sandbox()
@@ -103,19 +114,16 @@ class BashSandbox:
         if self.effects == "preview" and not report.overlay:
             reason = report.reasons.get("overlay", "")
             raise ToolError(f"a command's effects cannot be previewed on this machine ({reason}): use other tools")
+        policy = replace(policy, protected=policy.protected.plus(self.protected))
+        roots = (*policy.roots, *policy.git_dirs)
+        on_copy = report.overlay and not direct and (self.mode != "off" or self.effects is not None)
+        if on_copy and self.effects is None:
+            on_copy = report.level == "namespaces" and all(map(_takes_overlay, roots))
+        if not on_copy and (self.mode == "off" or report.level == "none"):
+            yield Confinement(notes=[self.says(report)])
+            return
         with ExitStack() as stack:
-            # The folders that lie in no other of them.
-            outermost: list[str] = []
-            for root in sorted({os.path.realpath(root) for root in roots if os.path.isdir(root)}):
-                if not any(is_within(root, outer) for outer in outermost):
-                    outermost.append(root)
-            kept = (*self.protected, *_existing([session_dir] if session_dir else []))
-            if self.effects is not None and report.overlay:
-                yield self._overlaid(stack, cwd, outermost, kept)
-            elif self.mode == "off" or report.level == "none":
-                yield Confinement(notes=[self.says(report)])
-            else:
-                yield self._confined(stack, cwd, outermost, kept, report)
+            yield self._confined(stack, cwd, roots, policy, temp, report, on_copy)
 
     def says(self, report: SandboxReport) -> str:
         """What it gives on the machine that the report is about, in one sentence."""
@@ -142,83 +150,76 @@ class BashSandbox:
         return "network on" if self.network or self.mode == "off" else "network off"
 
     def _confined(
-        self, stack: ExitStack, cwd: str, roots: list[str], kept: Sequence[str], report: SandboxReport
+        self,
+        stack: ExitStack,
+        cwd: str,
+        roots: tuple[str, ...],
+        policy: FilePolicy,
+        temp: str,
+        report: SandboxReport,
+        on_copy: bool,
     ) -> Confinement:
-        import tempfile
-
-        is_mounted = report.is_mounted
-        found = find_settings(roots)
-        unix_sockets = self._has_unix_sockets(report)
-        plan = sandbox_plan(
-            report.level,
+        is_off = self.mode == "off"  # then the copy alone decides: nothing is protected, as all of it is only tried
+        is_mounted = on_copy or report.is_mounted
+        made = Confinement("overlay" if is_off or self.effects else report.level, notes=[self.says(report)])
+        kept: list[str] = []
+        overlays: list[tuple[str, str, str]] = []
+        if on_copy:
+            overlays = _overlays(stack, roots)
+            made.layers = [(root, upper) for root, upper, _ in overlays]
+        else:
+            found = survey(roots, policy.refusal)
+            left_out = (".git",) if policy.git_writes else ()
+            kept += stack.enter_context(placeholders(policy.roots, left_out)) if is_mounted else []
+            kept += [path for path in found.kinds if path not in found.links and path not in kept]
+            kept += [path for path in found.named_places(roots) if os.path.exists(path)]
+            stack.callback(set_aside_new, found, roots, policy.refusal, made.dropped)
+        kept += [] if is_off else _kept_places(policy, roots, git=not policy.git_writes)
+        temps = _temporary_folders(roots)
+        unix_sockets = is_off or self._has_unix_sockets(report)
+        sockets = sockets_outside(_existing([*roots, *self.writable])) if unix_sockets and not is_off else None
+        written = [] if on_copy else [*roots]
+        written += _existing([*self.writable, *policy.writable])
+        made.plan = sandbox_plan(
+            "namespaces" if on_copy else report.level,
             cwd=cwd,
-            writable=_existing([*roots, tempfile.gettempdir(), *self.writable]),
-            protected=stack.enter_context(protected_paths(roots, found, kept)) if is_mounted else (),
-            network=self.network,
-            unix_sockets=unix_sockets,
-            hidden=sockets_outside(_existing([*roots, *self.writable])) if unix_sockets else None,
-            limits=self.limits,
-        )
-        notes = [self.says(report)]
-        if not found.is_whole:
-            notes.append("the workspace is too large to be looked through: settings deep in it are not protected")
-        stack.callback(set_aside_new, found, roots, notes)
-        return Confinement(report.level, plan, notes=notes)
-
-    def _overlaid(self, stack: ExitStack, cwd: str, roots: list[str], kept: Sequence[str]) -> Confinement:
-        import tempfile
-
-        scratch = tempfile.mkdtemp(prefix="openagentic-effects-")
-        stack.callback(_remove_scratch, scratch)
-        overlays = []
-        for index, root in enumerate(roots):
-            upper, work = (os.path.join(scratch, f"{kind}{index}") for kind in ("upper", "work"))
-            os.mkdir(upper)
-            os.mkdir(work)
-            os.chmod(upper, os.stat(root).st_mode & 0o7777)
-            overlays.append((root, upper, work))
-        temp = os.path.join(scratch, "tmp")
-        os.mkdir(temp)
-        # Without a sandbox the overlay alone decides: nothing is protected, as all of it is only tried.
-        is_off = self.mode == "off"
-        plan = sandbox_plan(
-            "namespaces",
-            cwd=cwd,
-            writable=_existing([temp, *self.writable]),
-            protected=() if is_off else [*find_settings(roots).to_protect(roots), *kept],
+            writable=written,
+            readable=[*kept, *_seen_in([*temps, *policy.covered], (cwd, *policy.shown), (*roots, *written))],
             overlays=overlays,
-            network=self.network or is_off,
-            unix_sockets=is_off or self.unix_sockets,
-            hidden=sockets_outside(_existing([*roots, *self.writable])) if self.unix_sockets and not is_off else None,
+            put=dict.fromkeys(temps, temp),
+            hidden=[*policy.hidden, *(sockets or ())] if sockets is not None else [*policy.hidden, *control_sockets()],
+            covered=[] if is_off else [folder for folder in policy.covered if os.path.isdir(folder)],
+            network=self.network or policy.network or is_off,
+            unix_sockets=unix_sockets,
             limits=self.limits,
         )
-        layers = [(root, upper) for root, upper, _ in overlays]
-        return Confinement("overlay", plan, {"TMPDIR": temp}, layers)
+        made.environment = {"TMPDIR": temps[0] if is_mounted and temps else temp}
+        return made
 
     def settle(
-        self, confinement: Confinement, shown_root: str, keep_files: Callable[[Sequence[str]], None]
+        self,
+        confinement: Confinement,
+        policy: FilePolicy,
+        shown_root: str,
+        keep_files: Callable[[Sequence[str]], None],
     ) -> dict[str, Any] | None:
-        """Apply or drop what a command did, and say what it was; None without an overlay.
+        """Apply or drop what a command did on a copy, and say what it was where that is wanted.
 
-        `keep_files` gets the files before they change.
+        `keep_files` gets the files before they change, where effects are wanted.
 
         `{"created", "changed", "deleted", "applied", "total"}`: paths relative to `shown_root`, at most 500 of them.
         """
-        if not confinement.layers:
-            return None
-        result: dict[str, Any] = {
-            "created": [],
-            "changed": [],
-            "deleted": [],
-            "applied": self.effects == "commit",
-            "total": 0,
-        }
-        for folder, upper, every_effect in confinement.effects():
-            effects = [effect for effect in every_effect if self.mode == "off" or not _is_setting(upper, effect.path)]
-            if len(effects) < len(every_effect):
-                confinement.notes.append("what the command did to .git and settings in the workspace was dropped")
-            if self.effects == "commit":
-                touched = touched_files(folder, effects)
+        names: dict[str, list[str]] = {"created": [], "changed": [], "deleted": []}
+        total = 0
+        for folder, upper in confinement.layers:
+            effects = read_effects(folder, upper)
+            if self.mode != "off" and effects:
+                known = survey([folder], policy.refusal).named_places([folder])
+                bound = replace(policy, protected=policy.protected.plus((*self.protected, *known)))
+                effects, refused = permitted_effects(folder, effects, bound.refusal)
+                confinement.dropped += _refusal_notes(refused)
+            if self.effects != "preview":
+                touched = touched_files(folder, effects) if self.effects else []
                 confinement.touched += touched
                 keep_files(touched[:MAX_TOUCHED])
                 try:
@@ -228,19 +229,86 @@ class BashSandbox:
                         f"what the command did could not be applied whole to {folder} ({error}): look at it again"
                     ) from error
             for effect in effects:
-                result["total"] += 1
-                if result["total"] <= MAX_LISTED_EFFECTS:
+                total += 1
+                if total <= MAX_LISTED_EFFECTS:
                     path = os.path.relpath(os.path.join(folder, effect.shown_path), shown_root)
-                    result[effect.kind].append(path + "/" * effect.is_folder)
-        return result
+                    names[effect.kind].append(path + "/" * effect.is_folder)
+        if self.effects is None or not confinement.layers:
+            return None
+        return {**names, "applied": self.effects == "commit", "total": total}
 
 
-def _is_setting(upper: str, path: str) -> bool:
-    """Whether a path that a command wrote is one that other programs trust, or makes its folder such a one."""
-    if not SETTINGS.isdisjoint(path.split(os.sep)):
-        return True
-    folder = os.path.dirname(os.path.join(upper, path))
-    return os.path.basename(path) == BARE_HEAD and all(os.path.isdir(os.path.join(folder, n)) for n in BARE_FOLDERS)
+MAX_REFUSALS = 10
+
+
+def _refusal_notes(refused: Mapping[str, str]) -> list[str]:
+    notes = [f"what the command did to {path} was dropped: {why}" for path, why in [*refused.items()][:MAX_REFUSALS]]
+    left = len(refused) - len(notes)
+    return [*notes, f"so was what it did to {left} other such paths"] if left > 0 else notes
+
+
+def _overlays(stack: ExitStack, roots: Sequence[str]) -> list[tuple[str, str, str]]:
+    """For each folder where its writes go; gone when the stack is closed."""
+    import tempfile
+
+    scratch = os.path.realpath(tempfile.mkdtemp(prefix="openagentic-effects-"))
+    stack.callback(_remove_scratch, scratch)
+    overlays = []
+    for index, root in enumerate(roots):
+        upper, work = (os.path.join(scratch, f"{kind}{index}") for kind in ("upper", "work"))
+        os.mkdir(upper)
+        os.mkdir(work)
+        os.chmod(upper, os.stat(root).st_mode & 0o7777)
+        overlays.append((root, upper, work))
+    return overlays
+
+
+@cache
+def _takes_overlay(root: str) -> bool:
+    """Whether a folder can be worked on as a copy: not above the copy itself, and not with other file systems in it."""
+    try:
+        with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as file:
+            places = [line.split()[4] for line in file]
+    except OSError:
+        places = []
+    if any(place != root and is_within(place, root) for place in places):
+        return False
+    with ExitStack() as stack:
+        return try_plan(sandbox_plan("namespaces", cwd=root, overlays=_overlays(stack, [root]))) is None
+
+
+def _kept_places(policy: FilePolicy, roots: Sequence[str], *, git: bool) -> list[str]:
+    """What is there at the tops of the workspace, and of named places, that stays as it is: so a command is told at once."""
+    named = [*policy.readonly, *policy.protected.paths, *policy.protected.around]
+    for root in roots:
+        tops = (entry.path for entry in os.scandir(root) if not entry.is_symlink())
+        named += [path for path in tops if policy.is_protected(path)]
+    named = [path for path in named if os.path.exists(path) and (git or "/.git" not in path)]
+    return [path for path in named if path not in roots and any(is_within(path, root) for root in roots)]
+
+
+def _temporary_folders(roots: Sequence[str]) -> list[str]:
+    """The machine's folders for temporary files, as far as they are not the workspace's own."""
+    import tempfile
+
+    folders = [os.path.realpath(path) for path in (tempfile.gettempdir(), "/tmp", "/var/tmp") if os.path.isdir(path)]
+    home = os.path.realpath(os.path.expanduser("~"))
+    folders = [path for path in dict.fromkeys(folders) if path != "/" and not is_within(home, path)]
+    return [path for path in folders if not any(is_within(path, root) for root in roots)]
+
+
+def _seen_in(covers: Sequence[str], shown: Sequence[str], written: Sequence[str]) -> list[str]:
+    """What of a covered folder a command sees all the same: its own folder, programs, and what is to be shown."""
+    code, prefixes, others = program_places()
+    searched = search_path(os.environ.get("PATH", ""), ())[0]
+    places = {os.path.realpath(path) for path in (*shown, *code, *prefixes, *others, *searched, sys.prefix)}
+    return [
+        path
+        for path in places
+        if any(is_within(path, cover) and path != cover for cover in covers)
+        and not any(is_within(path, folder) for folder in written)
+        and os.path.exists(path)
+    ]
 
 
 def _existing(paths: Sequence[str]) -> list[str]:

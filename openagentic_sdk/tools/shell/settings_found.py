@@ -1,89 +1,81 @@
-"""Find what other programs trust in a workspace, at any depth: git's folders, settings of agents and editors, start files.
+"""Find what other programs trust in a workspace, at any depth, and set aside what a command made of that kind.
 
-A command in a sandbox may change none of it, and what it makes of that kind is set aside: the next program that looks there
-runs outside of the sandbox.
+A command in a sandbox may change none of it: the next program that looks there runs outside of the sandbox. Where commands
+run on a copy, nothing of it leaves the copy; here is what else there is to do.
 """
 
 from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Literal
 
+from ...ground.disk import is_within
 from ...ground.frozen import frozen
+from .protected import git_places, repository_of
 
-SETTINGS_FOLDERS = (".git", ".claude", ".vscode", ".husky")
-SETTINGS_FILES = (".mcp.json", ".gitmodules", ".envrc", ".bashrc", ".bash_profile", ".profile", ".zshrc")
-SETTINGS = frozenset((*SETTINGS_FOLDERS, *SETTINGS_FILES))
-# git takes a folder with these for a repository, whatever its name: the file that makes it one, and its two folders.
-BARE_HEAD, BARE_FOLDERS = "HEAD", frozenset({"objects", "refs"})
-MAX_ENTRIES = 20_000
+# Folders that the command finds at the top of a workspace, as a read-only mount needs something to stand on.
+PLACEHOLDERS = (".git", ".claude", ".vscode", ".husky")
 SET_ASIDE = ".from-sandbox"
 
-Kind = Literal["folder", "file", "link", "bare"]
+Kind = Literal["folder", "file", "link"]
 
 
 @frozen
-class SettingsFound:
-    """Each path with its kind, links with where they lead; `bare` is the HEAD of a repository that has no `.git`.
-
-    `is_whole` is False when the tree was too large to be looked through.
-    """
+class Survey:
+    """What is protected in some folders: each outermost path with its kind, links with where they lead. `repositories` are
+    the tops of working trees, and of repositories without one."""
 
     kinds: Mapping[str, Kind]
     links: Mapping[str, str]
-    is_whole: bool = True
+    repositories: Sequence[str]
 
-    def to_protect(self, writable: Sequence[str]) -> list[str]:
-        """What is to be read-only: the paths, and what links of such a name lead to inside of the workspace."""
-        paths = []
-        for path, kind in self.kinds.items():
-            if kind == "bare":
-                folder = os.path.dirname(path)
-                paths += [os.path.join(folder, name) for name in ("config", "hooks", "info", BARE_HEAD)]
-            elif kind == "link":
-                real = os.path.realpath(path)
-                if any(real.startswith(root.rstrip("/") + "/") for root in writable):
-                    paths.append(real)
-            else:
-                paths.append(path)
-        return [path for path in paths if os.path.exists(path)]
+    def named_places(self, roots: Sequence[str]) -> list[str]:
+        """What links of a protected name lead to in these folders, and what git's configuration names there."""
+        named = [os.path.realpath(path) for path in self.links]
+        for top in self.repositories:
+            git_dir = repository_of(top) if os.path.lexists(f"{top}/.git") else top
+            named += git_places([f"{git_dir}/config", f"{git_dir}/config.worktree"], top)
+        return [path for path in dict.fromkeys(named) if any(is_within(path, root) and path != root for root in roots)]
 
 
-def find_settings(roots: Iterable[str]) -> SettingsFound:
-    """Everything of that kind in the folders, links not followed; what lies in a folder that was found is part of it."""
+def survey(roots: Iterable[str], refusal: Callable[[str], str | None]) -> Survey:
+    """Look through the whole folders, links not followed; what lies in a folder that was found is part of it."""
     kinds: dict[str, Kind] = {}
     links: dict[str, str] = {}
-    left, stack = MAX_ENTRIES, list(roots)
-    while stack and left > 0:
+    repositories: list[str] = []
+    stack = list(roots)
+    while stack:
         folder = stack.pop()
         try:
             with os.scandir(folder) as found:
-                entries = {entry.name: entry for entry in found}
+                entries = list(found)
         except OSError:  # not to be listed, so not to be changed either
             continue
-        left -= len(entries)
-        if BARE_HEAD in entries and entries.keys() >= BARE_FOLDERS:
-            kinds[os.path.join(folder, BARE_HEAD)] = "bare"
-        for name, entry in entries.items():
-            if name in SETTINGS:
-                if entry.is_symlink():
-                    kinds[entry.path], links[entry.path] = "link", os.readlink(entry.path)
-                else:
-                    kinds[entry.path] = "folder" if entry.is_dir(follow_symlinks=False) else "file"
-            elif entry.is_dir(follow_symlinks=False):
+        names = {entry.name for entry in entries}
+        if ".git" in names or names >= {"HEAD", "objects"} or names >= {"HEAD", "commondir"}:
+            repositories.append(folder)
+        for entry in entries:
+            is_folder = entry.is_dir(follow_symlinks=False)
+            if refusal(entry.path) is None:
+                stack += [entry.path] if is_folder else []
+            elif entry.is_symlink():
+                kinds[entry.path], links[entry.path] = "link", os.readlink(entry.path)
+            elif entry.name == ".git" and is_folder and refusal(f"{entry.path}/index") is None:
                 stack.append(entry.path)
-    return SettingsFound(kinds, links, left > 0)
+            else:
+                kinds[entry.path] = "folder" if is_folder else "file"
+    return Survey(kinds, links, repositories)
 
 
-def set_aside_new(before: SettingsFound, roots: Iterable[str], notes: list[str]) -> None:
+def set_aside_new(before: Survey, roots: Iterable[str], refusal: Callable[[str], str | None], notes: list[str]) -> None:
     """Rename what a command made of that kind, and put links back that it replaced; `notes` says what was done."""
     for path, target in before.links.items():
         if not os.path.islink(path) or os.readlink(path) != target:
             _rename_aside(path, notes)
             os.symlink(target, path)
-    for path in find_settings(roots).kinds:
+    for path in survey(roots, refusal).kinds:
         if path not in before.kinds and stat.S_IMODE(os.lstat(path).st_mode) != PLACEHOLDER_MODE:
             _rename_aside(path, notes)
 
