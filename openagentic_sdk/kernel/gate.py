@@ -57,6 +57,7 @@ class CallContext:
     `disallowed_tools` are rules for this turn. `hook_permission` is what a hook wished (`allow`, `deny` or `ask`), with
     its name in `hook`. `names_of` gives all names of the skill that the input of a skill tool names, `rule_names` what
     rules may call the tool of this input besides its name. A question goes out through `ask` when it is given.
+    `confined` is what encloses the command of this call with mounts of its own; None where nothing does.
     `permission_request`, an async function of name and input, is asked before people: an `ApprovalResult` answers in a
     person's place (with `allowed`, `reason`, `hook`, `updated_input`), None does not. `told` is what a callback is told.
     """
@@ -77,6 +78,7 @@ class CallContext:
     names_of: NamesOf | None = None
     rule_names: NamesOf | None = None
     trusted: bool | None = None
+    confined: str | None = None
     ask: Callable[[UserQuestion], Awaitable[Any]] | None = None
     permission_request: Callable[[str, Mapping[str, Any]], Awaitable[ApprovalResult | None]] | None = None
     told: Mapping[str, Any] = field(default_factory=dict)

@@ -12,6 +12,7 @@ from typing import Any
 
 from ..errors import PermissionRuleError
 from ..tools.shell.protected import Protected
+from .closed_files import BUILT_IN, prints_tracked_content, unheld_rules
 from .command_allow import permits_command
 from .command_deny import could_be_anything, first_forbidding_path, forbidding_command_rule
 from .facts import Facts
@@ -20,6 +21,7 @@ from .paths import TOO_MANY_PATHS, LinkFollower
 from .policy import READING_MODES, Policy, Verdict, allow_path_rule, permits_access, together
 from .reach import MAX_ENTRIES, Met, Reach, first_met, reach_of
 from .rules import EDIT_TOOLS, READ_TOOLS, Rule, RuleBook, parse_rule
+from .shell import CommandLine
 from .subject import NETWORK_TOOLS, SESSION_TOOLS, Subject, Workspace, describe
 
 
@@ -68,15 +70,19 @@ def decide(policy: Policy, subject: Subject) -> Verdict:
     if policy.mode == "plan" and not _changes_nothing(policy, subject):
         return Verdict("deny", "mode plan only reads: describe the change instead of making it", "mode")
     reach = Reach()
+    confined = subject.workspace.confined
     if subject.command is not None and (policy.deny.paths or policy.ask.paths):
-        reach = reach_of(subject)
-        met = first_met(policy.deny, subject, reach) if policy.deny.paths else None
+        reach = reach_of(subject) if policy.ask.paths or not confined else reach
+        met = first_met(policy.deny, subject, reach) if policy.deny.paths and not confined else None
         if met is not None:
             return _verdict_of(met, "deny")
     asked = forbidding_rule(policy.ask, subject)
     if asked is not None:
         return Verdict("ask", f"the ask rule {asked.text} ({asked.source}) covers it", "ask_rule", asked, firm=True)
     if subject.command is not None:
+        doubt = _doubt(policy, subject)
+        if doubt is not None:
+            return Verdict("ask", doubt, "ask_rule", firm=True)
         if (policy.deny.about_commands or policy.ask.about_commands) and could_be_anything(subject):
             doubt = "only the shell can say which command this runs, and rules forbid some"
             return Verdict("ask", doubt, "ask_rule", firm=True)
@@ -107,6 +113,24 @@ def _verdict_of(met: Met, effect: str) -> Verdict:
     if effect == "deny":
         return Verdict("deny", reason, "deny_rule", met.rule)
     return Verdict("ask", reason, "ask_rule", met.rule, firm=True)
+
+
+def _doubt(policy: Policy, subject: Subject) -> str | None:
+    """Why the rules that forbid cannot be held for a command, neither by mounts nor by its words."""
+    line, confined = subject.line, subject.workspace.confined
+    people = [rule for rule in (*policy.deny.paths, *policy.ask.paths) if rule.source != BUILT_IN]
+    people = [rule for rule in people if rule.tool not in EDIT_TOOLS]
+    if people and prints_tracked_content(subject, people):
+        return (
+            "git could tell what it has stored of files that rules forbid: name files that they do not, or use --stat"
+        )
+    if policy.mode == "bypass" or isinstance(line, CommandLine):
+        return None
+    rule = next(unheld_rules(policy.deny.rules, confined=confined), None)
+    if rule is None:
+        return None
+    how = "nothing but its words holds" if confined else "without a sandbox nothing but its words holds"
+    return f"the command is not plain enough to be judged, and {how} the deny rule {rule.text} ({rule.source})"
 
 
 def _changes_nothing(policy: Policy, subject: Subject) -> bool:

@@ -76,6 +76,7 @@ class Facts:
             "rule_names": list(subject.rule_names),
             "grants": list(context.grants),
             "disallowed": list(context.disallowed_tools),
+            "confined": context.confined,
         }
         return {name: value for name, value in found.items() if value}
 

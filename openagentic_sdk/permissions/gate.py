@@ -25,8 +25,11 @@ from ..ground.system import working_dir
 from ..ground.threads import ask_callable
 from ..kernel.gate import ApprovalResult, CallContext, Gate
 from ..sessions.request import json_sha256
+from ..sessions.seal import known_home
+from ..tools.shell.file_policy import FilePolicy, outermost
 from ..tools.shell.protected import Protected, git_places_above, protected_places
 from .asking import Approver, People, UserAnswerer, ask
+from .closed_files import closed_files, writes_git
 from .decide import judge, judge_by_rule, judge_rules
 from .facts import Facts, read_context
 from .interactive import InteractiveApprover, typed_here
@@ -369,6 +372,34 @@ class PermissionGate:
 
         return permits
 
+    def file_policy(self, command: str, context: Context = None, *, asked: bool, network: bool = False) -> FilePolicy:
+        """What a command may do to files, by mounts and when its work is kept. `asked`: a person permitted this very call,
+        so ask rules are answered."""
+        facts = self._facts("Bash", {"command": command}, read_context(context))
+        workspace = facts.subject.workspace
+        books = [book for layer in facts.layers for book in ((layer.deny,) if asked else (layer.deny, layer.ask))]
+        closed = closed_files([rule for book in books for rule in book.rules], workspace.bases)
+        home, session = known_home(), [root for root in workspace.roots if root not in self.writable_roots(workspace)]
+        return FilePolicy(
+            roots=outermost(self.writable_roots(workspace)),
+            protected=workspace.protected,
+            hidden=closed.hidden,
+            covered=() if home is None else (os.path.realpath(home),),
+            shown=tuple(session),
+            readonly=closed.readonly,
+            forbids=closed.forbids,
+            git_writes=writes_git(command),
+            network=network,
+            problem=None if asked else closed.problem,
+        )
+
+    @staticmethod
+    def writable_roots(workspace: Workspace) -> list[str]:
+        """The folders of the workspace but for those in which tools leave what was too long to show."""
+        return [
+            root for root in workspace.roots if not any(is_inside(root, (path,)) for path in workspace.protected.paths)
+        ]
+
     @property
     def forbidding_paths(self) -> list[Rule]:
         """The deny and ask rules about paths."""
@@ -450,6 +481,7 @@ class PermissionGate:
             expand=expand_glob,
             kind=follower.kind,
             trusted=self.trusted if context.trusted is None else context.trusted,
+            confined=context.confined is not None,
             started_in=moved_from,
         )
 

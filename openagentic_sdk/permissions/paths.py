@@ -196,7 +196,7 @@ def compile_pattern(pattern: str, base: str, root: str, *, wide: bool) -> re.Pat
     `base`: anchored there when it holds a slash, at any depth when it is a bare name. What is below a match matches too.
     `wide` is for rules that forbid: letters match whatever their case, and `dir/**` fits at any depth.
     """
-    return _compiled(*_anchored(pattern, base, root, wide), wide)
+    return _compiled(*anchored(pattern, base, root, wide), wide)
 
 
 @functools.lru_cache(
@@ -212,7 +212,7 @@ def _compiled(anchor: str, rest: str, deep: bool, wide: bool) -> re.Pattern[str]
     return re.compile(text, re.DOTALL | (re.IGNORECASE if wide else 0))
 
 
-def _anchored(pattern: str, base: str, root: str, wide: bool) -> tuple[str, str, bool]:
+def anchored(pattern: str, base: str, root: str, wide: bool) -> tuple[str, str, bool]:
     """The folder where a pattern stands, the pattern below it, and whether it may lie at any depth there."""
     if pattern.startswith("//"):
         return "/", pattern.lstrip("/"), False
@@ -237,7 +237,7 @@ def _climb(base: str, pattern: str) -> tuple[str, str]:
 
 def anchor_of(pattern: str, base: str, root: str) -> str | None:
     """The path that a pattern begins with before its first wildcard; None when it may lie at any depth of `base`."""
-    anchor, rest, deep = _anchored(pattern, base, root, False)
+    anchor, rest, deep = anchored(pattern, base, root, False)
     fixed = []
     for name in rest.split("/"):
         if any(letter in name for letter in "*?[\\"):

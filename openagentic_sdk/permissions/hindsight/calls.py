@@ -194,6 +194,7 @@ def call_context(call: RecordedCall) -> CallContext:
         effect=_text(facts, "effect"),
         grants=_texts(facts.get("grants")),
         disallowed_tools=_texts(facts.get("disallowed")),
+        confined=_text(facts, "confined"),
         hook_permission=_text(facts, "wish"),
         hook_reason=_text(facts, "wish_reason"),
         names_of=lambda input: names,

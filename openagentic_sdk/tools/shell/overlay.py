@@ -88,14 +88,14 @@ def permitted_effects(
     """
     permitted: list[Effect] = []
     refused: dict[str, str] = {}
-    dropped: list[str] = []
+    dropped: set[str] = set()
     for effect in sorted(effects, key=lambda effect: effect.kind != "deleted"):
         path = os.path.join(folder, effect.path)
-        if any(path.startswith(f"{other}/") for other in dropped):
+        if not dropped.isdisjoint(_folders_above(folder, path)):
             continue
         why = refusal(path) or refused.get(path)
         if why is not None:
-            dropped.append(path)
+            dropped.add(path)
             refused[path] = why
         elif effect.kind == "deleted" and effect.is_folder:
             inner, kept = _deletions(folder, effect.path, refusal)
@@ -106,6 +106,11 @@ def permitted_effects(
         else:
             permitted.append(effect)
     return sorted(permitted, key=lambda effect: (effect.path, effect.kind)), refused
+
+
+def _folders_above(folder: str, path: str) -> Iterator[str]:
+    while (path := os.path.dirname(path)) != folder and path != "/":
+        yield path
 
 
 def _deletions(folder: str, below: str, refusal: Callable[[str], str | None]) -> tuple[list[Effect], dict[str, str]]:

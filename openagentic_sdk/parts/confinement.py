@@ -1,0 +1,60 @@
+"""What the permission rules mean for the files of a run's commands: tells the sandbox, and the gate what encloses them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Literal
+
+from ..errors import ToolError
+from ..kernel.agent import Run
+from ..kernel.gate import CallContext
+from ..kernel.part import Part
+from ..kernel.tool import ToolContext
+from ..permissions.gate import PermissionGate
+from ..tools.bash import BashTool
+from ..tools.shell.file_policy import CommandRules, FilePolicy
+from ..tools.shell.sandbox_plan import probe_sandbox
+
+_SHELL = "Bash"
+
+
+class Confinement(Part):
+    """The commands of one run in a sandbox. Without this part, they run as their tool has it, by no rules about files."""
+
+    def __init__(self, run: Run, sandbox: Literal["off", "auto", "require"], network: bool) -> None:
+        super().__init__(run)
+        self._rules = _GateRules(run, sandbox, network)
+
+    def services(self) -> Mapping[type, object]:
+        return {CommandRules: self._rules}
+
+    def tell_gate(self, context: CallContext, tool: str | None) -> CallContext:
+        if tool != _SHELL or _SHELL not in self.run.agent.tools:
+            return context
+        bash = self.run.agent.tools.get(_SHELL)
+        if not isinstance(bash, BashTool) or bash.sandbox_under(self._rules).mode == "off":
+            return context
+        report = probe_sandbox()
+        return replace(context, confined=report.level) if report.is_mounted else context
+
+
+class _GateRules(CommandRules):
+    """The rules of the gate that judges a run's next call."""
+
+    def __init__(self, run: Run, sandbox: Literal["off", "auto", "require"], network: bool) -> None:
+        self._run = run
+        self.sandbox, self.network = sandbox, network
+
+    def policy(self, ctx: ToolContext, command: str) -> FilePolicy:
+        run, gate = self._run, self._run.gate
+        if not isinstance(gate, PermissionGate):
+            return super().policy(ctx, command)
+        known = run.view.calls.get(ctx.tool_use_id or "")
+        decision = None if known is None else known.decision
+        asked = decision is not None and decision.answered_by is not None
+        context = run.gate_context(ctx.tool_use_id or "", tool=_SHELL)
+        policy = gate.file_policy(command, context, asked=asked)
+        if policy.problem is not None:
+            raise ToolError(policy.problem)
+        return policy
