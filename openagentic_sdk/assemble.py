@@ -32,6 +32,7 @@ from .parts.claude.names import ALSO, ClaudeNames
 from .parts.claude.project import GENERAL_AGENT, ProjectGuidance, ProjectPart
 from .parts.code import CodeCalls
 from .parts.compaction import Compaction
+from .parts.confinement import Confinement
 from .parts.custom import class_of
 from .parts.custom_run import CustomPartRun
 from .parts.day_limits import DayLimits, read_day_limits
@@ -396,7 +397,11 @@ class _Assembly:
         parts.append(partial(ProjectPart, guidance=guidance))
         day_limits = _day_limits(options, self._limits_path)
         parts.append(partial(Budgets, rooms=None if day_limits is None else partial(day_limits.rooms, self._store)))
-        parts += [ClaudeNames, ShellFolder]
+        parts += [
+            ClaudeNames,
+            ShellFolder,
+            partial(Confinement, sandbox=options.sandbox),
+        ]
         if defer_bytes is not None:
             parts.append(partial(DeferredTools, limit_bytes=defer_bytes))
         if self._memory is not None and MEMORY in tools:
@@ -485,9 +490,8 @@ class _Assembly:
         agents = {name: definition.description for name, definition in self._agents.items()}
         bash = BashTool(
             environment={"PYTHONPYCACHEPREFIX": bytecode_folder("commands"), **self._project.settings.env},
-            sandbox=options.sandbox,
             bash_effects=options.bash_effects,
-            sandbox_is_announced=options.sandbox == "auto",
+            sandbox_is_announced=self.announces_sandbox(),
             sandbox_protected=_hook_files(self._project),
             trusts_git=self._project.trust.is_trusted,
         )
@@ -498,10 +502,15 @@ class _Assembly:
         options = self._options
         durability = self._store.durability_notice()
         notices = [SystemNotice("store.durability", durability)] if durability else []
-        if options.sandbox == "auto" and options.tools is None:
+        if self.announces_sandbox():
             sandbox = BashSandbox(options.sandbox, effects=options.bash_effects)
             notices.append(SystemNotice("sandbox.level", sandbox.says(probe_sandbox())))
         return [*notices, *self._notes]
+
+    def announces_sandbox(self) -> bool:
+        """Whether a run says at its start what its sandbox gives: where rules or the mode let commands run."""
+        options = self._options
+        return options.sandbox == "auto" and options.tools is None and self._gate.lets_commands_run
 
     def publish(self) -> Callable[[str, Sequence[Event]], None]:
         """What tells followers in this process, and a collector, what a run stored or shows."""

@@ -211,7 +211,7 @@ class OpenAgenticOptions:
     allowed_tools: Sequence[str] = ()
     disallowed_tools: Sequence[str] = ()
     permission_gate: PermissionGate | None = None
-    sandbox: Literal["off", "auto", "require"] = "off"
+    sandbox: Literal["off", "auto", "require"] = "auto"
     bash_effects: Literal["preview", "commit"] | None = None
     hooks: HookEngine | None = None
     parts: Sequence[Callable[[], CustomPart]] = ()

@@ -53,8 +53,9 @@ def add_agent_flags(parser: argparse.ArgumentParser) -> None:
     limits.add_argument(
         "--sandbox",
         choices=("off", "auto", "require"),
-        default="off",
-        help="for Bash: auto takes what this machine has and says what that is, require runs nothing without one",
+        default="auto",
+        help="for Bash: auto (the default) takes what this machine has and says what that is, require runs nothing without "
+        "one and leaves commands no network, off confines nothing",
     )
     limits.add_argument(
         "--bash-effects",

@@ -22,9 +22,9 @@ _SHELL = "Bash"
 class Confinement(Part):
     """The commands of one run in a sandbox. Without this part, they run as their tool has it, by no rules about files."""
 
-    def __init__(self, run: Run, sandbox: Literal["off", "auto", "require"], network: bool) -> None:
+    def __init__(self, run: Run, sandbox: Literal["off", "auto", "require"]) -> None:
         super().__init__(run)
-        self._rules = _GateRules(run, sandbox, network)
+        self._rules = _GateRules(run, sandbox)
 
     def services(self) -> Mapping[type, object]:
         return {CommandRules: self._rules}
@@ -42,9 +42,9 @@ class Confinement(Part):
 class _GateRules(CommandRules):
     """The rules of the gate that judges a run's next call."""
 
-    def __init__(self, run: Run, sandbox: Literal["off", "auto", "require"], network: bool) -> None:
+    def __init__(self, run: Run, sandbox: Literal["off", "auto", "require"]) -> None:
         self._run = run
-        self.sandbox, self.network = sandbox, network
+        self.sandbox = sandbox
 
     def policy(self, ctx: ToolContext, command: str) -> FilePolicy:
         run, gate = self._run, self._run.gate

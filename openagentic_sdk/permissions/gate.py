@@ -372,7 +372,7 @@ class PermissionGate:
 
         return permits
 
-    def file_policy(self, command: str, context: Context = None, *, asked: bool, network: bool = False) -> FilePolicy:
+    def file_policy(self, command: str, context: Context = None, *, asked: bool) -> FilePolicy:
         """What a command may do to files, by mounts and when its work is kept. `asked`: a person permitted this very call,
         so ask rules are answered."""
         facts = self._facts("Bash", {"command": command}, read_context(context))
@@ -389,9 +389,14 @@ class PermissionGate:
             readonly=closed.readonly,
             forbids=closed.forbids,
             git_writes=writes_git(command),
-            network=network,
             problem=None if asked else closed.problem,
         )
+
+    @property
+    def lets_commands_run(self) -> bool:
+        """Whether rules or the mode let some commands run without a question, other than those that only read."""
+        first = self.layers[0]
+        return first.mode == "bypass" or any(rule.covers("Bash") for rule in first.allow.rules)
 
     @staticmethod
     def writable_roots(workspace: Workspace) -> list[str]:
@@ -476,7 +481,7 @@ class PermissionGate:
             cwd=cwd,
             base=base,
             roots=resolved,
-            protected=self._memory.places(resolved, tuple([each for path in protected for each in (path, real(path))])),
+            protected=self.memory.places(resolved, tuple([each for path in protected for each in (path, real(path))])),
             follow=follower.follow,
             expand=expand_glob,
             kind=follower.kind,

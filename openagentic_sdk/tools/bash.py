@@ -138,10 +138,14 @@ class BashTool(BlockingTool):
     async def run(self, input: Mapping[str, Any], ctx: ToolContext) -> Any:
         said = frozenset(run_shells(ctx).notices)
         result = await super().run(input, ctx)
-        if (new := run_shells(ctx).notices - said) and self._sandbox_is_announced:
-            rules = ctx.services.find(CommandRules) or CommandRules()
-            new -= {self.sandbox_under(rules).says(probe_sandbox())}
-        await ctx.services.get(SessionLog).record(*(SystemNotice("sandbox", message) for message in sorted(new)))
+        new = run_shells(ctx).notices - said
+        if new:
+            sandbox = self.sandbox_under(ctx.services.find(CommandRules) or CommandRules())
+            level = sandbox.says(probe_sandbox())
+            new -= {level} if self._sandbox_is_announced else set()
+            codes = {level: "sandbox.level"} if self._sandbox.mode is None else {}
+            notices = (SystemNotice(codes.get(text, "sandbox"), text) for text in sorted(new))
+            await ctx.services.get(SessionLog).record(*notices)
         return result
 
     def execute(self, input: Mapping[str, Any], ctx: ToolContext) -> dict[str, Any] | ToolOutput:
@@ -182,7 +186,7 @@ class BashTool(BlockingTool):
     def sandbox_under(self, rules: CommandRules) -> BashSandbox:
         """The sandbox of its commands: its own, or where it has none that of the run's rules."""
         own = self._sandbox
-        return own if own.mode is not None else replace(own, mode=rules.sandbox, network=own.network or rules.network)
+        return own if own.mode is not None else replace(own, mode=rules.sandbox, network=own.network or None)
 
     def _start_in_background(
         self, command: str, shells: RunShells, ctx: ToolContext, sandbox: BashSandbox, policy: FilePolicy

@@ -23,6 +23,7 @@ from openagentic_sdk.parts.claude.names import ClaudeNames
 from openagentic_sdk.parts.claude.project import ProjectPart
 from openagentic_sdk.parts.code import CodeCalls
 from openagentic_sdk.parts.compaction import Compaction, compact_closed_session
+from openagentic_sdk.parts.confinement import Confinement
 from openagentic_sdk.parts.custom_run import CustomPartRun
 from openagentic_sdk.parts.final_answer import StructuredOutput
 from openagentic_sdk.parts.masking import Masking
@@ -159,6 +160,13 @@ def shell_folder(scene):
     return "/sub" in scene.output
 
 
+def confinement(scene):
+    Path(scene.folder, "secret.txt").write_text("swordfish")
+    Path(scene.folder, "show.sh").write_text("cat secret.txt")
+    scene.play(call("Bash", command="sh show.sh"), disallowed_tools=["Read(secret.txt)"])
+    return "swordfish" not in scene.output
+
+
 def deferred(scene):
     scene.play("hi", tools=many_tools(), max_context_tokens=8_000)
     return "ToolSearch" in scene.asked
@@ -229,6 +237,7 @@ FEATURES = {
     Budgets: budgets,
     ClaudeNames: claude_names,
     ShellFolder: shell_folder,
+    Confinement: confinement,
     DeferredTools: deferred,
     Memories: memories,
     CustomPartRun: custom,

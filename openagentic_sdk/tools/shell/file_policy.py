@@ -28,7 +28,7 @@ class FilePolicy:
     `hidden` files and folders cannot be read, nor what lies in them; `covered` folders are empty but for the workspace and
     what is `shown` in them; `readonly` places, and what is `protected`, stay as they are. `forbids` says which rule keeps a
     path from being written. `git_writes`: what git commands write below `.git` may change, its configuration and hooks
-    may not. `network`: whether the command has it. `problem` is the reason why mounts cannot hold all rules, None where
+    may not. `problem` is the reason why mounts cannot hold all rules, None where
     they can.
     """
 
@@ -41,7 +41,6 @@ class FilePolicy:
     writable: tuple[str, ...] = ()
     forbids: Callable[[str], str | None] = field(default=_forbids_nothing)
     git_writes: bool = False
-    network: bool = False
     problem: str | None = None
 
     def is_protected(self, path: str) -> bool:
@@ -86,11 +85,10 @@ def outermost(folders: Sequence[str]) -> tuple[str, ...]:
 class CommandRules:
     """A service: what the permission rules mean for the files of a command. Alone, there are no rules, and no sandbox.
 
-    `sandbox` and `network` hold for a tool that brings none of its own.
+    `sandbox` holds for a tool that brings none of its own.
     """
 
     sandbox: Literal["off", "auto", "require"] = "off"
-    network: bool = False
 
     def policy(self, ctx: ToolContext, command: str) -> FilePolicy:
         """What the command of this call may do, which was permitted."""

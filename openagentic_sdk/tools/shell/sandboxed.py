@@ -62,12 +62,13 @@ class Confinement:
 class BashSandbox:
     """What is wanted of the sandbox. `writable` are folders besides workspace and temp, `protected` paths besides the usual.
 
-    `unix_sockets` allows local sockets, those of other programs outside of the workspace hidden (`sockets_outside` says how
-    far); without it a command has none but connected pairs. `limits` are `(resource.RLIMIT_..., value)` pairs.
+    `network` None: a command keeps it unless a sandbox is required. `unix_sockets` allows local sockets, those of other
+    programs outside of the workspace hidden (`sockets_outside` says how far); without it a command has none but connected
+    pairs. `limits` are `(resource.RLIMIT_..., value)` pairs.
     """
 
     mode: SandboxMode | None = "off"
-    network: bool = False
+    network: bool | None = None
     unix_sockets: bool = False
     writable: tuple[str, ...] = ()
     protected: tuple[str, ...] = ()
@@ -81,6 +82,11 @@ class BashSandbox:
             raise OptionsError(f"bash_effects={self.effects!r}: it is None, 'commit' or 'preview'")
 
     @property
+    def has_network(self) -> bool:
+        """Whether a command has the network in the sandbox."""
+        return self.mode != "require" if self.network is None else self.network
+
+    @property
     def confines(self) -> bool:
         """Whether a command runs in a sandbox, or on a copy."""
         return self.mode != "off" or self.effects is not None
@@ -90,7 +96,7 @@ class BashSandbox:
         """What a model should know of it before it tries."""
         parts = []
         if self.mode != "off":
-            network = "" if self.network else " There is no network."
+            network = "" if self.has_network else " There is no network."
             parts.append(f" Only the workspace and temp can be written, and not .git and settings in it.{network}")
         if self.effects == "preview":
             parts.append(" This is a dry run: what a command writes is listed and then dropped.")
@@ -144,10 +150,10 @@ class BashSandbox:
         """Whether local sockets can be given without those of other programs: files need mounts, abstract names a wall."""
         if not self.unix_sockets or not report.is_mounted:
             return False
-        return not self.network or (report.level == "namespaces" and report.hides_abstract_sockets)
+        return not self.has_network or (report.level == "namespaces" and report.hides_abstract_sockets)
 
     def _network(self) -> str:
-        return "network on" if self.network or self.mode == "off" else "network off"
+        return "network on" if self.has_network or self.mode == "off" else "network off"
 
     def _confined(
         self,
@@ -189,7 +195,7 @@ class BashSandbox:
             put=dict.fromkeys(temps, temp),
             hidden=[*policy.hidden, *(sockets or ())] if sockets is not None else [*policy.hidden, *control_sockets()],
             covered=[] if is_off else [folder for folder in policy.covered if os.path.isdir(folder)],
-            network=self.network or policy.network or is_off,
+            network=self.has_network or is_off,
             unix_sockets=unix_sockets,
             limits=self.limits,
         )
