@@ -158,6 +158,7 @@ def _arrange_mounts(plan: dict[str, Any]) -> None:
     covers = []
     for (kind, place, *_), fds in zip(mounts, sources, strict=True):
         if kind == "cover":
+            _make_place(place)
             _mount("tmpfs", place, "tmpfs", MS_NOSUID | MS_NODEV | MS_NOEXEC, "mode=755,size=1m")
             covers.append(place)
         else:
@@ -173,11 +174,11 @@ def _arrange_mounts(plan: dict[str, Any]) -> None:
     _mount_dev(any(path.startswith("/dev/shm") for path in (*kept, plan["cwd"])))
 
 
-def _make_place(path: str, like_fd: int) -> None:
-    """Something to mount on, where a folder above is covered."""
+def _make_place(path: str, like_fd: int | None = None) -> None:
+    """Something to mount on, where a folder above is covered: a folder unless the descriptor is of a file."""
     if os.path.lexists(path):
         return
-    is_folder = os.path.isdir(f"/proc/self/fd/{like_fd}")
+    is_folder = like_fd is None or os.path.isdir(f"/proc/self/fd/{like_fd}")
     os.makedirs(path if is_folder else os.path.dirname(path), exist_ok=True)
     if not is_folder:
         os.close(os.open(path, os.O_WRONLY | os.O_CREAT, 0o600))
