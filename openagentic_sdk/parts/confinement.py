@@ -24,7 +24,7 @@ class Confinement(Part):
 
     def __init__(self, run: Run, sandbox: Literal["off", "auto", "require"]) -> None:
         super().__init__(run)
-        self._rules = _GateRules(run, sandbox)
+        self._rules = _RulesOfRun(run, sandbox)
 
     def services(self) -> Mapping[type, object]:
         return {CommandRules: self._rules}
@@ -39,7 +39,7 @@ class Confinement(Part):
         return replace(context, confined=report.level) if report.is_mounted else context
 
 
-class _GateRules(CommandRules):
+class _RulesOfRun(CommandRules):
     """The rules of the gate that judges a run's next call."""
 
     def __init__(self, run: Run, sandbox: Literal["off", "auto", "require"]) -> None:

@@ -12,10 +12,11 @@ from typing import Any
 
 from ..errors import PermissionRuleError
 from ..tools.shell.protected import Protected
-from .closed_files import BUILT_IN, prints_tracked_content, unheld_rules
 from .command_allow import permits_command
 from .command_deny import could_be_anything, first_forbidding_path, forbidding_command_rule
 from .facts import Facts
+from .hold.git import prints_tracked_content
+from .hold.programs import BUILT_IN, unheld_rules
 from .offers import advice
 from .paths import TOO_MANY_PATHS, LinkFollower
 from .policy import READING_MODES, Policy, Verdict, allow_path_rule, permits_access, together

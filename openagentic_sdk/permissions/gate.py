@@ -29,9 +29,10 @@ from ..sessions.seal import known_home
 from ..tools.shell.file_policy import FilePolicy, outermost
 from ..tools.shell.protected import Protected, git_places_above, protected_places
 from .asking import Approver, People, UserAnswerer, ask
-from .closed_files import closed_files, writes_git
 from .decide import judge, judge_by_rule, judge_rules
 from .facts import Facts, read_context
+from .hold.files import closed_files
+from .hold.git import writes_git
 from .interactive import InteractiveApprover, typed_here
 from .layers import (
     SettingsRules,

@@ -32,7 +32,7 @@ from .shell.git_config import hooks_note, without_programs
 from .shell.output import keep_output, keep_text, output_paths
 from .shell.process import CommandReport, CommandSpec, run_command
 from .shell.sandbox_plan import probe_sandbox
-from .shell.sandboxed import MAX_TOUCHED, BashSandbox, Confinement, EffectsMode, SandboxMode
+from .shell.sandboxed import MAX_TOUCHED, BashSandbox, ConfinedCommand, EffectsMode, SandboxMode
 
 DEFAULT_TIMEOUT_S = 120.0
 MAX_TIMEOUT_S = 600.0
@@ -207,7 +207,7 @@ class BashTool(BlockingTool):
         return {"shell_id": shell.shell_id, "status": "running", "notes": notes}
 
     def _spec(
-        self, command: str, cwd: str, ctx: ToolContext, confinement: Confinement, is_background: bool = False
+        self, command: str, cwd: str, ctx: ToolContext, confinement: ConfinedCommand, is_background: bool = False
     ) -> CommandSpec:
         locale = "C.UTF-8" if has_utf8_locale() else "C"
         extra = {"PWD": cwd, **self._environment, **confinement.environment, "LC_ALL": locale}
@@ -361,7 +361,7 @@ def _ending_notes(report: CommandReport, timeout_s: float) -> list[str]:
     return notes
 
 
-def _new_notices(shells: RunShells, confinement: Confinement) -> list[str]:
+def _new_notices(shells: RunShells, confinement: ConfinedCommand) -> list[str]:
     """What there is to say about the sandbox, once per run."""
     fresh = [note for note in confinement.notes if note not in shells.notices]
     shells.notices.update(fresh)

@@ -42,7 +42,7 @@ MAX_TOUCHED = 1_000
 
 
 @mutable
-class Confinement:
+class ConfinedCommand:
     """How one command is confined: the plan (None: not at all), variables it needs, and the overlays to read afterwards.
 
     `touched` are the files that applying them created, changed or deleted. `notes` are said once in a run, `dropped` (what
@@ -103,13 +103,13 @@ class BashSandbox:
         return "".join(parts)
 
     @contextmanager
-    def confine(self, cwd: str, policy: FilePolicy, temp: str, *, direct: bool = False) -> Iterator[Confinement]:
+    def confine(self, cwd: str, policy: FilePolicy, temp: str, *, direct: bool = False) -> Iterator[ConfinedCommand]:
         """Prepare one command's confinement; raises `ToolError` when what is required is not to be had here.
 
         `temp` is the folder that the command has for temporary files. A `direct` one writes as it goes, not to a copy.
         """
         if not self.confines:
-            yield Confinement()
+            yield ConfinedCommand()
             return
         report = probe_sandbox()
         if self.mode == "require" and not report.is_mounted:
@@ -126,7 +126,7 @@ class BashSandbox:
         if on_copy and self.effects is None:
             on_copy = report.level == "namespaces" and all(map(_takes_overlay, roots))
         if not on_copy and (self.mode == "off" or report.level == "none"):
-            yield Confinement(notes=[self.says(report)])
+            yield ConfinedCommand(notes=[self.says(report)])
             return
         with ExitStack() as stack:
             yield self._confined(stack, cwd, roots, policy, temp, report, on_copy)
@@ -164,10 +164,10 @@ class BashSandbox:
         temp: str,
         report: SandboxReport,
         on_copy: bool,
-    ) -> Confinement:
+    ) -> ConfinedCommand:
         is_off = self.mode == "off"  # then the copy alone decides: nothing is protected, as all of it is only tried
         is_mounted = on_copy or report.is_mounted
-        made = Confinement("overlay" if is_off or self.effects else report.level, notes=[self.says(report)])
+        made = ConfinedCommand("overlay" if is_off or self.effects else report.level, notes=[self.says(report)])
         kept: list[str] = []
         overlays: list[tuple[str, str, str]] = []
         if on_copy:
@@ -204,7 +204,7 @@ class BashSandbox:
 
     def settle(
         self,
-        confinement: Confinement,
+        confinement: ConfinedCommand,
         policy: FilePolicy,
         shown_root: str,
         keep_files: Callable[[Sequence[str]], None],

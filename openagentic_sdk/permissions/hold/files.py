@@ -1,0 +1,120 @@
+"""What deny and ask rules about files and programs mean on disk now: the paths that the sandbox of a command closes.
+
+Patterns are expanded by looking, just before the command starts; what a walk could not see to its end is said.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import unicodedata
+from collections.abc import Callable, Sequence
+from functools import partial
+
+from ...ground.frozen import frozen
+from ..paths import anchored, compile_pattern, matches_any
+from ..rules import EDIT_TOOLS, Rule, RuleBook
+from ..shell import IS_GLOB
+from .programs import program_files
+
+MAX_ENTRIES = 200_000
+
+
+@frozen
+class ClosedFiles:
+    """`hidden` cannot be read, `readonly` not be changed; `forbids` says which rule keeps a path from being written.
+
+    `problem` is set when there was more to look through than is looked at.
+    """
+
+    hidden: tuple[str, ...]
+    readonly: tuple[str, ...]
+    forbids: Callable[[str], str | None]
+    problem: str | None = None
+
+
+def closed_files(rules: Sequence[Rule], bases: Sequence[str]) -> ClosedFiles:
+    """What these rules, which forbid, close; `bases` are the folders where relative patterns stand."""
+    paths = [rule for rule in rules if rule.kind == "path"]
+    reads = [rule for rule in paths if rule.tool not in EDIT_TOOLS]
+    edits = [rule for rule in paths if rule.tool in EDIT_TOOLS]
+    (hidden, whole), (readonly, looked) = _expanded(reads, bases), _expanded(edits, bases)
+    problem = None
+    if not (whole and looked):
+        problem = f"there is more to look through than {MAX_ENTRIES} files, and rules forbid some: name what is meant"
+    programs = [path for rule in rules for path in program_files(rule) or ()]
+    return ClosedFiles(
+        tuple(dict.fromkeys((*hidden, *programs))), tuple(readonly), partial(_forbidding, paths, tuple(bases)), problem
+    )
+
+
+def _forbidding(rules: Sequence[Rule], bases: tuple[str, ...], path: str) -> str | None:
+    rule = RuleBook(rules).forbidding_path((path,), bases, write=True) if rules else None
+    return None if rule is None else f"the rule {rule.text} ({rule.source}) is about it"
+
+
+def _expanded(rules: Sequence[Rule], bases: Sequence[str]) -> tuple[list[str], bool]:
+    """The existing paths that the rules mean, and where links among them lead; whether all was seen."""
+    found: dict[str, None] = {}
+    tops: dict[str, list[re.Pattern[str]]] = {}
+    for rule in rules:
+        for base in bases:
+            anchor, rest, deep = anchored(rule.pattern, base, rule.root or base, wide=True)
+            names = [name for name in rest.split("/") if name]
+            while names[-1:] == ["**"]:
+                names.pop()
+            fixed = next((at for at, name in enumerate(names) if IS_GLOB.search(name)), len(names))
+            if deep or fixed < len(names):
+                pattern = compile_pattern(rule.pattern, base, rule.root or base, wide=True)
+                for top in _spelled(anchor, [] if deep else names[:fixed]):
+                    tops.setdefault(top, []).append(pattern)
+            else:
+                found.update(dict.fromkeys(_spelled(anchor, names)))
+    left = MAX_ENTRIES
+    for top, patterns in tops.items():
+        matching, left = _matching(top, patterns, left)
+        found.update(dict.fromkeys(matching))
+        if left < 0:
+            break
+    # A link is closed where it leads: its own name is nothing to stand on.
+    return list(dict.fromkeys(os.path.realpath(path) for path in found)), left >= 0
+
+
+def _spelled(folder: str, names: Sequence[str]) -> list[str]:
+    """The paths below a folder that have these names, whatever the case of their letters."""
+    found = [folder] if os.path.lexists(folder) else []
+    for name in names:
+        wanted = _folded(re.sub(r"\\(.)", r"\1", name))
+        found = [f"{place.rstrip('/')}/{one}" for place in found for one in _names(place) if _folded(one) == wanted]
+    return found
+
+
+def _folded(name: str) -> str:
+    return unicodedata.normalize("NFC", name).casefold()
+
+
+def _names(folder: str) -> list[str]:
+    try:
+        return os.listdir(folder)
+    except OSError:  # not a folder, or none that we may list: then the command may not either
+        return []
+
+
+def _matching(top: str, patterns: Sequence[re.Pattern[str]], left: int) -> tuple[list[str], int]:
+    """The outermost paths below `top` that fit a pattern, and how many more could be looked at."""
+    together = re.compile("|".join(f"(?:{one.pattern})" for one in patterns), re.DOTALL | re.IGNORECASE)
+    found: list[str] = []
+    stack = [top]
+    while stack and left >= 0:
+        folder = stack.pop()
+        try:
+            entries = list(os.scandir(folder))
+        except OSError:
+            continue
+        left -= len(entries)
+        for entry in entries:
+            if matches_any(together, (entry.path,)):
+                found.append(entry.path)
+            elif entry.is_dir(follow_symlinks=False):
+                stack.append(entry.path)
+    return found, left

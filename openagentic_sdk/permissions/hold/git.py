@@ -1,0 +1,102 @@
+"""What git has stored of files: no mount hides it, so the commands that could print it are found by their words."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+
+from ...ground.disk import nearest_holding
+from ...ground.patterns import regex
+from ..guess import UNKNOWN, loose_commands
+from ..rules import Rule, RuleBook
+from ..shell import CommandLine, word_set
+from ..subject import Subject, Workspace
+
+_GIT = regex(r"(?<![\w.-])git(?![\w.-])")
+# Commands of git that print or bring back no content of files, whatever they are given.
+_TELLS_NO_CONTENT = word_set("""
+    status add rm mv commit branch tag remote rev-parse ls-files ls-tree ls-remote describe merge-base rev-list push fetch
+    init config symbolic-ref for-each-ref show-ref check-ignore check-attr count-objects gc fsck prune maintenance version
+    help var name-rev switch
+""")
+_ONLY_NAMES = frozenset(
+    {"--stat", "--shortstat", "--numstat", "--dirstat", "--name-only", "--name-status", "--summary"}
+)
+_CONTENT_OPTIONS = regex(r"-[pucm]|--patch.*|-[ULW].*|--unified.*|--word-diff.*|--color-words.*|--cc|--diff-merges.*")
+_VERBOSE = regex(r"-[a-z]*[vpie][a-z]*|--verbose|--patch|--interactive|--edit")
+_WRITES = regex(
+    r"\b(?:add|am|apply|branch|bisect|checkout|cherry-pick|clean|commit|fetch|gc|merge|mv|notes|pack-refs|prune|pull|push"
+    r"|rebase|reflog|remote|reset|restore|revert|rm|stash|submodule|switch|symbolic-ref|tag|update-index|update-ref|worktree)\b"
+)
+
+
+def prints_tracked_content(subject: Subject, rules: Sequence[Rule]) -> bool:
+    """Whether git could tell, in some command of a line, what it has stored of files that the rules forbid to read."""
+    if _GIT.search(subject.command or "") is None:
+        return False
+    line, cwd = subject.line, subject.workspace.cwd
+    rows = (
+        [part.argv for part in line.commands]
+        if isinstance(line, CommandLine)
+        else loose_commands(subject.command or "")
+    )
+    for argv in rows:
+        at = next((at for at, word in enumerate(argv) if _GIT.search(word)), None)
+        # A shell may be given it as one word.
+        words = [] if at is None else " ".join(argv[at:]).replace(UNKNOWN, "$").split()[1:]
+        if words and _prints(words) and not (_reads_index_only(words, cwd) and not _tracks(subject.workspace, rules)):
+            return True
+    return False
+
+
+def _prints(words: list[str]) -> bool:
+    while words and words[0].startswith("-"):
+        words = words[2:] if words[0] in ("-C", "-c", "--git-dir", "--work-tree") else words[1:]
+    command, options = words[0] if words else "help", [word for word in words[1:] if word.startswith("-")]
+    if command in _TELLS_NO_CONTENT:
+        return command in ("commit", "add", "status") and any(_VERBOSE.fullmatch(word) for word in options)
+    has_content = any(_CONTENT_OPTIONS.fullmatch(word) for word in options)
+    if command in ("log", "shortlog", "reflog"):
+        return has_content
+    return command not in ("diff", "show", "stash") or has_content or _ONLY_NAMES.isdisjoint(options)
+
+
+def _reads_index_only(words: Sequence[str], cwd: str) -> bool:
+    """Whether it is a `git diff` of files against the index, no older state."""
+    plain = [word for word in words[1:] if not word.startswith("-")]
+    named = all(os.path.lexists(os.path.join(cwd, word)) for word in plain)
+    return words[0] == "diff" and named and not {"--cached", "--staged", "--merge-base"} & set(words)
+
+
+def _tracks(workspace: Workspace, rules: Sequence[Rule]) -> bool:
+    """Whether the index of the repository holds a path that the rules are about, or cannot be read."""
+    top = nearest_holding(".git", workspace.cwd)
+    if top is None:
+        return False
+    try:
+        with open(f"{top}/.git/index", "rb") as file:
+            names = index_names(file.read())
+    except FileNotFoundError:
+        return False
+    except (OSError, ValueError):
+        return True
+    book = RuleBook(rules)
+    return any(book.forbidding_path((f"{top}/{name}",), workspace.bases, write=False) for name in names)
+
+
+def index_names(data: bytes) -> Iterator[str]:
+    """The paths in an index (gitformat-index, versions 2 and 3). Raises ValueError for any other."""
+    if data[:4] != b"DIRC" or data[4:8] not in (b"\0\0\0\2", b"\0\0\0\3"):
+        raise ValueError("an index of another version")
+    at = 12
+    for _ in range(int.from_bytes(data[8:12], "big")):
+        start = at + (64 if data[at + 60] & 0x40 else 62)
+        end = data.index(b"\0", start)
+        yield os.fsdecode(data[start:end])
+        at += (end - at + 8) // 8 * 8
+
+
+def writes_git(command: str) -> bool:
+    """Whether a command that was allowed may be one by which git stores something."""
+    found = _GIT.search(command)
+    return found is not None and _WRITES.search(command, found.end()) is not None

@@ -1,0 +1,44 @@
+"""Programs that a deny rule is about as a whole, whose files can be hidden; and the rules that nothing but words holds."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator
+from functools import lru_cache
+
+from ...tools.shell.environment import USUAL_FOLDERS
+from ..rules import Rule
+from ..shell import word_set
+
+BUILT_IN = "built in"
+# What commands themselves are run by.
+_NEEDED = frozenset({"bash"})
+
+
+@lru_cache(maxsize=256)
+def program_files(rule: Rule) -> tuple[str, ...] | None:
+    """The files of a program that a rule is about as a whole; None where hiding files could not hold the rule: it is about
+    some words of it, about a builtin of the shell, or the program is one name of a file with others."""
+    if rule.kind != "command" or rule.exact or len(rule.words) != 1 or rule.words[0] in _NEEDED | _BUILTINS:
+        return None
+    name = rule.words[0]
+    searched = [*USUAL_FOLDERS, "/sbin", "/usr/sbin", *filter(None, os.environ.get("PATH", "").split(os.pathsep))]
+    places = [name] if "/" in name else [os.path.join(folder, name) for folder in searched]
+    real = {os.path.realpath(place) for place in places if os.path.isfile(place)}
+    return tuple(sorted(real)) if all(os.path.basename(path) == os.path.basename(name) for path in real) else None
+
+
+_BUILTINS = word_set("""
+    . : [ alias bg bind break builtin caller cd command compgen complete compopt continue declare dirs disown echo enable
+    eval exec exit export false fc fg getopts hash help history jobs kill let local logout mapfile popd printf pushd pwd
+    read readarray readonly return set shift shopt source suspend test time times trap true type typeset ulimit umask
+    unalias unset wait
+""")
+
+
+def unheld_rules(rules: Iterable[Rule], *, confined: bool) -> Iterator[Rule]:
+    """The rules of people's among these that no mount holds, so that words alone decide."""
+    for rule in rules:
+        is_held = rule.kind == "path" or (rule.kind == "command" and program_files(rule) is not None)
+        if rule.source != BUILT_IN and rule.kind in ("path", "command", "wildcard") and not (confined and is_held):
+            yield rule
