@@ -12,11 +12,11 @@ from dataclasses import replace
 
 from ..ground.frozen import frozen
 from ..ground.patterns import regex
+from .hold.reach import Reach, first_met, link_out
 from .paths import OPTION_NAME, TOO_MANY_PATHS, is_inside
 from .policy import READING_MODES, Policy, permits_access
 from .program_tables import NEVER_READS, NEVER_READS_IN, READERS, WILDCARD_PROOF, WRITERS
 from .programs import Reads, hazard, read_only
-from .reach import Reach, first_met, link_out
 from .repository import is_plain_repository
 from .rules import Rule, RuleBook
 from .shell import GLOB_LETTERS, CommandLine, Redirect, SimpleCommand, base_name

@@ -17,10 +17,10 @@ from .command_deny import could_be_anything, first_forbidding_path, forbidding_c
 from .facts import Facts
 from .hold.git import prints_tracked_content
 from .hold.programs import BUILT_IN, unheld_rules
+from .hold.reach import MAX_ENTRIES, Met, Reach, first_met, reach_of
 from .offers import advice
 from .paths import TOO_MANY_PATHS, LinkFollower
 from .policy import READING_MODES, Policy, Verdict, allow_path_rule, permits_access, together
-from .reach import MAX_ENTRIES, Met, Reach, first_met, reach_of
 from .rules import EDIT_TOOLS, READ_TOOLS, Rule, RuleBook, parse_rule
 from .shell import CommandLine
 from .subject import NETWORK_TOOLS, SESSION_TOOLS, Subject, Workspace, describe

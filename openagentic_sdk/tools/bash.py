@@ -27,7 +27,7 @@ from .files.copies import keep_files
 from .schema import boolean, number, object_schema, string
 from .shell.background import CommandFolder, RunShells, command_folder, run_shells
 from .shell.environment import command_environment, find_program
-from .shell.file_policy import CommandRules, FilePolicy, run_temp
+from .shell.file_policy import NOTHING_CLOSED, CommandRules, FilePolicy, run_temp
 from .shell.git_config import hooks_note, without_programs
 from .shell.output import keep_output, keep_text, output_paths
 from .shell.process import CommandReport, CommandSpec, run_command
@@ -153,7 +153,7 @@ class BashTool(BlockingTool):
         shells = run_shells(ctx)
         rules = ctx.services.find(CommandRules) or CommandRules()
         sandbox = self.sandbox_under(rules)
-        policy = rules.policy(ctx, command)
+        policy = rules.policy(ctx, command) if sandbox.confines else NOTHING_CLOSED
         roots = _roots(ctx)
         if input.get("run_in_background", False):
             return self._start_in_background(command, shells, ctx, sandbox, policy)

@@ -28,7 +28,7 @@ EQUIVALENT: dict[tuple[str, str, str, str], str] = {
         "return first_forbidding_path(book, subject, subject.possible_accesses) if (book.paths) or True else None",
     ): "a book without rules about paths forbids none: the condition only saves working the paths out",
     (
-        "permissions/reach.py",
+        "permissions/hold/reach.py",
         "_unknown_words",
         'elif UNKNOWN not in word and "$" in (subject.command or ""):',
         'elif UNKNOWN not in word and "$" in (subject.command or "XXXX"):',

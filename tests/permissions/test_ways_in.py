@@ -13,10 +13,10 @@ from typing import Any
 from openagentic_sdk.assemble import build_agent
 from openagentic_sdk.options import OpenAgenticOptions
 from openagentic_sdk.permissions.gate import PermissionGate
+from openagentic_sdk.permissions.hold.reach import first_met, reach_of
 from openagentic_sdk.permissions.paths import LinkFollower, expand_glob
 from openagentic_sdk.permissions.program_tables import READERS, Reader
 from openagentic_sdk.permissions.programs import hazard, read_only
-from openagentic_sdk.permissions.reach import first_met, reach_of
 from openagentic_sdk.permissions.rules import RuleBook, parse_rules
 from openagentic_sdk.permissions.subject import Workspace, describe
 from openagentic_sdk.sessions.memory import MemorySessionStore

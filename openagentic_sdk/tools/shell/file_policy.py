@@ -73,6 +73,10 @@ class FilePolicy:
         return list(dict.fromkeys(found))
 
 
+# Of a command that nothing confines.
+NOTHING_CLOSED = FilePolicy(roots=(), protected=Protected())
+
+
 def outermost(folders: Sequence[str]) -> tuple[str, ...]:
     """The real folders that are there and lie in no other of them."""
     found: list[str] = []

@@ -9,10 +9,10 @@ import os
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice, pairwise
 
-from ..ground.frozen import frozen
-from .guess import UNKNOWN, loose_commands
-from .paths import anchor_of, is_inside
-from .program_tables import (
+from ...ground.frozen import frozen
+from ..guess import UNKNOWN, loose_commands
+from ..paths import anchor_of, is_inside
+from ..program_tables import (
     FETCHERS,
     FOLLOWS_LINKS,
     IMPLICIT_TREES,
@@ -25,10 +25,10 @@ from .program_tables import (
     WRITERS,
     Options,
 )
-from .programs import inner_commands, option_in, program_of
-from .rules import Rule, RuleBook
-from .shell import IS_GLOB, CommandLine, base_name
-from .subject import Subject, literal, moved_folders, path_like, with_folders
+from ..programs import inner_commands, option_in, program_of
+from ..rules import Rule, RuleBook
+from ..shell import IS_GLOB, CommandLine, base_name
+from ..subject import Subject, literal, moved_folders, path_like, with_folders
 
 # How many files and folders are looked at for one command.
 MAX_ENTRIES = 20_000
