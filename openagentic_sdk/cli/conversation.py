@@ -35,6 +35,7 @@ class Chat:
         self.ask = ask
         self.turn: Turn | None = None
         self._make_turn = make_turn
+        self._is_open = False
 
     @property
     def session_id(self) -> str | None:
@@ -91,6 +92,9 @@ class Chat:
         """One prompt to its end, to Ctrl-C or to an error. Raises `Stopped` when a signal wants the command to end."""
         turn = self.turn = self._make_turn(self.turns)
         try:
+            if not self._is_open:
+                self.turns.open()
+                self._is_open = True
             await turn.show_events(prompt)
         except OpenAgentSdkError as error:
             self.screen.line(printable(str(error)))
@@ -100,6 +104,11 @@ class Chat:
     async def end(self, reason: str = "prompt_input_exit") -> list[Event]:
         """Run the hooks that belong to its end."""
         return await self.turns.end_conversation(reason)
+
+    async def close(self) -> None:
+        """End it: its hooks run, and its tool servers are let go of."""
+        await self.end()
+        await self.turns.close()
 
     def say_how_to_go_on(self) -> None:
         """The command that takes this conversation up again."""

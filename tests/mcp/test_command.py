@@ -172,6 +172,20 @@ class ConsentTest(McpCase):
                 self.assertIn("with the variable A=b", shown.getvalue())
         self.assertEqual(shown.getvalue(), "")
 
+    def test_a_chat_keeps_its_servers_from_turn_to_turn(self) -> None:
+        starts = self.folder / "starts"
+        started = f'echo started >> {starts}; exec "$0" "$@"'
+        self.mcp("add", "small", "--", "/bin/sh", "-c", started, sys.executable, SMALL, str(self.folder / "tools.json"))
+        look = {"tool_calls": [{"name": "mcp__small__look", "arguments": {}}]}
+        script = self.folder / "script.json"
+        script.write_text(json.dumps([look, "One.", look, "Two.", look, "Three."]))
+        command = ["-m", "openagentic_sdk", "chat", "--script", str(script), "--allow", "mcp__small"]
+        words = "look\nlook again\n/clear\nlook anew\n"
+        environ = {**os.environ, "PYTHONPATH": str(ROOT)}
+        done = run_python(*command, cwd=self.project, env=environ, input=words, text=True, timeout=300)
+        self.assertEqual((done.returncode, "Three." in done.stdout), (0, True), done.stdout + done.stderr)
+        self.assertEqual(starts.read_text(), "started\n", done.stdout)
+
     def test_a_run_without_servers_loads_nothing_of_the_room(self) -> None:
         code = (
             "import sys; from openagentic_sdk.cli.main import main; main(sys.argv[1:]); "

@@ -111,7 +111,7 @@ class _LineChat:
                 else:
                     prompt = with_files(line, str(options.cwd), typed=sys.stdin.isatty())
                     self._until_interrupted(runner, partial(conversation.take_turn, prompt))
-        runner.run(conversation.end())
+        runner.run(conversation.close())
         conversation.say_how_to_go_on()
         return OK
 
@@ -187,7 +187,7 @@ class _LiveChat:
         with contextlib.suppress(KeyboardInterrupt):  # the second Ctrl-C
             runner.run(self._talk())
         self._screen.end_line()
-        runner.run(self.conversation.end())
+        runner.run(self.conversation.close())
         self.conversation.say_how_to_go_on()
         return OK
 
