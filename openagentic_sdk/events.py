@@ -71,8 +71,8 @@ class SystemInit(Event):
 
     `messages_from_seq`, when set, is the first event that the conversation still shows the model (`resume_max_events`).
     `workspace_roots` are the folders that belong to the session, as they are named and where that leads; `untrusted` says
-    what of elsewhere a subagent's parent had read, see `sessions.folds.untrusted`. `traceparent` is the caller's place in a
-    trace, as W3C Trace Context writes it.
+    what of elsewhere a subagent's parent had read, see `sessions.folds.features.untrusted`. `traceparent` is the caller's
+    place in a trace, as W3C Trace Context writes it.
     """
 
     type: ClassVar[str] = "system.init"
@@ -108,8 +108,8 @@ class Result(Event):
     `stop_reason` is `end`, `max_steps`, `timeout`, `budget`, `interrupted`, `error`, `waiting` or `blocked:<hook point>`.
     `usage` and `cost_usd` are what the session has spent so far, subagents included; `cost_usd` is None when a price is
     unknown. `cached_share` is how much of all prompts came from the vendor's cache, 0 to 1, None when unknown. `steps`
-    counts the model calls of this run. `saved` is False when events of this run could not be stored. `request_id` is that of
-    the prompt that the run worked on.
+    counts the model calls of this run. `saved` is False when events of this run could not be stored. `request_id` is that
+    of the prompt that the run worked on.
 
     `final_text` is empty when a hook refused the answer (`blocked:stop`, `blocked:after_model_call`). `cut_by` says that it
     is a part only: `length`, `content_filter`, or the endpoint's own word for why the model was not done.
@@ -145,7 +145,7 @@ class UserMessage(Event):
     `request_id` makes a retried prompt harmless, and `prompt_sha256`, the digest of what the caller gave, tells whether it
     is the same prompt. `attachments` are the pictures, documents and sounds that came with the text:
     `{"type", "media_type", "name"?, "size", "sha256"}` of a blob beside the log, or `{"type", "url", ...}`.
-    `untrusted` says what of elsewhere stands in it, see `sessions.folds.untrusted`.
+    `untrusted` says what of elsewhere stands in it, see `sessions.folds.features.untrusted`.
     """
 
     type: ClassVar[str] = "user.message"
@@ -196,7 +196,8 @@ class ModelContext(Event):
     """What the requests that follow carry besides messages. Written only when it differs from the one before; `cause` says
     how, since nothing of the requests before is a beginning of those that follow.
 
-    `parts` says who put which slice of the system prompt there: `{"kind", "source", "start", "end"}`, see `project.prompt`.
+    `parts` says who put which slice of the system prompt there: `{"kind", "source", "start", "end"}`, see
+    `parts.project.prompt`.
     """
 
     type: ClassVar[str] = "model.context"
@@ -274,10 +275,10 @@ class ReasoningDelta(Event):
 class ModelResponse(Event):
     """The model answered, or stopped answering: `complete` is False for an answer that was cut.
 
-    `usage` is this call's alone, in the normal form of `sessions.usage`; None when the endpoint did not say. `cost_usd` is
-    what the endpoint says that the call cost, else what the price table makes of the usage. `model` is the one that
-    answered, `rate_limits` are the headers that tell what is left of a limit, `notices` say what of the request the model
-    does not take and was left out, `raw` is all that the endpoint sent, when the request's settings ask for it.
+    `usage` is this call's alone, in the normal form of `sessions.folds.usage`; None when the endpoint did not say.
+    `cost_usd` is what the endpoint says that the call cost, else what the price table makes of the usage. `model` is the
+    one that answered, `rate_limits` are the headers that tell what is left of a limit, `notices` say what of the request
+    the model does not take and was left out, `raw` is all that the endpoint sent, when the request's settings ask for it.
     """
 
     type: ClassVar[str] = "model.response"
@@ -379,8 +380,8 @@ class HookEvent(Event):
 class WorkspaceKept(HookEvent):
     """The checkout that a run of a fleet works in, when it was opened and after each change.
 
-    `workspace` is its name in the registry, `commit` where it began, `patch` the blob with what has changed since, empty for
-    nothing; `branch` is what it was pushed to.
+    `workspace` is its name in the registry, `commit` where it began, `patch` the blob with what has changed since, empty
+    for nothing; `branch` is what it was pushed to.
     """
 
     type: ClassVar[str] = "workspace.kept"
@@ -416,9 +417,10 @@ class PermissionDecision(Event):
 
 @frozen
 class ToolStarted(Event):
-    """A call is about to take effect; on disk before it does. `input` is set when a hook changed what will run.
+    """A call is about to take effect; stored before it does, and on disk unless it only reads.
 
-    `effect` is `read`, `idempotent` or `unsafe`; `attempt` is above 1 when a call in doubt is run again.
+    `input` is set when a hook changed what will run. `effect` is `read`, `idempotent` or `unsafe`; `attempt` is above 1
+    when a call in doubt is run again.
     """
 
     type: ClassVar[str] = "tool.started"
@@ -609,7 +611,7 @@ class SubagentStarted(Event):
 class SubagentFinished(Event):
     """A subagent ended. `usage` and `cost_usd` are all it spent, its own subagents included.
 
-    `untrusted` says what of elsewhere it had read, see `sessions.folds.untrusted`; None in logs that do not know.
+    `untrusted` says what of elsewhere it had read, see `sessions.folds.features.untrusted`; None in logs that do not know.
     """
 
     type: ClassVar[str] = "subagent.finished"
@@ -798,9 +800,9 @@ class RecordSigned(Event):
     """Somebody vouches for the events `from_seq` to `to_seq`, and through `before` for all before them, see
     `parts.record`.
 
-    `before` and `head` are the ends of the SHA-256 chain around the range, `digests` those of its events, joined, in base64.
-    Each of `signatures` is `{"by", ...}`: a key's, a person's, a witness's, over the statement that these fields make.
-    `opening` holds the salts that the digests were made with; no digest covers it, and erasing takes salts out of it.
+    `before` and `head` are the ends of the SHA-256 chain around the range, `digests` those of its events, joined, in
+    base64. Each of `signatures` is `{"by", ...}`: a key's, a person's, a witness's, over the statement that these fields
+    make. `opening` holds the salts that the digests were made with; no digest covers it, and erasing takes salts out of it.
     """
 
     type: ClassVar[str] = "record.signed"
