@@ -354,8 +354,8 @@ SABOTAGES = (
     Sabotage(
         "the digest of a request leaves its tools out",
         "sessions/request.py",
-        '{"model": model, "tools": list(tools)}',
-        '{"model": model, "tools": []}',
+        "    tools_json = dumps_canonical(tools if isinstance(tools, list) else [*tools])\n",
+        '    tools_json = "[]"\n',
         ("tests.runs.test_replay.ReplayTest.test_a_request_with_other_tools_is_found",),
     ),
     Sabotage(
