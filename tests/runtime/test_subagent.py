@@ -4,6 +4,7 @@ import asyncio
 import unittest
 
 from openagentic_sdk.api import run
+from openagentic_sdk.ground.threads import GUEST_MOMENT_S
 from openagentic_sdk.hooks.engine import HookEngine
 from openagentic_sdk.hooks.models import HookDecision, HookMatcher
 from openagentic_sdk.options import AgentDefinition
@@ -106,6 +107,38 @@ class SubagentTest(unittest.IsolatedAsyncioTestCase):
         self.assertEqual(result_of(events).stop_reason, "timeout")
         for session_id in options.session_store.list_sessions():
             assert_closed(self, options.session_store, session_id)
+
+    async def test_a_subagent_that_closes_its_log_slowly_is_waited_for_when_its_parent_is_cancelled(self):
+        asked, closing, goes_on = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+        class Hanging(ScriptedProvider):
+            async def stream(self, *, model, messages, tools=(), api_key=None):
+                if "You are one." in str(messages[0]):
+                    asked.set()
+                    await asyncio.Event().wait()
+                async for event in super().stream(model=model, messages=messages, tools=tools, api_key=api_key):
+                    yield event
+
+        async def end(payload):
+            closing.set()
+            await goes_on.wait()
+
+        hooks = HookEngine(session_end=[HookMatcher("slow", hook=end)])
+        options = options_with(Hanging([delegate("one")]), hooks=hooks)
+        skip_time(0)  # whoever reads the clock from now on sees what is skipped later
+        running = asyncio.create_task(run(prompt="go", options=options))
+        await asyncio.wait_for(asked.wait(), 120)
+        running.cancel()
+        await asyncio.wait_for(closing.wait(), 120)
+        skip_time(GUEST_MOMENT_S + 1)
+        for _ in range(20):
+            await asyncio.sleep(0)
+        goes_on.set()
+        with self.assertRaises(asyncio.CancelledError):
+            await running
+        store = options.session_store
+        events = [event for name in store.list_sessions() for event in assert_closed(self, store, name)]
+        self.assertEqual([event.outcome for event in events if event.type == "tool.result"], ["cancelled"])
 
     async def test_hooks_and_the_gate_hold_inside_too(self):
         seen = []
