@@ -71,9 +71,10 @@ async def run_session(run: Run, prompt: Said | Prompts | None) -> Result:
         await run.recorder.channel.send(answered)
         return answered
     finally:
-        _, late = await settled(_close_parts(run))
-        if late is not None:
-            raise late
+        if run.parts.at(Part.close):
+            _, late = await settled(_close_parts(run))
+            if late is not None:
+                raise late
 
 
 async def _close_parts(run: Run) -> None:

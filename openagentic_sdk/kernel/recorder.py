@@ -15,7 +15,7 @@ from typing import Any, Literal, TypeVar
 from ..errors import OpenAgentSdkError, StorageError, StorageTimeoutError
 from ..events import Event, SessionCompacted, SystemNotice
 from ..ground.frozen import changed
-from ..ground.threads import error_words, note_left, run_in_thread, settled, start_thread
+from ..ground.threads import error_words, note_left, run_in_thread, settled, start_thread, wait_until
 from ..sessions.core import SessionWriter, StoreCore
 from ..sessions.folds.view import SessionView
 from .channel import EventChannel
@@ -207,7 +207,7 @@ async def ask_store(
         limit_s = patience()  # a run that is told to end meanwhile has less of it
         give_up_at = min(give_up_at, math.inf if limit_s is None else now() + limit_s)
         try:
-            await asyncio.wait({done}, timeout=min(max(0.0, give_up_at - now()), _LOOK_AGAIN_S))
+            await wait_until(done, min(max(0.0, give_up_at - now()), _LOOK_AGAIN_S))
         except asyncio.CancelledError as error:
             cancelled = error
             give_up_at = min(give_up_at, now() + STORE_MOMENT_S)

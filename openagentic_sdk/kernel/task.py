@@ -131,7 +131,7 @@ class RunTask:
         """
         self._channel.close()
         self.interrupt() if interrupt else self.suspend()
-        _, cancelled = await settled(asyncio.wait({self._task}))
+        _, cancelled = await settled(self._task)
         if not self._task.cancelled():
             self._task.exception()  # looked at, or asyncio would complain that nobody did
         await self._run.recorder.close()
