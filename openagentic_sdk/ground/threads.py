@@ -240,9 +240,7 @@ def _drop(result: Any) -> None:
         result.close()
 
 
-def _settle(
-    done: asyncio.Future[Any], result: Any, failure: BaseException | None, free: Callable[[], None]
-) -> None:
+def _settle(done: asyncio.Future[Any], result: Any, failure: BaseException | None, free: Callable[[], None]) -> None:
     free()
     if done.done():
         _drop(result)

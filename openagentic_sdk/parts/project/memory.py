@@ -107,6 +107,8 @@ def read_nested_memory(folders: ClaudeFolders, path: str, excludes: Sequence[str
 
 def nested_folders(folders: ClaudeFolders, path: str) -> list[str]:
     """The project's folders that lead to a file and that no run reads from its start, the outermost first."""
+    if not (folders.reads_project or folders.reads_local):
+        return []  # nothing is read there
     folder = os.path.dirname(os.path.realpath(path))
     if not is_within(folder, folders.boundary):
         return []
