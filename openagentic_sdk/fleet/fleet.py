@@ -15,6 +15,7 @@ from typing import Any
 from ..agents import Agents, NamedAgent
 from ..errors import AnswerRefusedError, FleetError, OptionsError, SessionLockedError, SessionNotFoundError
 from ..events import Event, UserQuestion
+from ..ground.checks import Check, check_settings, number, or_none
 from ..ground.text import on_one_line
 from ..kernel.recorder import off_loop
 from ..options import OpenAgenticOptions
@@ -108,10 +109,11 @@ class Fleet:
         run = self._checked_run(agent, prompt, wishes, tenant, queue, priority, max_attempts, workspace)
         if traceparent is not None and read_traceparent(traceparent) is None:
             raise OptionsError(f"traceparent {traceparent!r:.100} is none: it is 00-TRACE-SPAN-FLAGS in hex")
+        check_settings({"request_id": request_id}, {"request_id": or_none(_name)})
         new = replace(
             run,
             session=new_session_id() if session is None else check_session_id(session),
-            request_id=f"fleet-{os.urandom(12).hex()}" if request_id is None else _checked("request_id", request_id),
+            request_id=f"fleet-{os.urandom(12).hex()}" if request_id is None else request_id,
             run_at=_seconds(run_at),
             traceparent=traceparent,
         )
@@ -148,7 +150,8 @@ class Fleet:
         run = self._checked_run(agent, prompt, wishes, tenant, queue, priority, max_attempts, workspace)
         if prompt is None:
             raise OptionsError("the prompt is missing: each run of a schedule begins a session")
-        schedule: Schedule = await off_loop(True, self.schedules.add, _checked("name", name), cron, zone, run)
+        check_settings({"name": name}, {"name": _name})
+        schedule: Schedule = await off_loop(True, self.schedules.add, name, cron, zone, run)
         return schedule
 
     def _checked_run(
@@ -167,15 +170,17 @@ class Fleet:
         if wishes:
             self.agents.options(agent, wishes)
         read_wish(known, workspace)
-        return NewRun(
+        new = NewRun(
             agent=agent,
             body=_body(prompt, wishes),
-            tenant=_checked("tenant", tenant, may_be_empty=True),
-            queue=_checked("queue", queue),
-            priority=_number("priority", priority, -MAX_PRIORITY, MAX_PRIORITY),
-            max_attempts=_number("max_attempts", max_attempts, 1, 1000),
-            workspace=None if workspace is None else _checked("workspace", workspace),
+            tenant=tenant,
+            queue=queue,
+            priority=priority,
+            max_attempts=max_attempts,
+            workspace=workspace,
         )
+        check_settings(new, _CHECKS)
+        return new
 
     async def stats(self, *, tenant: str | None = None) -> FleetStats:
         """How the fleet stands and what it has done, of all tenants or of one."""
@@ -289,19 +294,18 @@ def _body(prompt: Any, wishes: Mapping[str, Any] | None) -> str:
     return text
 
 
-def _checked(what: str, value: Any, *, may_be_empty: bool = False) -> str:
-    fits = isinstance(value, str) and (value or may_be_empty) and len(value) <= MAX_NAME_CHARS
-    if not fits or on_one_line(value) != value:
-        raise OptionsError(
-            f"{what} {value!r:.100} cannot be used: it is 1 to {MAX_NAME_CHARS} characters that can be seen"
-        )
-    return str(value)
+def _name(value: Any) -> str | None:
+    fits = isinstance(value, str) and 0 < len(value) <= MAX_NAME_CHARS and on_one_line(value) == value
+    return None if fits else f"1 to {MAX_NAME_CHARS} characters that can be seen"
 
 
-def _number(what: str, value: Any, least: int, most: int) -> int:
-    if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
-        raise OptionsError(f"{what} must be a whole number from {least} to {most}, not {value!r:.100}")
-    return value
+_CHECKS: Mapping[str, Check] = {
+    "tenant": lambda value: None if value == "" else _name(value),
+    "queue": _name,
+    "priority": number(-MAX_PRIORITY, whole=True, most=MAX_PRIORITY),
+    "max_attempts": number(1, whole=True, most=1000),
+    "workspace": or_none(_name),
+}
 
 
 def _seconds(run_at: datetime | float | None) -> float | None:

@@ -24,6 +24,7 @@ from ..errors import (
     SessionNotFoundError,
     StorageError,
 )
+from ..ground.checks import COUNT, TEXT, Check, check_settings, is_a
 from ..ground.frozen import frozen
 from ..kernel.recorder import off_loop
 from ..serialization import event_to_dict
@@ -48,7 +49,7 @@ class Office:
 
 
 Handler = Callable[[HttpCall, Office], Awaitable[None]]
-_TEXT_OR_PARTS = (str, list)
+_PROMPT, _OBJECT = is_a(str | list, "a text, or a list of parts"), is_a(dict, "an object")
 
 
 # --- what is posted, by a request or over a WebSocket ----------------------------------------------------------------
@@ -58,7 +59,7 @@ async def post_run(
     office: Office, who: Principal, session_id: str | None, body: Any, key: str | None
 ) -> tuple[int, Any]:
     """`{"prompt": text | parts | null, "agent"?, "options"?}`: a run in this session, or in a new one."""
-    given = _fields(body, prompt=_TEXT_OR_PARTS, agent=str, options=dict)
+    given = _fields(body, prompt=_PROMPT, agent=TEXT, options=_OBJECT)
     if session_id is None and "prompt" not in given:
         raise RequestRefusedError(400, "a new session needs a prompt")
     started = await office.desk.start(
@@ -70,7 +71,7 @@ async def post_run(
 
 async def post_answer(office: Office, who: Principal, session_id: str, body: Any, key: str | None) -> tuple[int, Any]:
     """`{"question_id", "answer"}`, or `{"answers": {question_id: answer}}` for several: the run goes on."""
-    given = _fields(body, question_id=str, answer=str, answers=dict)
+    given = _fields(body, question_id=TEXT, answer=TEXT, answers=_OBJECT)
     answers = given.pop("answers", None)
     if answers is None and len(given) == 2:
         answers, given = {given["question_id"]: given["answer"]}, {}
@@ -84,7 +85,7 @@ async def post_answer(office: Office, who: Principal, session_id: str, body: Any
 
 async def post_message(office: Office, who: Principal, session_id: str, body: Any, key: str | None) -> tuple[int, Any]:
     """`{"prompt": text | parts}`: the run that goes on gets it at its next step."""
-    given = _fields(body, prompt=_TEXT_OR_PARTS)
+    given = _fields(body, prompt=_PROMPT)
     if "prompt" not in given:
         raise RequestRefusedError(400, "a message needs a prompt")
     await office.desk.steer(who, session_id, given["prompt"], key=key)
@@ -99,13 +100,13 @@ async def post_cancel(office: Office, who: Principal, session_id: str, body: Any
 
 async def post_fork(office: Office, who: Principal, session_id: str, body: Any, key: str | None) -> tuple[int, Any]:
     """`{"at_seq"?}`: a copy up to there."""
-    given = _fields(body, at_seq=int)
+    given = _fields(body, at_seq=COUNT)
     return 201, {"session_id": await office.desk.fork(who, session_id, at_seq=given.get("at_seq"), key=key)}
 
 
 async def post_rewind(office: Office, who: Principal, session_id: str, body: Any, key: str | None) -> tuple[int, Any]:
     """`{"to_seq"}` or `{"turns"}`: what stands behind is taken back in the model's view."""
-    given = _fields(body, to_seq=int, turns=int)
+    given = _fields(body, to_seq=COUNT, turns=COUNT)
     return 200, event_to_dict(await office.desk.rewind(who, session_id, **given, key=key))
 
 
@@ -132,18 +133,16 @@ async def post(
         return status, error_body(status, message)
 
 
-def _fields(body: Any, **known: type | tuple[type, ...]) -> dict[str, Any]:
-    """The fields of a JSON object; null counts as left out."""
+def _fields(body: Any, **known: Check) -> dict[str, Any]:
+    """The fields of a JSON object; null counts as left out. Raises `OptionsError` for one that does not fit."""
     if not isinstance(body, dict):
         raise RequestRefusedError(400, "the body must be a JSON object")
-    for name, value in body.items():
-        if name not in known:
-            raise RequestRefusedError(
-                400, f"there is no field {name!r:.100}: the fields are {', '.join(known) or 'none'}"
-            )
-        if value is not None and (not isinstance(value, known[name]) or isinstance(value, bool)):
-            raise RequestRefusedError(400, f"the field {name} is of the wrong kind")
-    return {name: value for name, value in body.items() if value is not None}
+    if unknown := body.keys() - known.keys():
+        names = ", ".join(known) or "none"
+        raise RequestRefusedError(400, f"there is no field {min(unknown)!r:.100}: the fields are {names}")
+    given = {name: value for name, value in body.items() if value is not None}
+    check_settings(given, {name: known[name] for name in given})
+    return given
 
 
 # --- what is refused ---------------------------------------------------------------------------------------------------

@@ -6,26 +6,21 @@ with the field, and the name of the server where it is known.
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import field
-from typing import Any, Literal, get_args
+from typing import Annotated, Any, Literal, get_args
 
 from ...errors import OptionsError
 from ...events import Effect
 from ...ground.checks import (
-    BOOL,
-    TEXT,
+    AnyPath,
     Check,
     above_0,
-    check_settings,
+    check_fields,
     is_a,
-    is_callable,
     list_of,
-    or_none,
     passable,
-    path,
     shown,
 )
 from ...ground.frozen import frozen
@@ -43,69 +38,6 @@ Token = str | Callable[[], "str | Awaitable[str]"]
 
 # `mcp__<name>__` and a cut tool name with its digest must fit into the 64 letters that model endpoints take.
 _NAME = r"[A-Za-z0-9-](?:[A-Za-z0-9_-]{0,38}[A-Za-z0-9-])?"
-
-
-@frozen(kw_only=True)
-class McpServer:
-    """One server, by what reaches it: a `command` (stdio), a `url` (Streamable HTTP), or `tools` of this process.
-
-    `command` and `args` are started without a shell, in `cwd` (default: the run's). The program gets `env` and of this
-    process's environment what starts programs (HOME, LANG, PATH and the like); all of it with `inherit_env`. `is_sse` says
-    that `url` is the event stream of the transport of 2024-11-05; it is found out without, too.
-
-    `headers` go with every request; `token` is sent as `Authorization: Bearer`, or is called for one before each request,
-    sync or async. `oauth` are settings of a login (`clientId`, `callbackPort`, ...).
-
-    `connect_timeout_s` is how long the first request of a run waits for the server at most, `idle_timeout_s` the longest
-    silence in a call (progress counts as a sign of life), `call_timeout_s` the longest call.
-
-    `allow` and `deny` name the server's tools, with `*` for any letters: those of `deny` are not offered, and with `allow`
-    no others are. `effects` maps names of tools to what the *user* says of them: `read` and `idempotent` calls may be
-    repeated when the server dies in the middle; what the server says of itself never counts. With `pin`, the tools of a
-    server given in code are held to what they were when it was first used; those of configured servers always are. `source`
-    says where the entry stands, for messages; no message repeats `env`, `headers`, a token, or what `secrets` names besides.
-    """
-
-    command: str | None = None
-    args: Sequence[str] = ()
-    env: Mapping[str, str] = field(default_factory=dict, repr=False)
-    cwd: str | os.PathLike[str] | None = None
-    inherit_env: bool = False
-    url: str | None = None
-    is_sse: bool = False
-    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
-    token: Token | None = field(default=None, repr=False)
-    oauth: Mapping[str, Any] | None = field(default=None, repr=False)
-    tools: Sequence[Tool] = ()
-    connect_timeout_s: float = CONNECT_TIMEOUT_S
-    idle_timeout_s: float = IDLE_TIMEOUT_S
-    call_timeout_s: float = CALL_TIMEOUT_S
-    allow: Sequence[str] | None = None
-    deny: Sequence[str] = ()
-    effects: Mapping[str, Effect] = field(default_factory=dict)
-    pin: bool = False
-    source: str = "options"
-    secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
-
-    @property
-    def kind(self) -> Kind:
-        """How it is reached."""
-        if self.command is not None:
-            return "stdio"
-        return ("sse" if self.is_sse else "http") if self.url is not None else "tools"
-
-    def __post_init__(self) -> None:
-        reached = [name for name, value in (("command", self.command), ("url", self.url)) if value is not None]
-        reached += ["tools"] if self.tools else []
-        if len(reached) != 1:
-            raise OptionsError(
-                f"a server needs one of command, url and tools, and has {' and '.join(reached) or 'none'}"
-            )
-        check_settings(self, _CHECKS)
-        for tool in self.tools:
-            require_checkable(tool.input_schema, f"tools: {tool.name}.input_schema")
-        if self.url is not None:
-            read_url(self.url)
 
 
 def _texts(value: Any) -> bool:
@@ -136,34 +68,85 @@ def _fits(is_right: Callable[[Any], bool], wanted: str) -> Check:
     return lambda value: None if is_right(value) else wanted
 
 
-_CHECKS: Mapping[str, Check] = {
-    "command": or_none(_fits(lambda value: passable(value) and value.strip() != "", "the name of a program")),
-    "args": _fits(_texts, "a list of texts"),
-    "env": _fits(_variables, "a mapping of names of variables to texts"),
-    "cwd": or_none(path),
-    "inherit_env": BOOL,
-    "url": or_none(is_a(str, "an http:// or https:// URL")),
-    "is_sse": BOOL,
-    "headers": _fits(_headers, "a mapping of names of headers to texts in ASCII, without line ends"),
-    "token": or_none(lambda value: TEXT(value) and is_callable(value) and "a text or a callable"),
-    "oauth": or_none(is_a(Mapping, "a mapping")),
-    "tools": list_of(is_a(Tool, "a tool"), "tools"),
-    "connect_timeout_s": above_0,
-    "idle_timeout_s": above_0,
-    "call_timeout_s": above_0,
-    "allow": or_none(_fits(_texts, "a list of names of tools")),
-    "deny": _fits(_texts, "a list of names of tools"),
-    "effects": _fits(
-        lambda value: (
-            isinstance(value, Mapping)
-            and all(isinstance(name, str) and effect in get_args(Effect) for name, effect in value.items())
-        ),
-        "a mapping of names of tools to 'read', 'idempotent' or 'unsafe'",
+_Texts = Annotated[Sequence[str], _fits(_texts, "a list of texts")]
+_Named = Annotated[Mapping[str, str], _fits(_named_texts, "a mapping of texts to texts")]
+_Seconds = Annotated[float, above_0]
+_TOOL_NAMES = _fits(_texts, "a list of names of tools")
+_EFFECTS = _fits(
+    lambda value: (
+        isinstance(value, Mapping)
+        and all(isinstance(name, str) and effect in get_args(Effect) for name, effect in value.items())
     ),
-    "pin": BOOL,
-    "secrets": _fits(_named_texts, "a mapping of texts to texts"),
-    "source": TEXT,
-}
+    "a mapping of names of tools to 'read', 'idempotent' or 'unsafe'",
+)
+_PROGRAM = _fits(lambda value: passable(value) and value.strip() != "", "the name of a program")
+_VARIABLES = _fits(_variables, "a mapping of names of variables to texts")
+_TOKEN = _fits(lambda value: isinstance(value, str) or callable(value), "a text or a callable")
+_HEADERS = _fits(_headers, "a mapping of names of headers to texts in ASCII, without line ends")
+
+
+@frozen(kw_only=True)
+class McpServer:
+    """One server, by what reaches it: a `command` (stdio), a `url` (Streamable HTTP), or `tools` of this process.
+
+    `command` and `args` are started without a shell, in `cwd` (default: the run's). The program gets `env` and of this
+    process's environment what starts programs (HOME, LANG, PATH and the like); all of it with `inherit_env`. `is_sse` says
+    that `url` is the event stream of the transport of 2024-11-05; it is found out without, too.
+
+    `headers` go with every request; `token` is sent as `Authorization: Bearer`, or is called for one before each request,
+    sync or async. `oauth` are settings of a login (`clientId`, `callbackPort`, ...).
+
+    `connect_timeout_s` is how long the first request of a run waits for the server at most, `idle_timeout_s` the longest
+    silence in a call (progress counts as a sign of life), `call_timeout_s` the longest call.
+
+    `allow` and `deny` name the server's tools, with `*` for any letters: those of `deny` are not offered, and with `allow`
+    no others are. `effects` maps names of tools to what the *user* says of them: `read` and `idempotent` calls may be
+    repeated when the server dies in the middle; what the server says of itself never counts. With `pin`, the tools of a
+    server given in code are held to what they were when it was first used; those of configured servers always are. `source`
+    says where the entry stands, for messages; no message repeats `env`, `headers`, a token, or what `secrets` names besides.
+    """
+
+    command: Annotated[str | None, _PROGRAM] = None
+    args: _Texts = ()
+    env: Annotated[Mapping[str, str], _VARIABLES] = field(default_factory=dict, repr=False)
+    cwd: AnyPath | None = None
+    inherit_env: bool = False
+    url: Annotated[str | None, is_a(str, "an http:// or https:// URL")] = None
+    is_sse: bool = False
+    headers: Annotated[Mapping[str, str], _HEADERS] = field(default_factory=dict, repr=False)
+    token: Annotated[Token | None, _TOKEN] = field(default=None, repr=False)
+    oauth: Mapping[str, Any] | None = field(default=None, repr=False)
+    tools: Annotated[Sequence[Tool], list_of(is_a(Tool, "a tool"), "tools")] = ()
+    connect_timeout_s: _Seconds = CONNECT_TIMEOUT_S
+    idle_timeout_s: _Seconds = IDLE_TIMEOUT_S
+    call_timeout_s: _Seconds = CALL_TIMEOUT_S
+    allow: Annotated[Sequence[str] | None, _TOOL_NAMES] = None
+    deny: Annotated[Sequence[str], _TOOL_NAMES] = ()
+    effects: Annotated[Mapping[str, Effect], _EFFECTS] = field(default_factory=dict)
+    pin: bool = False
+    source: str = "options"
+    secrets: _Named = field(default_factory=dict, repr=False)
+
+    @property
+    def kind(self) -> Kind:
+        """How it is reached."""
+        if self.command is not None:
+            return "stdio"
+        return ("sse" if self.is_sse else "http") if self.url is not None else "tools"
+
+    def __post_init__(self) -> None:
+        reached = [name for name, value in (("command", self.command), ("url", self.url)) if value is not None]
+        reached += ["tools"] if self.tools else []
+        if len(reached) != 1:
+            raise OptionsError(
+                f"a server needs one of command, url and tools, and has {' and '.join(reached) or 'none'}"
+            )
+        check_fields(self)
+        for tool in self.tools:
+            require_checkable(tool.input_schema, f"tools: {tool.name}.input_schema")
+        if self.url is not None:
+            read_url(self.url)
+
 
 # How an entry's keys are called here; the spellings are those of the hosts that people copy entries from.
 _KEYS: Mapping[str, str] = {

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import time
+from typing import Annotated
 
 from ...errors import ProviderTimeoutError
-from ...ground.checks import above_0, check_settings, or_none
+from ...ground.checks import above_0, check_fields
 from ...ground.frozen import frozen, mutable
 from .thread_feed import ThreadFeed
+
+_Limit = Annotated[float | None, above_0]
 
 
 @frozen(kw_only=True)
@@ -22,14 +25,13 @@ class Timeouts:
     (an hour; the SDKs have no such bound, and a server that sends a byte now and then holds them for ever).
     """
 
-    connect_s: float | None = 10.0
-    first_byte_s: float | None = 600.0
-    idle_s: float | None = 300.0
-    total_s: float | None = 3600.0
+    connect_s: _Limit = 10.0
+    first_byte_s: _Limit = 600.0
+    idle_s: _Limit = 300.0
+    total_s: _Limit = 3600.0
 
     def __post_init__(self) -> None:
-        limits = ("connect_s", "first_byte_s", "idle_s", "total_s")
-        check_settings(self, dict.fromkeys(limits, or_none(above_0)), "Timeouts.")
+        check_fields(self, "Timeouts.")
 
 
 @mutable

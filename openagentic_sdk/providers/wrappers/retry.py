@@ -14,7 +14,7 @@ from contextlib import aclosing
 
 from ...errors import GarbledResponseError, ProviderError, ProviderHTTPError
 from ...ground.backoff import Backoff
-from ...ground.checks import BOOL, COUNT, SECONDS, Check, check_settings
+from ...ground.checks import Seconds, check_fields
 from ...ground.clock import Clock, SystemClock
 from ...ground.frozen import frozen
 from ..base import Done, Message, ModelOutput, Provider, Retrying, StreamEvent, ToolSpec
@@ -46,14 +46,14 @@ class RetryPolicy:
     """
 
     max_retries: int = 4
-    base_s: float = 0.5
-    cap_s: float = 16.0
-    max_retry_after_s: float = 120.0
-    total_s: float = 600.0
+    base_s: Seconds = 0.5
+    cap_s: Seconds = 16.0
+    max_retry_after_s: Seconds = 120.0
+    total_s: Seconds = 600.0
     mid_answer: bool = True
 
     def __post_init__(self) -> None:
-        check_settings(self, _CHECKS, "RetryPolicy.")
+        check_fields(self, "RetryPolicy.")
 
     def delay_s(
         self, error: Exception, *, attempt: int, elapsed_s: float, now: float, jitter: Callable[[], float]
@@ -70,16 +70,6 @@ class RetryPolicy:
             return None
         delay = asked or jitter() * Backoff(self.base_s, self.cap_s).wait_s(attempt)
         return delay if elapsed_s + delay <= self.total_s else None
-
-
-_CHECKS: Mapping[str, Check] = {
-    "max_retries": COUNT,
-    "base_s": SECONDS,
-    "cap_s": SECONDS,
-    "max_retry_after_s": SECONDS,
-    "total_s": SECONDS,
-    "mid_answer": BOOL,
-}
 
 
 class RetryingProvider(AroundProvider):

@@ -20,6 +20,7 @@ from typing import Any
 from ...assemble import open_project
 from ...errors import ApiKeyError, OpenAgentSdkError, OptionsError, RpcError, SessionError, SessionNotFoundError
 from ...events import Event, SubagentStarted
+from ...ground.checks import NAME, check_settings
 from ...ground.jsonrpc import INTERNAL_ERROR, INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND, AnswerThen, Peer
 from ...ground.loose import as_mapping
 from ...ground.text import on_one_line
@@ -319,10 +320,8 @@ class EditorAgent:
 
 
 def _text(params: Mapping[str, Any], name: str) -> str:
-    value = params.get(name)
-    if not isinstance(value, str) or not value:
-        raise OptionsError(f"{name} must be a text that is not empty, not {value!r:.100}")
-    return value
+    check_settings({name: params.get(name)}, {name: NAME})
+    return str(params[name])
 
 
 def _folder(path: Any, name: str) -> str:
