@@ -6,8 +6,8 @@ encrypted) cannot be seen; this keeps secrets out of logs by accident, it does n
 
 from __future__ import annotations
 
+import html
 import json
-import re
 from base64 import b64encode, urlsafe_b64encode
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -16,40 +16,9 @@ from urllib.parse import quote, quote_plus
 
 from ..ground.patterns import regex
 from ..tools.shell.environment import PASSWORD_IN_URL, is_secret_name
+from ..tools.shell.secret_shapes import SHAPES, SecretShape
 
 MIN_SECRET_CHARS = 8
-
-# Tokens by their shape: a name, a text that must be there (looked for first, it is quick), and the expression. A group of
-# the expression, where it has one, is what is masked. Each takes time in proportion to the text, whatever is in it: where a
-# beginning may stand in every letter of what follows it, the next beginning ends it.
-_SHAPES: tuple[tuple[str, str, str], ...] = (
-    (
-        "private key",
-        "PRIVATE KEY-----",
-        r"-----BEGIN [A-Z0-9 ]*PRIVATE KEY-----[\s\S]*?(?:-----END [A-Z0-9 ]*PRIVATE KEY-----|\Z)",
-    ),
-    ("Anthropic key", "sk-ant-", r"\bsk-ant-[A-Za-z0-9_-]{16,}"),
-    ("OpenAI key", "sk-", r"\bsk-(?:proj-|svcacct-|admin-|or-v1-)?[A-Za-z0-9_-]{20,}"),
-    *(("GitHub token", f"gh{kind}_", rf"\bgh{kind}_[A-Za-z0-9]{{30,}}") for kind in "pousr"),
-    ("GitHub token", "github_pat_", r"\bgithub_pat_[A-Za-z0-9_]{40,}"),
-    ("GitLab token", "glpat-", r"\bglpat-[A-Za-z0-9_-]{20,}"),
-    ("AWS key id", "AKIA", r"\bAKIA[A-Z0-9]{16}\b"),
-    ("AWS key id", "ASIA", r"\bASIA[A-Z0-9]{16}\b"),
-    ("AWS secret", "aws", r"(?i)aws_?secret_?access_?key[\"']?\s*[:=]\s*[\"']?([A-Za-z0-9/+=]{40})\b"),
-    ("Google key", "AIza", r"\bAIza[A-Za-z0-9_-]{35}"),
-    ("Slack token", "xox", r"\bxox[abeoprs]-[A-Za-z0-9-]{10,}"),
-    ("Slack webhook", "hooks.slack.com", r"hooks\.slack\.com/services/([A-Za-z0-9/]{20,})"),
-    ("Stripe key", "k_live_", r"\b[rs]k_live_[A-Za-z0-9]{16,}"),
-    ("Hugging Face token", "hf_", r"\bhf_[A-Za-z0-9]{30,}"),
-    ("npm token", "npm_", r"\bnpm_[A-Za-z0-9]{36}\b"),
-    ("PyPI token", "pypi-", r"\bpypi-[A-Za-z0-9_-]{50,}"),
-    ("Tavily key", "tvly-", r"\btvly-[A-Za-z0-9_-]{16,}"),
-    ("SendGrid key", "SG.", r"\bSG\.[A-Za-z0-9_-]{16,}\.[A-Za-z0-9_-]{16,}"),
-    ("JSON web token", "eyJ", r"\beyJ(?:(?!-eyJ)[A-Za-z0-9_-]){8,}\.eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}"),
-    ("bearer token", "earer ", r"\b[Bb]earer ([A-Za-z0-9._~+/=-]{16,})"),
-    ("password in an address", "://", r"://[^\s/:@]*:([^\s/@]{3,})@"),
-)
-_PATTERNS = tuple((name, hint, regex(text)) for name, hint, text in _SHAPES)
 
 
 class Redactor:
@@ -64,9 +33,12 @@ class Redactor:
         forms = {form: name for name, value in (secrets or {}).items() for form in _forms(value)}
         # The longest first: a secret may be a part of another.
         self._forms = sorted(forms.items(), key=lambda pair: -len(pair[0]))
-        self._shapes = _PATTERNS if shapes else ()
+        self._shapes = SHAPES if shapes else ()
         # Two that know the same mask the same.
-        self.known = (*[form for form, _ in self._forms], *[hint for _, hint, _ in self._shapes])
+        self.known = (
+            *[form for form, _ in self._forms],
+            *dict.fromkeys(h for shape in self._shapes for h in shape.hints),
+        )
 
     @classmethod
     def from_environment(
@@ -84,9 +56,9 @@ class Redactor:
             if form in text:
                 self.counts[name] += text.count(form)
                 text = text.replace(form, _mask(name))
-        for name, hint, pattern in self._shapes:
-            if hint in text:
-                text = self._without_shape(text, name, pattern)
+        for shape in self._shapes:
+            if any(map(text.__contains__, shape.hints)):
+                text = self._without_shape(text, shape)
         return text
 
     def spans(self, text: str) -> list[tuple[int, int]]:
@@ -97,9 +69,9 @@ class Redactor:
             while at >= 0:
                 found.append((at, at + len(form)))
                 at = text.find(form, at + 1)
-        for _, hint, pattern in self._shapes:
-            if hint in text:
-                found += [match.span(pattern.groups) for match in pattern.finditer(text)]
+        for shape in self._shapes:
+            if any(map(text.__contains__, shape.hints)):
+                found += shape.spans(text)
         return found
 
     def value(self, value: Any) -> Any:
@@ -112,15 +84,13 @@ class Redactor:
             return [self.value(inner) for inner in value]
         return value
 
-    def _without_shape(self, text: str, name: str, pattern: re.Pattern[str]) -> str:
-        def masked(match: re.Match[str]) -> str:
-            secret = match[pattern.groups] if pattern.groups else match[0]
-            if secret.startswith("[masked"):
-                return match[0]
-            self.counts[name] += 1
-            return match[0].replace(secret, _mask(name))
-
-        return pattern.sub(masked, text)
+    def _without_shape(self, text: str, shape: SecretShape) -> str:
+        pieces, at = [], 0
+        for start, end in shape.spans(text):
+            self.counts[shape.name] += 1
+            pieces += [text[at:start], _mask(shape.name)]
+            at = end
+        return "".join((*pieces, text[at:])) if pieces else text
 
 
 def secrets_of(environment: Mapping[str, str]) -> dict[str, str]:
@@ -140,16 +110,30 @@ def _mask(name: str) -> str:
 
 
 def _forms(value: str) -> Iterator[str]:
-    """The spellings in which a secret travels: as it is, in JSON, in an address, in base64 at any offset, in hex."""
+    """The spellings in which a secret travels: as it is, in JSON, HTML or an address, in hex, in base64 once or twice."""
     if len(value.strip()) < MIN_SECRET_CHARS:
         return
     yield value
     yield json.dumps(value)[1:-1]
     yield json.dumps(value, ensure_ascii=False)[1:-1]
-    yield quote(value, safe="")
-    yield quote_plus(value)
+    yield value.replace("/", "\\/")
+    yield html.escape(value)
+    for quoted in (quote(value, safe=""), quote_plus(value), quote(quote(value, safe=""), safe="")):
+        yield quoted
+        yield _ESCAPE.sub(lambda match: match[0].lower(), quoted)
     data = value.encode("utf-8", "surrogatepass")
     yield data.hex()
+    yield data.hex().upper()
+    for once in dict.fromkeys(_base64_forms(data)):
+        yield once
+        yield from _base64_forms(once.encode("ascii"))
+
+
+_ESCAPE = regex("%[0-9A-F]{2}")
+
+
+def _base64_forms(data: bytes) -> Iterator[str]:
+    """What is in base64 at each of the three offsets, of both alphabets."""
     for offset in range(3):
         # The letters at both ends also depend on the neighbours; those in between do not.
         first = (0, 2, 3)[offset]

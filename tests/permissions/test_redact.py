@@ -4,16 +4,59 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 import time
 import unittest
+from pathlib import Path
 from urllib.parse import quote
 
 from openagentic_sdk.permissions.redact import Redactor, secrets_of
 
+from .secret_shapes import SHAPES
+
 SECRET = 'p@ss"word/ä 12345'
 
 
+class DocumentedShapes(unittest.TestCase):
+    def test_every_shape_that_a_vendor_documents_is_masked(self) -> None:
+        for text, secret in SHAPES:
+            with self.subTest(text):
+                self.assertNotIn(secret, Redactor()(text))
+
+    def test_code_and_prose_about_secrets_stay_as_they_are(self) -> None:
+        for text in (
+            "password = get_password(user)",
+            "def f(token: str, api_key: str | None = None) -> None:",
+            'api_key_env = "OPENAI_API_KEY"',
+            '{"type": "password", "token": "string", "max_tokens": 4096}',
+            "password: use at least eight characters",
+            "Basic authentication sends the password with each request.",
+            "DB_PASSWORD=$DB_PASSWORD TOKEN_FILE=/run/secrets/token",
+            "client_secret=self.client_secret, token=token",
+            "https://docs.example.com/secrets?page=token",
+            "AUTHOR=somebody-else KEYBOARD=german-nodeadkeys",
+        ):
+            with self.subTest(text):
+                self.assertEqual(Redactor()(text), text)
+
+    def test_the_pages_and_code_of_this_package_lose_nothing(self) -> None:
+        root = Path(__file__).parents[2]
+        for folder in ("docs", "openagentic_sdk/permissions", "openagentic_sdk/tools", "openagentic_sdk/server"):
+            for path in sorted(root.joinpath(folder).rglob("*.[mp][dy]")):
+                redactor = Redactor()
+                redactor(path.read_text(encoding="utf-8"))
+                self.assertEqual(redactor.counts, {}, path)
+
+
 class KnownValues(unittest.TestCase):
+    def test_a_value_is_masked_in_upper_case_hex_twice_in_base64_and_in_any_percent_escapes(self) -> None:
+        twice = base64.b64encode(base64.b64encode(b"me:" + SECRET.encode())).decode()
+        quoted = quote(SECRET, safe="")
+        lower = re.sub("%[0-9A-F]{2}", lambda match: match[0].lower(), quoted)
+        for text in (SECRET.encode().hex().upper(), twice, lower, quote(quoted), SECRET.replace("/", "\\/")):
+            with self.subTest(text):
+                self.assertIn("[masked: DB_PASSWORD]", Redactor({"DB_PASSWORD": SECRET})(text))
+
     def test_a_value_is_masked_in_every_form(self) -> None:
         forms = {
             "as it is": SECRET,

@@ -1,0 +1,208 @@
+"""The forms of secrets that vendors document, and the words that people put before a secret.
+
+Each row has a name, the texts of which one must be there (they are looked for first, which is quick), and the expression. A
+group of the expression, where it has one, is what is masked. Each takes time in proportion to the text, whatever is in it:
+what may repeat before the secret is bounded, and where a beginning may stand in every letter of what follows it, the next
+beginning ends it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from ...ground.frozen import frozen
+from ...ground.patterns import regex
+
+
+@frozen
+class SecretShape:
+    """One form that is a secret wherever it stands."""
+
+    name: str
+    hints: tuple[str, ...]
+    pattern: re.Pattern[str]
+
+    def spans(self, text: str) -> Iterator[tuple[int, int]]:
+        """Where in a text secrets of this form are."""
+        group = self.pattern.groups
+        return (match.span(group) for match in self.pattern.finditer(text) if not match[group].startswith("[masked"))
+
+
+class NamedSecretShape(SecretShape):
+    """A value that is a secret only by the name before it: those of numbers, types, other names and prose are none."""
+
+    def spans(self, text: str) -> Iterator[tuple[int, int]]:
+        """Where in a text the values of such names are."""
+        for match in self.pattern.finditer(text):
+            found = match.groupdict()
+            kind = next(kind for kind in ("quoted", "set", "said") if found.get(kind) is not None)
+            name, value = found["name"], found[kind]
+            # What code or prose shows to be such is consumed all the same: nothing is looked at twice.
+            is_whole = {
+                "quoted": found.get("close"),
+                "set": not found.get("call"),
+                "said": found.get("end") is not None,
+            }
+            if not is_whole[kind] or value.startswith("[masked") or _PLAIN_VALUE.fullmatch(value):
+                continue
+            if _ENDS_IN_WORD.search(name) is None:
+                is_secret = kind == "set" and _CAPITALS.fullmatch(name) is not None
+            else:
+                is_secret = kind == "quoted" or _HAS_SIGN.search(value) is not None or name.isupper()
+            if is_secret:
+                yield match.span(kind)
+
+
+# What stands behind `password=` or `"token":` and is no secret: a number, a word of a schema, a name of another thing (of a
+# variable, attribute, file or address), a place to be filled in.
+_PLAIN_VALUE = regex(
+    r"[\d.,:+-]*|\$.*|<.*|\{.*|%[\w(].*|\.{2,}.*|[*xX.•]+|(?:https?|file|wss?)://.*|[./~].*|(?-i:[A-Z][A-Z0-9]*(?:[_-][A-Z0-9]+)+|[a-z]+(?:[_-][a-z]+)+)"
+    r"|(?:none|null|nil|true|false|string|str|bytes|text|number|optional|required|undefined|redacted|hidden|changeme|example"
+    r"|placeholder|secret|password|passwd|token|bearer|basic|api[_-]?key|your[_-].*|my[_-](?:token|key|secret|password)|todo)",
+    re.IGNORECASE,
+)
+
+_VALUE = r"[A-Za-z0-9_.~+/=-]"
+# A word for a secret, at the end of a name. `PASSWORD_OLD` and `SECRET_KEY_BASE` have a little behind it, `token_count` and
+# `PASSWORD_FILE` name something else.
+_WORD = (
+    r"(?:pass(?:word|wd|phrase)|(?<![a-zA-Z])pwd|secret(?:[_-]?(?:access|shared))?(?:[_-]?key(?:[_-]base)?)?"
+    r"|(?:api|access|account|auth|private|signing|encryption|master|shared|subscription|service|storage|license|application)"
+    r"[_-]?key|(?:access|auth|api|bearer|refresh|session|security|id|bot|csrf|xsrf|deploy|personal|private|job)[_-]?token"
+    r"|(?<![a-z])token|credentials?|authorization|connection[_-]?string|x-amz-signature)"
+    r"(?:[_-]?(?:base64|b64|value|new|old|prod|production|staging|dev|test|live|\d{1,3}))?"
+)
+_ENDS_IN_WORD = regex(rf"(?i){_WORD}\Z")
+_CAPITALS = regex(
+    r"(?:[A-Z0-9]{1,30}_){0,6}(?:PASS|PW|KEY|AUTH|PAT|JWT|DSN|SALT)(?:_(?:BASE64|B64|OLD|NEW|PROD|STAGING|DEV|TEST|\d{1,3}))?"
+)
+# What no name of a variable, attribute or type has: without quotes these look like a secret.
+_HAS_SIGN = regex(r"[\d!@#%^*+~]")
+_TEXT_OF_VALUE = r"[^\s\"'`\\<>(){}\[\],;&|]"
+
+_GITLAB = "|".join(("pat", "dt", "rt", "rtr", "cbt", "ptt", "ft", "imt", "agent", "soat", "oas", "ffct", "wt"))
+
+_ROWS: tuple[tuple[str, str, str], ...] = (
+    (
+        "private key",
+        "PRIVATE KEY",
+        r"-----BEGIN [A-Z0-9 ]*PRIVATE KEY(?: BLOCK)?-----[\s\S]*?(?:-----END [A-Z0-9 ]*PRIVATE KEY(?: BLOCK)?-----|\Z)",
+    ),
+    ("private key", "Private-Lines:", r"\bPrivate-Lines: \d+\s+([A-Za-z0-9+/=\s]{40,}?)(?=\s*\n[A-Z]|\Z)"),
+    ("age key", "AGE-SECRET-KEY-1", r"AGE-SECRET-KEY-1[A-Z0-9]{50,}"),
+    ("Anthropic key", "sk-ant-", r"\bsk-ant-[A-Za-z0-9_-]{16,}"),
+    ("OpenAI key", "sk-", r"\bsk-(?:proj-|svcacct-|admin-|or-v1-|lf-)?[A-Za-z0-9_-]{20,}"),
+    ("GitHub token", "gh", r"\bgh[pousr]_[A-Za-z0-9]{30,}"),
+    ("GitHub token", "github_pat_", r"\bgithub_pat_[A-Za-z0-9_]{40,}"),
+    ("GitLab token", "gl", rf"\bgl(?:{_GITLAB})-[A-Za-z0-9_.=-]{{18,}}"),
+    ("GitLab token", "GR1348941", r"\bGR1348941[A-Za-z0-9_-]{20,}"),
+    ("AWS key id", "A", r"\b(?:AKIA|ASIA|ABIA|ACCA)[A-Z0-9]{16}\b"),
+    ("AWS secret", "aws", r"(?i)aws_?secret_?access_?key[\"']?\s*[:=]\s*[\"']?([A-Za-z0-9/+=]{40})\b"),
+    ("AWS session token", "", r"\b(?:FwoGZXIvYXdz|IQoJb3JpZ2lu|FQoGZXIvYXdz)[A-Za-z0-9+/=%_-]{40,}"),
+    ("AWS Bedrock key", "ABSK", r"\bABSK[A-Za-z0-9+/]{60,}={0,2}"),
+    ("Google key", "AIza", r"\bAIza[A-Za-z0-9_-]{35}"),
+    ("Google token", "ya29.", r"\bya29\.[A-Za-z0-9_-]{20,}"),
+    ("Google client secret", "GOCSPX-", r"\bGOCSPX-[A-Za-z0-9_-]{24,}"),
+    ("Google refresh token", "1//0", r"(?<![\w/])1//0[A-Za-z0-9_-]{35,}"),
+    ("Azure key", "Key=", r"(?:Account|SharedAccess|Shared)Key=([A-Za-z0-9+/]{40,}={0,2})"),
+    ("Azure signature", "sig=", r"[?&;]sig=([A-Za-z0-9%+/_-]{30,}={0,2})"),
+    ("Azure client secret", "Q~", r"(?<![\w~.-])[A-Za-z0-9_~.-]{3}\dQ~[A-Za-z0-9_~.-]{31,34}(?![\w~.-])"),
+    ("Azure DevOps token", "AZDO", r"\b[A-Za-z0-9]{76}AZDO[A-Za-z0-9]{4}\b"),
+    ("Slack token", "xox", r"\bxox[abeoprs](?:\.xox[bp])?-[A-Za-z0-9-]{10,}"),
+    ("Slack token", "xapp-", r"\bxapp-\d-[A-Za-z0-9-]{20,}"),
+    ("Slack webhook", "hooks.slack.com", r"hooks\.slack\.com/(?:services|workflows|triggers)/([A-Za-z0-9/]{20,})"),
+    ("Teams webhook", "webhook.office.com", r"webhook\.office\.com/webhookb2/([A-Za-z0-9@/-]{36,})"),
+    ("Discord webhook", "/api/webhooks/", r"discord(?:app)?\.com/api/webhooks/\d{10,}/([A-Za-z0-9_-]{40,})"),
+    ("Discord token", ".", r"(?<![\w.-])[MNO][A-Za-z0-9_-]{23,27}\.[A-Za-z0-9_-]{6}\.[A-Za-z0-9_-]{27,40}(?![\w.-])"),
+    ("Telegram token", ":AA", r"(?<![\w:])\d{8,10}:AA[A-Za-z0-9_-]{32,34}(?![\w-])"),
+    ("Stripe key", "k_", r"\b[rs]k_(?:live|test|prod)_[A-Za-z0-9]{10,}"),
+    ("Stripe secret", "whsec_", r"\bwhsec_[A-Za-z0-9+/=]{24,}"),
+    ("Square token", "sq0", r"\bsq0(?:atp|csp|idp)-[A-Za-z0-9_-]{22,}"),
+    ("PayPal token", "access_token$", r"access_token\$(?:production|sandbox)\$[0-9a-z]{10,}\$[0-9a-f]{32}"),
+    (
+        "Plaid token",
+        "access-",
+        r"\baccess-(?:sandbox|development|production)-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}",
+    ),
+    ("Shopify token", "shp", r"\bshp(?:at|ca|pa|ss|ua)_[A-Fa-f0-9]{32}"),
+    ("Twilio key", "SK", r"\bSK[0-9a-f]{32}\b"),
+    ("SendGrid key", "SG.", r"\bSG\.[A-Za-z0-9_-]{16,}\.[A-Za-z0-9_-]{16,}"),
+    ("Mailgun key", "key-", r"\bkey-[0-9a-f]{32}\b"),
+    ("Mailchimp key", "-us", r"\b[0-9a-f]{32}-us\d{1,2}\b"),
+    ("Brevo key", "xkeysib-", r"\bxkeysib-[0-9a-f]{64}-[A-Za-z0-9]{16}"),
+    ("Hugging Face token", "hf_", r"\bhf_[A-Za-z0-9]{30,}"),
+    ("Replicate token", "r8_", r"\br8_[A-Za-z0-9]{37,40}\b"),
+    ("Groq key", "gsk_", r"\bgsk_[A-Za-z0-9]{40,}"),
+    ("xAI key", "xai-", r"\bxai-[A-Za-z0-9]{60,}"),
+    ("Perplexity key", "pplx-", r"\bpplx-[A-Za-z0-9]{40,}"),
+    ("LangSmith key", "lsv2_", r"\blsv2_(?:pt|sk)_[a-f0-9]{32}_[a-f0-9]{10}"),
+    ("Tavily key", "tvly-", r"\btvly-[A-Za-z0-9_-]{16,}"),
+    ("npm token", "npm_", r"\bnpm_[A-Za-z0-9]{36}\b"),
+    ("PyPI token", "pypi-", r"\bpypi-[A-Za-z0-9_-]{50,}"),
+    ("RubyGems key", "rubygems_", r"\brubygems_[a-f0-9]{48}"),
+    ("NuGet key", "oy2", r"\boy2[a-z0-9]{43}\b"),
+    ("Docker token", "dckr_", r"\bdckr_(?:pat|oat)_[A-Za-z0-9_-]{20,}"),
+    ("JFrog key", "AKCp", r"\bAKCp[A-Za-z0-9]{60,}"),
+    ("JFrog token", "cmVmdGtu", r"\bcmVmdGtu[A-Za-z0-9]{50,}"),
+    ("Vault token", "hv", r"\bhv[sbr]\.[A-Za-z0-9_-]{24,}"),
+    ("Terraform token", ".atlasv1.", r"\b[A-Za-z0-9]{14}\.atlasv1\.[A-Za-z0-9_=-]{40,}"),
+    ("Doppler token", "dp.", r"\bdp\.(?:pt|st|ct|sa|scim|audit)\.(?:[a-z0-9_-]{2,35}\.)?[A-Za-z0-9]{40,44}"),
+    ("Pulumi token", "pul-", r"\bpul-[a-f0-9]{40}\b"),
+    ("DigitalOcean token", "_v1_", r"\bdo[opr]_v1_[a-f0-9]{64}"),
+    ("Heroku key", "HRKU-", r"\bHRKU-[A-Za-z0-9_-]{36,}"),
+    ("Fly token", "fm", r"\b(?:FlyV1 )?fm[12][ar]?_[A-Za-z0-9+/=,_-]{40,}"),
+    ("Netlify token", "nf", r"\bnf[pcou]_[A-Za-z0-9]{36}\b"),
+    ("Supabase key", "sb", r"\bsb(?:p_[a-f0-9]{40}|_secret_[A-Za-z0-9_-]{20,})"),
+    ("PlanetScale key", "pscale_", r"\bpscale_(?:tkn|oauth|pw)_[A-Za-z0-9_.=-]{32,}"),
+    ("Databricks token", "dapi", r"\bdapi[a-f0-9]{32}(?:-\d)?\b"),
+    ("Grafana token", "gl", r"\b(?:glsa_[A-Za-z0-9]{32}_[a-fA-F0-9]{8}|glc_[A-Za-z0-9+/]{32,}={0,2})"),
+    ("New Relic key", "NRAK-", r"\bNRAK-[A-Z0-9]{27}\b"),
+    ("Dynatrace token", "dt0", r"\bdt0[a-z]\d\d\.[A-Z0-9]{24}\.[A-Z0-9]{64}"),
+    ("Sentry token", "sntry", r"\bsntry[su]_[A-Za-z0-9+/=_-]{40,}"),
+    ("PostHog key", "phx_", r"\bphx_[A-Za-z0-9]{40,}"),
+    ("Postman key", "PMAK-", r"\bPMAK-[a-f0-9]{24}-[a-f0-9]{34}"),
+    ("Notion token", "ntn_", r"\bntn_[A-Za-z0-9]{40,}"),
+    ("Linear key", "lin_", r"\blin_(?:api|oauth)_[A-Za-z0-9]{32,}"),
+    ("Figma token", "figd_", r"\bfig[dour]_[A-Za-z0-9_-]{36,}"),
+    ("Airtable token", "pat", r"\bpat[A-Za-z0-9]{14}\.[a-f0-9]{64}"),
+    ("Atlassian token", "AT", r"\b(?:AT[AC]TT3[A-Za-z0-9_=-]{60,}|ATBB[A-Za-z0-9]{32})"),
+    ("CircleCI token", "CCI", r"\bCCIP(?:AT|RJ)_[A-Za-z0-9]{20,}_[a-f0-9]{40}"),
+    ("Buildkite token", "bk", r"\bbk[a-z]{1,2}_[a-f0-9]{40}\b"),
+    ("1Password token", "ops_eyJ", r"\bops_eyJ[A-Za-z0-9+/_-]{100,}={0,2}"),
+    ("Tailscale key", "tskey-", r"\btskey-[a-z]+-[A-Za-z0-9]+-?[A-Za-z0-9]{16,}"),
+    ("Alibaba key id", "LTAI", r"\bLTAI[A-Za-z0-9]{12,20}\b"),
+    ("Tencent key id", "AKID", r"\bAKID[A-Za-z0-9]{32}\b"),
+    ("JSON web token", "eyJ", r"\beyJ(?:(?!-eyJ)[A-Za-z0-9_-]){8,}\.eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}"),
+    ("bearer token", "earer ", r"\b[Bb]earer ([A-Za-z0-9._~+/=-]{16,})"),
+    ("password in an address", "://", r"://[^\s/:@]*:([^\s/@]{3,})@"),
+)
+_BASIC = (
+    r"(?i)\bauthorization[\"']?\s{0,4}[:=,]\s{0,4}[\"']?(?:basic|token|digest|negotiate|apikey|splunk|key)\s+"
+    rf"({_VALUE}{{8,}})"
+)
+_COOKIE = (
+    r"(?i)\b(?:set-)?cookie[\"']?\s{0,4}:\s{0,4}[\"']?(?:[\w.-]{1,60}=[^;\s\"']{0,300}; ?){0,30}"
+    r"[\w.-]{0,40}(?:sess|sid|auth|token)[\w.-]{0,40}=([^;\s\"']{8,})"
+)
+_NETRC = r"(?m)\bmachine\s+\S{1,200}\s+login\s+\S{1,200}\s+password\s+(\S{4,})"
+_FLAGS = (
+    r"(?<!\S)--?(?P<name>[A-Za-z][\w-]{0,60}+)[= ]"
+    rf"(?:[\"'](?P<quoted>{_TEXT_OF_VALUE}{{6,}}+)(?P<close>[\"'])?+|(?P<set>{_TEXT_OF_VALUE}{{6,}}+))"
+)
+# A name is looked at once for each of its beginnings, and has an end: so this takes time in proportion to the text.
+_NAMED = (
+    r"(?<![\w.])(?P<name>[A-Za-z_][\w.-]{0,100}+)(?:"
+    rf"\\?[\"']?\s{{0,4}}[:=]>?\s{{0,4}}\\?[\"'](?P<quoted>{_TEXT_OF_VALUE}{{6,}}+)(?P<close>\\?[\"'])?+"
+    rf"|=(?P<set>{_TEXT_OF_VALUE}{{6,}}+)(?P<call>[(\[{{]?)"
+    r"|:\s{0,2}(?!//)(?P<said>[^\s\"'`]{6,}+)(?P<end>[ \t]{0,200}(?:[\n\"']|\Z))?+)"
+)
+
+SHAPES: tuple[SecretShape, ...] = (
+    *(SecretShape(name, (hint,) if hint else ("FwoG", "IQoJ", "FQoG"), regex(text)) for name, hint, text in _ROWS),
+    SecretShape("authorization", ("uthorization", "UTHORIZATION"), regex(_BASIC)),
+    SecretShape("cookie", ("ookie", "OOKIE"), regex(_COOKIE)),
+    SecretShape("netrc password", ("machine ",), regex(_NETRC)),
+    NamedSecretShape("secret option", ("--",), regex(_FLAGS)),
+    NamedSecretShape("named secret", ("=", ":"), regex(_NAMED)),
+)
