@@ -34,6 +34,7 @@ GUEST_MOMENT_S = 2.0
 # Frames of files in these lead to a guest's code: this package, and asyncio.
 _OWN_FOLDERS = (os.path.dirname(os.path.dirname(__file__)) + os.sep, os.path.dirname(asyncio.__file__) + os.sep)
 
+_left_tasks: set[asyncio.Task[None]] = set()
 _left: contextvars.ContextVar[list[str] | None] = contextvars.ContextVar("left_behind", default=None)
 _kept: contextvars.ContextVar[KeptThreads | None] = contextvars.ContextVar("kept_threads", default=None)
 
@@ -324,6 +325,9 @@ class Guest(Generic[T]):
         if not self._task.done():
             self.is_left = True
             note_left(self.name)
+            # asyncio itself refers to tasks weakly: one that waits for what nobody else knows would be garbage.
+            _left_tasks.add(self._task)
+            self._task.add_done_callback(_left_tasks.discard)
 
     async def wait_a_moment(
         self, moment_s: float | None = GUEST_MOMENT_S, busy: Callable[[], bool] | None = None

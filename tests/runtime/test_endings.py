@@ -463,6 +463,7 @@ class ProcessTest(unittest.TestCase):
     def test_a_process_with_a_tool_that_swallows_its_cancellation_ends(self):
         processes = {
             waits: self.start(f"""
+            import gc
             async def stubborn():
                 while True:
                     try:
@@ -480,9 +481,13 @@ class ProcessTest(unittest.TestCase):
                 {waits}
 
             model = ScriptedProvider([{{"tool_calls": [{{"name": "hung"}}]}}, "never"])
-            result = run_sync(prompt="go", options=OpenAgenticOptions(provider=model, model="m", tools=[hung],
-                allowed_tools=["hung"], timeout_s=0.2, session_store=MemorySessionStore()))
-            print(result.stop_reason)
+            options = OpenAgenticOptions(provider=model, model="m", tools=[hung],
+                allowed_tools=["hung"], timeout_s=0.2, session_store=MemorySessionStore())
+            async def main():
+                result = await run(prompt="go", options=options)
+                gc.collect()
+                return result.stop_reason
+            print(asyncio.run(main()))
         """)
             for waits in ("await stubborn()", "async for text in texts(): pass")
         }
