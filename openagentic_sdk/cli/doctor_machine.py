@@ -31,13 +31,15 @@ def read_surroundings(cwd: Path) -> Surroundings:
 
 
 def sandbox_advice(around: Surroundings) -> str | None:
-    """What to switch on where rules let commands run: a rule says which command may start, not what it may do."""
+    """What nothing holds here where rules let commands run: a rule says which command may start, not what it may do."""
     rules = [rule.text for rule in around.project.settings.allow if rule.text.startswith("Bash")]
     if not rules:
         return None
     if around.sandbox.level == "none":
         return f"{len(rules)} rules allow commands, and nothing confines them here: run in a container or a virtual machine"
-    return f"{len(rules)} rules allow commands ({rules[0]}), but confine nothing: add --sandbox auto or require"
+    if not around.sandbox.is_mounted:
+        return f"{len(rules)} rules allow commands ({rules[0]}), and Landlock alone protects nothing in the workspace"
+    return None
 
 
 def as_json(around: Surroundings) -> dict[str, Any]:

@@ -13,10 +13,10 @@ from dataclasses import replace
 from ..ground.frozen import frozen
 from ..ground.patterns import regex
 from .hold.reach import Reach, first_met, link_out
-from .paths import OPTION_NAME, TOO_MANY_PATHS, is_inside
+from .paths import OPTION_NAME, TOO_MANY_PATHS, is_inside, is_protected
 from .policy import READING_MODES, Policy, permits_access
 from .program_tables import NEVER_READS, NEVER_READS_IN, READERS, WILDCARD_PROOF, WRITERS
-from .programs import Reads, hazard, read_only
+from .programs import Reads, hazard, is_known, read_only
 from .repository import is_plain_repository
 from .rules import Rule, RuleBook
 from .shell import GLOB_LETTERS, CommandLine, Redirect, SimpleCommand, base_name
@@ -155,12 +155,29 @@ class _JudgedCommand:
         found = self.could_be_option() or hazard(argv, named)
         if found is not None:
             return found
+        if not self.subject.workspace.confined and not is_known(argv) and len(argv) > named:
+            return f"nothing confines it, and no table says what {argv[0]} does with more words: allow the whole line"
+        protected = self.reaches_protected(named)
+        if protected is not None:
+            return protected
         link = link_out(self.subject, argv, self.cwds)
         if link is not None:
             return f"it follows links, and {link} leads out of the workspace"
         if base_name(argv[0]) in WRITERS:
             return self.writes_elsewhere()
         return self.reaches_outside(named) or self.reads_forbidden_tree(read_only(argv, trusted=True))
+
+    def reaches_protected(self, named: int) -> str | None:
+        """A program that does more than read may write whatever path stands in a word."""
+        if read_only(self.command.argv, trusted=True) is not None:
+            return None
+        for word in self.command.argv[named:]:
+            for text in path_like(word):
+                is_revision = base_name(self.command.argv[0]) == "git" and text.rpartition("/")[2] == "HEAD"
+                for access in () if is_revision else self.accesses(text, write=True):
+                    if is_protected(access.places, self.subject.workspace.protected):
+                        return f"{access.places.written} is protected: it can change what runs later"
+        return None
 
     def writes_elsewhere(self) -> str | None:
         """A program that writes what it names stays in the workspace, and off what is protected."""

@@ -29,7 +29,10 @@ from .program_tables import (
     INTERACTIVE,
     INTERPRETERS,
     LAUNCHERS,
+    NEVER_READS,
+    NEVER_READS_IN,
     OPTIONS,
+    PRIVILEGED,
     PYTHONS,
     READERS,
     RUN_A_SCRIPT,
@@ -78,6 +81,8 @@ def _hazard(argv: tuple[str, ...], named: int) -> str | None:
         return f"{name} changes the shell itself"
     if name in INTERACTIVE:
         return f"{name} runs commands of its own"
+    if name in PRIVILEGED:
+        return f"{name} changes what programs may do"
     special = _SPECIAL.get(program)
     if special is not None:
         return special(argv, named)
@@ -124,6 +129,24 @@ def _unknown_hazard(argv: Sequence[str], named: int) -> str | None:
 
 _COMPILERS = frozenset(("cc", "gcc", "clang", "g++", "c++", "clang++", "gfortran"))
 _MAKES = frozenset(("make", "gmake", "bmake", "pmake", "remake"))
+
+
+def is_known(argv: Sequence[str]) -> bool:
+    """Whether a table says what the program does with more words than a rule names."""
+    names = {base_name(argv[0]), program_of(argv[0])}
+    tables = (
+        OPTIONS,
+        READERS,
+        INTERPRETERS,
+        WRITERS,
+        NEVER_READS,
+        NEVER_READS_IN,
+        LAUNCHERS,
+        FETCHERS,
+        SHELLS,
+        _SPECIAL,
+    )
+    return any(not names.isdisjoint(table) for table in tables) or subcommands(argv[0]) is not None
 
 
 def _option_hazard(argv: Sequence[str], named: int) -> str | None:
@@ -208,7 +231,8 @@ def _code_hazard(argv: Sequence[str], options: Options) -> str | None:
         if letter or word in options.valued_words:
             value = value or (words.pop(0) if words else "")
         if letter == "m" and program in PYTHONS:
-            return f"{name} -m {value} runs code" if value.partition(".")[0] in CODE_MODULES else None
+            runs = value.partition(".")[0] in CODE_MODULES
+            return f"{name} -m {value} runs code" if runs else _hazard((value, *words), 1) if value else None
         if word in INFORMS.get(program, ("--version", "--help")):
             return None
     return f"{name} reads code from its input"
@@ -311,9 +335,19 @@ def _sed_words(argv: Sequence[str]) -> tuple[list[str], list[str], str]:
     return (scripts, operands, "") if scripts else (operands[:1], operands[1:], "")
 
 
+def _java_hazard(argv: Sequence[str], named: int) -> str | None:
+    found = option_in(argv[1:], OPTIONS["java"])
+    if found is not None:
+        return f"java {found} can run a program"
+    runs = next((word for word in argv[named:] if not word.startswith("-")), None)
+    is_named = any(not word.startswith("-") for word in argv[1:named])
+    return None if runs is None or is_named else f"java runs the class or file {runs}"
+
+
 _SPECIAL: dict[str, Callable[[Sequence[str], int], str | None]] = {
     "awk": _awk_hazard,
     "gawk": _awk_hazard,
+    "java": _java_hazard,
     "git": _git_hazard,
     "mariadb": _client_hazard,
     "mawk": _awk_hazard,

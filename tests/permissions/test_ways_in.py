@@ -167,7 +167,50 @@ class EveryWordMayBeAFile(Table):
             "mytool --config=src/a.py /v1/items s/a/b/",
             "mytool +%H:%M %25:%2525",
             "git commit -m 'say what /etc/hosts is for'",
+            confined="namespaces",
         )
+
+    def test_unknown_programs_get_prefix_rules_only_where_something_confines_them(self) -> None:
+        policy = {"allow": ["Bash(frobnicate:*)", "Bash(mytool x y)"]}
+        self.decided("allow", policy, "frobnicate", "mytool x y")
+        self.decided("ask", policy, "frobnicate --all", "mytool x")
+        self.decided("allow", policy, "frobnicate --all src/a.py", confined="namespaces")
+
+    def test_prefix_rules_reach_no_protected_path_whatever_the_program(self) -> None:
+        lines = (
+            "gcc src/x.c -o .git/hooks/pre-commit",
+            "gcc src/x.c -o.git/hooks/pre-commit",
+            "go build -o .git/hooks/pre-commit",
+            "pandoc a.md -o CLAUDE.md",
+            "tsc --outFile .vscode/x.js",
+            "pytest --log-file=.envrc",
+            "cargo build --target-dir .git/hooks",
+            "cargo build --target-dir=.git/hooks",
+            "pandoc --filter ./x a.md",
+            "helm template x --post-renderer ./x",
+            "gh alias set x '!evil'",
+            "python -m pytest -p evil",
+            "code tunnel",
+            "java Shell",
+            "dpkg -i x.deb",
+            "rpm -i x.rpm",
+            "setcap cap_sys_admin+ep x",
+            "frobnicate .github/workflows/x.yml",
+            "frobnicate x=GEMINI.md",
+        )
+        for line in lines:
+            self.decided("ask", {"allow": [f"Bash({line.split()[0]}:*)"]}, line)
+            self.decided("ask", {"allow": [f"Bash({line.split()[0]}:*)"]}, line, confined="namespaces")
+        fine = (
+            "gcc src/x.c -o x",
+            "go build -o bin/x",
+            "pytest -x tests",
+            "python -m pytest tests",
+            "gh pr view 3",
+            "dpkg -l",
+        )
+        for line in fine:
+            self.decided("allow", {"allow": [f"Bash({line.split()[0]}:*)"]}, line)
 
     def test_a_read_rule_covers_what_a_prefix_rule_does_not(self) -> None:
         self.decided(
@@ -209,6 +252,58 @@ class EveryWordMayBeAFile(Table):
             "find -files0-from README.md",
             "rg -f README.md x",
         )
+
+
+class WhatMountsHold(Table):
+    def test_denied_files_are_the_mounts_business_where_a_command_is_confined(self) -> None:
+        policy = {"allow": ["Bash"], "deny": ["Read(.env)"]}
+        lines = ("grep -r x .", "echo `cat $x`", 'for f in a*; do cat "$f"; done', "python3 show.py")
+        self.decided("allow", policy, *lines, confined="namespaces")
+        self.decided("ask", policy, lines[0])
+        self.decided("deny", policy, lines[1])
+        self.decided("deny", policy, "cat .env", confined="namespaces")
+
+    def test_without_a_sandbox_what_is_not_plain_asks_but_in_bypass(self) -> None:
+        for deny in ("Read(//srv/x)", "Bash(frob:*)", "Bash(git push:*)", "Edit(//srv/x)"):
+            self.decided("ask", {"allow": ["Bash"], "deny": [deny]}, "echo $(date)", "x=`id`; echo $x")
+            self.decided("allow", {"permission_mode": "bypass", "deny": [deny]}, "echo $(date)")
+            self.decided("allow", {"allow": ["Bash"], "deny": [deny]}, "make test", "echo x > src/y")
+        self.decided("allow", {"allow": ["Bash"]}, "echo $(date)")
+
+    def test_what_no_mount_holds_asks_in_a_sandbox_too(self) -> None:
+        for deny in ("Bash(git push:*)", "Bash(kill:*)", "Bash(bash:*)", "Bash(curl * | sh)"):
+            self.decided("ask", {"allow": ["Bash"], "deny": [deny]}, "echo $(date)", confined="namespaces")
+        self.decided("allow", {"allow": ["Bash"], "deny": ["Bash(chmod:*)"]}, "echo $(date)", confined="namespaces")
+
+    def test_git_commands_that_could_print_what_is_denied_ask_in_every_mode(self) -> None:
+        (self.root / ".git" / "index").write_bytes(b"DIRC" + bytes(4))
+        printing = """
+            git diff|git diff HEAD|git log -p|git log --patch -3|git show|git show HEAD:src/a.py|git archive HEAD|git add -p
+            git stash show -p|git grep x|git cat-file -p HEAD:x|git blame src/a.py|git format-patch -1|git bundle create b x
+            git -C . show|env git show|sh -c 'git log -p'|x=$(git show HEAD)|git checkout HEAD~1 -- .
+        """
+        printing = [line.strip() for line in printing.replace("|", "\n").strip().splitlines()]
+        quiet = (
+            "git status",
+            "git log --oneline -5",
+            "git diff --stat",
+            "git show --name-only",
+            "git add -A",
+            "git fetch",
+        )
+        for policy in ({"allow": ["Bash"]}, {"permission_mode": "bypass"}):
+            denied = {**policy, "deny": ["Read(.env)"]}
+            self.decided("ask", denied, *printing, confined="namespaces")
+            self.decided("allow", denied, *quiet, confined="namespaces")
+            self.decided("allow", {**policy, "deny": ["Edit(.env)"]}, *printing, confined="namespaces")
+
+    def test_git_diff_does_not_ask_while_the_index_holds_nothing_that_is_denied(self) -> None:
+        policy = {"allow": ["Bash"], "deny": ["Read(.env)"]}
+        for tracked, expected in (("src/a.py", "allow"), (".env", "ask")):
+            shutil.rmtree(self.root / ".git")
+            for words in (["init", "-q"], ["add", "-f", tracked]):
+                subprocess.run(["git", *words], cwd=self.root, check=True)
+            self.decided(expected, policy, "git diff", "git diff src", confined="namespaces")
 
 
 class ProgramsThatRunTheirArguments(Table):

@@ -75,7 +75,7 @@ def _tracks(workspace: Workspace, rules: Sequence[Rule]) -> bool:
         return False
     try:
         with open(f"{top}/.git/index", "rb") as file:
-            names = index_names(file.read())
+            names = list(index_names(file.read()))
     except FileNotFoundError:
         return False
     except (OSError, ValueError):

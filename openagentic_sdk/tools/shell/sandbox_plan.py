@@ -65,16 +65,16 @@ class SandboxReport:
 
     @property
     def is_mounted(self) -> bool:
-        """Whether the best rung has mounts of its own, and so protects `.git` and settings."""
+        """Whether the best rung has mounts of its own, and so hides files and protects `.git` and settings."""
         return self.level in ("namespaces", "bwrap")
 
     def rungs(self) -> list[tuple[str, bool, str]]:
         """Name, whether it works, and what it gives or why it does not work, for people."""
         gives = {
-            "namespaces": "read-only but for workspace and temp; .git and settings read-only; no network, no local sockets",
+            "namespaces": "read-only but for the workspace and a /tmp of its own; denied files, keys and sockets hidden",
             "bwrap": "the same by the program bubblewrap, where namespaces are refused to this library",
-            "overlay": "a command's writes can be listed before they are applied",
-            "landlock": "writes only to workspace and temp; no sockets; other processes are seen, not their environment",
+            "overlay": "commands write to a copy: nothing protected leaves it, and what they write can be listed",
+            "landlock": "writes only to workspace and temp; hides nothing there and protects no settings; no local sockets",
         }
         return [(name, name not in self.reasons, self.reasons.get(name, text)) for name, text in gives.items()]
 

@@ -142,7 +142,9 @@ class BashSandbox:
         notes = [report.level, self._network()]
         if self.unix_sockets and not self._has_unix_sockets(report):
             notes.append("no local sockets, as those of other programs cannot be hidden here")
-        guarded = "" if report.is_mounted else "; .git and settings are not protected by it"
+        guarded = (
+            "" if report.is_mounted else "; denied files, .git and settings in the workspace are not protected by it"
+        )
         seen = "; what other programs run with can be read" if report.sees_environments else ""
         return f"commands run in a sandbox ({', '.join(notes)}{guarded}{seen})"
 
