@@ -17,52 +17,22 @@ if TYPE_CHECKING:
     from .testcase import eval_tests
 
 _HOMES = {
-    "Call": "scorers",
-    "Calls": "scorers",
-    "Case": "suite",
-    "Comparison": "compare",
-    "Cost": "scorers",
-    "EvalReport": "report",
-    "Exact": "scorers",
-    "Function": "scorers",
-    "JsonSchema": "scorers",
-    "Judge": "scorers",
-    "Regex": "scorers",
-    "Score": "scorers",
-    "Steps": "scorers",
-    "Suite": "suite",
-    "Variant": "suite",
-    "compare_reports": "compare",
-    "eval_tests": "testcase",
-    "load_suite": "suite",
-    "run_suite": "run",
-    "run_suite_sync": "run",
-    "to_junit": "report",
+    name: home
+    for home, names in {
+        "compare": "Comparison compare_reports",
+        "report": "EvalReport to_junit",
+        "run": "run_suite run_suite_sync",
+        "scorers": "Call Calls Cost Exact Function JsonSchema Judge Regex Score Steps",
+        "suite": "Case Suite Variant load_suite",
+        "testcase": "eval_tests",
+    }.items()
+    for name in names.split()
 }
-
 __all__ = [
-    "Call",
-    "Calls",
-    "Case",
-    "Comparison",
-    "Cost",
-    "EvalReport",
-    "Exact",
-    "Function",
-    "JsonSchema",
-    "Judge",
-    "Regex",
-    "Score",
-    "Steps",
-    "Suite",
-    "Variant",
-    "compare_reports",
-    "eval_tests",
-    "load_suite",
-    "run_suite",
-    "run_suite_sync",
+    "Call", "Calls", "Case", "Comparison", "Cost", "EvalReport", "Exact", "Function", "JsonSchema", "Judge", "Regex",
+    "Score", "Steps", "Suite", "Variant", "compare_reports", "eval_tests", "load_suite", "run_suite", "run_suite_sync",
     "to_junit",
-]
+]  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:
