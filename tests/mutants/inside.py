@@ -46,7 +46,8 @@ def map_module(name: str) -> dict[str, Any]:
     unittest.defaultTestLoader.loadTestsFromName(name).run(result)
     measured.stop()
     data = measured.get_data()
-    bad = {test.id() for test, _ in [*result.failures, *result.errors, *result.skipped, *result.expectedFailures]}
+    failed = [*result.failures, *result.errors, *result.skipped, *result.expectedFailures]
+    bad = {getattr(test, "test_case", test).id() for test, _ in failed}  # of a subtest, the whole test
     lines: dict[str, dict[str, list[int]]] = {}
     for file in data.measured_files():
         for line, tests in data.contexts_by_lineno(file).items():
