@@ -20,6 +20,11 @@ class CommandTable(WorkspaceTestCase):
                     )
         self.assertGreaterEqual(count, 150)
 
+    def test_a_wildcard_of_the_command_is_covered_by_the_rules_own_at_its_end(self) -> None:
+        for rule, expected in ("Bash(mkdir -p src/*)", "allow"), ("Bash(mkdir * src/*)", "ask"):
+            with self.subTest(rule):
+                self.assertEqual(self.outcome({"allow": [rule]}, "Bash", {"command": "mkdir -p src/*"}), expected)
+
     def test_a_wildcard_that_stands_for_a_file_named_like_an_option_is_asked_for(self) -> None:
         (self.root / "src" / "-R").touch()
         for command, expected in {"grep x *": "ask", "grep x ./*": "allow"}.items():

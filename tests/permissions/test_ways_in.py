@@ -504,8 +504,17 @@ class WordsThatOnlyBashKnows(Table):
         for command in commands:
             with self.subTest(command=command):
                 self.assertIn(self.outcome(DENY_ENV, "Bash", {"command": command}), ("ask", "deny"))
-        behind = {**DENY_ENV, "deny": [f"Read(/{self.outside}/outside.txt)"]}
-        self.decided("ask", behind, f"while true; do cd {self.outside}; grep -r x .; done")
+        elsewhere = self.outside / "elsewhere"
+        (elsewhere / "deep").mkdir(parents=True)
+        (elsewhere / "deep" / "key").touch()
+        self.decided(
+            "ask",
+            {"permission_mode": "bypass", "deny": [f"Read(/{elsewhere}/deep/key)"]},
+            f"grep -r x {elsewhere}/.",
+            f"cd {elsewhere} && grep -r x .",
+            f"cd {elsewhere}/deep; grep -r x ..",
+            f"cd {elsewhere}; for f in a; do true; done; grep -r x deep",
+        )
         result = self.approve(self.gate(**DENY_ENV), "Bash", {"command": "tar cf x.tar docs"})
         self.assertIn(str(self.root / "docs/deep/.env"), result.reason)
         self.decided(

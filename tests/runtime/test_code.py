@@ -1,6 +1,7 @@
 """Code that calls tools: what reaches the log and the model, what the code can reach, and how it ends."""
 
 import asyncio
+import itertools
 import os
 import shutil
 import tempfile
@@ -383,16 +384,16 @@ class EndingsTest(CodeTestCase):
             events = store.read_events("s")
             started = next(n for n, e in enumerate(events, 1) if e.type == "tool.started" and e.name == "Code")
             ended = next(n for n, e in enumerate(events, 1) if e.type == "tool.result" and not e.parent_tool_use_id)
-            for length in range(started, ended):
+            # Where the tool is gone when the session goes on, its calls end no other way.
+            for length, there in itertools.product(range(started, ended), (tools, [CodeTool(), echo])):
                 trace.clear()
-                root = Path(folder, str(length))
+                root = Path(folder, f"{length} {len(there)}")
                 shutil.copytree(Path(folder, "whole"), root)
                 (root / "sessions/s/events.jsonl").write_bytes(b"".join(lines[:length]))
                 cut = FileSessionStore(root, durability="flush")
-                there = tools if length % 2 else [CodeTool(), echo]  # every second time, the tool is gone meanwhile
                 options = options_for(["Understood."], tools=there, session_store=cut, resume="s")
                 result = await run(prompt="go on", options=options)
-                with self.subTest(length=length, last=events[length - 1].type):
+                with self.subTest(length=length, last=events[length - 1].type, tools=len(there)):
                     self.assertEqual((result.stop_reason, trace), ("end", []))
                     resumed = assert_closed(self, cut, "s")
                     self.assertEqual(shown(resumed).outcome, "unknown")

@@ -171,7 +171,8 @@ def _folders(subject: Subject, operands: Sequence[str], cwds: Iterable[str], *, 
             for name in names:
                 whole = os.path.join(cwd, os.path.expanduser(name) if name.startswith("~/") else name)
                 if os.path.isdir(whole):
-                    found[whole] = None
+                    # As rules name it: without a dot, and without what a link hides.
+                    found |= dict.fromkeys((os.path.normpath(whole), os.path.realpath(whole)))
                 names_any = names_any or os.path.lexists(whole)
         if or_here and not names_any:
             found[cwd] = None
