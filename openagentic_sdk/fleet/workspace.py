@@ -42,6 +42,7 @@ from ..sessions.log.lock import hold, let_go, try_lock
 from ..tools.shell.environment import find_program
 from ..tools.shell.git_config import without_programs
 from ..tools.shell.process import CommandSpec, run_command
+from ..tools.shell.sandbox_plan import probe_sandbox, sandbox_plan
 
 HOOK = "openagentic.workspace"
 MAX_PATCH_BYTES = 32 * 1024 * 1024
@@ -71,6 +72,7 @@ _SETTINGS = {
     "core.excludesFile": "/dev/null",
     "advice.addEmbeddedRepo": "false",
     "submodule.recurse": "false",
+    "diff.ignoreSubmodules": "all",
     "fetch.recurseSubmodules": "false",
 }
 _ZERO: Callable[[], bool] = lambda: False  # noqa: E731
@@ -274,12 +276,18 @@ class _Checkout:
             "GIT_ALTERNATE_OBJECT_DIRECTORIES": f"{self._copy}/objects",
         }
         git, home = self.git, self._home
-        added = git.run("add", "--all", "--ignore-errors", home=home, env=env, cwd=self.tree, may_fail=True)
+        # A repository in the tree brings its own configuration, with filters that git would run to compare its files.
+        nested = _nested_repositories(self.tree)
+        places = [b".", *(b":(exclude,literal)" + os.fsencode(place) for place in nested)]
+        (home / "places").write_bytes(b"\0".join(places))
+        given = (f"--pathspec-from-file={home}/places", "--pathspec-file-nul")
+        added = git.run("add", "--all", "--ignore-errors", *given, home=home, env=env, cwd=self.tree, may_fail=True)
+        left_out = f"repositories in it: {', '.join(nested)}; " * bool(nested) + added.problem
         tree_id = git.run("write-tree", home=home, env=env, cwd=self.tree).text
         if tree_id != self._tree_id:
             options = ("-p", "--binary", "--full-index", "--no-renames", "--no-color", "--no-ext-diff", "--no-textconv")
             diff = git.run("diff-tree", *options, self.commit, tree_id, home=home, env=env)
-            self._tree_id, self._last = tree_id, (diff.data, one_line(added.problem)[:300])
+            self._tree_id, self._last = tree_id, (diff.data, one_line(left_out)[:300])
         return self._last
 
     def push(self, branch: str) -> None:
@@ -295,7 +303,7 @@ class _Checkout:
             "commit-tree", "-p", self.commit, "-m", f"Changes of {branch}", self._tree_id, home=home, env=env
         ).text
         target = f"+{commit}:refs/heads/{branch}"
-        git.run("push", "--quiet", "--", git.place.url, target, home=home, env=env, timeout_s=NETWORK_S)
+        git.reach("push", "--quiet", "--", git.place.url, target, home=home, env=env)
 
 
 _IDENTITY = {"NAME": "openagentic-sdk", "EMAIL": "agent@invalid"}
@@ -312,7 +320,11 @@ class _GitOutput:
 
 
 class _Git:
-    """Git as it is run for one repository: nothing of the host's or of a repository's configuration, no program but ssh."""
+    """Git as it is run for one repository: nothing of the host's or of a repository's configuration, no program but ssh.
+
+    What touches a working tree (`run`) has no token and no agent for keys, and is confined to `home` where this machine has
+    a sandbox; what has them (`reach`) touches none.
+    """
 
     def __init__(self, place: Repository, is_cancelled: Callable[[], bool]) -> None:
         self.place = place
@@ -321,28 +333,24 @@ class _Git:
         if program is None:
             raise OptionsError("workspaces in repositories need git, which this host has not: install it")
         self._program = program
-        settings = dict(_SETTINGS)
+        reaching = dict(_SETTINGS)
         if place.token_env is not None:
             token = os.environ.get(place.token_env)
             if not token:
                 raise OptionsError(f"${place.token_env} is to hold the token for {place.url!r}, and is not set here")
             told = base64.b64encode(f"x-access-token:{token}".encode()).decode()
-            settings[f"http.{place.url}.extraHeader"] = f"Authorization: Basic {told}"
-        self._env = {
+            reaching[f"http.{place.url}.extraHeader"] = f"Authorization: Basic {told}"
+        self._env = {"HOME": "/nonexistent", **_environment(_SETTINGS), "GIT_ALLOW_PROTOCOL": "none"}
+        self._reaching_env = {
             **{name: os.environ[name] for name in _REACHING if name in os.environ},
-            "PATH": os.defpath,
-            "LC_ALL": "C",
-            "GIT_CONFIG_NOSYSTEM": "1",
-            "GIT_CONFIG_GLOBAL": "/dev/null",
-            "GIT_ATTR_NOSYSTEM": "1",
-            "GIT_TERMINAL_PROMPT": "0",
-            "GIT_NO_REPLACE_OBJECTS": "1",
+            **_environment(reaching),
             "GIT_ALLOW_PROTOCOL": place.transport,
             "GIT_SSH_COMMAND": "ssh -oBatchMode=yes",
-            **{f"GIT_CONFIG_KEY_{number}": key for number, key in enumerate(settings)},
-            **{f"GIT_CONFIG_VALUE_{number}": value for number, value in enumerate(settings.values())},
-            **without_programs("/", (), len(settings)),
         }
+
+    def reach(self, *arguments: str, home: Path, env: Mapping[str, str]) -> _GitOutput:
+        """Run git where it reaches the server, away from any working tree. Raises what `run` raises."""
+        return self._run(arguments, home, {**self._reaching_env, **env}, home, False, NETWORK_S, None)
 
     def run(
         self,
@@ -351,18 +359,33 @@ class _Git:
         env: Mapping[str, str] | None = None,
         cwd: Path | None = None,
         may_fail: bool = False,
-        timeout_s: float = LOCAL_S,
     ) -> _GitOutput:
         """Run git and return what it wrote. Raises `FleetError` with its complaint, `StorageError` when it was cancelled."""
+        level = probe_sandbox().level
+        place = str(cwd or home)
+        plan = None if level == "none" else sandbox_plan(level, cwd=place, writable=[str(home.resolve())])
+        return self._run(arguments, home, {**self._env, **(env or {})}, cwd or home, may_fail, LOCAL_S, plan)
+
+    def _run(
+        self,
+        arguments: Sequence[str],
+        home: Path,
+        env: Mapping[str, str],
+        cwd: Path,
+        may_fail: bool,
+        timeout_s: float,
+        plan: Mapping[str, Any] | None,
+    ) -> _GitOutput:
         paths = (f"{home}/stdout", f"{home}/stderr")
         spec = CommandSpec(
             argv=(self._program, *arguments),
-            env={**self._env, **(env or {})},
-            cwd=str(cwd or home),
+            env=env,
+            cwd=str(cwd),
             keep_bytes=4096,
             paths=paths,
             file_bytes=MAX_PATCH_BYTES,
             spool=True,
+            sandbox=plan,
         )
         try:
             report = run_command(spec, timeout_s=timeout_s, is_cancelled=self._is_cancelled)
@@ -381,6 +404,35 @@ class _Git:
             kind = StorageError if report.ended_by == "cancel" else FleetError
             raise kind(f"git {arguments[0]} for {self.place.url!r} failed: {one_line(why)[:500]}")
         return _GitOutput(data, problem)
+
+
+def _environment(settings: Mapping[str, str]) -> dict[str, str]:
+    """What every git here gets: these settings, and nothing that this machine or its user have set."""
+    return {
+        "PATH": os.defpath,
+        "LC_ALL": "C",
+        "GIT_CONFIG_NOSYSTEM": "1",
+        "GIT_CONFIG_GLOBAL": "/dev/null",
+        "GIT_ATTR_NOSYSTEM": "1",
+        "GIT_TERMINAL_PROMPT": "0",
+        "GIT_NO_REPLACE_OBJECTS": "1",
+        **{f"GIT_CONFIG_KEY_{number}": key for number, key in enumerate(settings)},
+        **{f"GIT_CONFIG_VALUE_{number}": value for number, value in enumerate(settings.values())},
+        **without_programs("/", (), len(settings)),
+    }
+
+
+def _nested_repositories(tree: Path) -> list[str]:
+    """The folders below the top of a working tree that hold a `.git`, whatever its letters, links not followed."""
+    found = []
+    for folder, folders, files in os.walk(tree):
+        is_top = folder == str(tree)
+        if not is_top and any(name.lower() == ".git" for name in (*folders, *files)):
+            found.append(os.path.relpath(folder, tree))
+            folders.clear()
+        elif is_top:
+            folders[:] = [name for name in folders if name.lower() != ".git"]
+    return sorted(found)
 
 
 def _copy_of(git: _Git, root: Path, ref: str, is_cancelled: Callable[[], bool]) -> tuple[Path, str]:
@@ -416,7 +468,7 @@ def _copy_of(git: _Git, root: Path, ref: str, is_cancelled: Callable[[], bool]) 
             fetch = ("fetch", *options, "--", git.place.url, *specs)
             for tries, pause_s in enumerate(PAUSES.waits(), 1):
                 try:
-                    git.run(*fetch, home=root, env=env, timeout_s=NETWORK_S)
+                    git.reach(*fetch, home=root, env=env)
                     break
                 except FleetError:
                     if tries == MAX_FETCHES:

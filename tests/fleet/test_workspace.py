@@ -202,6 +202,26 @@ class Checkout(WorkspaceTest):
         self.assertNotIn("later.txt", there)
         self.assertRegex(str(self.results()[-1].output), r"-rwx\S* [^\\]* new\.dat")
 
+    def test_a_repository_planted_in_the_checkout_is_not_entered_and_said_to_be_left_out(self) -> None:
+        ran = self.host / "ran"
+        plant = (
+            "mkdir sub; cd sub; git init -q .; echo 1 > f; git add f; git -c user.name=a -c user.email=a@b commit -qm 1; "
+            f"git config filter.x.clean 'env > {ran}; cat'; echo '* filter=x' > .gitattributes; echo 22 > f; cd ..; "
+            "touch kept"
+        )
+        os.environ["WORKSPACE_TOKEN"] = "of-the-repository"
+        self.addCleanup(os.environ.pop, "WORKSPACE_TOKEN")
+        place = self.repository(token_env="WORKSPACE_TOKEN")
+        calls = [_call("Bash", command=plant), _call("Bash", command="touch sub/f later"), "end"]
+        self.work(calls, {"default": place}, sandbox="off")
+        self.assertFalse(ran.exists(), ran.read_text() if ran.exists() else "")
+        kept = kept_workspace(self.store.read_events("s"))
+        assert kept is not None
+        patch = self.store.read_blob("s", kept.patch).decode()
+        self.assertIn("b/later", patch)
+        self.assertNotIn("b/sub", patch)
+        self.assertIn("repositories in it: sub", str(self.store.read_events("s")))
+
     def test_the_log_says_what_was_kept_before_it_says_the_result(self) -> None:
         self.work(
             [_call("Write", file_path="a", content="a"), _call("Read", file_path="a"), "end"],

@@ -59,6 +59,14 @@ class GitOfAProjectThatIsNotTrusted(WorkspaceTestCase):
     def git(self, *words: str) -> None:
         subprocess.run(["git", *words], cwd=self.workspace, check=True, capture_output=True)
 
+    def test_a_diff_shows_what_changed_although_the_repository_names_a_program_for_it(self) -> None:
+        result = self.bash("git diff")
+        self.assertEqual(result["exit_code"], 0, result)
+        self.assertIn("+two", result["stdout"])
+        self.assertEqual(list(self.ran.iterdir()), [])
+        self.git("config", "--unset", "diff.external")
+        self.assertIn("+two", self.bash("git diff")["stdout"])
+
     def test_runs_nothing_that_the_repository_names(self) -> None:
         (self.workspace / "g").write_text("x\n")
         with open(self.workspace / ".gitattributes", "a", encoding="utf-8") as file:

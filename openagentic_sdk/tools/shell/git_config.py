@@ -17,7 +17,15 @@ from .environment import find_program
 _ALWAYS = {
     "core.hooksPath": "/dev/null",
     "core.fsmonitor": "false",
-    "diff.external": "",
+    "diff.ignoreSubmodules": "all",
+    "submodule.recurse": "false",
+    "fetch.recurseSubmodules": "false",
+    "status.submoduleSummary": "false",
+    "diff.submodule": "short",
+    "log.showSignature": "false",
+    "commit.gpgSign": "false",
+    "tag.gpgSign": "false",
+    "push.gpgSign": "false",
     "protocol.ext.allow": "never",
     "safe.bareRepository": "explicit",
 }
@@ -26,7 +34,7 @@ _RUNS = regex(
     r"(?:alias|pager|trailer\..*|tar\..*|browser\..*|man\..*|difftool\..*|mergetool\..*|guitool\..*)\.[^.]+"
     r"|(?:filter\..*\.(?:clean|smudge|process)|diff\..*\.(?:command|textconv)|merge\..*\.driver|credential\..*helper)"
     r"|core\.(?:sshcommand|gitproxy|askpass|editor|alternaterefscommand)|sequence\.editor|gpg\.(?:.*\.)?program|interactive\.difffilter"
-    r"|remote\..*\.(?:uploadpack|receivepack|vcs)|submodule\..*\.update|uploadpack\.packobjectshook|sendemail\..*",
+    r"|diff\.external|gpg\.ssh\.defaultkeycommand|remote\..*\.(?:uploadpack|receivepack|vcs)|submodule\..*\.update|uploadpack\.packobjectshook|sendemail\..*",
 )
 # A configuration with nothing else names no program.
 _PLAIN_SECTIONS = frozenset({"core", "remote", "branch", "user", "extensions", "init", "gc", "pack"})
@@ -45,11 +53,18 @@ def without_programs(folder: str, workspace: Iterable[str], count: int = 0) -> d
     settings = dict(_ALWAYS)
     for key in _keys_of(folder, workspace):
         if _RUNS.fullmatch(key.lower()):
-            settings[key] = {"core.sshcommand": "ssh"}.get(key.lower(), "checkout" if key.endswith(".update") else "")
+            settings[key] = _harmless(key.lower())
     found = {"GIT_CONFIG_COUNT": str(count + len(settings))}
     for number, (key, value) in enumerate(settings.items(), count):
         found |= {f"GIT_CONFIG_KEY_{number}": key, f"GIT_CONFIG_VALUE_{number}": value}
     return found
+
+
+def _harmless(key: str) -> str:
+    """What a setting that names a program is set to. An empty name ends every `git diff` of git 2.39 with an error."""
+    if key == "diff.external" or (key.startswith("diff.") and key.endswith(".command")):
+        return 'f() { diff -u -- "$2" "$5" || :; }; f'
+    return {"core.sshcommand": "ssh"}.get(key, "checkout" if key.endswith(".update") else "")
 
 
 def hooks_note(command: str, folder: str, workspace: Iterable[str]) -> str | None:
