@@ -6,12 +6,14 @@ import asyncio
 import contextvars
 import gc
 import os
+import re
 import threading
 import unittest
 
 from openagentic_sdk import MemorySessionStore, OpenAgenticOptions, run
 from openagentic_sdk.ground.threads import KeptThreads, run_in_thread, start_thread
 from openagentic_sdk.testing.scripted import ScriptedProvider
+from tests.guards.source import PACKAGE, ROOT
 
 WAIT_S = 20  # bounds failures only
 _word: contextvars.ContextVar[str] = contextvars.ContextVar("word", default="")
@@ -143,6 +145,24 @@ class KeptThreadsTest(unittest.IsolatedAsyncioTestCase):
         await run(prompt="go", options=options)
         self.assertEqual(self.left(), [])
         self.assertEqual([thread.name for thread in set(store.threads)], ["openagentic-store"])
+
+
+class WaysOffTheLoop(unittest.TestCase):
+    def test_blocking_work_leaves_the_event_loop_in_three_ways_alone(self) -> None:
+        starts = re.compile(r"\b(start_thread|to_thread|run_in_executor|ThreadFeed)\(")
+        found = {
+            f"{path.relative_to(ROOT / PACKAGE)} {name}"
+            for path in (ROOT / PACKAGE).rglob("*.py")
+            for name in starts.findall(path.read_text(encoding="utf-8"))
+            if "store_contract" not in path.parts
+        }
+        # `run_in_thread`; `ask_store`, below `off_loop`; and streams of an endpoint.
+        ways = {
+            "ground/threads.py start_thread",
+            "kernel/recorder.py start_thread",
+            "providers/wire/http.py ThreadFeed",
+        }
+        self.assertEqual(found, ways)
 
 
 if __name__ == "__main__":
