@@ -35,13 +35,15 @@ class EventChannel(Generic[T]):
         for event in first:
             self._waiting.append((event, None))
         self._waiting.append((last, handled))
-        _release(self._arrival)
+        if self._arrival is not None:
+            _release(self._arrival)
         await handled
 
     async def receive(self) -> T | None:
         """The next event, or None after `close` when none is left."""
-        _release(self._in_hand)
-        self._in_hand = None
+        if self._in_hand is not None:
+            _release(self._in_hand)
+            self._in_hand = None
         while not self._waiting:
             if self.is_closed:
                 return None

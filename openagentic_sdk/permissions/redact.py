@@ -19,6 +19,7 @@ from ..tools.shell.environment import PASSWORD_IN_URL, is_secret_name
 from ..tools.shell.secret_shapes import SHAPES, SecretShape
 
 MIN_SECRET_CHARS = 8
+_HINTS = tuple(dict.fromkeys([hint for shape in SHAPES for hint in shape.hints]))
 
 
 class Redactor:
@@ -35,10 +36,7 @@ class Redactor:
         self._forms = sorted(forms.items(), key=lambda pair: -len(pair[0]))
         self._shapes = SHAPES if shapes else ()
         # Two that know the same mask the same.
-        self.known = (
-            *[form for form, _ in self._forms],
-            *dict.fromkeys(h for shape in self._shapes for h in shape.hints),
-        )
+        self.known = (*[form for form, _ in self._forms], *(_HINTS if shapes else ()))
 
     @classmethod
     def from_environment(

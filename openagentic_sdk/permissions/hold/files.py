@@ -85,7 +85,7 @@ def _spelled(folder: str, names: Sequence[str]) -> list[str]:
     found = [folder] if os.path.lexists(folder) else []
     for name in names:
         wanted = _folded(re.sub(r"\\(.)", r"\1", name))
-        found = [f"{place.rstrip('/')}/{one}" for place in found for one in _names(place) if _folded(one) == wanted]
+        found = [f"{place.rstrip('/')}/{one}" for place in found for one in _named(place, wanted)]
     return found
 
 
@@ -93,11 +93,15 @@ def _folded(name: str) -> str:
     return unicodedata.normalize("NFC", name).casefold()
 
 
-def _names(folder: str) -> list[str]:
+def _named(folder: str, wanted: str) -> list[str]:
+    """The names in a folder that are this one when folded."""
     try:
-        return os.listdir(folder)
+        names = os.listdir(folder)
     except OSError:  # not a folder, or none that we may list: then the command may not either
         return []
+    # All at once: a slash is in no name, and nothing behind it combines with it.
+    folded = _folded("/".join(names)).split("/")
+    return [name for name, form in zip(names, folded, strict=False) if form == wanted]
 
 
 def _matching(top: str, patterns: Sequence[re.Pattern[str]], left: int) -> tuple[list[str], int]:
