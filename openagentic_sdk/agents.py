@@ -10,18 +10,19 @@ import importlib
 import os
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
 from operator import attrgetter
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from .errors import AgentNotFoundError, OptionsError
 from .events import Mode
-from .ground.checks import BOOL, MAX_NUMBER, TEXT, TEXTS, check_settings, number
+from .ground.checks import MAX_NUMBER, TEXT, TEXTS, check_settings, number
 from .ground.disk import read_toml
 from .ground.frozen import frozen
 from .ground.patterns import regex
+from .ground.settings import Doors, open_at
 from .ground.system import working_dir
 from .options import OpenAgenticOptions, check_options
 from .parts.project.claude import claude_folders
@@ -36,8 +37,6 @@ from .testing.scripted import ScriptedProvider
 
 # The key of a session's metadata that says which agent it belongs to.
 AGENT_KEY = "agent"
-# What a client may ask for besides a permission mode: each may only be lowered.
-LIMITS = ("max_steps", "timeout_s", "max_tokens", "max_cost_usd")
 _NAME = regex(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}\Z")
 # Where a repository may lie: nothing that git reads as an option, a transport helper (`ext::`) or with a password in it.
 _PLACE = regex(
@@ -82,11 +81,11 @@ class NamedAgent:
     """
 
     options: OpenAgenticOptions | Callable[[], OpenAgenticOptions]
-    description: str = ""
-    client_modes: tuple[str, ...] = ()
+    description: Annotated[str, Doors(toml=True)] = ""
+    client_modes: Annotated[Sequence[str], TEXTS, Doors(toml=True)] = ()
     workspaces: Mapping[str, str | os.PathLike[str] | Repository] = field(default_factory=dict)
-    rate_key: str = ""
-    client_files: bool = False
+    rate_key: Annotated[str, Doors(toml=True)] = ""
+    client_files: Annotated[bool, Doors(toml=True)] = False
 
     def made(self) -> OpenAgenticOptions:
         """The options, made anew where they are a function."""
@@ -149,17 +148,17 @@ class Agents(Mapping[str, NamedAgent]):
         options = agent.made()
         # What one session's calls were allowed must not be known to another's.
         gate = (options.permission_gate or PermissionGate(clock=options.clock)).forgetful()
-        lowered: dict[str, Any] = {}
+        limits, lowered = open_at(OpenAgenticOptions, "client"), dict[str, Any]()
         for wish, value in (wishes or {}).items():
             if wish == "permission_mode":
                 gate = gate.with_mode(self._allowed_mode(name, value))
-            elif wish in LIMITS:
+            elif wish in limits:
                 most = getattr(options, wish)
                 check_settings({wish: value}, {wish: number(0, most=MAX_NUMBER if most is None else most)})
                 lowered[wish] = value
             else:
                 raise OptionsError(
-                    f"a client cannot set {wish!r:.100}: it may ask for permission_mode, {', '.join(LIMITS)}"
+                    f"a client cannot set {wish!r:.100}: it may ask for permission_mode, {', '.join(limits)}"
                 )
         metadata = {**options.session_metadata, AGENT_KEY: name, **ours.pop("session_metadata", {})}
         made = replace(options, permission_gate=gate, **lowered, session_metadata=metadata, **ours)
@@ -273,12 +272,8 @@ def _read_toml(path: Path) -> Agents:
     return Agents({name: read_agent(name, given, path.parent) for name, given in agents.items()})
 
 
-_PLAIN = (
-    "model", "system_prompt", "setting_sources", "trust_project", "sandbox", "bash_effects",
-    "disallowed_tools", "max_context_tokens", *LIMITS,
-)  # fmt: skip
-_TEXTS = ("description", "provider", "base_url", "api_key_env", "script", "project", "permission_mode", "rate_key")
-_LISTS = ("fallback", "client_modes", "allow", "ask", "deny")
+# The keys of a table that take another form than the option: where a model is asked, and the folder of the project.
+_FORMS = {**dict.fromkeys(("provider", "base_url", "api_key_env", "script", "project"), TEXT), "fallback": TEXTS}
 
 
 def read_agent(name: str, given: Mapping[str, Any], folder: Path, *, offline: bool = False) -> NamedAgent:
@@ -286,26 +281,20 @@ def read_agent(name: str, given: Mapping[str, Any], folder: Path, *, offline: bo
 
     `offline` looks for no provider and needs no key: the agent is only replayed.
     """
-    known = (*_TEXTS, *_LISTS, "client_files", "workspaces", *_PLAIN)
+    own, rules, settings = (open_at(cls, "toml") for cls in (NamedAgent, PermissionGate, OpenAgenticOptions))
+    known = (*_FORMS, *own, *rules, "workspaces", *settings)
     unknown = sorted(set(given) - set(known))
     if unknown:
         raise OptionsError(f"agent {name!r} has no setting {unknown[0]!r}: the settings are {', '.join(known)}")
-    checks = {**dict.fromkeys(_TEXTS, TEXT), **dict.fromkeys(_LISTS, TEXTS), "client_files": BOOL}
+    checks = {**_FORMS, **{key: setting.check for key, setting in {**own, **rules}.items() if setting.check}}
     check_settings(given, {key: checks[key] for key in given if key in checks}, f"agent {name!r}: ")
-    gate = PermissionGate(
-        permission_mode=given.get("permission_mode"),
-        allow=given.get("allow", ()),
-        ask=given.get("ask", ()),
-        deny=given.get("deny", ()),
-        source="agents",
-    )
-    plain = {key: given[key] for key in _PLAIN if key in given}
+    plain = _taken(settings, given)
     if "script" in given:
         plain.setdefault("model", "scripted")
     options = OpenAgenticOptions(
         provider=ScriptedProvider() if offline else _provider_of(given, folder),
         cwd=str(folder / Path(given.get("project", ".")).expanduser()),
-        permission_gate=gate,
+        permission_gate=PermissionGate(**_taken(rules, given), source="agents"),
         **plain,
     )
     spaces = given.get("workspaces", {})
@@ -314,14 +303,11 @@ def read_agent(name: str, given: Mapping[str, Any], folder: Path, *, offline: bo
     workspaces = {
         each: _workspace_of(f"workspace {each!r:.100} of agent {name!r}", spaces[each], folder) for each in spaces
     }
-    return NamedAgent(
-        options,
-        given.get("description", ""),
-        tuple(given.get("client_modes", ())),
-        workspaces,
-        given.get("rate_key", ""),
-        given.get("client_files", False),
-    )
+    return NamedAgent(options, workspaces=workspaces, **_taken(own, given))
+
+
+def _taken(keys: Iterable[str], given: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: given[key] for key in keys if key in given}
 
 
 def _workspace_of(where: str, given: Mapping[str, Any], folder: Path) -> str | Repository:

@@ -6,11 +6,13 @@ import argparse
 import os
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any, Literal, get_args, get_origin
 
 from ..errors import OptionsError
 from ..ground.patterns import regex
+from ..ground.settings import open_at, sentences
 from ..ground.system import working_dir
-from ..options import MAX_STEPS, SETTING_SOURCES, OpenAgenticOptions
+from ..options import SETTING_SOURCES, OpenAgenticOptions
 from ..parts.project.claude import find_project_root
 from ..permissions.gate import PermissionGate
 from ..prompts import OnePrompt
@@ -32,7 +34,6 @@ def add_agent_flags(parser: argparse.ArgumentParser) -> None:
     """The flags that say which model is asked, where, and what it may do."""
     add_model_flags(parser.add_argument_group("the model"))
     project = parser.add_argument_group("the project")
-    project.add_argument("--system", metavar="TEXT", help="replaces the built-in start of the system prompt")
     project.add_argument(
         "--setting-sources",
         metavar="LIST",
@@ -42,7 +43,7 @@ def add_agent_flags(parser: argparse.ArgumentParser) -> None:
     project.add_argument(
         "--trust", action="store_true", help="let the project's files grant what they ask for, in this run"
     )
-    add_list_flag(project, "--skill-path", metavar="DIR", help="one more folder of skills (repeatable)")
+    add_option_flags(project, "The project")
     add_store_flag(project)
     limits = parser.add_argument_group("what it may do")
     add_list_flag(limits, "--allow", metavar="RULE", help='needs no question: "Bash(git diff:*)"')
@@ -51,38 +52,40 @@ def add_agent_flags(parser: argparse.ArgumentParser) -> None:
         "--permission-mode", choices=MODES, help="what happens to calls without a rule (default: as settings say)"
     )
     limits.add_argument(
-        "--sandbox",
-        choices=("off", "auto", "require"),
-        default="auto",
-        help="for Bash: auto (the default) takes what this machine has and says what that is, require runs nothing without "
-        "one and leaves commands no network, off confines nothing",
-    )
-    limits.add_argument(
-        "--bash-effects",
-        choices=("preview", "commit"),
-        help="run Bash on a copy and list what it writes: preview drops that, commit applies it",
-    )
-    limits.add_argument(
-        "--text-commands",
-        action="store_true",
-        help="run the !`commands` in the text of trusted skills and commands that an allow rule covers",
-    )
-    limits.add_argument(
         "--no-redact",
         action="store_true",
         help="store keys, tokens and the secrets of this environment as they are, instead of masks",
     )
-    limits.add_argument(
-        "--max-steps", metavar="N", type=positive, default=MAX_STEPS, help="how many model calls (default: %(default)s)"
-    )
-    limits.add_argument(
-        "--memory", action="store_true", help="keep notes for later sessions of this project and user, and read them"
-    )
-    limits.add_argument(
-        "--code", action="store_true", help="let the model write Python, in a sandbox, that calls the other tools"
-    )
-    limits.add_argument("--timeout", metavar="SECONDS", type=float, help="for the whole run, subagents included")
-    limits.add_argument("--max-cost", metavar="USD", type=float, help="what the session may cost, subagents included")
+    add_option_flags(limits, "What it may do")
+    add_option_flags(limits, "Limits")
+
+
+def add_option_flags(parser: argparse._ActionsContainer, heading: str) -> None:
+    """The flags of the options under one heading, as `OpenAgenticOptions` states them."""
+    flagged = open_at(OpenAgenticOptions, "flag")
+    for name, sentence in sentences(OpenAgenticOptions)[heading].items():
+        if name in flagged:
+            flag, _, metavar = flagged[name].doors.flag.partition(" ")
+            about = sentence[0].lower() + sentence[1:].removesuffix(".").replace("%", "%%")
+            form = _form(flagged[name].kind, metavar, getattr(OpenAgenticOptions, name))
+            parser.add_argument(flag, dest=name, **{**form, "help": about + form.get("help", "")})
+
+
+def _form(kind: Any, metavar: str, default: Any) -> dict[str, Any]:
+    """How argparse reads a flag of an option of this type."""
+    if kind is bool:
+        return {"action": "store_true"}
+    if get_origin(kind) is Literal:
+        return {"choices": get_args(kind), "default": default}
+    if get_origin(kind) is Sequence:
+        return {"metavar": metavar, "action": "append", "default": [], "type": _absolute, "help": " (repeatable)"}
+    if kind is int:
+        return {"metavar": metavar, "type": positive, "default": default, "help": " (default: %(default)s)"}
+    return {"metavar": metavar, "type": kind, "default": default}
+
+
+def _absolute(path: str) -> Path:
+    return Path(path).expanduser().absolute()
 
 
 def add_run_flags(parser: argparse.ArgumentParser) -> None:
@@ -91,14 +94,7 @@ def add_run_flags(parser: argparse.ArgumentParser) -> None:
     session.add_argument("--cwd", metavar="DIR", help="working directory of the tools (default: this one)")
     session.add_argument("--resume", metavar="ID", help=f"go on with {ID_HELP}")
     add_list_flag(session, "--tag", metavar="NAME", help="tag a new session, for costs and limits (repeatable)")
-    session.add_argument(
-        "--continue", dest="continue_last", action="store_true", help="go on with this folder's newest"
-    )
-    session.add_argument(
-        "--otlp-endpoint",
-        metavar="URL",
-        help="send the session's OpenTelemetry spans there while it runs (default: $OTEL_EXPORTER_OTLP_ENDPOINT; '' is off)",
-    )
+    add_option_flags(session, "The session")
     session.add_argument(
         "--sign-record",
         action="store_true",
@@ -156,26 +152,15 @@ def build_options(
         model=find_model(args),
         cwd=str(cwd),
         project_dir=find_project_root(cwd),
-        system_prompt=args.system,
         setting_sources=names,
         permission_gate=gate,
-        sandbox=args.sandbox,
-        bash_effects=args.bash_effects,
-        run_text_commands=args.text_commands,
         trust_project=True if args.trust else None,
-        skill_paths=[Path(path).expanduser().absolute() for path in args.skill_path],
         redact=not args.no_redact,
         session_store=store,
-        otlp_endpoint=args.otlp_endpoint,
         record_signers=_signers() if args.sign_record else (),
         resume=None if args.resume is None else find_session(store, args.resume),
-        continue_last=args.continue_last,
         session_metadata={TAGS_KEY: args.tag} if args.tag else {},
-        max_steps=args.max_steps,
-        timeout_s=args.timeout,
-        max_cost_usd=args.max_cost,
-        memory=args.memory,
-        code=args.code,
+        **{name: getattr(args, name) for name in open_at(OpenAgenticOptions, "flag") if name in args},
     )
 
 

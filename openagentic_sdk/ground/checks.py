@@ -1,19 +1,12 @@
-"""What a setting may be: small checks that say what was wanted, or None when a value fits, and one error for all of them.
-
-The annotation of a field is its check: `check_fields` reads it once per class, when the first value is checked. What a type
-alone cannot say stands beside it: `Annotated[int, number(1, whole=True)]`.
-"""
+"""What a setting may be: small checks that say what was wanted, or None when a value fits, and one error for all of them."""
 
 from __future__ import annotations
 
 import os
-import sys
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import MISSING, Field, InitVar
-from functools import cache
+from collections.abc import Callable, Collection, Mapping
 from threading import TIMEOUT_MAX
-from types import NoneType, UnionType
-from typing import Annotated, Any, Literal, Union, get_args, get_origin
+from types import UnionType
+from typing import Any
 
 from ..errors import OptionsError
 
@@ -37,78 +30,6 @@ def check_settings(settings: object, checks: Mapping[str, Check], where: str = "
         if wanted is not None:
             given = f"a {type(value).__name__}" if name in _SECRET else shown(value)
             raise OptionsError(f"{where}{name} must be {wanted}, not {given}")
-
-
-def check_fields(value: object, where: str = "", **others: Any) -> None:
-    """Raise `OptionsError` for the first field that its annotation does not allow, see `check_settings`. `others` are those
-    that a constructor takes and does not keep.
-    """
-    cls: Any = value.__class__
-    known, usual = checks_of(cls), _usual_values(cls)
-    given = {name: check for name, check in known.items() if getattr(value, name, None) is not usual.get(name, usual)}
-    check_settings(value, given, where)
-    check_settings(others, {name: known[name] for name in others}, where)
-
-
-@cache
-def checks_of(cls: type) -> Mapping[str, Check]:
-    """What each field of a class may be, by its annotation; without those that may be anything."""
-    found = {name: check_of(annotation) for name, annotation in annotations_of(cls).items()}
-    return {name: check for name, check in found.items() if check is not None}
-
-
-@cache
-def _usual_values(cls: type) -> Mapping[str, Any]:
-    """The defaults of a class's fields that fit their checks; most fields of most objects hold theirs."""
-    known: Mapping[str, Field[Any]] = getattr(cls, "__dataclass_fields__", {})
-    found = {name: known[name].default for name in checks_of(cls) if name in known}
-    return {
-        name: value for name, value in found.items() if value is not MISSING and checks_of(cls)[name](value) is None
-    }
-
-
-@cache
-def annotations_of(cls: type) -> Mapping[str, Any]:
-    """The annotations of a class as types, evaluated together: that takes a tenth of the time of one by one."""
-    found: dict[str, Any] = {}
-    for base in reversed(cls.__mro__):
-        own = vars(base).get("__annotations__", {})
-        texts = {name: annotation for name, annotation in own.items() if isinstance(annotation, str)}
-        names = vars(sys.modules[base.__module__])
-        found |= {
-            **own,
-            **dict(zip(texts, eval(f"({', '.join(texts.values())},)", names) if texts else (), strict=True)),
-        }
-    return found
-
-
-def check_of(annotation: Any) -> Check | None:
-    """The check of a type: the one that it is annotated with, else what the type says. None for anything."""
-    kind, args = get_origin(annotation), get_args(annotation)
-    if isinstance(annotation, InitVar):
-        return check_of(annotation.type)
-    if kind is Annotated:
-        own: Any = next(filter(callable, annotation.__metadata__), None)
-        if own is None:
-            return check_of(args[0])
-        return or_none(own) if NoneType in get_args(args[0]) else own
-    if kind in (Union, UnionType):
-        first, *others = [check_of(each) for each in args if each is not NoneType]
-        return None if others or first is None else or_none(first) if NoneType in args else first
-    if kind is Literal:
-        return one_of(*args)
-    if kind is not None:
-        return is_callable if kind is Callable else is_a(kind, f"a {kind.__name__.lower()}")
-    if annotation is Any or not isinstance(annotation, type):
-        return None
-    if annotation in _OF_TYPES:
-        return _OF_TYPES[annotation]
-    name = annotation.__name__
-    article = "an" if name[0] in "AEIOU" else "a"
-    if getattr(annotation, "_is_protocol", False):
-        module = annotation.__module__.partition(".")[2]
-        return is_a(annotation, f"{article} {name.lower()}, as in `{module}.{name}`")
-    return is_a(annotation, f"{article} {name}(...)")
 
 
 _SECRET = frozenset({"api_key", "otlp_headers", "env", "headers", "token", "oauth", "secrets"})
@@ -210,11 +131,3 @@ COUNT, TEXT, BOOL = number(0, whole=True), is_a(str, "text"), is_a(bool, "True o
 TEXTS, PATHS = list_of(TEXT, "texts"), list_of(path, "paths")
 NAME: Check = lambda value: None if isinstance(value, str) and value else "a text that is not empty"  # noqa: E731
 SECONDS = number(0, most=TIMEOUT_MAX)
-_OF_TYPES: Mapping[type, Check] = {bool: BOOL, str: TEXT, int: COUNT, float: number(0)}
-
-# Types with their checks, for annotations.
-Seconds = Annotated[float, SECONDS]
-Name = Annotated[str, NAME]
-AnyPath = Annotated[str | os.PathLike[str], path]
-Texts = Annotated[Sequence[str], TEXTS]
-Paths = Annotated[Sequence[str | os.PathLike[str]], PATHS]

@@ -17,10 +17,11 @@ from typing import Annotated, Any
 
 from ..errors import OptionsError
 from ..events import Event, Mode, PermissionDecision, UserAnswer, UserQuestion
-from ..ground.checks import PATHS, check_fields, path
+from ..ground.checks import PATHS, is_a, list_of, path
 from ..ground.clock import Clock, SystemClock
 from ..ground.frozen import changed, frozen, mutable
 from ..ground.loose import as_list
+from ..ground.settings import Doors, check_fields, described
 from ..ground.system import working_dir
 from ..ground.threads import ask_callable
 from ..kernel.gate import ApprovalResult, CallContext, Gate
@@ -55,6 +56,8 @@ __all__ = ["ApprovalResult", "Approver", "CallContext", "PermissionGate", "UserA
 Context = CallContext | Mapping[str, Any] | None
 
 _REMEMBERED_CALLS = 1000
+# Whether they can be understood is what making the gate tells.
+RULES = list_of(is_a(str | Rule, "a rule"), "names or rules")
 
 
 @mutable
@@ -81,6 +84,7 @@ class _GateMemory:
         return self.roots[path]
 
 
+@described
 @frozen(kw_only=True, eq=False, repr=False)
 class PermissionGate:
     """The policy of a run and the way to the person behind it, as a frozen value.
@@ -92,18 +96,18 @@ class PermissionGate:
     and `PermissionRuleError` for a rule that cannot be understood.
     """
 
-    permission_mode: InitVar[PermissionMode | None] = None
+    permission_mode: InitVar[Annotated[PermissionMode | None, Doors("--permission-mode", toml=True)]] = None
     """default, acceptEdits, plan, dontAsk, bypass (bypassPermissions), prompt, callback or deny; None is default unless
     settings choose another."""
-    allow: InitVar[Iterable[str | Rule]] = ()
+    allow: InitVar[Annotated[Iterable[str | Rule], RULES, Doors("--allow, settings.json", toml=True)]] = ()
     """Rules, in the syntax of Claude Code's settings, for calls that need no question."""
-    ask: InitVar[Iterable[str | Rule]] = ()
+    ask: InitVar[Annotated[Iterable[str | Rule], RULES, Doors("settings.json", toml=True)]] = ()
     """Rules for calls that need one whatever else allows them."""
-    deny: InitVar[Iterable[str | Rule]] = ()
+    deny: InitVar[Annotated[Iterable[str | Rule], RULES, Doors("--deny, settings.json", toml=True)]] = ()
     """Rules for calls that are never allowed."""
     source: InitVar[str] = "options"
     """Where these rules stand, for messages and the log."""
-    root: InitVar[Annotated[str | None, path]] = None
+    root: InitVar[Annotated[str, path] | None] = None
     """The folder of patterns that begin with one slash (default: the project)."""
     interactive: bool = False
     """Ask at the terminal, through `interactive_approver`."""
@@ -114,7 +118,7 @@ class PermissionGate:
     UserAnswer that names who gave it."""
     approver: Approver | None = None
     """(tool_name, tool_input, context) -> bool or ApprovalResult, sync or async: asked before people."""
-    cwd: Annotated[str | None, path] = None
+    cwd: Annotated[str, path] | None = None
     """The working directory of calls whose context has none."""
     workspace_roots: Annotated[Sequence[str], PATHS] = ()
     """The workspace of calls whose context has none."""
@@ -144,7 +148,9 @@ class PermissionGate:
     ) -> None:
         check_fields(self, "PermissionGate: ", source=source, root=root)
         *above, last = self.layers or (make_policy("default", (), (), (), None, source, root),)
-        last = replace(last, mode=last.mode if permission_mode is None else read_mode(permission_mode)).plus(
+        if permission_mode is not None:
+            last = replace(last, mode=read_mode(permission_mode))
+        last = last.plus(
             allow=parse_rules(allow, "allow", source, root),
             ask=parse_rules(ask, "ask", source, root),
             deny=parse_rules(deny, "deny", source, root),
@@ -159,7 +165,8 @@ class PermissionGate:
     @property
     def mode(self) -> Mode:
         """The mode in which it decides: the strictest of its layers'."""
-        return min((layer.mode for layer in self.layers), key=STRICTEST_FIRST.index)
+        modes = [layer.mode for layer in self.layers]
+        return modes[0] if len(modes) == 1 else min(modes, key=STRICTEST_FIRST.index)
 
     # --- other gates made from this one ----------------------------------------------------------------------------------
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from . import events_page, public_stub
+from . import events_page, public_stub, settings_pages
 
 
 def files() -> dict[Path, str]:
@@ -12,6 +12,8 @@ def files() -> dict[Path, str]:
     return {
         events_page.PAGE: events_page.page(),
         public_stub.STUB: public_stub.stub(),
+        settings_pages.PAGE: settings_pages.page(),
+        settings_pages.SENTENCES: settings_pages.sentences(),
     }
 
 

@@ -1,14 +1,23 @@
 """Every setting is checked before anything is stored, asked or paid, and the error names it."""
 
+import argparse
 import asyncio
+import contextlib
+import io
 import re
+import tempfile
 import unittest
 from dataclasses import fields, replace
+from pathlib import Path
+from typing import ClassVar
 
+import openagentic_sdk
 from openagentic_sdk import AgentDefinition, HookEngine, HookMatcher, OpenAgenticOptions, OptionsError, run
+from openagentic_sdk.agents import Agents, read_agent
+from openagentic_sdk.cli.flags import add_run_flags, build_options
 from openagentic_sdk.errors import PermissionRuleError
 from openagentic_sdk.ground.checks import shown
-from openagentic_sdk.options import _AGENT_CHECKS, _CHECKS
+from openagentic_sdk.ground.settings import open_at, settings_of
 from openagentic_sdk.permissions.gate import PermissionGate
 from openagentic_sdk.providers.wrappers.fallback import Fallback
 from openagentic_sdk.providers.wrappers.retry import RetryPolicy
@@ -18,6 +27,7 @@ from openagentic_sdk.testing.scripted import ScriptedProvider
 from .support import options_for
 
 NAN, INF = float("nan"), float("inf")
+SCRIPT = str(Path(__file__).parents[2] / "fixtures" / "scripts" / "first_run.json")
 
 
 class Unshowable:
@@ -155,8 +165,10 @@ BAD["output_schema"] = [3, "text", [str], b"x", {"const": NAN}, Unshowable()]
 
 class OptionsTest(unittest.TestCase):
     def test_every_setting_has_its_check(self):
-        self.assertEqual({known.name for known in fields(OpenAgenticOptions)}, set(_CHECKS))
-        self.assertEqual([known.name for known in fields(AgentDefinition)], list(_AGENT_CHECKS))
+        for cls in (OpenAgenticOptions, AgentDefinition):
+            stated = settings_of(cls)
+            self.assertEqual([known.name for known in fields(cls)], list(stated))
+            self.assertLessEqual({name for name, each in stated.items() if each.check is None}, {"output_schema"})
 
     def test_every_setting_is_described(self):
         for cls in (OpenAgenticOptions, AgentDefinition):
@@ -164,7 +176,7 @@ class OptionsTest(unittest.TestCase):
             self.assertEqual({known.name for known in fields(cls)} - words, set())
 
     def test_every_setting_has_bad_values_here(self):
-        self.assertEqual(set(_CHECKS) - set(BAD), set())
+        self.assertEqual(set(settings_of(OpenAgenticOptions)) - set(BAD), set())
 
     def test_a_bad_setting_is_refused_by_its_name_before_anything_has_happened(self):
         for name, values in BAD.items():
@@ -217,6 +229,74 @@ class OptionsTest(unittest.TestCase):
             with self.subTest(prompt=prompt), self.assertRaises(OptionsError):
                 asyncio.run(run(prompt=prompt, options=options_for(["x"], session_store=store)))
             self.assertEqual(store.list_sessions(), [])
+
+
+class DoorsTest(unittest.TestCase):
+    """What one statement opens besides code."""
+
+    VALUES: ClassVar = {
+        "system_prompt": "Be brief.", "sandbox": "auto", "bash_effects": "preview", "max_steps": 7, "timeout_s": 1.5,
+        "max_cost_usd": 2.5, "otlp_endpoint": "http://127.0.0.1:4318", "model": "m", "trust_project": False, "max_tokens": 9,
+        "setting_sources": ["user"], "disallowed_tools": ["Bash"], "max_context_tokens": 100, "skill_paths": ["/skills"],
+    }  # fmt: skip
+
+    def test_a_flag_of_an_option_sets_it_and_helps_with_its_sentence(self):
+        parser = argparse.ArgumentParser()
+        add_run_flags(parser)
+        words = parser.format_help().replace("\n", " ")
+        for name, setting in open_at(OpenAgenticOptions, "flag").items():
+            flag, _, metavar = setting.doors.flag.partition(" ")
+            value = self.VALUES.get(name, True)
+            given = [flag] if value is True else [flag, *map(str, value if isinstance(value, list) else [value])]
+            with self.subTest(name), tempfile.TemporaryDirectory() as store:
+                args = parser.parse_args(["--script", SCRIPT, "--store", store, *given])
+                made = getattr(build_options(args, PermissionGate()), name)
+                self.assertEqual([str(path) for path in made] if isinstance(value, list) else made, value)
+            with self.subTest(name):
+                self.assertIn(f" {flag} {metavar}".rstrip(), words)
+
+    def test_a_flag_that_cannot_be_used_is_refused(self):
+        parser = argparse.ArgumentParser()
+        add_run_flags(parser)
+        for wrong in (["--max-steps", "0"], ["--max-steps", "x"], ["--sandbox", "on"], ["--timeout", "soon"]):
+            with self.subTest(wrong), self.assertRaises(SystemExit), contextlib.redirect_stderr(io.StringIO()) as out:
+                parser.parse_args(wrong)
+            self.assertIn(wrong[0], out.getvalue())
+
+    def test_a_key_of_agents_toml_sets_the_option_of_its_name(self):
+        for name in open_at(OpenAgenticOptions, "toml"):
+            with self.subTest(name):
+                agent = read_agent("a", {"script": SCRIPT, name: self.VALUES[name]}, Path())
+                self.assertEqual(getattr(agent.made(), name), self.VALUES[name])
+        for name, value in (("home", "/"), ("allowed_tools", ["Bash"]), ("max_stepz", 3)):
+            with self.subTest(name), self.assertRaisesRegex(OptionsError, f"has no setting '{name}': the settings are"):
+                read_agent("a", {"script": SCRIPT, name: value}, Path())
+
+    def test_a_client_may_lower_what_is_open_to_clients_and_nothing_else(self):
+        limits = {"max_steps": 9, "timeout_s": 9.0, "max_tokens": 9, "max_cost_usd": 9.0}
+        self.assertEqual(set(open_at(OpenAgenticOptions, "client")), set(limits))
+        agents = Agents({"a": options_for([], **limits)})
+        for name in limits:
+            self.assertEqual(getattr(agents.options("a", {name: 3}), name), 3)
+            with self.subTest(name), self.assertRaisesRegex(OptionsError, name):
+                agents.options("a", {name: 10})
+        with self.assertRaisesRegex(OptionsError, "a client cannot set 'sandbox'"):
+            agents.options("a", {"sandbox": "off"})
+
+    def test_every_other_door_that_is_named_is_there(self):
+        parser = argparse.ArgumentParser()
+        add_run_flags(parser)
+        package = Path(openagentic_sdk.__file__).parent
+        code = "".join(path.read_text(encoding="utf-8") for path in package.rglob("*.py") if path.name != "options.py")
+        for cls in (OpenAgenticOptions, PermissionGate):
+            for name, setting in settings_of(cls).items():
+                for flag in re.findall(r"--[\w-]+", setting.doors.elsewhere):
+                    with self.subTest(name):
+                        self.assertIn(flag, parser.format_usage())
+                for variable in re.findall(r"\$(\w+)", setting.doors.elsewhere):
+                    with self.subTest(name):
+                        names = (f'"{variable}"', f'"{variable.rpartition("_")[0]}_"')
+                        self.assertTrue(any(each in code for each in names), f"nothing reads ${variable}")
 
 
 if __name__ == "__main__":

@@ -24,7 +24,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     )
     add_list_flag(parser, "--offer-model", metavar="NAME", help="a model that can be chosen too (repeatable)")
     add_agent_flags(parser)
-    parser.set_defaults(resume=None, continue_last=False, tag=[], otlp_endpoint=None, sign_record=False)
+    parser.set_defaults(resume=None, tag=[], sign_record=False)
 
 
 def run(args: argparse.Namespace) -> int:

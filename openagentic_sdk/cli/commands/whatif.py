@@ -52,11 +52,11 @@ def run(args: argparse.Namespace) -> int:
     asker = Asker(screen) if somebody_is_there() and not args.json else None
     options = build_options(args, build_gate(args, asker))
     check_mode(args, options)
-    if args.system and Path(args.system).is_file():
+    if args.system_prompt and Path(args.system_prompt).is_file():
         try:
-            options = replace(options, system_prompt=Path(args.system).read_text(encoding="utf-8"))
+            options = replace(options, system_prompt=Path(args.system_prompt).read_text(encoding="utf-8"))
         except (OSError, UnicodeDecodeError) as error:
-            raise OptionsError(f"--system {args.system!r} cannot be read: {error}") from None
+            raise OptionsError(f"--system {args.system_prompt!r} cannot be read: {error}") from None
     store = options.session_store
     assert isinstance(store, SessionStore), "build_options opens a store"
     result = asyncio.run(_play(store, options, args, screen))

@@ -14,10 +14,8 @@ from typing import Annotated, Any, Literal, get_args
 from ...errors import OptionsError
 from ...events import Effect
 from ...ground.checks import (
-    AnyPath,
     Check,
     above_0,
-    check_fields,
     is_a,
     list_of,
     passable,
@@ -25,6 +23,7 @@ from ...ground.checks import (
 )
 from ...ground.frozen import frozen
 from ...ground.schemas import require_checkable
+from ...ground.settings import AnyPath, check_fields
 from ...permissions.redact import Redactor, secrets_of
 from ...providers.wire.http import check_headers, read_url
 from ...tools.base import Tool
@@ -106,21 +105,21 @@ class McpServer:
     says where the entry stands, for messages; no message repeats `env`, `headers`, a token, or what `secrets` names besides.
     """
 
-    command: Annotated[str | None, _PROGRAM] = None
+    command: Annotated[str, _PROGRAM] | None = None
     args: _Texts = ()
     env: Annotated[Mapping[str, str], _VARIABLES] = field(default_factory=dict, repr=False)
     cwd: AnyPath | None = None
     inherit_env: bool = False
-    url: Annotated[str | None, is_a(str, "an http:// or https:// URL")] = None
+    url: Annotated[str, is_a(str, "an http:// or https:// URL")] | None = None
     is_sse: bool = False
     headers: Annotated[Mapping[str, str], _HEADERS] = field(default_factory=dict, repr=False)
-    token: Annotated[Token | None, _TOKEN] = field(default=None, repr=False)
+    token: Annotated[Token, _TOKEN] | None = field(default=None, repr=False)
     oauth: Mapping[str, Any] | None = field(default=None, repr=False)
     tools: Annotated[Sequence[Tool], list_of(is_a(Tool, "a tool"), "tools")] = ()
     connect_timeout_s: _Seconds = CONNECT_TIMEOUT_S
     idle_timeout_s: _Seconds = IDLE_TIMEOUT_S
     call_timeout_s: _Seconds = CALL_TIMEOUT_S
-    allow: Annotated[Sequence[str] | None, _TOOL_NAMES] = None
+    allow: Annotated[Sequence[str], _TOOL_NAMES] | None = None
     deny: Annotated[Sequence[str], _TOOL_NAMES] = ()
     effects: Annotated[Mapping[str, Effect], _EFFECTS] = field(default_factory=dict)
     pin: bool = False

@@ -7,11 +7,12 @@ import time
 from typing import Annotated
 
 from ...errors import ProviderTimeoutError
-from ...ground.checks import above_0, check_fields
+from ...ground.checks import above_0
 from ...ground.frozen import frozen, mutable
+from ...ground.settings import check_fields
 from .thread_feed import ThreadFeed
 
-_Limit = Annotated[float | None, above_0]
+_Limit = Annotated[float, above_0] | None
 
 
 @frozen(kw_only=True)

@@ -14,9 +14,9 @@ from contextlib import aclosing
 
 from ...errors import GarbledResponseError, ProviderError, ProviderHTTPError
 from ...ground.backoff import Backoff
-from ...ground.checks import Seconds, check_fields
 from ...ground.clock import Clock, SystemClock
 from ...ground.frozen import frozen
+from ...ground.settings import Seconds, check_fields
 from ..base import Done, Message, ModelOutput, Provider, Retrying, StreamEvent, ToolSpec
 from .wrap import AroundProvider, KeyedProvider, ask, fold, is_shown
 

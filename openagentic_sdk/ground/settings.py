@@ -1,0 +1,186 @@
+"""Settings that are stated once: the annotation of a field is its check, and names the doors at which it is open.
+
+    max_steps: Annotated[int, Doors(toml=True, flag="--max-steps N")] = 50
+    \"\"\"Model calls of one run.\"\"\"
+
+A class is read when the first of its values is checked, not when it is defined. Editors show the sentence. Python drops it,
+so `settings.json`, which `python3 -m tests.guards.generated` makes, keeps it for `help()` and `--help`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import MISSING, Field, InitVar
+from functools import cache
+from types import NoneType, UnionType
+from typing import Annotated, Any, Literal, TypeVar, Union, cast, get_args, get_origin
+
+from .checks import (
+    BOOL,
+    COUNT,
+    NAME,
+    PATHS,
+    SECONDS,
+    TEXT,
+    TEXTS,
+    Check,
+    check_settings,
+    is_a,
+    is_callable,
+    number,
+    one_of,
+    or_none,
+    path,
+)
+from .frozen import frozen
+
+T = TypeVar("T")
+
+# Types with their checks, for annotations.
+Seconds = Annotated[float, SECONDS]
+Positive = Annotated[int, number(1, whole=True)]
+Name = Annotated[str, NAME]
+AnyPath = Annotated[str | os.PathLike[str], path]
+Texts = Annotated[Sequence[str], TEXTS]
+Paths = Annotated[Sequence[str | os.PathLike[str]], PATHS]
+
+_OF_TYPES: Mapping[Any, Check | None] = {bool: BOOL, str: TEXT, int: COUNT, float: number(0), Any: None}
+
+
+@frozen
+class Doors:
+    """Where a setting is open besides in code.
+
+    With `toml` it is a key of `agents.toml`; `flag` is that of the commands that run agents, with what stands for its value;
+    a `client` of a server may lower it. `elsewhere` names doors at which it takes another form, for people.
+    """
+
+    elsewhere: str = ""
+    toml: bool = False
+    flag: str = ""
+    client: bool = False
+
+
+@frozen
+class Setting:
+    """One field as its annotation states it. `kind` is the type without None; `check` is None for what may be anything."""
+
+    kind: Any
+    check: Check | None
+    doors: Doors
+
+
+def check_fields(value: object, where: str = "", **others: Any) -> None:
+    """Raise `OptionsError` for the first field that its annotation does not allow, see `check_settings`. `others` are those
+    that a constructor takes and does not keep.
+    """
+    cls: Any = value.__class__
+    checks, usual = _checks_of(cls), _usual_values(cls)
+    given = {name: check for name, check in checks.items() if getattr(value, name, None) is not usual.get(name, usual)}
+    check_settings(value, given, where)
+    check_settings(others, {name: checks[name] for name in others}, where)
+
+
+@cache
+def settings_of(cls: type) -> Mapping[str, Setting]:
+    """The fields of a class by name. Annotations are evaluated together: one by one takes ten times as long."""
+    found: dict[str, Any] = {}
+    for base in reversed(cls.__mro__):
+        own = vars(base).get("__annotations__", {})
+        if own:
+            texts = ", ".join(map(str, own.values()))
+            found |= zip(own, eval(f"({texts},)", vars(sys.modules[base.__module__])), strict=True)
+    return {name: _read(annotation) for name, annotation in found.items()}
+
+
+def open_at(cls: type, door: str) -> dict[str, Setting]:
+    """The fields of a class that are open at a door, by name."""
+    return {name: setting for name, setting in settings_of(cls).items() if getattr(setting.doors, door)}
+
+
+@cache
+def _checks_of(cls: type) -> Mapping[str, Check]:
+    return {name: setting.check for name, setting in settings_of(cls).items() if setting.check is not None}
+
+
+@cache
+def _usual_values(cls: type) -> Mapping[str, Any]:
+    """The defaults of a class's fields that fit their checks; most fields of most objects hold theirs."""
+    known: Mapping[str, Field[Any]] = getattr(cls, "__dataclass_fields__", {})
+    found = {name: known[name].default for name in _checks_of(cls) if name in known}
+    return {
+        name: value for name, value in found.items() if value is not MISSING and _checks_of(cls)[name](value) is None
+    }
+
+
+def _read(annotation: Any) -> Setting:
+    if isinstance(annotation, InitVar):
+        annotation = annotation.type
+    given = getattr(annotation, "__metadata__", ())
+    kind = annotation.__origin__ if given else annotation
+    if get_origin(kind) in (Union, UnionType):
+        some = [each for each in get_args(kind) if each is not NoneType]
+        kind = some[0] if len(some) == 1 else kind
+    doors = next((each for each in given if isinstance(each, Doors)), Doors())
+    return Setting(
+        getattr(kind, "__origin__", kind) if hasattr(kind, "__metadata__") else kind, _check(annotation), doors
+    )
+
+
+def _check(annotation: Any) -> Check | None:
+    """The check that a type is annotated with, else what the type says. None for anything."""
+    kind, args = get_origin(annotation), get_args(annotation)
+    if kind is Annotated:
+        own: Any = next(filter(callable, args[1:]), None)
+        return own or _check(args[0])
+    if kind in (Union, UnionType):
+        first, *others = [_check(each) for each in args if each is not NoneType]
+        return None if others or first is None else or_none(first) if NoneType in args else first
+    if kind is Literal:
+        return one_of(*args)
+    if kind is not None:
+        return is_callable if kind is Callable else is_a(kind, f"a {kind.__name__.lower()}")
+    if annotation in _OF_TYPES or not isinstance(annotation, type):
+        return _OF_TYPES.get(annotation)
+    name = annotation.__name__
+    article = "an" if name[0] in "AEIOU" else "a"
+    if getattr(annotation, "_is_protocol", False):
+        return is_a(annotation, f"{article} {name.lower()}, as in `{annotation.__module__.partition('.')[2]}.{name}`")
+    return is_a(annotation, f"{article} {name}(...)")
+
+
+# --- what each is for --------------------------------------------------------------------------------------------------
+
+
+@cache
+def sentences(cls: type) -> Mapping[str, Mapping[str, str]]:
+    """What each field of a class is for, by the heading that it stands under."""
+    loader: Any = __spec__.loader  # also from inside of a zip
+    data = loader.get_data(os.path.join(os.path.dirname(__file__), "settings.json"))
+    found: Mapping[str, Mapping[str, str]] = json.loads(data).get(f"{cls.__module__}.{cls.__qualname__}", {})
+    return found
+
+
+def described(cls: type[T]) -> type[T]:
+    """Adds to the docstring of a class each field with its sentence, when somebody asks for it."""
+    cls.__doc__ = cast(Any, _Description(cls.__doc__ or ""))
+    return cls
+
+
+class _Description:
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    def __get__(self, found: object, owner: type) -> str:
+        import inspect  # these are slow to import, and only help() asks
+        import textwrap
+
+        lines = [inspect.cleandoc(self._text)]
+        for heading, fields in sentences(owner).items():
+            lines += ["", heading] if heading else [""]
+            for name, sentence in fields.items():
+                lines += textwrap.wrap(sentence, 120, initial_indent=f"    {name:<20}", subsequent_indent=" " * 24)
+        return "\n".join(lines)

@@ -1,0 +1,114 @@
+"""What is made of the statements of settings: `docs/options.md`, and their sentences for `help()` and `--help`."""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import importlib
+import inspect
+import json
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from openagentic_sdk.ground.settings import Setting, settings_of
+
+from .source import PACKAGE, ROOT
+
+PAGE = ROOT / "docs" / "options.md"
+SENTENCES = ROOT / PACKAGE / "ground" / "settings.json"
+CLASSES = ("options.OpenAgenticOptions", "options.AgentDefinition", "permissions.gate.PermissionGate")
+UNITS = {"s": "seconds", "usd": "US dollars", "depth": "levels"}
+HEADING = re.compile(r" {4}# --- (.+?) -+$")
+HEAD = """# Options
+
+Everything that can be set, made from [options.py](../openagentic_sdk/options.py) and
+[gate.py](../openagentic_sdk/permissions/gate.py) by `python3 -m tests.guards.generated`; a test compares the two. All of it
+can be set in code. *Also at* lists the other doors: a flag of `run`, `chat` and `acp`; `agents.toml`, under the option's own
+name unless another is given; *clients*, which may ask a server for less than the agent's own value; settings files and
+variables of the environment. A value that cannot be used is an `OptionsError` that names it.
+
+```python
+from openagentic_sdk import OpenAgenticOptions, OptionsError, run_sync
+from openagentic_sdk.testing import ScriptedProvider
+
+options = OpenAgenticOptions(provider=ScriptedProvider(["Hello."]), model="scripted", max_steps=-1)
+try:
+    run_sync(prompt="Hi", options=options)
+except OptionsError as error:
+    print(error)
+```
+
+```text
+max_steps must be a whole number from 0 on, not -1
+```
+"""
+
+
+def sentences() -> str:
+    """The text of `ground/settings.json`."""
+    found: dict[str, dict[str, dict[str, str]]] = {}
+    for name in CLASSES:
+        headings = found[f"{PACKAGE}.{name}"] = {}
+        for heading, field, sentence in _stated(_class_of(name)):
+            headings.setdefault(heading, {})[field] = sentence
+    return json.dumps(found, indent=1) + "\n"
+
+
+def page() -> str:
+    """The text of `docs/options.md`."""
+    parts = [HEAD]
+    for name in CLASSES:
+        cls = _class_of(name)
+        parts.append(f"## {cls.__name__}\n")
+        last = ""
+        for heading, field, sentence in _stated(cls):
+            if heading != last or parts[-1].startswith("##"):
+                parts += [f"### {heading}\n"] if heading else []
+                parts.append("| option | accepts | default | also at | |\n|---|---|---|---|---|")
+                last = heading
+            parts[-1] += f"\n{_row(cls, field, settings_of(cls)[field], sentence)}"
+        parts = [*parts[:-1], parts[-1] + "\n"]
+    return re.sub(r"(?m)^(\|.*)\n(?=#)", r"\1\n\n", "\n".join(parts))
+
+
+def _class_of(name: str) -> Any:
+    module, _, cls = name.rpartition(".")
+    return getattr(importlib.import_module(f"{PACKAGE}.{module}"), cls)
+
+
+def _stated(cls: type) -> Iterator[tuple[str, str, str]]:
+    """Each field with the heading above it and the sentence below it; a field without one is an error."""
+    lines, _ = inspect.getsourcelines(cls)
+    headings = {number: found[1] for number, line in enumerate(lines, 1) if (found := HEADING.match(line.rstrip()))}
+    body = ast.parse("".join(lines)).body[0].body  # type: ignore[attr-defined]
+    for statement, below in zip(body, [*body[1:], None], strict=True):
+        if isinstance(statement, ast.AnnAssign):
+            name = ast.unparse(statement.target)
+            text = below.value if isinstance(below, ast.Expr) else None
+            assert isinstance(text, ast.Constant) and isinstance(text.value, str), f"{name} has no sentence below it"
+            above = [heading for number, heading in headings.items() if number < statement.lineno]
+            yield above[-1] if above else "", name, " ".join(text.value.split())
+
+
+def _row(cls: type, name: str, setting: Setting, sentence: str) -> str:
+    accepts = "anything" if setting.check is None else setting.check(object()) or "see there"
+    if setting.kind in (int, float):
+        accepts += f" ({UNITS.get(name.rpartition('_')[2], name.rpartition('_')[2])})"
+    doors = setting.doors
+    also = [
+        f"`{doors.flag}`" * bool(doors.flag),
+        "`agents.toml`" * doors.toml,
+        "clients" * doors.client,
+        doors.elsewhere,
+    ]
+    cells = [f"`{name}`", accepts, _default(cls, name), ", ".join(filter(None, also)), sentence]
+    return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"
+
+
+def _default(cls: Any, name: str) -> str:
+    fields: Mapping[str, Any] = cls.__dataclass_fields__
+    default, factory = fields[name].default, fields[name].default_factory
+    if default is not dataclasses.MISSING:
+        return f"`{default!r}`"
+    return "" if factory is dataclasses.MISSING else f"`{factory()!r}`" if factory is dict else "its own"
