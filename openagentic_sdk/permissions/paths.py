@@ -203,7 +203,7 @@ def compile_pattern(pattern: str, base: str, root: str, *, wide: bool) -> re.Pat
     maxsize=4096
 )  # by the anchor: most rules that forbid are the same below every base, as each session has
 def _compiled(anchor: str, rest: str, deep: bool, wide: bool) -> re.Pattern[str]:
-    prefix = "" if anchor == "/" else re.escape(anchor.rstrip("/"))
+    prefix = re.escape(anchor.rstrip("/"))
     middle = "/(?:.*/)?" if deep else "/"
     names = [name for name in rest.split("/") if name]
     while names[-1:] == ["**"] and len(names) > 1:

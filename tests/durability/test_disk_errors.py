@@ -160,6 +160,9 @@ class DiskErrorTest(SceneTest):
             self.path.write_bytes(self.path.read_bytes()[:-20])
             with self.assertRaises(ConcurrencyError):
                 writer.append([UserMessage("three")])
+            with self.assertRaisesRegex(StorageError, "somebody wrote to it") as caught:
+                writer.append([UserMessage("three")])
+            self.assertEqual(caught.exception.session_id, "s")
         with self.store.open_writer("s") as writer:
             self.path.unlink()
             with self.assertRaises(StorageError):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
@@ -438,6 +439,17 @@ class FilesTest(SceneTest):
         self.assertEqual(self.store.list_blobs("s"), [digest])
         left = {path.name for path in (*folder.iterdir(), *(folder / "blobs").iterdir())}
         self.assertEqual(left & {"events.jsonl.torn-1", "unfinished", "notes"}, set())
+
+    def test_a_log_that_cannot_be_read_is_an_error_that_names_the_session(self) -> None:
+        class Unreadable(InstantDisk):
+            def open(self, path: str, flags: int, mode: int = 0o600) -> int:
+                raise OSError(errno.EIO, "injected EIO")
+
+        store = self.make_store(disk=Unreadable())
+        for ask in (store.last_seq, store.read_events):
+            with self.assertRaises(StorageError) as caught:
+                ask("s")
+            self.assertEqual(caught.exception.session_id, "s")
 
     def test_metadata_that_cannot_be_stored_are_an_error_that_names_the_session(self) -> None:
         (self.path.parent / "meta.json").unlink()

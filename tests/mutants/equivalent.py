@@ -33,4 +33,22 @@ EQUIVALENT: dict[tuple[str, str, str, str], str] = {
         'elif UNKNOWN not in word and "$" in (subject.command or ""):',
         'elif UNKNOWN not in word and "$" in (subject.command or "XXXX"):',
     ): "only calls with a command come here, and the text for one without has no $ either",
+    (
+        "permissions/guess.py",
+        "loose_commands",
+        'values.setdefault("".join(row[1:2]), []).extend(row[3:])',
+        'values.setdefault("XXXX".join(row[1:2]), []).extend(row[3:])',
+    ): "at most one word is joined: the text between two of them is never used",
+    (
+        "permissions/program_tables.py",
+        "Options.long_lines",
+        'return "".join(f"\\n{name}" for name in self.long)',
+        'return "XXXX".join(f"\\n{name}" for name in self.long)',
+    ): "only beginnings of names are looked for, each behind its own line end, and nobody reads what ends a name",
+    (
+        "permissions/decide.py",
+        "decide",
+        'return Verdict("ask", subject.problem, "path")',
+        'return Verdict("ask", subject.problem, "XXpathXX")',
+    ): "the category of a question only keeps rules from being offered, and for a call with a problem there are none",
 }

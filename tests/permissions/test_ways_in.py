@@ -13,12 +13,13 @@ from typing import Any
 from openagentic_sdk.assemble import build_agent
 from openagentic_sdk.options import OpenAgenticOptions
 from openagentic_sdk.permissions.gate import PermissionGate
+from openagentic_sdk.permissions.guess import loose_commands
 from openagentic_sdk.permissions.hold.reach import first_met, reach_of
 from openagentic_sdk.permissions.paths import LinkFollower, expand_glob
 from openagentic_sdk.permissions.program_tables import READERS, Reader
 from openagentic_sdk.permissions.programs import hazard, read_only
 from openagentic_sdk.permissions.rules import RuleBook, parse_rules
-from openagentic_sdk.permissions.subject import Workspace, describe
+from openagentic_sdk.permissions.subject import Workspace, describe, path_like
 from openagentic_sdk.sessions.memory import MemorySessionStore
 from openagentic_sdk.testing import ScriptedProvider
 
@@ -329,6 +330,28 @@ class ProgramsThatRunTheirArguments(Table):
             if line.strip():
                 self.decided("ask", {"allow": [f"Bash({line.split()[0]}:*)"]}, line.strip())
 
+    def test_a_client_that_only_tells_of_itself_runs_nothing(self) -> None:
+        for program in ("psql", "mysql", "mariadb"):
+            for option in ("--version", "-V", "--help", "-l", "--list"):
+                self.assertIsNone(hazard((program, option)), program)
+            self.assertIsNotNone(hazard((program, "-l", "shop")), program)
+
+    def test_the_texts_of_a_word_that_may_be_paths_are_those_between_its_marks(self) -> None:
+        for word, texts in (
+            ("if=.env", ("if=.env", "if", ".env")),
+            ("@.env", ("@.env", ".env")),
+            ("--file=.env", (".env",)),
+            ("-f", ()),
+            ("-f.env", (".env",)),
+            ("-ab/c", ("b/c", "/c")),
+            ("plain", ("plain",)),
+        ):
+            with self.subTest(word):
+                self.assertEqual(path_like(word), texts)
+
+    def test_a_dollar_behind_a_backslash_in_double_quotes_is_a_letter(self) -> None:
+        self.assertIn(("cat", "$f"), loose_commands('for f in a; do :; done; cat "\\$f"'))
+
     def test_operations_that_run_nothing_stay_under_a_rule_for_the_subcommand(self) -> None:
         self.decided("allow", {"allow": ["Bash(git bisect:*)"]}, "git bisect start", "git bisect good HEAD")
         self.decided("ask", {"allow": ["Bash(git bisect:*)"]}, "git bisect run make")
@@ -476,7 +499,7 @@ class WordsThatOnlyBashKnows(Table):
             'mkdir -p "$d"',
             "kill $pid",
             'gh pr create --title x --body "$(date)"',
-            'for f in a b; do echo "$f" <<E\n$f\nE\ndone',
+            'for f in a b; do echo x <<< "$f"; done',
         )
 
     def test_a_recursive_read_that_would_meet_a_denied_path_is_asked_for_and_names_it(self) -> None:

@@ -131,6 +131,12 @@ class CutTest(unittest.TestCase):
     def test_no_limit_keeps_everything(self):
         self.assertEqual(len(rebuild_messages(self.events)), 6)
 
+    def test_a_cut_inside_of_a_turn_keeps_the_prompt_that_began_it(self):
+        for prompts in (["one"], ["one", "two", "three"]):
+            events = numbered(*map(UserMessage, prompts), *turn(1, "", "a"), *turn(2, "", "b"), *turn(3, "done"))
+            messages = rebuild_messages(events, max_events=4)
+            self.assertEqual((messages[0]["role"], messages[0]["content"]), ("user", prompts[-1]))
+
     def test_max_events_keeps_the_newest_whole_blocks(self):
         messages = rebuild_messages(self.events, max_events=4)
         self.assertEqual([m["role"] for m in messages], ["user", "assistant", "tool", "assistant"])

@@ -110,6 +110,8 @@ class RoundTripTest(unittest.TestCase):
             loads_event(line)
         kept = loads_event(line, strict=False)
         self.assertIsInstance(kept, UnknownEvent)
+        self.assertEqual(kept, UnknownEvent({**kept.data}))
+        self.assertNotEqual(kept, UnknownEvent({**kept.data, "more": 1}))
         self.assertEqual((kept.type, kept.seq, json.loads(dumps_event(kept))), ("later.thing", 4, json.loads(line)))
 
     def test_what_is_no_event_is_refused_with_its_field(self):
