@@ -157,11 +157,8 @@ class WaysOffTheLoop(unittest.TestCase):
             if "store_contract" not in path.parts
         }
         # `run_in_thread`; `ask_store`, below `off_loop`; and streams of an endpoint.
-        ways = {
-            "ground/threads.py start_thread",
-            "kernel/recorder.py start_thread",
-            "providers/wire/http.py ThreadFeed",
-        }
+        feeds = {f"providers/wire/{name}.py ThreadFeed" for name in ("exchange", "http")}
+        ways = {"ground/threads.py start_thread", "kernel/recorder.py start_thread", *feeds}
         self.assertEqual(found, ways)
 
 
