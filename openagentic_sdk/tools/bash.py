@@ -186,7 +186,10 @@ class BashTool(BlockingTool):
     def sandbox_under(self, rules: CommandRules) -> BashSandbox:
         """The sandbox of its commands: its own, or where it has none that of the run's rules."""
         own = self._sandbox
-        return own if own.mode is not None else replace(own, mode=rules.sandbox, network=own.network or None)
+        if own.mode is not None:
+            return own
+        sockets = own.unix_sockets or rules.sandbox == "auto"
+        return replace(own, mode=rules.sandbox, network=own.network or None, unix_sockets=sockets)
 
     def _start_in_background(
         self, command: str, shells: RunShells, ctx: ToolContext, sandbox: BashSandbox, policy: FilePolicy

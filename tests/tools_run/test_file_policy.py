@@ -185,6 +185,20 @@ class OnDisk(WorkspaceTestCase):
         self.addCleanup(close_run, again)
         self.assertEqual(tool.run_sync({"command": f"cat /tmp/{name}"}, again)["stdout"], "")
 
+    def test_what_tools_write_to_caches_is_the_runs_own(self) -> None:
+        home = self.workspace.parent / "home"
+        (home / ".cache").mkdir(parents=True)
+        (home / ".cache/old").write_text("old\n")
+        self.addCleanup(os.environ.__setitem__, "HOME", os.environ["HOME"])
+        os.environ["HOME"] = str(home)
+        ctx = ToolContext(cwd=str(self.workspace))
+        tool = BashTool(sandbox="require")
+        tool.run_sync({"command": "echo new > ~/.cache/new; echo x > ~/other"}, ctx)
+        result = tool.run_sync({"command": "cat ~/.cache/*; echo $npm_config_cache; ls ~"}, ctx)
+        self.assertEqual([os.path.basename(line) for line in result["stdout"].splitlines()], ["new", "old", ".npm"])
+        close_run(ctx)
+        self.assertEqual([path.name for path in home.rglob("*")], [".cache", "old"])
+
     def test_in_a_home_folder_dot_files_are_read_only(self) -> None:
         self.addCleanup(os.environ.__setitem__, "HOME", os.environ["HOME"])
         os.environ["HOME"] = str(self.workspace)

@@ -14,6 +14,7 @@ from ...ground.disk import is_within, nearest_holding, remove_tree
 from ...ground.frozen import frozen
 from ...ground.garbage import when_collected
 from ...kernel.tool import RunResources, ToolContext
+from .overlay import remove_layers
 from .protected import Protected, is_git_content, protected_places, repository_of
 
 
@@ -54,8 +55,8 @@ class FilePolicy:
         return self.forbids(path)
 
     def _is_git_content(self, path: str) -> bool:
-        above = path.partition("/.git/")[0]
-        return is_git_content(path) and os.path.isdir(f"{above}/.git") and not self.is_protected(f"{above}/x")
+        above, _, below = path.partition("/.git/")
+        return is_git_content(below) and os.path.isdir(f"{above}/.git") and not self.is_protected(f"{above}/x")
 
     @property
     def git_dirs(self) -> list[str]:
@@ -102,17 +103,27 @@ class CommandRules:
 
 
 class RunTemp:
-    """The folder that the commands of one run have in the place of the machine's for temporary files."""
+    """The folder that the commands of one run have in the place of the machine's for temporary files, and beside it what
+    they write to caches."""
 
     def __init__(self) -> None:
         import tempfile
 
-        self.folder = os.path.realpath(tempfile.mkdtemp(prefix="openagentic-run-"))
-        self._finalizer = when_collected(self, remove_tree, self.folder)
+        self._place = os.path.realpath(tempfile.mkdtemp(prefix="openagentic-run-"))
+        self.folder = f"{self._place}/tmp"
+        for name in ("tmp", "caches"):
+            os.mkdir(f"{self._place}/{name}")
+        self._finalizer = when_collected(self, _remove_temp, self._place)
 
     def close(self) -> None:
         self._finalizer.detach()
-        remove_tree(self.folder)
+        _remove_temp(self._place)
+
+
+def _remove_temp(place: str) -> None:
+    if os.path.isdir(place):
+        remove_layers(f"{place}/caches")
+        remove_tree(place)
 
 
 def run_temp(ctx: ToolContext) -> RunTemp:

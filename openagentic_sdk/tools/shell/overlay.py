@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Literal
 
-from ...ground.disk import SystemDisk, whole_file
+from ...ground.disk import SystemDisk, remove_tree, whole_file
 from ...ground.frozen import frozen
 
 COMPARE_BYTES = 1024 * 1024
@@ -240,3 +240,13 @@ def _is_same(path: str, status: os.stat_result, other: str, before: os.stat_resu
                 return False
             if not piece:
                 return True
+
+
+def remove_layers(folder: str) -> None:
+    """Remove a folder with the upper layers (`upper...`) and working folders (`work...`) of overlays."""
+    # overlayfs leaves a folder that its owner may not even list; empty, it can be removed all the same.
+    for name in os.listdir(folder):
+        inner = os.path.join(folder, name, "work")
+        if name.startswith("work") and os.path.isdir(inner):
+            os.chmod(inner, 0o700)
+    remove_tree(folder)

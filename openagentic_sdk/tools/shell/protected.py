@@ -53,7 +53,7 @@ _IN_REPOSITORIES = regex(r"^(.*)/(?:hooks/.+|hooks|info/attributes|info/grafts|o
 
 # What a git command that was allowed writes below `.git`; nothing else there, above all no configuration and no hook.
 _GIT_CONTENT = regex(
-    r"(?:^|/)\.git/(?:modules/(?:[^/]+/)+|worktrees/[^/]+/)?(?:"
+    r"(?:modules/(?:[^/]+/)+|worktrees/[^/]+/)?(?:"
     r"(?:index|packed-refs|shallow|HEAD|[A-Z]+_HEAD|AUTO_MERGE|[A-Z]+_(?:MSG|MODE|RR|LOG|EDITMSG)|BISECT_[A-Z_]+|gc\.[a-z]+)"
     r"(?:\.lock)?|(?:refs|logs)(?:/(?!.*\.\.).*)?|objects(?:/(?!info/[^/]*alternates).*)?"
     r"|(?:rebase-merge|rebase-apply|sequencer)(?:/(?!git-rebase-todo).*)?|rr-cache(?:/.*)?)$"
@@ -134,8 +134,8 @@ def has_protected_name(path: str, above: int = 0) -> bool:
 
 
 def is_git_content(path: str) -> bool:
-    """Whether a path below `.git` is of what git commands write: commits, branches, the index."""
-    return _GIT_CONTENT.search(path) is not None
+    """Whether a path, as it is below `.git`, is of what git commands write: commits, branches, the index."""
+    return _GIT_CONTENT.fullmatch(path) is not None
 
 
 def _is_module(path: str, folder: str) -> bool:

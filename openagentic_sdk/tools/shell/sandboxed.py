@@ -17,11 +17,12 @@ from functools import cache
 from typing import Any, Literal
 
 from ...errors import OptionsError, ToolError
-from ...ground.disk import is_within, remove_tree
+from ...ground.disk import is_within
 from ...ground.frozen import frozen, mutable
+from ...ground.system import user_home
 from .environment import search_path
 from .file_policy import FilePolicy
-from .overlay import apply_effects, permitted_effects, read_effects, touched_files
+from .overlay import apply_effects, permitted_effects, read_effects, remove_layers, touched_files
 from .protected import program_places
 from .sandbox_plan import (
     SandboxReport,
@@ -51,7 +52,7 @@ class ConfinedCommand:
 
     level: str = "none"
     plan: Mapping[str, Any] | None = None
-    environment: Mapping[str, str] = field(default_factory=dict)
+    environment: dict[str, str] = field(default_factory=dict)
     layers: Sequence[tuple[str, str]] = ()
     notes: list[str] = field(default_factory=list)
     touched: list[str] = field(default_factory=list)
@@ -172,16 +173,22 @@ class BashSandbox:
         made = ConfinedCommand("overlay" if is_off or self.effects else report.level, notes=[self.says(report)])
         kept: list[str] = []
         overlays: list[tuple[str, str, str]] = []
+        if report.overlay and report.level == "namespaces" and not is_off:
+            overlays += _caches(f"{os.path.dirname(temp)}/caches", roots)
         if on_copy:
-            overlays = _overlays(stack, roots)
-            made.layers = [(root, upper) for root, upper, _ in overlays]
+            copies = _overlays(stack, roots)
+            overlays += copies
+            made.layers = [(root, upper) for root, upper, _ in copies]
         else:
             found = survey(roots, policy.refusal)
             left_out = (".git",) if policy.git_writes else ()
             kept += stack.enter_context(placeholders(policy.roots, left_out)) if is_mounted else []
             kept += [path for path in found.kinds if path not in found.links and path not in kept]
-            kept += [path for path in found.named_places(roots) if os.path.exists(path)]
-            stack.callback(set_aside_new, found, roots, policy.refusal, made.dropped)
+            named = found.named_places(roots)
+            kept += [path for path in named if os.path.exists(path)]
+            known = replace(found, kinds={**dict.fromkeys(filter(os.path.lexists, named), "file"), **found.kinds})
+            bound = replace(policy, protected=policy.protected.plus(named))
+            stack.callback(set_aside_new, known, roots, bound.refusal, made.dropped)
         kept += [] if is_off else _kept_places(policy, roots, git=not policy.git_writes)
         temps = _temporary_folders(roots)
         unix_sockets = is_off or self._has_unix_sockets(report)
@@ -202,6 +209,7 @@ class BashSandbox:
             limits=self.limits,
         )
         made.environment = {"TMPDIR": temps[0] if is_mounted and temps else temp}
+        made.environment |= {name: f"{made.environment['TMPDIR']}/{place}" for name, place in _missing_caches().items()}
         return made
 
     def settle(
@@ -222,7 +230,7 @@ class BashSandbox:
         for folder, upper in confinement.layers:
             effects = read_effects(folder, upper)
             if self.mode != "off" and effects:
-                known = survey([folder], policy.refusal).named_places([folder])
+                known = survey([folder], policy.refusal, files=False).named_places([folder])
                 bound = replace(policy, protected=policy.protected.plus((*self.protected, *known)))
                 effects, refused = permitted_effects(folder, effects, bound.refusal)
                 confinement.dropped += _refusal_notes(refused)
@@ -260,7 +268,7 @@ def _overlays(stack: ExitStack, roots: Sequence[str]) -> list[tuple[str, str, st
     import tempfile
 
     scratch = os.path.realpath(tempfile.mkdtemp(prefix="openagentic-effects-"))
-    stack.callback(_remove_scratch, scratch)
+    stack.callback(remove_layers, scratch)
     overlays = []
     for index, root in enumerate(roots):
         upper, work = (os.path.join(scratch, f"{kind}{index}") for kind in ("upper", "work"))
@@ -269,6 +277,31 @@ def _overlays(stack: ExitStack, roots: Sequence[str]) -> list[tuple[str, str, st
         os.chmod(upper, os.stat(root).st_mode & 0o7777)
         overlays.append((root, upper, work))
     return overlays
+
+
+# Where tools keep what they have fetched and compiled: they fail where they cannot write there.
+_CACHES = (".cache", ".npm", ".cargo", ".rustup", ".gradle", ".m2", ".ivy2", ".sbt", ".nuget", ".bun", ".deno", "go")
+
+
+def _caches(layers: str, roots: Sequence[str]) -> list[tuple[str, str, str]]:
+    """Overlays over the caches of this user: what commands write there is the run's own, and gone with it."""
+    home = os.path.realpath(user_home())
+    folders = [os.path.join(home, name) for name in _CACHES]
+    found = []
+    for folder in folders:
+        is_apart = not any(is_within(root, folder) or is_within(folder, root) for root in roots)
+        if is_apart and os.path.isdir(folder) and os.path.realpath(folder) == folder and _takes_overlay(folder):
+            upper, work = (os.path.join(layers, f"{kind}-{os.path.basename(folder)}") for kind in ("upper", "work"))
+            os.makedirs(upper, exist_ok=True)
+            os.makedirs(work, exist_ok=True)
+            found.append((folder, upper, work))
+    return found
+
+
+def _missing_caches() -> dict[str, str]:
+    """Variables that lead tools to temporary folders where the user has no cache that could be written."""
+    home, wanted = user_home(), {".cache": "XDG_CACHE_HOME", ".npm": "npm_config_cache", ".cargo": "CARGO_HOME"}
+    return {variable: name for name, variable in wanted.items() if not os.path.isdir(os.path.join(home, name))}
 
 
 @cache
@@ -321,12 +354,3 @@ def _seen_in(covers: Sequence[str], shown: Sequence[str], written: Sequence[str]
 
 def _existing(paths: Sequence[str]) -> list[str]:
     return [os.path.realpath(path) for path in paths if os.path.isdir(path)]
-
-
-def _remove_scratch(scratch: str) -> None:
-    # overlayfs leaves a folder that its owner may not even list; empty, it can be removed all the same.
-    for name in os.listdir(scratch):
-        inner = os.path.join(scratch, name, "work")
-        if name.startswith("work") and os.path.isdir(inner):
-            os.chmod(inner, 0o700)
-    remove_tree(scratch)

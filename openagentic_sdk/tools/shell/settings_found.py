@@ -40,8 +40,9 @@ class Survey:
         return [path for path in dict.fromkeys(named) if any(is_within(path, root) and path != root for root in roots)]
 
 
-def survey(roots: Iterable[str], refusal: Callable[[str], str | None]) -> Survey:
-    """Look through the whole folders, links not followed; what lies in a folder that was found is part of it."""
+def survey(roots: Iterable[str], refusal: Callable[[str], str | None], *, files: bool = True) -> Survey:
+    """Look through the whole folders, links not followed; what lies in a folder that was found is part of it. Without
+    `files`, of folders and links alone: it takes a tenth of the time."""
     kinds: dict[str, Kind] = {}
     links: dict[str, str] = {}
     repositories: list[str] = []
@@ -58,6 +59,8 @@ def survey(roots: Iterable[str], refusal: Callable[[str], str | None]) -> Survey
             repositories.append(folder)
         for entry in entries:
             is_folder = entry.is_dir(follow_symlinks=False)
+            if not (files or is_folder or entry.is_symlink()):
+                continue
             if refusal(entry.path) is None:
                 stack += [entry.path] if is_folder else []
             elif entry.is_symlink():
