@@ -82,8 +82,6 @@ from .tools.base import Tool
 from .tools.bash import BashTool
 from .tools.defaults import default_tools
 from .tools.session.task import TaskTool
-from .tools.shell.sandbox_plan import probe_sandbox
-from .tools.shell.sandboxed import BashSandbox
 
 if TYPE_CHECKING:
     from .parts.mcp.configured.home import McpHome
@@ -491,26 +489,16 @@ class _Assembly:
         bash = BashTool(
             environment={"PYTHONPYCACHEPREFIX": bytecode_folder("commands"), **self._project.settings.env},
             bash_effects=options.bash_effects,
-            sandbox_is_announced=self.announces_sandbox(),
             sandbox_protected=_hook_files(self._project),
             trusts_git=self._project.trust.is_trusted,
         )
         return ToolRegistry((*default_tools(agents, library=self._project.library, bash=bash), *own))
 
     def notices(self) -> list[SystemNotice]:
-        """What a run says at its start of itself: how far its store can be trusted, what its sandbox gives."""
-        options = self._options
+        """What a run says at its start of itself: how far its store can be trusted."""
         durability = self._store.durability_notice()
         notices = [SystemNotice("store.durability", durability)] if durability else []
-        if self.announces_sandbox():
-            sandbox = BashSandbox(options.sandbox, effects=options.bash_effects)
-            notices.append(SystemNotice("sandbox.level", sandbox.says(probe_sandbox())))
         return [*notices, *self._notes]
-
-    def announces_sandbox(self) -> bool:
-        """Whether a run says at its start what its sandbox gives: where rules or the mode let commands run."""
-        options = self._options
-        return options.sandbox == "auto" and options.tools is None and self._gate.lets_commands_run
 
     def publish(self) -> Callable[[str, Sequence[Event]], None]:
         """What tells followers in this process, and a collector, what a run stored or shows."""

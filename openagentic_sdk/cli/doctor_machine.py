@@ -37,9 +37,10 @@ def sandbox_advice(around: Surroundings) -> str | None:
         return None
     if around.sandbox.level == "none":
         return f"{len(rules)} rules allow commands, and nothing confines them here: run in a container or a virtual machine"
+    allowed = f"{len(rules)} rules allow commands ({rules[0]})"
     if not around.sandbox.is_mounted:
-        return f"{len(rules)} rules allow commands ({rules[0]}), and Landlock alone protects nothing in the workspace"
-    return None
+        return f"{allowed}, and Landlock alone protects nothing in the workspace"
+    return f"{allowed}: they run in this sandbox unless --sandbox off says otherwise, and keep the network"
 
 
 def as_json(around: Surroundings) -> dict[str, Any]:

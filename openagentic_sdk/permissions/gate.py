@@ -400,12 +400,6 @@ class PermissionGate:
             problem=None if asked else closed.problem,
         )
 
-    @property
-    def lets_commands_run(self) -> bool:
-        """Whether rules or the mode let some commands run without a question, other than those that only read."""
-        first = self.layers[0]
-        return first.mode == "bypass" or any(rule.covers("Bash") for rule in first.allow.rules)
-
     @staticmethod
     def writable_roots(workspace: Workspace) -> list[str]:
         """The folders of the workspace but for those in which tools leave what was too long to show."""

@@ -72,9 +72,9 @@ class BashTool(BlockingTool):
     `max_file_bytes` is what a command may write to one stream before it is ended. `keep_environment` names variables that
     pass although they look like secrets or steer programs, `environment` adds variables. `sandbox`, `sandbox_...` and
     `bash_effects` are explained in `shell/sandboxed.py`: with them a result has `sandbox` (the rung) and `effects`
-    (`{"created", "changed", "deleted", "applied", "total"}`), and what the sandbox gives is a `system.notice` once a run,
-    unless `sandbox_is_announced` says that people know it already. `trusts_git` lets git run what a repository's own
-    configuration names, its hooks for example; else they are off, and a command that would have run some says so.
+    (`{"created", "changed", "deleted", "applied", "total"}`), and what the sandbox gives is a `system.notice` once a run.
+    `trusts_git` lets git run what a repository's own configuration names, its hooks for example; else they are off, and a
+    command that would have run some says so.
     """
 
     name = "Bash"
@@ -96,7 +96,6 @@ class BashTool(BlockingTool):
         sandbox_protected: Iterable[str] = (),
         sandbox_limits: Iterable[tuple[int, int]] = (),
         bash_effects: EffectsMode | None = None,
-        sandbox_is_announced: bool = False,
         trusts_git: bool = False,
     ) -> None:
         if max_output_bytes < 0 or timeout_s <= 0:
@@ -118,7 +117,6 @@ class BashTool(BlockingTool):
             limits=tuple(sandbox_limits),
             effects=bash_effects,
         )
-        self._sandbox_is_announced = sandbox_is_announced
         self._trusts_git = trusts_git
         self.input_schema = _input_schema(timeout_s, max(timeout_s, max_timeout_s))
         self.description = (
@@ -142,8 +140,7 @@ class BashTool(BlockingTool):
         if new:
             sandbox = self.sandbox_under(ctx.services.find(CommandRules) or CommandRules())
             level = sandbox.says(probe_sandbox())
-            new -= {level} if self._sandbox_is_announced else set()
-            codes = {level: "sandbox.level"} if self._sandbox.mode is None else {}
+            codes = {level: "sandbox.level"} if self._sandbox.mode is None and sandbox.effects is None else {}
             notices = (SystemNotice(codes.get(text, "sandbox"), text) for text in sorted(new))
             await ctx.services.get(SessionLog).record(*notices)
         return result
