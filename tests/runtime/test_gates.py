@@ -91,6 +91,14 @@ class GatesTest(unittest.IsolatedAsyncioTestCase):
         self.assertEqual(result_of(events).stop_reason, "end")
         assert_closed(self, agent.store, events[0].session_id)
 
+    async def test_the_hooks_around_a_call_are_told_which_call_it_is(self):
+        told = []
+        look = HookMatcher("look", hook=lambda payload: told.append(payload["context"]["tool_use_id"]))
+        hooks = HookEngine(pre_tool_use=[look], post_tool_use=[look], post_tool_use_failure=[look])
+        events = await events_of("hi", options_for([*calls("echo", "fail"), "done"], hooks=hooks))
+        uses = [event.tool_use_id for event in events if event.type == "tool.use"]
+        self.assertEqual(told, [uses[0], uses[0], uses[1], uses[1], uses[1]])
+
     async def test_a_hook_that_answers_for_a_person_is_in_the_log_with_the_call_that_it_answers(self):
         seen = []
 
