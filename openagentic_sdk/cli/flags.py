@@ -80,7 +80,8 @@ def _form(kind: Any, metavar: str, default: Any) -> dict[str, Any]:
     if get_origin(kind) is Sequence:
         return {"metavar": metavar, "action": "append", "default": [], "type": _absolute, "help": " (repeatable)"}
     if kind is int:
-        return {"metavar": metavar, "type": positive, "default": default, "help": " (default: %(default)s)"}
+        shown = "" if default is None else " (default: %(default)s)"
+        return {"metavar": metavar, "type": positive, "default": default, "help": shown}
     return {"metavar": metavar, "type": kind, "default": default}
 
 
