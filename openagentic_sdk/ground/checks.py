@@ -131,3 +131,13 @@ COUNT, TEXT, BOOL = number(0, whole=True), is_a(str, "text"), is_a(bool, "True o
 TEXTS, PATHS = list_of(TEXT, "texts"), list_of(path, "paths")
 NAME: Check = lambda value: None if isinstance(value, str) and value else "a text that is not empty"  # noqa: E731
 SECONDS = number(0, most=TIMEOUT_MAX)
+
+
+def refuse_repeated_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An `object_pairs_hook` for JSON that grants something: readers differ in which of two values of a key counts."""
+    found: dict[str, Any] = {}
+    for key, value in pairs:
+        if key in found:
+            raise ValueError(f"the key {key!r:.100} stands twice in one object: leave one of them")
+        found[key] = value
+    return found

@@ -17,6 +17,8 @@ from ..ground.frozen import frozen
 
 GUID = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
 MAX_MESSAGE_BYTES = 4 * 1024 * 1024
+# Of the first message, which comes from somebody who may have shown no token yet.
+MAX_FIRST_BYTES = 64 * 1024
 TEXT, BINARY, CLOSE, PING, PONG = 1, 2, 8, 9, 10
 # Codes that a peer may send in a close frame, RFC 6455 section 7.4.
 _CODES = frozenset({1000, 1001, 1002, 1003, 1007, 1008, 1009, 1010, 1011, 1012, 1013, 1014})
@@ -74,8 +76,8 @@ def close_frame(code: int, reason: str = "") -> bytes:
 class FrameReader:
     """Turns the bytes that a client sends into messages. After a close and after an error, nothing more is read."""
 
-    def __init__(self, max_bytes: int = MAX_MESSAGE_BYTES) -> None:
-        self._max_bytes = max_bytes
+    def __init__(self, max_bytes: int = MAX_MESSAGE_BYTES, max_first_bytes: int = MAX_FIRST_BYTES) -> None:
+        self._max_bytes, self._later_max_bytes = min(max_bytes, max_first_bytes), max_bytes
         self._buffer = bytearray()
         self._opcode = 0  # of the message that has begun, 0 for none
         self._text, self._bytes = StringIO(), bytearray()
@@ -100,6 +102,8 @@ class FrameReader:
                 received = self._take(*found)
                 if received is not None:
                     self.is_over = received.kind == "close"
+                    if received.kind in ("text", "bytes", "binary"):
+                        self._max_bytes = self._later_max_bytes
                     return received
         except BrokenFrameError:
             self.is_over = True

@@ -33,6 +33,11 @@ class SettingsTest(ProjectTestCase):
         )
         return read_settings(folders, trusted=trusted)
 
+    def test_settings_with_a_key_twice_are_left_out(self) -> None:
+        self.write({".claude/settings.json": '{"permissions": {"deny": ["Bash"]}, "permissions": {"deny": []}}'})
+        [note] = read_settings(claude_folders(self.project, setting_sources=("project",), managed_dir=None)).diagnostics
+        self.assertIn("'permissions' stands twice", note.message)
+
     def test_no_file_is_no_setting(self) -> None:
         self.assertEqual(self.read(), Settings())
 

@@ -47,7 +47,7 @@ def masked(
 
 def read(data: bytes, step: int = 0, max_bytes: int = 1 << 20) -> list[Received]:
     """The messages in these bytes, fed in pieces of this size (0: at once)."""
-    reader, found = FrameReader(max_bytes), []
+    reader, found = FrameReader(max_bytes, max_bytes), []
     for start in range(0, len(data), step or len(data) or 1):
         reader.feed(data[start : start + (step or len(data))])
         while (received := reader.next()) is not None:
@@ -119,6 +119,16 @@ BROKEN = {
 
 
 class Frames(unittest.TestCase):
+    def test_the_first_message_is_small_as_nobody_has_shown_a_token_yet(self) -> None:
+        head = b"\x81\xff" + (70_000).to_bytes(8, "big")
+        reader = FrameReader()
+        reader.feed(head)
+        with self.assertRaisesRegex(BrokenFrameError, "65536"):
+            reader.next()
+        reader = FrameReader()
+        reader.feed(b"\x81\x81\0\0\0\0a" + head + bytes(70_004))
+        self.assertEqual([len(each.data) for each in (reader.next(), reader.next()) if each], [1, 70_000])
+
     def test_messages_are_read_however_their_bytes_are_cut(self) -> None:
         for name, (data, wanted) in READ.items():
             for step in (0, 1, 2, 3, 5) if len(data) < 1000 else (0, 1000):

@@ -35,6 +35,7 @@ from openagentic_sdk.events import (
 )
 from openagentic_sdk.parts.record import archive, lifecycle
 from openagentic_sdk.sessions.base import SessionStore
+from openagentic_sdk.sessions.memory import MemorySessionStore
 from openagentic_sdk.sessions.rebuild import rebuild_messages
 from openagentic_sdk.sessions.stores.locate import open_store
 
@@ -167,6 +168,18 @@ class LifecycleTest(unittest.TestCase):
             self.assertEqual(sorted(store.read_summary(session_id).tags), tags)
 
         self.on_every_store(check)
+
+    def test_an_archive_that_was_made_to_fill_a_disk_is_refused_before_it_is_unpacked(self) -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "bomb.zip")
+            with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as file, file.open("0/events.jsonl", "w") as log:
+                for _ in range(80):
+                    log.write(bytes(1 << 20))
+            self.assertLess(os.path.getsize(path), 204_000)
+            with self.assertRaisesRegex(StorageError, "unpack to"):
+                archive.check_archive(path)
+            with self.assertRaisesRegex(StorageError, "unpack to"):
+                archive.restore_session(MemorySessionStore(), path)
 
     def test_an_event_that_came_after_the_archive_was_written_is_not_removed_with_the_session(self) -> None:
         def check(store: SessionStore) -> None:
@@ -398,7 +411,7 @@ class LifecycleTest(unittest.TestCase):
         with zipfile.ZipFile(bomb, "a") as file:
             next(member for member in file.infolist() if "/blobs/" in member.filename).file_size = 1 << 40
             file.comment = b"so that the list of members is written anew"
-        with self.assertRaisesRegex(StorageError, "too large"):
+        with self.assertRaisesRegex(StorageError, "too large|unpack to"):
             archive.check_archive(bomb)
         whole = good.read_bytes()
         for size in range(0, len(whole), max(1, len(whole) // 50)):

@@ -14,6 +14,7 @@ from dataclasses import replace
 from typing import Any
 
 from ...errors import OptionsError, StorageError
+from ...ground.checks import refuse_repeated_keys
 from ...ground.diagnostic import Diagnostic
 from ...ground.disk import path_below
 from ...ground.frozen import frozen
@@ -243,7 +244,8 @@ def _name_of(root: str) -> str:
 def _read_json(path: str, boundary: str, problems: list[Diagnostic] | None) -> Any:
     """A JSON file below a real folder; None, and a finding or an `OptionsError`, when it cannot be read."""
     try:
-        return json.loads(read_bytes(path, boundary=boundary, max_bytes=MAX_MANIFEST_BYTES))
+        text = read_bytes(path, boundary=boundary, max_bytes=MAX_MANIFEST_BYTES)
+        return json.loads(text, object_pairs_hook=refuse_repeated_keys)
     except (OSError, ValueError, RecursionError) as error:
         if problems is None:
             raise OptionsError(f"{path} cannot be read: {error}") from error

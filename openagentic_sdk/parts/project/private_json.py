@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import StorageError
+from ...ground.checks import refuse_repeated_keys
 from ...ground.disk import SystemDisk, write_durably
 from ...ground.system import BINARY
 from ...sessions.log.lock import unlock, wait_for_lock
@@ -35,7 +36,9 @@ class KeptFile:
         if not os.path.lexists(self.path):
             return {}
         try:
-            data = json.loads(read_bytes(self.path, boundary=None, max_bytes=MAX_BYTES))
+            data = json.loads(
+                read_bytes(self.path, boundary=None, max_bytes=MAX_BYTES), object_pairs_hook=refuse_repeated_keys
+            )
         except (OSError, ValueError, RecursionError) as error:
             raise StorageError(f"{self.path} cannot be read: {error}; move it aside to begin anew") from error
         entries = data.get(self._key) if isinstance(data, dict) else None

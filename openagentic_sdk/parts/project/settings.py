@@ -14,6 +14,7 @@ from dataclasses import field, replace
 from typing import Any
 
 from ...errors import OptionsError
+from ...ground.checks import refuse_repeated_keys
 from ...ground.diagnostic import Diagnostic
 from ...ground.frozen import frozen
 from ...skills.files import read_text
@@ -176,7 +177,7 @@ def _read_file(file: _File) -> Settings | None:
         return None
     try:
         text = read_text(file.path, boundary=file.boundary, max_bytes=MAX_SETTINGS_BYTES).removeprefix("\ufeff")
-        data = json.loads(text)
+        data = json.loads(text, object_pairs_hook=refuse_repeated_keys)
     except (OSError, ValueError, RecursionError) as error:
         note = Diagnostic("settings-unreadable", f"left out: {error}", path=file.path, is_error=True)
         return Settings(diagnostics=(note,))

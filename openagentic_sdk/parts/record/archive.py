@@ -34,6 +34,9 @@ MANIFEST_NAME = "manifest.json"
 MAX_LINE_BYTES = 256 * 1024 * 1024
 MAX_BLOB_BYTES = 256 * 1024 * 1024
 MAX_MANIFEST_BYTES = 64 * 1024 * 1024
+# What an archive may unpack to: logs shrink to a tenth or twentieth, what shrinks to a thousandth was made to fill a disk.
+MAX_UNCHECKED_BYTES, MAX_RATIO = 64 * 1024 * 1024, 200
+_SIZES = ("file_size", "compress_size")
 
 
 def archive_session(
@@ -134,6 +137,9 @@ def _opened(path: str | os.PathLike[str]) -> Iterator[ZipFile]:
     """The archive as an open zip; what is wrong with it becomes a `StorageError`."""
     try:
         with ZipFile(path) as file:
+            size, packed = (sum(getattr(member, each) for member in file.infolist()) for each in _SIZES)
+            if size > max(MAX_UNCHECKED_BYTES, packed * MAX_RATIO):
+                raise StorageError(f"{path} is no session archive: {packed:,} bytes of it unpack to {size:,}")
             yield file
     except (OSError, BadZipFile) as error:
         raise StorageError(f"{path} cannot be read as an archive: {error}") from error
