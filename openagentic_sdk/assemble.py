@@ -60,6 +60,7 @@ from .parts.signing import RecordSigning
 from .parts.structured import read_output_schema
 from .parts.subagents import SubagentRuns
 from .parts.tool_search import DeferredTools
+from .parts.trials import Trials
 from .parts.undo import KeptFiles
 from .permissions.decide import fits_rule
 from .permissions.gate import PermissionGate, permission_gate
@@ -411,6 +412,8 @@ class _Assembly:
         if wanted is not None:
             parts.append(partial(StructuredOutput, wanted=wanted))
         parts += (KeptFiles, CodeCalls)
+        if options.sandbox != "off":
+            parts.append(Trials)
         if options.record_signers:
             parts.append(partial(RecordSigning, store=self._store, signers=tuple(options.record_signers)))
         # Last: pictures that others have brought to a prompt are stored too.

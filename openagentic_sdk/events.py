@@ -434,6 +434,20 @@ class ToolStarted(Event):
 
 
 @frozen
+class TrialStarted(Event):
+    """A call is about to be tried on a copy, where it changes nothing; why it may. A later decision judges what it did."""
+
+    type: ClassVar[str] = "trial.started"
+    tool_use_id: str
+    name: str
+    mode: Mode
+    input_sha256: str
+    reason: str = ""
+    policy_sha256: str | None = None
+    attempt: int = 1
+
+
+@frozen
 class ToolResult(Event):
     """A call ended. `outcome` is `ok`, `error`, `denied`, `cancelled` or `unknown` (it may or may not have run).
 

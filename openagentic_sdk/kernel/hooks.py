@@ -51,12 +51,7 @@ class Hooks(Protocol):
         return tool_input, [], None
 
     async def run_post_tool_use(
-        self,
-        *,
-        tool_name: str,
-        tool_output: Any,
-        context: Context = None,
-        tool_input: Mapping[str, Any] | None = None,
+        self, *, tool_name: str, tool_output: Any, context: Context = None, tool_input: Mapping[str, Any] | None = None
     ) -> Outcome:
         return tool_output, [], None
 

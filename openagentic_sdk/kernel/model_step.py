@@ -289,13 +289,7 @@ class _IncomingAnswer:
         self._attempt += 1
         self._model = event.model or self._model
         retry = ModelRetry(
-            self._request.step,
-            event.attempt,
-            event.reason,
-            event.delay_s,
-            event.model,
-            event.mid_answer,
-            event.control,
+            self._request.step, event.attempt, event.reason, event.delay_s, event.model, event.mid_answer, event.control
         )
         await self._run.record(*partial, retry)
 

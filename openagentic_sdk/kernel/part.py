@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from .model_step import Reply
     from .prompt import Said
     from .registry import ToolRegistry
-    from .tool_call import Permitted
+    from .tool_call import Permitted, Proposed
 
 
 E = TypeVar("E", bound=Event)
@@ -114,6 +114,10 @@ class Part:
 
     def tell_gate(self, context: CallContext, tool: str | None) -> CallContext:
         """Complete what the gate is told about a call of `tool`, which is None for a path that a running call asks for."""
+        return context
+
+    async def permit(self, call: Proposed, context: CallContext) -> Permitted | CallContext:
+        """Let a call run in another way than by the gate's decision; otherwise complete what the gate is told about it."""
         return context
 
     def tell_hooks(self) -> Mapping[str, Any]:

@@ -13,20 +13,9 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from ..events import (
-    Event,
-    ToolResult,
-    ToolStarted,
-    UserQuestion,
-)
+from ..events import Event, ToolResult, ToolStarted, UserQuestion
 from ..ground.threads import call_guest
-from ..sessions.closing import (
-    IN_DOUBT,
-    SAID_INSTEAD,
-    SUPERSEDED,
-    closing_events,
-    unknown_result,
-)
+from ..sessions.closing import IN_DOUBT, SAID_INSTEAD, SUPERSEDED, closing_events, unknown_result
 from ..sessions.folds.view import CallRecord
 from .agent import Run
 from .lifetime import RunStopped

@@ -6,13 +6,13 @@ digest of exactly the input that runs. What comes after stands in the log: `tool
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
 from ..errors import ToolError, ToolInputError
-from ..events import Effect, PermissionDecision, ToolResult, ToolStarted, ToolUse, UserMessage
+from ..events import Effect, Event, PermissionDecision, ToolResult, ToolStarted, ToolUse, UserMessage
 from ..ground.frozen import frozen
 from ..ground.text import shortened
 from ..ground.threads import error_trace, error_words
@@ -50,10 +50,10 @@ class Permitted:
     input: Mapping[str, Any]
     decision: PermissionDecision
 
-    def start(self, run: Run) -> ToolStarted:
-        """What the log says before the call takes effect."""
+    def opening_events(self, run: Run) -> Sequence[Event]:
+        """What the log holds before the call takes effect."""
         use = self.use
-        return ToolStarted(
+        started = ToolStarted(
             use.tool_use_id,
             use.name,
             self.tool.effect,
@@ -62,6 +62,7 @@ class Permitted:
             attempt=run.view.calls[use.tool_use_id].attempts + 1,
             input=None if self.input is use.input else self.input,
         )
+        return self.decision, started
 
 
 async def prepare(run: Run, use: ToolUse) -> Permitted | ToolResult:
@@ -119,11 +120,7 @@ async def propose(run: Run, use: ToolUse) -> Proposed:
 
 
 def decision_event(
-    run: Run,
-    use: ToolUse,
-    approval: ApprovalResult,
-    gate: Gate | None = None,
-    asked: Mapping[str, Any] | None = None,
+    run: Run, use: ToolUse, approval: ApprovalResult, gate: Gate | None = None, asked: Mapping[str, Any] | None = None
 ) -> PermissionDecision:
     """What the gate or a hook said about a call, with the digest of the input that was judged.
 
@@ -190,6 +187,11 @@ async def _permit(run: Run, call: Proposed) -> Permitted | ToolResult:
         rule_names=tool.rule_names,
         **wish,
     )
+    for part in run.parts.at(Part.permit):
+        permitted = await part.permit(call, context)
+        if isinstance(permitted, Permitted):
+            return permitted
+        context = permitted
     gate = run.gate
     approval = await gate.approve(use.name, input, context)
     if approval.updated_input is not None:

@@ -118,7 +118,7 @@ async def run_calls(run: Run, calls: Sequence[ToolUse]) -> list[ToolResult]:
         ready = [await prepare(run, use) for use in group]
         permitted = [item for item in ready if isinstance(item, Permitted)]
         # The decision and the start of each call are one batch, so one write to the disk.
-        await run.record(*(event for call in permitted for event in (call.decision, call.start(run))))
+        await run.record(*(event for call in permitted for event in call.opening_events(run)))
         work = [Job(run, item) if isinstance(item, Permitted) else item for item in ready]
         parked: RunStopped | None = None
         try:

@@ -62,7 +62,7 @@ async def ask(facts: Facts, verdict: Verdict, people: People) -> ApprovalResult:
     if people.approver is not None:
         answered = await _ask_callback(asked, result, people.approver, people.clock)
     else:
-        answered = await _ask_person(asked, result, people)
+        answered = await ask_person(asked, result, people)
     if changed is not None and answered.allowed and answered.updated_input is None:
         answered = replace(answered, updated_input=changed)
     return answered
@@ -85,7 +85,14 @@ async def _ask_callback(facts: Facts, result: ApprovalResult, approver: Approver
     return replace(result, allowed=said is True, reason=reason)
 
 
-async def _ask_person(facts: Facts, result: ApprovalResult, people: People) -> ApprovalResult:
+async def ask_person(
+    facts: Facts,
+    result: ApprovalResult,
+    people: People,
+    prompt: str = "Allow {}?",
+    shown: Mapping[str, Any] | None = None,
+) -> ApprovalResult:
+    """What a person says of a call; `prompt` takes the name of its tool, `shown` are details that differ."""
     subject = facts.subject
     put: Callable[[UserQuestion], Awaitable[Any]] | None = facts.context.ask or people.answer
     offers = offered_rules(subject) if result.category not in ("ask_rule", "path") else ()
@@ -94,7 +101,7 @@ async def _ask_person(facts: Facts, result: ApprovalResult, people: People) -> A
         keeps = ("always", "always save") if people.save_rule is not None else ("always",)
         question = UserQuestion(
             os.urandom(16).hex(),
-            f"Allow {visible(subject.tool)}?",
+            prompt.format(visible(subject.tool)),
             ("yes", "no", *(keeps if offers else ())),
             kind="permission",
             tool_use_id=facts.context.tool_use_id,
@@ -105,6 +112,7 @@ async def _ask_person(facts: Facts, result: ApprovalResult, people: People) -> A
                 "preview": preview(subject.tool, subject.input, subject.workspace.cwd),
                 "reason": result.reason,
                 "offers": list(offers),
+                **(shown or {}),
             },
         )
         began = people.clock.monotonic()

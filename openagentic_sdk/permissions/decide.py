@@ -58,6 +58,26 @@ def judge_by_rule(facts: Facts) -> Verdict:
     return next((one for one in verdicts if one.outcome == "allow" and one.rule), verdicts[0])
 
 
+# The modes in which a command that nothing settles is tried on a copy.
+_TRYING_MODES: frozenset[str] = frozenset({"default", "acceptEdits", "plan"})
+
+
+def is_left_open(facts: Facts) -> bool:
+    """Whether nothing but the want of a rule keeps a call from running: no rule, hook or place in it asks or forbids.
+
+    In mode `plan`, a call that would not be refused in `default` is left open too.
+    """
+    if facts.mode not in _TRYING_MODES or facts.context.hook_permission is not None:
+        return False
+    layers = [replace(layer, mode="default") if layer.mode == "plan" else layer for layer in facts.layers]
+    if any(layer.mode not in _TRYING_MODES and layer.mode != "bypass" for layer in layers):
+        return False
+    verdicts = [decide(layer, facts.subject) for layer in layers]
+    waits = [verdict for verdict in verdicts if verdict.outcome != "allow"]
+    is_open = all(each.outcome == "ask" and each.category == "unsettled" and not each.firm for each in waits)
+    return is_open and (bool(waits) or facts.mode == "plan")
+
+
 def decide(policy: Policy, subject: Subject) -> Verdict:
     """Whether the call may run under this policy."""
     rule = forbidding_rule(policy.deny, subject)

@@ -29,8 +29,8 @@ from ..sessions.request import json_sha256
 from ..sessions.seal import known_home
 from ..tools.shell.file_policy import FilePolicy, outermost
 from ..tools.shell.protected import Protected, git_places_above, protected_places
-from .asking import Approver, People, UserAnswerer, ask
-from .decide import judge, judge_by_rule, judge_rules
+from .asking import Approver, People, UserAnswerer, ask, ask_person
+from .decide import is_left_open, judge, judge_by_rule, judge_rules
 from .facts import Facts, read_context
 from .hold.files import closed_files
 from .hold.git import writes_git
@@ -268,9 +268,7 @@ class PermissionGate:
             return ApprovalResult(False, str(error), self.mode, "input", hook=known.hook)
         verdict = judge(facts)
         if verdict.outcome == "ask":
-            answer = self.answer if self.can_ask else None
-            people = People(self.approver, answer, self.remember, self.save_rule, self.clock or SystemClock())
-            result = await ask(facts, verdict, people)
+            result = await ask(facts, verdict, self._people())
         else:
             result = facts.result(verdict)
         if result.allowed and known.tool_use_id:
@@ -284,6 +282,10 @@ class PermissionGate:
                 self.memory.paths.popitem(last=False)
         return result
 
+    def _people(self) -> People:
+        answer = self.answer if self.can_ask else None
+        return People(self.approver, answer, self.remember, self.save_rule, self.clock or SystemClock())
+
     def verdict(self, tool_name: str, tool_input: Mapping[str, Any], context: Context = None) -> Verdict:
         """What mode, rules and a hook's wish say about a call, before anybody is asked: `allow`, `ask` or `deny`.
 
@@ -293,6 +295,36 @@ class PermissionGate:
             return judge(self._facts(tool_name, tool_input, read_context(context)))
         except _NotJson as error:
             return Verdict("deny", str(error), "input")
+
+    def trial(self, tool_name: str, tool_input: Mapping[str, Any], context: Context = None) -> ApprovalResult | None:
+        """The decision that lets a call be tried on a copy; None where more than the want of a rule keeps it from running.
+
+        Never where an `approver` decides.
+        """
+        if self.approver is not None:
+            return None
+        try:
+            facts = self._facts(tool_name, tool_input, read_context(context))
+        except _NotJson:
+            return None
+        reason = "no rule settles this call: it is tried on a copy, and what it did there is judged"
+        return facts.result(Verdict("allow", reason, "trial")) if is_left_open(facts) else None
+
+    async def ask_to_keep(
+        self,
+        tool_name: str,
+        tool_input: Mapping[str, Any],
+        context: Context,
+        tried: ApprovalResult,
+        shown: Mapping[str, Any],
+    ) -> ApprovalResult:
+        """Ask a person whether what a call did on a copy is kept; `shown` is what the question shows of that."""
+        facts = self._facts(tool_name, tool_input, read_context(context))
+        prompt, open_result = "Keep what {} changed?", replace(tried, allowed=False)
+        answered = await ask_person(facts, open_result, self._people(), prompt, shown)
+        if answered.updated_input is None:
+            return replace(answered, input_sha256=facts.input_sha256)
+        return replace(open_result, reason="what was tried cannot be edited any more: ask for another call")
 
     def subject(self, tool_name: str, tool_input: Mapping[str, Any], context: Context = None) -> Subject:
         """What a call is about, as this gate reads it. Raises `OptionsError` for input that is not JSON."""

@@ -20,6 +20,8 @@ from ..errors import OptionsError, ToolError, ToolInputError
 from ..events import SystemNotice
 from ..ground.disk import is_within
 from ..ground.files import file_state
+from ..ground.frozen import frozen
+from ..ground.system import user_home
 from ..ground.text import CUT_MARGIN
 from ..kernel.tool import Secrets, SessionLog, ToolContext, ToolOutput
 from .base import BlockingTool
@@ -30,9 +32,19 @@ from .shell.environment import command_environment, find_program
 from .shell.file_policy import NOTHING_CLOSED, CommandRules, FilePolicy, run_temp
 from .shell.git_config import hooks_note, without_programs
 from .shell.output import keep_output, keep_text, output_paths
+from .shell.overlay import read_effects
 from .shell.process import CommandReport, CommandSpec, run_command
 from .shell.sandbox_plan import probe_sandbox
 from .shell.sandboxed import MAX_TOUCHED, BashSandbox, ConfinedCommand, EffectsMode, SandboxMode
+from .shell.trial import (
+    Change,
+    TrialLimits,
+    changes_of,
+    covered_folders,
+    hidden_files,
+    shortfall,
+    shown_places,
+)
 
 DEFAULT_TIMEOUT_S = 120.0
 MAX_TIMEOUT_S = 600.0
@@ -58,6 +70,45 @@ def _input_schema(timeout_s: float, max_timeout_s: float) -> Mapping[str, Any]:
         },
         required=["command"],
     )
+
+
+@frozen
+class TriedCommand:
+    """A command that ran on a copy. `changes` is what it did, `source_of` where that lies, by path; `shortfall` is what it
+    lacked there, None for nothing."""
+
+    command: str
+    spec: CommandSpec
+    report: CommandReport
+    confinement: ConfinedCommand
+    policy: FilePolicy
+    sandbox: BashSandbox
+    changes: tuple[Change, ...]
+    source_of: Mapping[str, str]
+    shortfall: str | None
+    timeout_s: float
+
+    @property
+    def root(self) -> str:
+        """The first folder of the workspace, to which paths are shown."""
+        return self.confinement.layers[0][0]
+
+
+class _FreeSpace:
+    """How much a trial writes, told by the room that its file system loses meanwhile."""
+
+    def __init__(self, folder: str, most_bytes: int) -> None:
+        self._folder, self._most_bytes = folder, most_bytes
+        self._free_bytes = self._free()
+        self.was_used_up = False
+
+    def _free(self) -> int:
+        room = os.statvfs(self._folder)
+        return room.f_bavail * room.f_frsize
+
+    def is_used_up(self) -> bool:
+        self.was_used_up = self.was_used_up or self._free_bytes - self._free() > 4 * self._most_bytes
+        return self.was_used_up
 
 
 class BashTool(BlockingTool):
@@ -162,10 +213,28 @@ class BashTool(BlockingTool):
             spec = self._spec(command, cwd, ctx, confinement)
             report = run_command(spec, timeout_s=timeout_s, is_cancelled=ctx.cancelled.is_set)
             effects = sandbox.settle(confinement, policy, roots[0], functools.partial(keep_files, ctx))
-        notes = [*_ending_notes(report, timeout_s), *_new_notices(shells, confinement), *confinement.dropped]
+        return self._output(command, report, spec, confinement, effects, timeout_s, ctx)
+
+    def _output(
+        self,
+        command: str,
+        report: CommandReport,
+        spec: CommandSpec,
+        confinement: ConfinedCommand,
+        effects: dict[str, Any] | None,
+        timeout_s: float,
+        ctx: ToolContext,
+    ) -> dict[str, Any] | ToolOutput:
+        """What the model reads of a command that has ended."""
+        folder, roots = command_folder(ctx), _roots(ctx)
+        notes = [
+            *_ending_notes(report, timeout_s),
+            *_new_notices(run_shells(ctx), confinement),
+            *confinement.dropped,
+        ]
         if effects is not None and not effects["applied"]:
             notes.append("this was a dry run: what is listed under `effects` was not written")
-        about_hooks = None if self._trusts_git else hooks_note(command, cwd, roots)
+        about_hooks = None if self._trusts_git else hooks_note(command, spec.cwd, roots)
         notes += [about_hooks] if about_hooks else []
         notes += _move(folder, report.cwd, roots, ctx)
         result = self._result(report, spec, notes, ctx)
@@ -179,6 +248,79 @@ class BashTool(BlockingTool):
         if len(confinement.touched) > MAX_TOUCHED:
             return result
         return ToolOutput(result, {"changed": {path: file_state(path) for path in confinement.touched}})
+
+    # --- trials ----------------------------------------------------------------------------------------------------------
+
+    def untriable(self, cwd: str) -> str | None:
+        """Why commands are not tried on a copy here; empty where nobody needs to be told, None where they are."""
+        if self._sandbox.mode == "off" or self._sandbox.effects is not None:
+            return ""
+        report = probe_sandbox()
+        if not report.overlay:
+            return f"this machine gives no copy to try it on: {report.reasons.get('overlay', '')}"
+        home = os.path.realpath(user_home())
+        return (
+            "the home folder is the workspace, so it was not tried" if is_within(home, os.path.realpath(cwd)) else None
+        )
+
+    def try_out(
+        self, input: Mapping[str, Any], ctx: ToolContext, stack: ExitStack, policy: FilePolicy, limits: TrialLimits
+    ) -> TriedCommand:
+        """Run a command on a copy that goes with `stack`; `keep` or `drop` says what becomes of it.
+
+        `policy` is what rules close for a command that nobody has permitted.
+        """
+        command = _checked_command(input["command"])
+        if policy.problem is not None:
+            raise ToolError(policy.problem)
+        policy = replace(
+            policy,
+            hidden=(*policy.hidden, *hidden_files()),
+            covered=covered_folders(policy.covered),
+            shown=(*policy.shown, *shown_places()),
+            writable=(),
+            git_writes=False,
+        )
+        sandbox = BashSandbox(
+            mode="auto", network=False, effects="commit", limits=limits.as_rlimits(), counts_times=True
+        )
+        cwd = _working_dir(command_folder(ctx), ctx)
+        timeout_s = min(float(input.get("timeout_s", self._timeout_s)), limits.seconds)
+        confinement = stack.enter_context(sandbox.confine(cwd, policy, run_temp(ctx).folder))
+        spec = replace(self._spec(command, cwd, ctx, confinement), file_bytes=limits.file_bytes)
+        room = _FreeSpace(confinement.layers[0][1], limits.file_bytes)
+        report = run_command(
+            spec, timeout_s=timeout_s, is_cancelled=lambda: ctx.cancelled.is_set() or room.is_used_up()
+        )
+        lacks = (
+            "it changes more bytes than a trial may" if room.was_used_up else shortfall(command, report, policy.covered)
+        )
+        changes: list[Change] = []
+        sources: dict[str, str] = {}
+        for folder, upper in confinement.layers if lacks is None else ():
+            effects = read_effects(folder, upper, times=True)
+            changes += changes_of(folder, upper, effects)
+            sources |= {os.path.join(folder, effect.path): os.path.join(upper, effect.path) for effect in effects}
+        return TriedCommand(
+            command, spec, report, confinement, policy, sandbox, tuple(changes), sources, lacks, timeout_s
+        )
+
+    def keep(self, tried: TriedCommand, ctx: ToolContext) -> dict[str, Any] | ToolOutput:
+        """Apply what a trial did, the files kept before they change, and give its result."""
+        keep = functools.partial(keep_files, ctx)
+        effects = tried.sandbox.settle(tried.confinement, tried.policy, tried.root, keep)
+        return self._ended(tried, effects, ctx)
+
+    def drop(self, tried: TriedCommand, ctx: ToolContext) -> dict[str, Any] | ToolOutput:
+        """Give the result of a trial, and what it would have changed."""
+        previewed = replace(tried.sandbox, effects="preview")
+        effects = previewed.settle(tried.confinement, tried.policy, tried.root, lambda paths: None)
+        return self._ended(tried, effects if tried.changes else None, ctx)
+
+    def _ended(
+        self, tried: TriedCommand, effects: dict[str, Any] | None, ctx: ToolContext
+    ) -> dict[str, Any] | ToolOutput:
+        return self._output(tried.command, tried.report, tried.spec, tried.confinement, effects, tried.timeout_s, ctx)
 
     def sandbox_under(self, rules: CommandRules) -> BashSandbox:
         """The sandbox of its commands: its own, or where it has none that of the run's rules."""

@@ -36,7 +36,9 @@ from openagentic_sdk.parts.shell_folder import ShellFolder
 from openagentic_sdk.parts.signing import RecordSigning
 from openagentic_sdk.parts.subagents import SubagentRuns
 from openagentic_sdk.parts.tool_search import DeferredTools
+from openagentic_sdk.parts.trials import Trials
 from openagentic_sdk.parts.undo import KeptFiles
+from openagentic_sdk.permissions.gate import PermissionGate
 from openagentic_sdk.prompts import read_prompt
 from openagentic_sdk.sessions.store import FileSessionStore
 from openagentic_sdk.testing.scripted import ScriptedProvider
@@ -167,6 +169,11 @@ def confinement(scene):
     return "swordfish" not in scene.output
 
 
+def trials(scene):
+    scene.play(call("Bash", command="printf 'a%sb' \"$((40 + 2))\""), permission_gate=PermissionGate())
+    return "a42b" in scene.output
+
+
 def deferred(scene):
     scene.play("hi", tools=many_tools(), max_context_tokens=8_000)
     return "ToolSearch" in scene.asked
@@ -246,6 +253,7 @@ FEATURES = {
     StructuredOutput: structured,
     KeptFiles: kept_files,
     CodeCalls: code_calls,
+    Trials: trials,
     RecordSigning: signing,
     Attachments: attachments,
 }

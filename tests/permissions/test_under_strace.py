@@ -22,7 +22,8 @@ CALLS = 5_000 if LARGE else 10
 # Where programs, the linker and the C library look for themselves, their words and what the machine is.
 _SYSTEM = re.compile(
     r"/(?:usr/|lib|bin/|etc/(?:ld\.so|locale|localtime|nsswitch|passwd$|group$|mime|magic|mtab|inputrc|terminfo|host\.conf)"
-    r"|proc/(?:self|meminfo|cpuinfo|uptime|loadavg|filesystems|mounts|sys|stat|\d+(?!/environ))|proc$|sys/|dev/(?:null|tty|urandom)|run/utmp|var/run/utmp)"
+    r"|proc/(?:self|meminfo|cpuinfo|uptime|loadavg|filesystems|mounts|sys|stat|\d+(?!/environ))"
+    r"|proc$|proc/tty/|sys/|dev/(?:null|tty|urandom)|run/utmp|var/run/utmp)"
 )
 _OPEN = re.compile(
     r'open(?:at2?)?\((?:(?:AT_FDCWD|\d+)(?:<([^>]*)>)?, )?"([^"]*)", (?:\{flags=)?([A-Z_|0-9]+)[^=]*\)\s+= \d+(?:<([^>]*)>)?'

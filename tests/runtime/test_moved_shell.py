@@ -47,6 +47,7 @@ class MovedShellTest(unittest.IsolatedAsyncioTestCase):
             tools=[BashTool()],
             cwd=str(self.root),
             permission_gate=PermissionGate(**policy),
+            sandbox="off",  # by their words alone: what they do on a copy decides elsewhere
         )
         events = await events_of("go", options)
         return [event.allowed for event in events if event.type == "permission.decision"]

@@ -292,7 +292,7 @@ class ProjectTest(unittest.IsolatedAsyncioTestCase):
                 self.write(".claude/settings.json", json.dumps({"permissions": kept}))
                 gate = PermissionGate() if given is None else PermissionGate(permission_mode=given)
                 call = {"tool_calls": [{"name": "Bash", "arguments": {"command": "touch made"}}]}
-                options = self.options([call, "ok"], permission_gate=gate, trust_project=True)
+                options = self.options([call, "ok"], permission_gate=gate, trust_project=True, sandbox="off")
                 events = await events_of("hi", options)
                 self.assertEqual(events[0].permission_mode, mode)
                 decision = next(e for e in events if e.type == "permission.decision")

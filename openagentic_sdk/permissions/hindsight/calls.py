@@ -271,7 +271,9 @@ class _Log:
                     yield from self._waiting_for(event.tool_use_id)
                     self._waiting[event.tool_use_id] = call
             case ToolStarted():
-                self._effects[event.name] = event.effect
+                self._effects.setdefault(event.name, event.effect)
+                if event.effect == "unsafe":  # a trial of it only reads
+                    self._effects[event.name] = event.effect
                 yield from self._waiting_for(event.tool_use_id, event.input, event.effect)
             case TextCommandStarted():
                 yield from self._waiting_for(event.command_id, {"command": event.command})
@@ -402,7 +404,7 @@ class _Log:
 def _outcome(event: PermissionDecision) -> str:
     """What the gate had said before anybody answered."""
     category = event.details.get("category")
-    if event.answered_by is not None or category == "nobody":
+    if event.answered_by is not None or category == "nobody" or "trial" in event.details:
         return "ask"
     if category is None and not event.allowed and any(words in event.reason for words in _NOBODY):
         return "ask"

@@ -160,11 +160,7 @@ class SessionView:
     """
 
     def __init__(
-        self,
-        folds: Sequence[type[Fold]] = (),
-        *,
-        provider: str | None = None,
-        authority: Authority | None = None,
+        self, folds: Sequence[type[Fold]] = (), *, provider: str | None = None, authority: Authority | None = None
     ) -> None:
         self.authority = authority
         self.events: list[Event] = []
@@ -460,9 +456,7 @@ _FOLDS: Mapping[str, Callable[[SessionView, Any], None]] = {
 
 
 @cache
-def _readers(
-    folds: tuple[type[Fold], ...],
-) -> Mapping[str, Sequence[type[Fold]]]:
+def _readers(folds: tuple[type[Fold], ...]) -> Mapping[str, Sequence[type[Fold]]]:
     """The folds that read each type of event, in their order; made once per set of folds.
 
     Raises `OptionsError` when two of them have one name.

@@ -34,12 +34,15 @@ class Effect:
         return self.path + "/" if self.is_folder else self.path
 
 
-def read_effects(folder: str, upper: str) -> list[Effect]:
-    """What a command did to `folder`, sorted by path. What it wrote without changing anything is left out."""
-    return sorted(_effects(folder, upper, ""), key=lambda effect: (effect.path, effect.kind))
+def read_effects(folder: str, upper: str, *, times: bool = False) -> list[Effect]:
+    """What a command did to `folder`, sorted by path. What it wrote without changing anything is left out.
+
+    With `times`, a file that was touched has changed: it is newer to `make`, whatever it holds.
+    """
+    return sorted(_effects(folder, upper, "", times), key=lambda effect: (effect.path, effect.kind))
 
 
-def _effects(folder: str, upper: str, below: str) -> Iterator[Effect]:
+def _effects(folder: str, upper: str, below: str, times: bool) -> Iterator[Effect]:
     for entry in os.scandir(os.path.join(upper, below)):
         path = os.path.join(below, entry.name)
         status = entry.stat(follow_symlinks=False)
@@ -52,18 +55,20 @@ def _effects(folder: str, upper: str, below: str) -> Iterator[Effect]:
             if before is not None:
                 yield Effect("deleted", path, stat.S_ISDIR(before.st_mode))
         elif stat.S_ISDIR(status.st_mode):
-            yield from _folder_effects(folder, upper, path, status, before)
+            yield from _folder_effects(folder, upper, path, status, before, times)
         elif before is None:
             yield Effect("created", path)
         elif stat.S_ISDIR(before.st_mode):
             yield Effect("deleted", path, is_folder=True)
             yield Effect("created", path)
-        elif not _is_same(entry.path, status, os.path.join(folder, path), before):
+        elif (times and stat.S_ISREG(status.st_mode) and status.st_mtime_ns != before.st_mtime_ns) or not _is_same(
+            entry.path, status, os.path.join(folder, path), before
+        ):
             yield Effect("changed", path)
 
 
 def _folder_effects(
-    folder: str, upper: str, path: str, status: os.stat_result, before: os.stat_result | None
+    folder: str, upper: str, path: str, status: os.stat_result, before: os.stat_result | None, times: bool
 ) -> Iterator[Effect]:
     if before is None or not stat.S_ISDIR(before.st_mode):
         if before is not None:
@@ -76,7 +81,7 @@ def _folder_effects(
         for entry in os.scandir(os.path.join(folder, path)):
             if entry.name not in kept:
                 yield Effect("deleted", os.path.join(path, entry.name), entry.is_dir(follow_symlinks=False))
-    yield from _effects(folder, upper, path)
+    yield from _effects(folder, upper, path, times)
 
 
 def permitted_effects(

@@ -308,7 +308,8 @@ def _restrict_paths(plan: dict[str, Any], abi: int) -> None:
     rights |= 0 if has_own_dev else _READ_FILE
     closed = None if has_own_dev else plan["closed"]
     rights |= _EXECUTE | _READ_DIR if closed else 0
-    network = _NET_RIGHTS if abi >= 4 and not plan["network"] else 0
+    # In a network of its own there is nothing to connect to, and a program is told so in the usual words.
+    network = _NET_RIGHTS if abi >= 4 and not plan["network"] and plan["level"] != "namespaces" else 0
     scopes = _SCOPES if abi >= ABI_OF_SCOPES else 0
     fields = [rights, network, scopes][: 1 + (abi >= 4) + (abi >= ABI_OF_SCOPES)]
     attributes = (ctypes.c_uint64 * len(fields))(*fields)

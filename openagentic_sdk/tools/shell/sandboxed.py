@@ -65,7 +65,8 @@ class BashSandbox:
 
     `network` None: a command keeps it unless a sandbox is required. `unix_sockets` allows local sockets, those of other
     programs outside of the workspace hidden (`sockets_outside` says how far); without it a command has none but connected
-    pairs. `limits` are `(resource.RLIMIT_..., value)` pairs.
+    pairs. `limits` are `(resource.RLIMIT_..., value)` pairs. `counts_times`:
+    of a copy, a file whose time alone has changed is an effect too.
     """
 
     mode: SandboxMode | None = "off"
@@ -75,6 +76,7 @@ class BashSandbox:
     protected: tuple[str, ...] = ()
     limits: tuple[tuple[int, int], ...] = ()
     effects: EffectsMode | None = None
+    counts_times: bool = False
 
     def __post_init__(self) -> None:
         if self.mode not in (None, "off", "auto", "require"):
@@ -228,7 +230,7 @@ class BashSandbox:
         names: dict[str, list[str]] = {"created": [], "changed": [], "deleted": []}
         total = 0
         for folder, upper in confinement.layers:
-            effects = read_effects(folder, upper)
+            effects = read_effects(folder, upper, times=self.effects is None or self.counts_times)
             if self.mode != "off" and effects:
                 known = survey([folder], policy.refusal, files=False).named_places([folder])
                 bound = replace(policy, protected=policy.protected.plus((*self.protected, *known)))

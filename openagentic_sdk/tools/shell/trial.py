@@ -1,0 +1,248 @@
+"""Try a command on a copy: what it may use there, how a failure for want of something else is recognised, and what it did.
+
+A trial changes nothing: what it writes goes to an overlay, and is applied or dropped once somebody has judged it.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import stat
+from collections.abc import Iterator, Mapping, Sequence
+from hashlib import sha256
+
+from ...ground.disk import is_within
+from ...ground.frozen import frozen
+from ...ground.patterns import regex
+from ...ground.system import user_home
+from .overlay import Effect
+from .process import CommandReport
+
+MAX_EFFECTS = 500
+MAX_CHANGED_BYTES = 256 * 1024 * 1024
+_MAX_DIFF_FILES = 20
+_MAX_DIFF_LINES = 400
+_MAX_DIFFED_BYTES = 256 * 1024
+
+
+@frozen
+class TrialLimits:
+    """What one trial may use: seconds, and bytes of memory and of one file, and processes, as `CodeLimits` for code."""
+
+    seconds: float = 30.0
+    memory_bytes: int = 8 << 30
+    file_bytes: int = MAX_CHANGED_BYTES
+    processes: int = 4096
+
+    def as_rlimits(self) -> tuple[tuple[int, int], ...]:
+        """The same for the kernel, which holds them for each process and, of `processes`, for the whole user."""
+        import resource
+
+        return (
+            (resource.RLIMIT_AS, self.memory_bytes),
+            (resource.RLIMIT_CPU, 2 * int(self.seconds) + 10),
+            (resource.RLIMIT_FSIZE, self.file_bytes),
+            (resource.RLIMIT_NPROC, self.processes),
+            (resource.RLIMIT_CORE, 0),
+        )
+
+
+# What programs print when something is out of reach that a trial does not have, by the reason that a person is told.
+_OUT_OF_REACH = (
+    (
+        "it needs the network",
+        regex(
+            r"could not resolve|name or service not known|temporary failure in name resolution|network is unreachable"
+            r"|no address associated with hostname|getaddrinfo|eai_again|enetunreach|enotfound|failed to lookup address"
+            r"|nodename nor servname|unable to resolve host|unknown host|no route to host|dial (?:tcp|udp|unix)"
+            r"|failed to establish a new connection|could not connect to the endpoint|max retries exceeded"
+            r"|(?:cannot|can't|could not|couldn't|unable to|failed to) (?:connect|download|fetch|reach)"
+            r"|err_internet_disconnected"
+            r"|address family not supported by protocol|gaierror|socket: operation not permitted|no internet"
+        ),
+    ),
+    (
+        "it needs a service of this machine",
+        regex(
+            r"connection refused|is the docker daemon running|failed to connect to (?:the )?bus|system has not been booted"
+            r"|could not connect to server|connection to .* failed|no such file or directory.*\.sock(?:et)?\b"
+            r"|the connection to the server .* was refused|cannot open netlink|failed to open (?:a )?connection"
+        ),
+    ),
+    (
+        "it writes outside of the workspace, or reads what is hidden from it",
+        regex(r"read-only file system|erofs"),
+    ),
+    (
+        "it needs rights that a trial does not have",
+        regex(r"operation not permitted|permission denied|must be (?:run as )?root|eperm|eacces"),
+    ),
+    ("it needs a terminal", regex(r"not a tty|no tty present|inappropriate ioctl for device|a terminal is required")),
+)
+
+
+def shortfall(command: str, report: CommandReport, covered: Sequence[str]) -> str | None:
+    """What a command on a copy lacked, as far as it can be told from how it ended and what it printed; None for nothing.
+
+    `covered` folders are empty there: a file that a command names in one of them is not missing.
+    """
+    if report.ended_by == "timeout":
+        return "it ran longer than a trial may"
+    if report.ended_by:
+        return "it wrote more than a trial may"
+    if report.signal:
+        return "it was ended by a signal, as a command that passes a trial's limits is"
+    errors = _text(report.stderr.head) + _text(report.stderr.tail)
+    if report.exit_code:
+        errors += _text(report.stdout.head) + _text(report.stdout.tail)
+    for reason, pattern in _OUT_OF_REACH:
+        if pattern.search(errors.lower()):
+            return reason
+    if _HOME.search(command) or any(folder in command or folder in errors for folder in covered):
+        printed = errors + _text(report.stdout.head) + _text(report.stdout.tail)
+        return "it looks for what is hidden from it" if _MISSING.search(printed.lower()) else None
+    return None
+
+
+_HOME = regex(r"(?:^|[\s=:'\"])~|\$\{?HOME\b")
+_MISSING = regex(r"no such file|not found|cannot (?:open|stat|access)|does not exist|enoent")
+
+
+def _text(data: bytes) -> str:
+    return data.decode("utf-8", "replace")
+
+
+# In a home folder, what tools bring or fetch themselves, without what they keep of people there.
+_CACHES = """
+    .cargo/bin .cargo/registry .cargo/git .rustup .npm/_cacache .nvm .pyenv .rbenv .asdf .local/share/mise
+    .local/bin .local/lib .local/share/uv .cache/pip .cache/uv .cache/go-build .cache/pypoetry .cache/pre-commit
+    .cache/mypy .cache/ruff .cache/yarn .cache/node .cache/bazel go/pkg go/bin .m2/repository .gradle/caches
+    .gradle/wrapper .deno .bun/bin .bun/install .sdkman/candidates .gem .bundle/cache .ghcup .cabal/packages
+    .cabal/bin .stack/programs .opam .nuget/packages .dotnet .julia/packages .volta .local/share/pnpm .local/pipx
+    miniconda3 anaconda3 .conda/pkgs Library/Caches .gitconfig .config/git/config
+"""
+# Files of the system that hold what is other users', which a command of root could read.
+_OTHERS = """
+    /etc/shadow /etc/shadow- /etc/gshadow /etc/gshadow- /etc/sudoers /etc/sudoers.d /etc/ssh /etc/ssl/private
+    /var/mail /var/spool/mail /var/lib/docker /var/lib/mysql /var/lib/postgresql /root /home /Users
+"""
+
+
+def covered_folders(covered: Sequence[str]) -> tuple[str, ...]:
+    """What is covered anyway, and the home folders of this user and others with what the system keeps of them."""
+    import pwd  # where there are no trials there may be none
+
+    homes = [user.pw_dir for user in pwd.getpwall() if user.pw_uid == 0 or user.pw_uid >= 1000]
+    found = [*covered, user_home(), *homes, *(path for path in _OTHERS.split() if os.path.isdir(path))]
+    real = {os.path.realpath(path) for path in found if os.path.isdir(path)} - {"/", "/nonexistent"}
+    return tuple(sorted(path for path in real if not any(is_within(path, other) for other in real if other != path)))
+
+
+def hidden_files() -> tuple[str, ...]:
+    """Single files of the system that hold what is other users'."""
+    return tuple(path for path in _OTHERS.split() if os.path.isfile(path))
+
+
+def shown_places() -> tuple[str, ...]:
+    """What of the home folder a trial sees: the caches of toolchains."""
+    home = user_home()
+    return tuple(path for name in _CACHES.split() if os.path.exists(path := os.path.join(home, name)))
+
+
+@frozen
+class Change:
+    """What a command did to one path. `before` and `after` are digests of what was and is there, empty for nothing.
+
+    `problem` says why it cannot be applied like the change of a file.
+    """
+
+    kind: str
+    path: str
+    is_folder: bool
+    before: str
+    after: str
+    size_bytes: int
+    problem: str | None = None
+
+
+def changes_of(folder: str, upper: str, effects: Sequence[Effect]) -> Iterator[Change]:
+    """The effects with digests of what they replace and of what they bring, those inside of deleted folders too."""
+    for effect in effects:
+        path, source = os.path.join(folder, effect.path), os.path.join(upper, effect.path)
+        if effect.kind == "deleted" and effect.is_folder:
+            for top, folders, names in os.walk(path):
+                for name in (*folders, *names):
+                    inner = os.path.join(top, name)
+                    yield Change("deleted", inner, name in folders, digest(inner), "", 0)
+        after = "" if effect.kind == "deleted" else digest(source)
+        status = None if effect.kind == "deleted" else os.lstat(source)
+        yield Change(
+            effect.kind,
+            path,
+            effect.is_folder,
+            digest(path),
+            after,
+            0 if status is None else status.st_size,
+            None if status is None else _problem(status),
+        )
+
+
+def _problem(status: os.stat_result) -> str | None:
+    if stat.S_ISLNK(status.st_mode):
+        return "it makes a link"
+    if not (stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode)):
+        return "it makes something that is no file"
+    return "it lets a file run with other rights" if status.st_mode & (stat.S_ISUID | stat.S_ISGID) else None
+
+
+def digest(path: str) -> str:
+    """What a path is, in one word: kind, mode and content; empty where nothing is."""
+    try:
+        status = os.lstat(path)
+        if stat.S_ISLNK(status.st_mode):
+            content = os.fsencode(os.readlink(path))
+        elif stat.S_ISREG(status.st_mode):
+            with open(path, "rb") as file:
+                hashed = sha256()
+                while piece := file.read(1 << 20):
+                    hashed.update(piece)
+                content = hashed.digest()
+        else:
+            content = b""
+    except (FileNotFoundError, NotADirectoryError):
+        return ""
+    except OSError as error:
+        return f"unreadable {error.errno}"
+    return sha256(f"{status.st_mode:o} ".encode() + content).hexdigest()
+
+
+def shown_diff(changes: Sequence[Change], upper_of: Mapping[str, str], root: str) -> str:
+    """The changes as people read them: a list, and the difference of texts as far as there is room."""
+    files = [change for change in changes if not change.is_folder]
+    lines = [f"{change.kind} {os.path.relpath(change.path, root)}{'/' * change.is_folder}" for change in changes[:100]]
+    lines += [f"and {len(changes) - 100} more"] if len(changes) > 100 else []
+    differences: list[str] = []
+    for change in files[:_MAX_DIFF_FILES]:
+        before = _lines(change.path)
+        after = [] if change.kind == "deleted" else _lines(upper_of[change.path])
+        name = os.path.relpath(change.path, root)
+        if before is None or after is None:
+            differences.append(f"{name}: no text, or too long to be shown")
+        else:
+            differences += difflib.unified_diff(before, after, f"a/{name}", f"b/{name}", lineterm="", n=2)
+    if len(files) > _MAX_DIFF_FILES or len(differences) > _MAX_DIFF_LINES:
+        differences = [*differences[:_MAX_DIFF_LINES], "the rest of the differences is not shown"]
+    return "\n".join([*lines, "", *differences])
+
+
+def _lines(path: str) -> list[str] | None:
+    try:
+        if os.path.islink(path) or os.path.getsize(path) > _MAX_DIFFED_BYTES:
+            return None
+        with open(path, "rb") as file:
+            data = file.read()
+    except FileNotFoundError:
+        return []
+    except OSError:
+        return None
+    return None if b"\0" in data else data.decode("utf-8", "replace").splitlines()
