@@ -140,6 +140,21 @@ class OnDisk(WorkspaceTestCase):
             self.assertFalse((self.workspace / ".git" / name).exists(), name)
         self.assertIn(".git/config was dropped", " ".join(result["notes"]))
 
+    def test_a_workspace_that_is_a_part_or_a_worktree_of_a_repository_commits_too(self) -> None:
+        self.git("init", "-q")
+        self.git("commit", "-q", "--allow-empty", "-m", "zero")
+        self.git("worktree", "add", "-q", "../beside")
+        top = self.workspace
+        for folder in (top / "part", top.parent / "beside"):
+            folder.mkdir(exist_ok=True)
+            (folder / "new").write_text("x")
+            self.workspace = folder
+            command = f"git add new && git -c user.name=n -c user.email=e@x commit -qm {folder.name}; git config a.b c"
+            result = self.confined(command, git_writes=True)
+            self.assertEqual(self.git("log", "-1", "--format=%s"), f"{folder.name}\n", result)
+            self.assertEqual(self.git("status", "--porcelain", "."), "")
+        self.assertNotIn("[a]", (top / ".git/config").read_text())
+
     def test_without_that_nothing_of_the_repository_changes(self) -> None:
         self.git("init", "-q")
         (self.workspace / "a").write_text("1")

@@ -210,7 +210,11 @@ class BashSandbox:
             unix_sockets=unix_sockets,
             limits=self.limits,
         )
-        made.environment = {"TMPDIR": temps[0] if is_mounted and temps else temp}
+        # git takes the edge of the workspace, which is a mount, for the end of the repository that it lies in.
+        made.environment = {
+            "TMPDIR": temps[0] if is_mounted and temps else temp,
+            "GIT_DISCOVERY_ACROSS_FILESYSTEM": "1",
+        }
         made.environment |= {name: f"{made.environment['TMPDIR']}/{place}" for name, place in _missing_caches().items()}
         return made
 
