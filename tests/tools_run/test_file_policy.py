@@ -187,7 +187,7 @@ class OnDisk(WorkspaceTestCase):
 
     def test_temporary_files_are_the_runs_own_and_stay_between_its_commands(self) -> None:
         name = f"openagentic-kept-{os.getpid()}"
-        other = Path(tempfile.gettempdir(), f"{name}-of-others")
+        other = Path("/tmp", f"{name}-of-others")
         other.write_text("theirs")
         self.addCleanup(other.unlink)
         ctx = ToolContext(cwd=str(self.workspace))

@@ -25,6 +25,7 @@ from tests.size import LARGE
 from .support import WorkspaceTestCase, close_run, processes_with
 
 NOBODY = 65534
+POLICY = "tests.tools_run.test_file_policy.OnDisk"
 # What root's rights could do for it; the full size runs everything.
 OF_AN_ORDINARY_USER = ("",)
 if not LARGE:
@@ -515,7 +516,7 @@ class AsAnOrdinaryUser(unittest.TestCase):
             temp.mkdir()
             temp.chmod(0o777)
             done = subprocess.run(
-                [python, "-m", "unittest", *(f"{__name__}{part}" for part in OF_AN_ORDINARY_USER)],
+                [python, "-m", "unittest", *(f"{__name__}{part}" for part in OF_AN_ORDINARY_USER), POLICY],
                 cwd=folder,
                 user=NOBODY,
                 group=NOBODY,
