@@ -19,6 +19,22 @@ def cut(text: str | None, limit: int = 3) -> str:
     return text[:limit]
 """
 
+# What it tries changes nothing where it succeeds.
+RIGHTS = """
+import pathlib, socket, unittest
+
+class Rights(unittest.TestCase):
+    def test_none(self):
+        status = pathlib.Path("/proc/self/status").read_text()
+        self.assertIn("CapEff:\\t0000000000000000", status)
+        name = pathlib.Path("/proc/sys/kernel/hostname")
+        with self.assertRaises(OSError):
+            name.write_text(name.read_text())
+        with self.assertRaises(OSError):
+            pathlib.Path("/etc/hostname").open("a")
+        self.assertEqual([name for _, name in socket.if_nameindex()], ["lo"])
+"""
+
 
 class EquivalentTest(unittest.TestCase):
     def test_each_row_stands_in_the_code_and_has_its_reason(self) -> None:
@@ -68,6 +84,16 @@ class JailTest(unittest.TestCase):
             self.assertIn("changed", hurt["how"])
             put_back()
             self.assertEqual(jail.ask("run", jail.tell(["tests.sessions.test_folds"]), 60)["noticed"], None)
+
+    def test_what_runs_in_it_has_no_right_of_root_and_no_network(self) -> None:
+        from .__main__ import Jail
+
+        with tempfile.TemporaryDirectory() as place:
+            jail = Jail(Path(place, "copy"))
+            Path(place, "copy", "tests", "test_rights.py").write_text(RIGHTS)
+            self.assertEqual(
+                jail.ask("run", jail.tell(["tests.test_rights"]), 60), {"ran": 1, "noticed": None, "how": None}
+            )
 
 
 if __name__ == "__main__":
