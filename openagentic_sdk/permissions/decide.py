@@ -15,6 +15,7 @@ from ..tools.shell.protected import Protected
 from .command_allow import permits_command
 from .command_deny import could_be_anything, first_forbidding_path, forbidding_command_rule
 from .facts import Facts
+from .hold.files import closed_files
 from .hold.git import prints_tracked_content
 from .hold.programs import BUILT_IN, unheld_rules
 from .hold.reach import MAX_ENTRIES, Met, Reach, first_met, reach_of
@@ -145,8 +146,9 @@ def _doubt(policy: Policy, subject: Subject) -> str | None:
         return (
             "git could tell what it has stored of files that rules forbid: name files that they do not, or use --stat"
         )
-    if policy.mode == "bypass" or isinstance(line, CommandLine):
-        return None
+    problem = closed_files(people, subject.workspace.bases).problem if confined and people else None
+    if problem is not None or policy.mode == "bypass" or isinstance(line, CommandLine):
+        return problem
     rule = next(unheld_rules(policy.deny.rules, confined=confined), None)
     if rule is None:
         return None

@@ -14,6 +14,7 @@ from openagentic_sdk.assemble import build_agent
 from openagentic_sdk.options import OpenAgenticOptions
 from openagentic_sdk.permissions.gate import PermissionGate
 from openagentic_sdk.permissions.guess import loose_commands
+from openagentic_sdk.permissions.hold import files
 from openagentic_sdk.permissions.hold.reach import first_met, reach_of
 from openagentic_sdk.permissions.paths import LinkFollower, expand_glob
 from openagentic_sdk.permissions.program_tables import READERS, Reader
@@ -263,6 +264,15 @@ class WhatMountsHold(Table):
         self.decided("ask", policy, lines[0])
         self.decided("deny", policy, lines[1])
         self.decided("deny", policy, "cat .env", confined="namespaces")
+
+    def test_a_walk_that_does_not_come_to_its_end_asks(self) -> None:
+        self.addCleanup(setattr, files, "MAX_ENTRIES", files.MAX_ENTRIES)
+        for most, expected in ((10_000, "allow"), (3, "ask")):
+            files.MAX_ENTRIES = most
+            self.decided(
+                expected, {"allow": ["Bash"], "deny": ["Read(*.pem)"]}, "python3 show.py", confined="namespaces"
+            )
+            self.decided("allow", {"allow": ["Bash"], "deny": ["Read(./secrets/**)"]}, "make", confined="namespaces")
 
     def test_without_a_sandbox_what_is_not_plain_asks_but_in_bypass(self) -> None:
         for deny in ("Read(//srv/x)", "Bash(frob:*)", "Bash(git push:*)", "Edit(//srv/x)"):
