@@ -43,6 +43,7 @@ from .parts.final_answer import (
     ask_for_final_answer,
     final_answer_prompt,
 )
+from .parts.labels.rules import LabelRule, read_label_rules
 from .parts.masking import Masking, mask_value
 from .parts.memory import Memories
 from .parts.project.agents import AgentFile
@@ -54,9 +55,9 @@ from .parts.project.settings import CommandHook, Settings
 from .parts.project.trust import TRUST_VARIABLE, TrustAnswer, TrustStore, trust_from_variable
 from .parts.publishing import Publishing
 from .parts.record.folds.prices import PriceTable, built_in_prices, cost, own_prices, with_prices
+from .parts.record.signing import RecordSigning
 from .parts.servers import ServerTools, ToolServers
 from .parts.shell_folder import ShellFolder
-from .parts.signing import RecordSigning
 from .parts.structured import read_output_schema
 from .parts.subagents import SubagentRuns
 from .parts.tool_search import DeferredTools
@@ -73,6 +74,7 @@ from .sessions.base import SessionStore
 from .sessions.core import TENANT_KEY, session_of_request
 from .sessions.folds.compaction import BYTES_PER_TOKEN, ContextLimits
 from .sessions.folds.features.all import ALL_FOLDS
+from .sessions.folds.view import Fold
 from .sessions.follow import publish
 from .sessions.seal import KEY_FILE_NAME, KEY_NAME, Seal, known_home, sdk_home
 from .sessions.store import FileSessionStore
@@ -309,6 +311,7 @@ class _Assembly:
         self._may_export = any(map(methodcaller("startswith", "OTEL_EXPORTER_OTLP_"), environment))
         self._redact = _redact(options.redact, environment, told)
         self._store = _store(options.session_store)
+        self._label_rules: tuple[LabelRule, ...] = read_label_rules(options.labels) if options.labels != "off" else ()
         self._prices = _prices(options.prices)
         files = {file.name: _definition(file) for file in project.agents.agents}
         self._agents = {**files, **options.agents}
@@ -371,8 +374,16 @@ class _Assembly:
             session_dir=self.session_dir,
             seal=Seal(options.key_file),
             parts=self.parts(guidance, self._gate.offered_tools, tools, wanted),
-            folds=ALL_FOLDS,
+            folds=self.folds(),
         )
+
+    def folds(self) -> tuple[type[Fold], ...]:
+        """What the runs fold from the log besides the kernel's own state."""
+        if not self._label_rules:
+            return ALL_FOLDS
+        from .parts.labels.fold import LabelsFold
+
+        return (*ALL_FOLDS, LabelsFold)
 
     def parts(
         self,
@@ -414,6 +425,10 @@ class _Assembly:
         parts += (KeptFiles, CodeCalls)
         if options.sandbox != "off":
             parts.append(Trials)
+        if self._label_rules:
+            from .parts.labels.part import Labels  # not for those who leave them off
+
+            parts.append(partial(Labels, rules=self._label_rules, is_trusted=self._project.trust.is_trusted))
         if options.record_signers:
             parts.append(partial(RecordSigning, store=self._store, signers=tuple(options.record_signers)))
         # Last: pictures that others have brought to a prompt are stored too.

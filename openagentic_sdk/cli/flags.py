@@ -82,7 +82,7 @@ def _form(kind: Any, metavar: str, default: Any) -> dict[str, Any]:
     if kind is int:
         shown = "" if default is None else " (default: %(default)s)"
         return {"metavar": metavar, "type": positive, "default": default, "help": shown}
-    return {"metavar": metavar, "type": kind, "default": default}
+    return {"metavar": metavar, "type": kind if isinstance(kind, type) else str, "default": default}
 
 
 def _absolute(path: str) -> Path:

@@ -23,9 +23,10 @@ from ..kernel.recorder import off_loop
 from ..options import OpenAgenticOptions
 from ..providers.base import Done, Message, Provider, StreamEvent, ToolSpec
 from ..providers.token_count import estimate_tokens
+from ..providers.wrappers.answer import ask
 from ..providers.wrappers.fallback import FallbackProvider
 from ..providers.wrappers.retry import retry_after_s
-from ..providers.wrappers.wrap import AroundProvider, KeyedProvider, ask
+from ..providers.wrappers.wrap import AroundProvider, KeyedProvider
 from ..sessions.folds.usage import normalize_usage
 from ..sessions.stores.tables import Execute, Tables
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import field
 from fnmatch import fnmatchcase
-from typing import Any, Protocol, Self
+from typing import Any, Literal, Protocol, Self
 
 from ..events import Event, Mode, UserAnswer, UserQuestion
 from ..ground.frozen import frozen
@@ -50,6 +50,19 @@ class ApprovalResult:
 
 
 @frozen
+class Objection:
+    """What a part has against a call beside the gate's rules. `outcome` is `ask`, `deny`, or `watch`, which is only logged.
+
+    `details` are for the log and for whoever is asked, under the names that they have there.
+    """
+
+    outcome: Literal["ask", "deny", "watch"]
+    reason: str
+    rule: str = ""
+    details: Mapping[str, Any] = field(default_factory=dict)
+
+
+@frozen
 class CallContext:
     """What a caller tells the gate about a call beside its tool and input; all of it may be missing.
 
@@ -59,7 +72,8 @@ class CallContext:
     rules may call the tool of this input besides its name. A question goes out through `ask` when it is given.
     `confined` is what encloses the command of this call with mounts of its own; None where nothing does.
     `permission_request`, an async function of name and input, is asked before people: an `ApprovalResult` answers in a
-    person's place (with `allowed`, `reason`, `hook`, `updated_input`), None does not. `told` is what a callback is told.
+    person's place (with `allowed`, `reason`, `hook`, `updated_input`), None does not. `objection`, a function of name and
+    input, is what a part has against the call. `told` is what a callback is told.
     """
 
     cwd: str | None = None
@@ -81,6 +95,7 @@ class CallContext:
     confined: str | None = None
     ask: Callable[[UserQuestion], Awaitable[Any]] | None = None
     permission_request: Callable[[str, Mapping[str, Any]], Awaitable[ApprovalResult | None]] | None = None
+    objection: Callable[[str, Mapping[str, Any]], Objection | None] | None = None
     told: Mapping[str, Any] = field(default_factory=dict)
 
 

@@ -25,7 +25,7 @@ from ..ground.frozen import frozen
 from ..ground.threads import Guest, call_guest, error_words, run_in_thread, settled
 from ..providers import base as wire
 from ..providers.calls import without_unfinished_calls
-from ..providers.wrappers.wrap import Pieces, ask, streams, whole
+from ..providers.wrappers.answer import Pieces, ask, streams, whole
 from ..serialization import dumps_json
 from ..sessions.folds.usage import normalize_usage
 from ..sessions.rebuild import MANY_BLOCKS, fit_rewritten, system_messages

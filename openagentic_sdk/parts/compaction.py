@@ -24,7 +24,7 @@ from ..kernel.opening import open_run, session_state
 from ..kernel.part import Part
 from ..kernel.tool_output import put_blob
 from ..providers.base import Provider, Retrying, StreamEvent, for_session
-from ..providers.wrappers.wrap import ask, fold
+from ..providers.wrappers.answer import ask, fold
 from ..sessions.folds.clearing import ClearingPlan, plan_clearing
 from ..sessions.folds.compaction import (
     BYTES_PER_TOKEN,

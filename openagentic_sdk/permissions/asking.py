@@ -95,7 +95,7 @@ async def ask_person(
     """What a person says of a call; `prompt` takes the name of its tool, `shown` are details that differ."""
     subject = facts.subject
     put: Callable[[UserQuestion], Awaitable[Any]] | None = facts.context.ask or people.answer
-    offers = offered_rules(subject) if result.category not in ("ask_rule", "path") else ()
+    offers = offered_rules(subject) if result.category not in ("ask_rule", "path", "objection") else ()
     answer = ""
     if put is not None:
         keeps = ("always", "always save") if people.save_rule is not None else ("always",)
@@ -113,6 +113,7 @@ async def ask_person(
                 "reason": result.reason,
                 "offers": list(offers),
                 **(shown or {}),
+                **(facts.objection.details if facts.objection is not None else {}),
             },
         )
         began = people.clock.monotonic()

@@ -47,7 +47,10 @@ def judge(facts: Facts) -> Verdict:
 
 def judge_rules(facts: Facts) -> Verdict:
     """The verdict of all layers together: what any denies is denied, what any asks is asked."""
-    return together([decide(layer, facts.subject) for layer in facts.layers])
+    verdicts = [decide(layer, facts.subject) for layer in facts.layers]
+    if (objection := facts.objection) is not None and objection.outcome != "watch":
+        verdicts.append(Verdict(objection.outcome, objection.reason, "objection", firm=True))
+    return together(verdicts)
 
 
 def judge_by_rule(facts: Facts) -> Verdict:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import fields, replace
+from functools import cached_property
 from typing import Any
 
 from ..events import Mode
 from ..ground.frozen import frozen
-from ..kernel.gate import ApprovalResult, CallContext
+from ..kernel.gate import ApprovalResult, CallContext, Objection
 from ..sessions.request import json_sha256
 from .policy import Policy, Verdict
 from .shell import PARSER_VERSION, CommandLine
@@ -44,6 +45,12 @@ class Facts:
     input_sha256: str
     notes: Mapping[str, Any]
 
+    @cached_property
+    def objection(self) -> Objection | None:
+        """What a part has against the call."""
+        object_to = self.context.objection
+        return object_to(self.subject.tool, self.subject.input) if object_to is not None else None
+
     def with_input(self, changed: Mapping[str, Any]) -> Facts:
         """The same call with other arguments."""
         old = self.subject
@@ -63,7 +70,7 @@ class Facts:
             found["commands"], found["parser_version"] = commands, PARSER_VERSION
         elif subject.line is not None:
             found["not_understood"], found["parser_version"] = subject.line.reason, PARSER_VERSION
-        return {**found, **self.notes}
+        return {**found, **self.notes, **(self.objection.details if self.objection is not None else {})}
 
     def told(self) -> dict[str, Any]:
         """What the judgement depended on besides policy and input, for whoever judges the call again; what is usual is

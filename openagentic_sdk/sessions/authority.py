@@ -1,10 +1,10 @@
 """Which events of a session this installation wrote: only those may allow anything when the session goes on.
 
-What a run records and what could later let something run without a question (a decision with rules to remember, a question
-and its answer, a skill's or command's grants, what a part of the caller's own keeps, a call that is still open) carries a
-digest that only the key of this installation can make. It covers the session's id, the event's `seq`, and a chain over every
-event up to and with this one, so an event that was moved, an edited log and an archive of somebody else are history:
-readable, and asked about again.
+What a run records and what could later let something run without a question (a prompt, a decision with rules to remember, a
+question and its answer, a skill's or command's grants, what a part of the caller's own keeps, a call that is still open, a
+result of a run) carries a digest that only the key of this installation can make. It covers the session's id, the event's
+`seq`, and a chain over every event up to and with this one, so an event that was moved, an edited log and an archive of
+somebody else are history: readable, and asked about again.
 
     chain(n) = sha256(chain(n - 1) + the fields of event n as JSON)
     mac(n)   = HMAC(key, session id, n, chain(n))
@@ -27,6 +27,7 @@ from ..events import (
     FilesRestoring,
     PartState,
     PermissionDecision,
+    Result,
     SessionForked,
     SkillActivated,
     SubagentStarted,
@@ -35,6 +36,7 @@ from ..events import (
     ToolUse,
     UnknownEvent,
     UserAnswer,
+    UserMessage,
     UserQuestion,
 )
 from ..ground.frozen import changed
@@ -52,12 +54,14 @@ _CARRIERS = frozenset(
         FilesRestoring,
         PartState,
         PermissionDecision,
+        Result,
         SessionForked,
         SkillActivated,
         SubagentStarted,
         SystemInit,
         ToolUse,
         UserAnswer,
+        UserMessage,
         UserQuestion,
     )
 )

@@ -36,7 +36,7 @@ from ..providers.base import (
     ToolCallReady,
     read_stream_event,
 )
-from ..providers.wrappers.wrap import Pieces
+from ..providers.wrappers.answer import Pieces
 from ..sessions.folds.usage import normalize_usage
 
 Turn = Mapping[str, Any]

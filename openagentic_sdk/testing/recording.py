@@ -10,7 +10,8 @@ from typing import Any
 
 from ..permissions.redact import Redactor
 from ..providers.base import Message, ModelOutput, Provider, StreamEvent, ToolSpec
-from ..providers.wrappers.wrap import Pieces, StreamedProvider, ask
+from ..providers.wrappers.answer import Pieces, ask
+from ..providers.wrappers.wrap import StreamedProvider
 
 
 class RecordingProvider(StreamedProvider):

@@ -26,6 +26,7 @@ from ..kernel.tool import (
     ToolContext,
     ToolOutput,
 )
+from .labels import ToolLabels
 
 __all__ = [
     "Blobs",
@@ -38,12 +39,18 @@ __all__ = [
     "SessionLog",
     "Tool",
     "ToolContext",
+    "ToolLabels",
     "ToolOutput",
 ]
 
 
 class Tool(BareTool):
-    """One thing that a model can ask for; `kernel.tool.BareTool` says what its fields mean."""
+    """One thing that a model can ask for; `kernel.tool.BareTool` says what its fields mean.
+
+    `labels` is what it declares about the data that it gives and takes, None for nothing: then the careful answer counts.
+    """
+
+    labels: ToolLabels | None = None
 
     def check_input(self, input: Mapping[str, Any], name: str = "the arguments") -> Mapping[str, Any]:
         checked: Mapping[str, Any] = compiled(self.input_schema).check(input, name)

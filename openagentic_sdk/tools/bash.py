@@ -26,6 +26,7 @@ from ..ground.text import CUT_MARGIN
 from ..kernel.tool import Secrets, SessionLog, ToolContext, ToolOutput
 from .base import BlockingTool
 from .files.copies import keep_files
+from .labels import ToolLabels
 from .schema import boolean, number, object_schema, string
 from .shell.background import CommandFolder, RunShells, command_folder, run_shells
 from .shell.environment import command_environment, find_program
@@ -129,6 +130,7 @@ class BashTool(BlockingTool):
     """
 
     name = "Bash"
+    labels = ToolLabels("derived", control=("command",), sink=True)
     effect = "unsafe"
 
     def __init__(

@@ -28,6 +28,7 @@ from .files.workspace import (
     resolve_path,
     shown_path,
 )
+from .labels import LOCAL_FILES
 from .schema import array, boolean, integer, object_schema, string
 
 _EDIT_FIELDS: Mapping[str, Any] = {
@@ -64,6 +65,7 @@ class EditTool(Tool):
     """
 
     name = "Edit"
+    labels = LOCAL_FILES
     description = (
         "Replace exact text in a file. `old` must match character by character, white space included, and stand in one "
         "place only, unless count or replace_all is set; more surrounding lines, or the anchors before and after, make it "

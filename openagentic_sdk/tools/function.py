@@ -28,6 +28,7 @@ from ..ground.schemas import validate
 from ..ground.threads import run_in_thread
 from ..kernel.tool import ToolContext
 from .base import Tool
+from .labels import Source, ToolLabels
 from .schema import object_schema
 
 _SIMPLE: Mapping[Any, dict[str, Any]] = {
@@ -57,6 +58,11 @@ def tool(
     description: str | None = None,
     effect: Effect = "unsafe",
     allowed_callers: Sequence[str] | None = None,
+    source: Source | None = None,
+    trusted_fields: Sequence[str] = (),
+    secret: bool | Sequence[str] = False,
+    control: Sequence[str] | None = None,
+    sink: bool | None = None,
 ) -> Callable[[Callable[P, R]], FunctionTool[P, R]]: ...
 def tool(
     function: Callable[P, R] | None = None,
@@ -66,16 +72,24 @@ def tool(
     description: str | None = None,
     effect: Effect = "unsafe",
     allowed_callers: Sequence[str] | None = None,
+    source: Source | None = None,
+    trusted_fields: Sequence[str] = (),
+    secret: bool | Sequence[str] = False,
+    control: Sequence[str] | None = None,
+    sink: bool | None = None,
 ) -> FunctionTool[P, R] | Callable[[Callable[P, R]], FunctionTool[P, R]]:
     """Turn a function, async or not, into a tool; a function that is not async runs in a thread of its own.
 
     `name` is the function's and `description` its docstring unless given. `effect`: `read` when it changes nothing,
     `idempotent` when repeating it with the same arguments is harmless, `unsafe` (the default) otherwise. `allowed_callers`
-    is as in `Tool`. Raises `OptionsError` for an annotation that has no JSON schema.
+    is as in `Tool`. The other arguments are those of `ToolLabels`; without any of them the tool declares no labels.
+    Raises `OptionsError` for an annotation that has no JSON schema.
     """
+    declares = (source, control, sink) != (None, None, None) or trusted_fields or secret
+    labels = ToolLabels(source or "untrusted", trusted_fields, secret, control, sink) if declares else None
     if function is not None:
-        return FunctionTool(function, name, description, effect, allowed_callers)
-    return lambda wrapped: FunctionTool(wrapped, name, description, effect, allowed_callers)
+        return FunctionTool(function, name, description, effect, allowed_callers, labels)
+    return lambda wrapped: FunctionTool(wrapped, name, description, effect, allowed_callers, labels)
 
 
 class FunctionTool(Tool, Generic[P, R]):
@@ -88,8 +102,9 @@ class FunctionTool(Tool, Generic[P, R]):
         description: str | None,
         effect: Effect,
         allowed_callers: Sequence[str] | None = None,
+        labels: ToolLabels | None = None,
     ) -> None:
-        self.function = function
+        self.function, self.labels = function, labels
         self.name = name or function.__name__
         self.description = description or inspect.getdoc(function) or self.name
         self.effect, self.allowed_callers = effect, allowed_callers

@@ -9,6 +9,7 @@ from ..ground.threads import run_in_thread
 from ..kernel.tool import ToolContext
 from .base import Tool
 from .files.workspace import permitted_search
+from .labels import LOCAL_FILES
 from .schema import boolean, integer, object_schema, string
 
 
@@ -21,6 +22,7 @@ class GlobTool(Tool):
     """
 
     name = "Glob"
+    labels = LOCAL_FILES
     description = (
         "Find files by name. `*` stays within a name, `**` is any number of folders (`src/**/*.py`), `{a,b}` are "
         "alternatives. Hidden files are included; what .gitignore leaves out is not, unless include_ignored is set."

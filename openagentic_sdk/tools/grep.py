@@ -11,6 +11,7 @@ from ..ground.threads import run_in_thread
 from ..kernel.tool import ToolContext
 from .base import Tool
 from .files.workspace import permitted_search
+from .labels import LOCAL_FILES
 from .schema import boolean, integer, object_schema, string
 
 
@@ -25,6 +26,7 @@ class GrepTool(Tool):
     """
 
     name = "Grep"
+    labels = LOCAL_FILES
     description = (
         "Search file contents with a regular expression (Python's syntax). Looks at every text file below root, hidden ones "
         "included; what .gitignore leaves out is not searched unless include_ignored is set. mode 'files' lists the files "

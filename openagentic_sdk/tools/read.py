@@ -34,6 +34,7 @@ from .files.encoding import (
 from .files.notebook import notebook_lines
 from .files.window import LineWindow, number_lines
 from .files.workspace import ResolvedPath, check_cancelled, missing_file, permitted_path, shown_path
+from .labels import LOCAL_FILES
 from .schema import integer, object_schema, string
 
 MAX_SCAN_BYTES = 256 << 20
@@ -72,6 +73,7 @@ class ReadTool(Tool):
     """
 
     name = "Read"
+    labels = LOCAL_FILES
     description = (
         "Read a file. Text comes with line numbers (a number and a tab before each line; they are not part of the file). "
         "Large files come in windows: use offset and limit to go on where the note says. Images and PDFs are shown as "

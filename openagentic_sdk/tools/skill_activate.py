@@ -12,6 +12,7 @@ from ..sessions.folds.features.skills import SkillsFold
 from ..skills.activation import active_skills, grantable, skill_request
 from ..skills.index import find_skill
 from ..skills.text_commands import Draft
+from .labels import OWN_SESSION
 from .schema import string
 from .session.background_tasks import SubagentResult, describe_result
 from .skill_list import SkillTool, one_skill_schema
@@ -39,6 +40,7 @@ class SkillActivateTool(SkillTool):
     """
 
     name = "SkillActivate"
+    labels = OWN_SESSION
     description = (
         "Activate a skill: its instructions come to you in a message and are in force from then on, until SkillDeactivate. "
         "Arguments, if the skill takes any, are given beside them."

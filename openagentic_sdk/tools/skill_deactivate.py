@@ -12,6 +12,7 @@ from ..kernel.tool import SessionLog, ToolContext
 from ..skills.activation import active_skills
 from ..skills.names import name_key
 from .base import Tool
+from .labels import OWN_SESSION
 from .schema import object_schema, string
 from .skill_activate import active_names, session_events
 
@@ -20,6 +21,7 @@ class SkillDeactivateTool(Tool):
     """`{"name"}` -> `{"active": [names, in order of activation]}`. A skill that is not active is a `SkillNotFoundError`."""
 
     name = "SkillDeactivate"
+    labels = OWN_SESSION
     description = "Deactivate a skill: its instructions no longer stand in the system prompt."
     input_schema = object_schema(
         {"name": string("The name of an active skill.")},

@@ -12,6 +12,7 @@ from ..skills.index import SkillIndex, SkillInfo
 from ..skills.library import SkillLibrary
 from ..skills.names import name_key
 from .base import Tool
+from .labels import OWN_SESSION
 from .schema import object_schema, string
 
 _PROJECT_DIR = string("The project to look in; the current one when left out.")
@@ -57,6 +58,7 @@ class SkillListTool(SkillTool):
     """`{"query"?, "project_dir"?}` -> `{"skills": [{"name", "summary", "path"}]}`, sorted by name."""
 
     name = "SkillList"
+    labels = OWN_SESSION
     description = (
         "List the skills of this project: their names, what each is for, and where its SKILL.md is. "
         "With a query, only those whose name or summary has all of its words."

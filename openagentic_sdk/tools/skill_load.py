@@ -11,6 +11,7 @@ from ..ground.text import without_hidden
 from ..kernel.tool import PathRules, ToolContext
 from ..skills.files import list_resources, read_text
 from ..skills.index import SkillInfo, load_skill
+from .labels import OWN_SESSION
 from .schema import string
 from .skill_list import SkillTool, one_skill_schema
 
@@ -25,6 +26,7 @@ class SkillLoadTool(SkillTool):
     """
 
     name = "SkillLoad"
+    labels = OWN_SESSION
     description = (
         "Read a skill: its instructions and its checklist. With path, read one file of the skill's own folder instead, "
         "for example references/style.md."

@@ -15,6 +15,7 @@ from typing import Any
 from ..errors import ToolError
 from ..ground.loose import as_mapping, as_mappings
 from ..kernel.tool import ToolContext
+from .labels import ToolLabels
 from .schema import array, integer, object_schema, string
 from .web.address import parse_web_url
 from .web.fetch import FetchingTool, FetchRequest, FetchSignal, resolve
@@ -37,6 +38,7 @@ class WebSearchTool(FetchingTool):
     """
 
     name = "WebSearch"
+    labels = ToolLabels(control=(), sink=True)
     description = "Search the web. Returns titles, addresses and excerpts; use WebFetch to read a page whole."
     input_schema = object_schema(
         {

@@ -17,6 +17,7 @@ from ..kernel.tool import ToolContext, ToolOutput
 from .base import Tool
 from .files.copies import keep_files
 from .files.workspace import ResolvedPath, observed_digest, permitted_path, refuse_if_stale, resolve_path, shown_path
+from .labels import LOCAL_FILES
 from .schema import boolean, object_schema, string
 
 
@@ -28,6 +29,7 @@ class WriteTool(Tool):
     """
 
     name = "Write"
+    labels = LOCAL_FILES
     description = (
         "Create a file with this content; folders that are missing are made. Replaces an existing file only with "
         "overwrite=true, and not when it changed since you read it. To change parts of a file use Edit."

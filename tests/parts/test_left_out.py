@@ -31,9 +31,9 @@ from openagentic_sdk.parts.mcp.server_config import McpServer
 from openagentic_sdk.parts.memory import Memories
 from openagentic_sdk.parts.publishing import Publishing
 from openagentic_sdk.parts.record.signers import InstallationKey
+from openagentic_sdk.parts.record.signing import RecordSigning
 from openagentic_sdk.parts.servers import ServerTools
 from openagentic_sdk.parts.shell_folder import ShellFolder
-from openagentic_sdk.parts.signing import RecordSigning
 from openagentic_sdk.parts.subagents import SubagentRuns
 from openagentic_sdk.parts.tool_search import DeferredTools
 from openagentic_sdk.parts.trials import Trials
@@ -44,8 +44,8 @@ from openagentic_sdk.sessions.store import FileSessionStore
 from openagentic_sdk.testing.scripted import ScriptedProvider
 from openagentic_sdk.tools.base import Tool
 from openagentic_sdk.tools.bash import BashTool
+from openagentic_sdk.tools.code.inner_calls import InnerCalls
 from openagentic_sdk.tools.grep import GrepTool
-from openagentic_sdk.tools.inner_calls import InnerCalls
 from openagentic_sdk.tools.write import WriteTool
 from tests.runtime.support import assert_closed, echo, options_for
 

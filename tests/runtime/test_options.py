@@ -85,6 +85,7 @@ BAD = {
     ],
     "permission_gate": ["default"],
     "sandbox": ["on", None, True],
+    "labels": ["on", None, True, ["ask(untrusted)"]],
     "bash_effects": ["dry-run", True],
     "hooks": [
         [HookMatcher("a")],
@@ -235,7 +236,8 @@ class DoorsTest(unittest.TestCase):
     """What one statement opens besides code."""
 
     VALUES: ClassVar = {
-        "system_prompt": "Be brief.", "sandbox": "auto", "bash_effects": "preview", "max_steps": 7, "timeout_s": 1.5,
+        "system_prompt": "Be brief.", "sandbox": "auto", "bash_effects": "preview", "max_steps": 7,
+        "timeout_s": 1.5, "labels": "guard",
         "max_cost_usd": 2.5, "otlp_endpoint": "http://127.0.0.1:4318", "model": "m", "trust_project": False, "max_tokens": 9,
         "setting_sources": ["user"], "disallowed_tools": ["Bash"], "max_context_tokens": 100, "skill_paths": ["/skills"],
     }  # fmt: skip

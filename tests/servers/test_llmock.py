@@ -16,9 +16,9 @@ from openagentic_sdk.providers.openai_compatible import OpenAICompatibleProvider
 from openagentic_sdk.providers.openai_responses import OpenAIResponsesProvider
 from openagentic_sdk.providers.wire.http import HttpTransport
 from openagentic_sdk.providers.wire.timeouts import Timeouts
+from openagentic_sdk.providers.wrappers.answer import ask, fold
 from openagentic_sdk.providers.wrappers.guarded import guarded
 from openagentic_sdk.providers.wrappers.retry import RetryPolicy
-from openagentic_sdk.providers.wrappers.wrap import ask, fold
 
 from . import peers
 

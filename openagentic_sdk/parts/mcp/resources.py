@@ -15,6 +15,7 @@ from ...ground.frozen import frozen
 from ...ground.loose import as_list, as_mapping, as_mappings, as_text
 from ...kernel.tool import ToolContext, ToolOutput
 from ...tools.base import Tool
+from ...tools.labels import ToolLabels
 from ...tools.schema import object_schema, string
 from .content import Content
 from .definitions import clean_text
@@ -46,6 +47,7 @@ class ListResourcesTool(Tool):
     """Returns `{"resources": [{"server", "uri", "name", ...}], "note"?}`; errors of servers are in the note."""
 
     name = "ListMcpResources"
+    labels = ToolLabels(control=(), sink=False)
     description = (
         "List what the MCP servers have to read: documents, records, files of theirs. An entry with a uri_template is a "
         "family of resources: fill the braces in and read it."
@@ -89,6 +91,7 @@ class ReadResourceTool(Tool):
     """Returns the resource's text; pictures and the like stand beside it."""
 
     name = "ReadMcpResource"
+    labels = ToolLabels(control=("server", "uri"), sink=True)
     description = "Read a resource of an MCP server, by the uri that ListMcpResources or a tool's result names."
     input_schema = object_schema(
         {"server": string("The server's name"), "uri": string("The resource's uri", minLength=1)},

@@ -24,8 +24,9 @@ from ...errors import (
 from ...ground.checks import SECONDS, check_settings, number
 from ...ground.clock import Clock, SystemClock
 from ..base import Message, Provider, StreamEvent, ToolSpec
+from .answer import ask
 from .retry import retry_after_s
-from .wrap import AroundProvider, ask
+from .wrap import AroundProvider
 
 
 class State(Enum):

@@ -10,7 +10,8 @@ from typing import Any, Self
 from ...errors import ContextLengthError, ProviderError, ProviderHTTPError
 from ...ground.frozen import frozen
 from ..base import Done, Message, Provider, ProviderSession, Retrying, StreamEvent, ToolSpec, for_session
-from .wrap import AroundProvider, ask, formatted, is_shown
+from .answer import ask
+from .wrap import AroundProvider, formatted, is_shown
 
 # The request itself is at fault: another model would refuse it too, and should not be paid for finding out.
 _REQUEST_FAULTS = frozenset({400, 413, 422})

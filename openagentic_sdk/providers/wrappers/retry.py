@@ -18,7 +18,8 @@ from ...ground.clock import Clock, SystemClock
 from ...ground.frozen import frozen
 from ...ground.settings import Seconds, check_fields
 from ..base import Done, Message, ModelOutput, Provider, Retrying, StreamEvent, ToolSpec
-from .wrap import AroundProvider, KeyedProvider, ask, fold, is_shown
+from .answer import ask, fold
+from .wrap import AroundProvider, KeyedProvider, is_shown
 
 _DURATION = r"(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m(?!s))?(?:([\d.]+)s)?(?:([\d.]+)ms)?"
 _RESETS = (

@@ -9,8 +9,9 @@ from ...errors import OptionsError, ToolError
 from ...ground.text import without_hidden
 from ...kernel.tool import Blobs, Secrets, ToolContext, ToolOutput
 from ..base import Tool
-from ..inner_calls import InnerCalls
+from ..labels import OWN_SESSION
 from ..schema import object_schema, string
+from .inner_calls import InnerCalls
 from .place import CodeLimits
 from .program import run_program
 
@@ -27,6 +28,7 @@ class CodeTool(Tool):
     """
 
     name = "Code"
+    labels = OWN_SESSION
     description = (
         "Run Python that calls your other tools: loop over many calls, keep what matters of long results, compute. "
         "Each tool is an async function of its name (`tools[name]` where a name is none in Python) that takes the same "

@@ -15,6 +15,7 @@ from ...kernel.tool import Secrets, ToolContext, ToolOutput
 from ...sessions.folds.features.untrusted import UntrustedFold
 from ..base import BlockingTool
 from ..files.window import number_lines
+from ..labels import OWN_SESSION
 from ..schema import array, integer, object_schema, string
 from .store import ROOT, SCOPES, Entry, MemoryFolder, MemoryFolders, Write, checked_text, split_path
 
@@ -32,6 +33,7 @@ class MemoryTool(BlockingTool):
     """View and change the notes that outlive a session: `{"command": "view" | "create" | ..., "path": ...}` gives a text."""
 
     name = "memory"
+    labels = OWN_SESSION
     description = (
         f"Keep notes for later sessions: {ROOT}/project holds what is about this project, {ROOT}/user what is about the "
         "user. Note what took effort to find out and will matter again (decisions and their reasons, how to build and "

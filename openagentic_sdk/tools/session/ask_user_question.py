@@ -13,6 +13,7 @@ from ...ground.frozen import frozen
 from ...kernel.tool import Questions, ToolContext
 from ...sessions.answers import pick_choices
 from ..base import Tool
+from ..labels import OWN_SESSION
 from ..schema import array, boolean, object_schema, string
 
 MAX_QUESTIONS = 4
@@ -64,6 +65,7 @@ class AskUserQuestionTool(Tool):
     """Returns `{"question", "answer", "is_choice"}` for one question, `{"answers": [those]}` for `questions`."""
 
     name = "AskUserQuestion"
+    labels = OWN_SESSION
     description = (
         "Ask the user when the work cannot go on sensibly without their decision. Give choices where you can; the user "
         "may answer in their own words. Ask related questions in one call."

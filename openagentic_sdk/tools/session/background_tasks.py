@@ -14,6 +14,7 @@ from ...events import StopReason
 from ...ground.frozen import frozen
 from ...kernel.tool import RunResources, ToolContext
 from ..base import Tool
+from ..labels import OWN_SESSION
 from ..schema import number, object_schema, string
 
 MAX_WAIT_S = 600.0
@@ -116,6 +117,7 @@ class TaskOutputTool(Tool):
     """Returns `{"task_id", "agent", "status"}`: `running`, `failed` with `error_message`, `done` with what Task returns."""
 
     name = "TaskOutput"
+    labels = OWN_SESSION
     description = (
         "Fetch the result of a subagent that was started in the background, or learn that it still works. With `wait_s` "
         "the call waits that long for the end."

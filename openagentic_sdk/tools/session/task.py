@@ -12,6 +12,7 @@ from ...errors import ToolError, ToolInputError
 from ...events import Event
 from ...kernel.tool import ToolContext, ToolOutput
 from ..base import Tool
+from ..labels import OWN_SESSION
 from ..schema import boolean, object_schema, string
 from .background_tasks import SubagentResult, describe_result, run_tasks
 
@@ -36,6 +37,7 @@ class TaskTool(Tool):
     """
 
     name = "Task"
+    labels = OWN_SESSION
     effect = "unsafe"
     allowed_callers = ("direct",)
 

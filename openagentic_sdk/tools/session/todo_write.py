@@ -8,6 +8,7 @@ from typing import Any
 from ...events import TodoUpdated
 from ...kernel.tool import SessionLog, ToolContext
 from ..base import Tool
+from ..labels import OWN_SESSION
 from ..schema import array, object_schema, string
 
 MAX_ITEMS, MAX_ITEM_CHARS = 200, 2_000
@@ -18,6 +19,7 @@ class TodoWriteTool(Tool):
     """Replace the to-do list: `{"todos": [...], "counts": {status: n}}`. Records a `todo.updated` event."""
 
     name = "TodoWrite"
+    labels = OWN_SESSION
     description = (
         "Keep a to-do list for work of several steps. Each call replaces the whole list. Keep one item in_progress while "
         "you work on it and mark it completed as soon as it is done. An empty list clears it."

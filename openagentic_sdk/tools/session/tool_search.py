@@ -18,6 +18,7 @@ from ...ground.patterns import regex
 from ...ground.text import shortened
 from ...kernel.tool import BareTool, SessionLog, ToolContext
 from ..base import Tool
+from ..labels import OWN_SESSION
 from ..schema import integer, object_schema, string
 
 TOOL_SEARCH = "ToolSearch"
@@ -38,6 +39,7 @@ class ToolSearchTool(Tool):
     """
 
     name = TOOL_SEARCH
+    labels = OWN_SESSION
     description = (
         "Find more tools. Only some of your tools are listed; the others are found here by what they do, by their exact "
         "names, or by the server that they belong to. A tool that was found is yours to call from your next step on. Search "

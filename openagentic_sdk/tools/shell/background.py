@@ -18,6 +18,7 @@ from ...ground.garbage import when_collected
 from ...ground.text import CUT_MARGIN, Redact
 from ...kernel.tool import RunResources, Secrets, ToolContext
 from ..base import BlockingTool
+from ..labels import OWN_SESSION
 from ..schema import number, object_schema, string
 from .output import KeptText, keep_output, keep_text, trim_incomplete
 from .process import CommandReport, CommandSpec, HelperHold, RunningCommand
@@ -220,6 +221,7 @@ class BashOutputTool(_ShellTool):
     """
 
     name = "BashOutput"
+    labels = OWN_SESSION
     description = (
         "Read what a background shell has written since you last looked, and whether it still runs. With `wait_s` the call "
         "waits that long for something new."
@@ -244,6 +246,7 @@ class KillBashTool(_ShellTool):
     """Returns what `BashOutput` returns, after the shell and everything it started has ended."""
 
     name = "KillBash"
+    labels = OWN_SESSION
     description = "End a background shell and everything it started. Returns its last output."
     input_schema = object_schema({"shell_id": _SHELL_ID}, required=["shell_id"])
 

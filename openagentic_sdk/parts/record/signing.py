@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..errors import OptionsError, StorageError
-from ..events import SystemNotice
-from ..kernel.agent import Run
-from ..kernel.part import Part
-from ..sessions.base import SessionStore
-from ..sessions.core import SessionWriter
-from ..sessions.seal import Signer
+from ...errors import OptionsError, StorageError
+from ...events import SystemNotice
+from ...kernel.agent import Run
+from ...kernel.part import Part
+from ...sessions.base import SessionStore
+from ...sessions.core import SessionWriter
+from ...sessions.seal import Signer
 
 
 class RecordSigning(Part):

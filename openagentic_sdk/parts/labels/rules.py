@@ -1,0 +1,65 @@
+"""Rules on labels: `ask(untrusted): send_money`, `deny(secret -> outside): *`, `allow(untrusted): mcp__mail__*`.
+
+A rule names an effect, a label and tools. `untrusted` is a control argument that is found in no trusted text, `untrusted
+content` any other argument of a call that sends something away, `secret -> outside` such a call after the session learned
+what only named readers may learn. Of the rules that cover a call, those that name its tool decide before those with a
+wildcard, and then deny before ask, allow and watch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from fnmatch import fnmatchcase
+from typing import Literal, cast
+
+from ...errors import PermissionRuleError
+from ...ground.frozen import frozen
+from ...ground.patterns import regex
+
+RuleEffect = Literal["deny", "ask", "allow", "watch"]
+LabelName = Literal["untrusted", "untrusted content", "secret -> outside"]
+_STRICTEST_FIRST: tuple[RuleEffect, ...] = ("deny", "ask", "allow", "watch")
+_RULE = regex(r"(allow|ask|deny|watch)\((untrusted|untrusted content|secret -> outside)\): *([\w.*?-]+)")
+
+# `guard` is recommended; `watch` only logs what it would ask. `strict` needs no person, and sends nothing away that was made
+# of untrusted text: it also refuses a summary of a web page for somebody whom the user named.
+PRESETS: Mapping[str, tuple[str, ...]] = {
+    "off": (),
+    "watch": ("watch(untrusted): *", "watch(secret -> outside): *"),
+    "guard": ("ask(untrusted): *", "ask(secret -> outside): *"),
+    "strict": ("deny(untrusted): *", "deny(untrusted content): *", "deny(secret -> outside): *"),
+}
+
+
+@frozen
+class LabelRule:
+    """One rule: what becomes of a call of `tool` (which may have `*` and `?`) that has `label`."""
+
+    text: str
+    effect: RuleEffect
+    label: LabelName
+    tool: str
+
+
+def read_label_rules(written: str | Sequence[str], source: str = "options.labels") -> tuple[LabelRule, ...]:
+    """The rules of a preset's name, or of a list of presets and rules. Raises `PermissionRuleError`."""
+    rules: list[LabelRule] = []
+    for text in [written] if isinstance(written, str) else written:
+        found = _RULE.fullmatch(text.strip())
+        if found is not None:
+            effect, label, tool = found.groups()
+            rules.append(LabelRule(text, cast(RuleEffect, effect), cast(LabelName, label), tool))
+        elif text in PRESETS:
+            rules += read_label_rules(PRESETS[text], source)
+        else:
+            example = "'ask(untrusted): send_money' or 'deny(secret -> outside): *'"
+            problem = f"a rule on labels is one of {', '.join(PRESETS)}, or like {example}"
+            raise PermissionRuleError(text, problem, source)
+    return tuple(rules)
+
+
+def deciding_rule(rules: Sequence[LabelRule], label: LabelName, names: Sequence[str]) -> LabelRule | None:
+    """The rule that decides about this label of a call that goes by these names, None when no rule covers it."""
+    covering = [rule for rule in rules if rule.label == label and any(fnmatchcase(name, rule.tool) for name in names)]
+    exact = [rule for rule in covering if rule.tool in names] or covering
+    return min(exact, key=lambda rule: _STRICTEST_FIRST.index(rule.effect), default=None)

@@ -1,0 +1,1 @@
+"""What untrusted text may not decide."""
