@@ -22,7 +22,7 @@ class RecordSigning(Part):
 
     async def vouch(self) -> None:
         # Few runs are signed, and what signs takes longer to import than most of them take to end.
-        from .record.sign import append_signed_head
+        from .sign import append_signed_head
 
         def append(writer: SessionWriter) -> None:
             append_signed_head(self._store, writer, self._signers)
