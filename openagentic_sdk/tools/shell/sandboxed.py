@@ -195,7 +195,7 @@ class BashSandbox:
         temps = _temporary_folders(roots)
         unix_sockets = is_off or self._has_unix_sockets(report)
         sockets = sockets_outside(_existing([*roots, *self.writable])) if unix_sockets and not is_off else None
-        written = [] if on_copy else [*roots]
+        written = [] if on_copy else [*roots, *_folders_on_the_way((*kept, *policy.hidden), roots)]
         written += _existing([*self.writable, *policy.writable])
         made.plan = sandbox_plan(
             "namespaces" if on_copy else report.level,
@@ -332,6 +332,16 @@ def _kept_places(policy: FilePolicy, roots: Sequence[str], *, git: bool) -> list
         named += [path for path in tops if policy.is_protected(path)]
     named = [path for path in named if os.path.exists(path) and (git or "/.git" not in path)]
     return [path for path in named if path not in roots and any(is_within(path, root) for root in roots)]
+
+
+def _folders_on_the_way(paths: Sequence[str], roots: Sequence[str]) -> list[str]:
+    """The folders above these paths in the workspace: what is mounted cannot be renamed, and so take away what is in it."""
+    found: dict[str, None] = {}
+    for root in roots:
+        for path in paths:
+            while is_within(path := os.path.dirname(path), root) and path != root and path not in found:
+                found[path] = None
+    return list(found)
 
 
 def _temporary_folders(roots: Sequence[str]) -> list[str]:

@@ -40,9 +40,16 @@ class Survey:
         return [path for path in dict.fromkeys(named) if any(is_within(path, root) and path != root for root in roots)]
 
 
-def survey(roots: Iterable[str], refusal: Callable[[str], str | None], *, files: bool = True) -> Survey:
+def survey(
+    roots: Iterable[str],
+    refusal: Callable[[str], str | None],
+    *,
+    files: bool = True,
+    known: Sequence[str] | None = None,
+) -> Survey:
     """Look through the whole folders, links not followed; what lies in a folder that was found is part of it. Without
-    `files`, of folders and links alone: it takes a tenth of the time."""
+    `files`, of folders and links alone: it takes a tenth of the time. `known` are the repositories that were there before.
+    """
     kinds: dict[str, Kind] = {}
     links: dict[str, str] = {}
     repositories: list[str] = []
@@ -65,7 +72,12 @@ def survey(roots: Iterable[str], refusal: Callable[[str], str | None], *, files:
                 stack += [entry.path] if is_folder else []
             elif entry.is_symlink():
                 kinds[entry.path], links[entry.path] = "link", os.readlink(entry.path)
-            elif entry.name == ".git" and is_folder and refusal(f"{entry.path}/index") is None:
+            elif (
+                entry.name == ".git"
+                and is_folder
+                and refusal(f"{entry.path}/index") is None
+                and folder in (known or [folder])
+            ):
                 stack.append(entry.path)
             else:
                 kinds[entry.path] = "folder" if is_folder else "file"
@@ -78,7 +90,7 @@ def set_aside_new(before: Survey, roots: Iterable[str], refusal: Callable[[str],
         if not os.path.islink(path) or os.readlink(path) != target:
             _rename_aside(path, notes)
             os.symlink(target, path)
-    for path in survey(roots, refusal).kinds:
+    for path in survey(roots, refusal, known=["", *before.repositories]).kinds:
         if path not in before.kinds and stat.S_IMODE(os.lstat(path).st_mode) != PLACEHOLDER_MODE:
             _rename_aside(path, notes)
 
@@ -86,6 +98,9 @@ def set_aside_new(before: Survey, roots: Iterable[str], refusal: Callable[[str],
 def _rename_aside(path: str, notes: list[str]) -> None:
     if os.path.lexists(path):
         os.replace(path, path + SET_ASIDE)
+        for folder, _, names in os.walk(path + SET_ASIDE):  # with a HEAD it would still be a repository
+            for name in (name for name in names if name.casefold() == "head"):
+                os.replace(os.path.join(folder, name), os.path.join(folder, name) + SET_ASIDE)
         notes.append(f"{path} decides what other programs do: what the command made of it is now {path}{SET_ASIDE}")
 
 
