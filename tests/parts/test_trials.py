@@ -199,6 +199,12 @@ class WhatIsNotTried(TrialTestCase):
         (question,) = self.questions
         self.assertIn("waits for a person", question.details["reason"])
 
+    def test_a_pipe_that_another_program_holds_is_asked_about_at_once(self) -> None:
+        os.mkfifo(self.root / "pipe")
+        events = self.calls("read -r x < pipe")
+        self.assertFalse(self.is_tried(events))
+        self.assertIn("leads to another program", self.questions[0].details["reason"])
+
     def test_a_denied_command_is_not_tried(self) -> None:
         events = self.calls("touch made.txt", deny=["Bash(touch:*)"])
         self.assertEqual(self.decisions(events), [(False, "deny_rule")])

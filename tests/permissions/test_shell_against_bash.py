@@ -15,6 +15,7 @@ from openagentic_sdk.permissions.gate import PermissionGate
 from openagentic_sdk.permissions.shell import CommandLine, SimpleCommand, parse_command
 from openagentic_sdk.tools.base import ToolContext
 from openagentic_sdk.tools.bash import BashTool
+from openagentic_sdk.tools.shell.sandboxed import ConfinedCommand
 from tests.size import LARGE
 
 from .real_bash import BASH, disguised_line, files_made, random_line, recorded
@@ -41,8 +42,7 @@ def command_environment_of(host: Mapping[str, str]) -> dict[str, str]:
     """What Bash gives a command on a host with these variables."""
     with tempfile.TemporaryDirectory() as folder:
         tool = BashTool(environment=host)
-        with tool._sandbox.confine(folder, [folder], None) as confinement:
-            return dict(tool._spec("true", folder, ToolContext(cwd=folder), confinement).env)
+        return dict(tool._spec("true", folder, ToolContext(cwd=folder), ConfinedCommand()).env)
 
 
 def comparable(line: CommandLine) -> bool:
