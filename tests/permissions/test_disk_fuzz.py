@@ -13,6 +13,7 @@ import shutil
 import stat
 import unittest
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ from openagentic_sdk.tools.shell.sandbox_plan import probe_sandbox
 from openagentic_sdk.tools.shell.sandboxed import SandboxMode
 from tests.size import LARGE
 from tests.tools_run.support import WorkspaceTestCase, close_run
+from tests.tools_run.test_sandbox import needs, pretend
 
 LINES = 20_000 if LARGE else 40
 PER_RUN = 8
@@ -222,6 +224,15 @@ class DiskFuzz(WorkspaceTestCase):
         name = os.path.relpath(path, self.workspace).split(".git/", 1)[-1].split("/")[0]
         stored = ("objects", "refs", "logs", "index", "HEAD", "COMMIT_EDITMSG")
         return "git" in line and ".git/" in path and name in stored
+
+
+class DiskFuzzWithoutACopy(DiskFuzz):
+    """The same where bubblewrap is all there is: a command writes as it goes, and what is new is set aside."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        needs("bwrap")
+        pretend(self, replace(probe_sandbox(), namespaces=False, overlay=False))
 
 
 if __name__ == "__main__":
