@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator
-from functools import lru_cache
 
 from ...tools.shell.environment import USUAL_FOLDERS
 from ..rules import Rule
@@ -15,7 +14,6 @@ BUILT_IN = "built in"
 _NEEDED = frozenset({"bash"})
 
 
-@lru_cache(maxsize=256)
 def program_files(rule: Rule) -> tuple[str, ...] | None:
     """The files of a program that a rule is about as a whole; None where hiding files could not hold the rule: it is about
     some words of it, about a builtin of the shell, or the program is one name of a file with others."""
