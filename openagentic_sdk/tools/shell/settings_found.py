@@ -98,7 +98,10 @@ def set_aside_new(before: Survey, roots: Iterable[str], refusal: Callable[[str],
 def _rename_aside(path: str, notes: list[str]) -> None:
     if os.path.lexists(path):
         os.replace(path, path + SET_ASIDE)
-        for folder, _, names in os.walk(path + SET_ASIDE):  # with a HEAD it would still be a repository
+        is_link = os.path.islink(path + SET_ASIDE)
+        for folder, _, names in (
+            () if is_link else os.walk(path + SET_ASIDE)
+        ):  # with a HEAD it would still be a repository
             for name in (name for name in names if name.casefold() == "head"):
                 os.replace(os.path.join(folder, name), os.path.join(folder, name) + SET_ASIDE)
         notes.append(f"{path} decides what other programs do: what the command made of it is now {path}{SET_ASIDE}")
