@@ -9,7 +9,6 @@ it did has a second decision and start, and is the unsafe effect.
 from __future__ import annotations
 
 import os
-import stat
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
@@ -27,7 +26,6 @@ from ..events import (
     UserQuestion,
 )
 from ..ground.frozen import changed, frozen
-from ..ground.patterns import regex
 from ..ground.text import visible, visible_lines
 from ..ground.threads import run_in_thread
 from ..kernel.agent import Run
@@ -42,6 +40,7 @@ from ..permissions.shell import CommandLine
 from ..sessions.request import json_sha256
 from ..tools.bash import BashTool, TriedCommand
 from ..tools.shell.file_policy import FilePolicy
+from ..tools.shell.sandboxed import named_channel
 from ..tools.shell.trial import MAX_CHANGED_BYTES, MAX_EFFECTS, Change, TrialLimits, digest, shown_diff
 
 # How often a command is tried, because what it would replace has changed meanwhile or the run ended.
@@ -94,22 +93,13 @@ def _untriable(gate: PermissionGate, input: Mapping[str, Any], context: CallCont
     """Why this command is not tried, as a person who is asked is told."""
     if input.get("run_in_background", False):
         return "it runs in the background and has no end at which its effects could be judged"
-    for word in _WORD.findall(str(input["command"])):
-        path = os.path.join(context.cwd or "", word)
-        if "\0" not in path and os.path.exists(path) and _is_channel(path):
-            return f"{visible(word)} leads to another program, which a copy does not, so it was not tried"
+    channel = named_channel(str(input["command"]), context.cwd or "", context.workspace_roots)
+    if channel is not None:
+        return f"{visible(channel)} leads to another program, which a copy does not, so it was not tried"
     line = gate.subject(_SHELL, input, context).line
     names = [os.path.basename(part.argv[0]) for part in line.commands] if isinstance(line, CommandLine) else []
     found = next((name for name in names if name in INTERACTIVE), None)
     return None if found is None else f"{found} waits for a person at a terminal, so it was not tried"
-
-
-_WORD = regex(r"[^\s'\"<>|;&()]+")
-
-
-def _is_channel(path: str) -> bool:
-    mode = os.stat(path).st_mode
-    return stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode)
 
 
 def _with_reason(context: CallContext, reason: str) -> CallContext:

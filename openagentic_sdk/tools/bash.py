@@ -36,7 +36,7 @@ from .shell.output import keep_output, keep_text, output_paths
 from .shell.overlay import read_effects
 from .shell.process import CommandReport, CommandSpec, run_command
 from .shell.sandbox_plan import probe_sandbox
-from .shell.sandboxed import MAX_TOUCHED, BashSandbox, ConfinedCommand, EffectsMode, SandboxMode
+from .shell.sandboxed import MAX_TOUCHED, BashSandbox, ConfinedCommand, EffectsMode, SandboxMode, named_channel
 from .shell.trial import (
     Change,
     TrialLimits,
@@ -211,7 +211,8 @@ class BashTool(BlockingTool):
         folder = command_folder(ctx)
         cwd = _working_dir(folder, ctx)
         temp = run_temp(ctx).folder if sandbox.confines else ""
-        with sandbox.confine(cwd, policy, temp) as confinement:
+        direct = sandbox.effects is None and sandbox.confines and named_channel(command, cwd, roots) is not None
+        with sandbox.confine(cwd, policy, temp, direct=direct) as confinement:
             spec = self._spec(command, cwd, ctx, confinement)
             report = run_command(spec, timeout_s=timeout_s, is_cancelled=ctx.cancelled.is_set)
             effects = sandbox.settle(confinement, policy, roots[0], functools.partial(keep_files, ctx))

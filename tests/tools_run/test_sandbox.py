@@ -71,6 +71,15 @@ class Confined(WorkspaceTestCase):
         self.assertEqual((self.workspace / "here").read_text(), "x\n")
         self.assertEqual(result["sandbox"], self.rung)
 
+    def test_a_pipe_of_the_workspace_leads_to_the_program_at_its_other_end(self) -> None:
+        os.mkfifo(self.workspace / "pipe")
+        with subprocess.Popen(["cat", str(self.workspace / "pipe")], stdout=subprocess.PIPE) as reader:
+            self.addCleanup(reader.kill)
+            self.confined("echo hello > pipe; echo x > .mcp.json")
+            assert reader.stdout is not None
+            self.assertEqual(reader.stdout.read(), b"hello\n")
+        self.assertFalse((self.workspace / ".mcp.json").exists())
+
     def test_a_link_out_of_the_workspace_does_not_lead_out(self) -> None:
         outside = self.workspace.parent.parent / f"outside-{os.getpid()}"
         (self.workspace / "link").symlink_to("/etc")

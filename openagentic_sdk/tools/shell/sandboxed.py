@@ -9,9 +9,10 @@ mode: `preview` drops all that was written and lists it, `commit` lists what was
 from __future__ import annotations
 
 import os
+import stat
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import field, replace
 from functools import cache
 from typing import Any, Literal
@@ -19,6 +20,7 @@ from typing import Any, Literal
 from ...errors import OptionsError, ToolError
 from ...ground.disk import is_within
 from ...ground.frozen import frozen, mutable
+from ...ground.patterns import regex
 from ...ground.system import user_home
 from .environment import search_path
 from .file_policy import FilePolicy
@@ -258,6 +260,31 @@ class BashSandbox:
         if self.effects is None or not confinement.layers:
             return None
         return {**names, "applied": self.effects == "commit", "total": total}
+
+
+_WORD = regex(r"[^\s'\"<>|;&()]+")
+
+
+def named_channel(command: str, cwd: str, roots: Sequence[str]) -> str | None:
+    """A named pipe or socket that a command names, or that lies at the top of its folders; None where there is none.
+
+    A copy of the folder holds another pipe, which leads nowhere.
+    """
+    for word in _WORD.findall(command):
+        path = os.path.join(cwd, word)
+        if "\0" not in path and os.path.exists(path) and _is_channel(path):
+            return str(word)
+    for folder in dict.fromkeys((cwd, *roots)):
+        with suppress(OSError), os.scandir(folder) as entries:
+            for entry in entries:
+                if not (entry.is_file() or entry.is_dir() or entry.is_symlink()) and _is_channel(entry.path):
+                    return entry.name
+    return None
+
+
+def _is_channel(path: str) -> bool:
+    mode = os.stat(path).st_mode
+    return stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode)
 
 
 MAX_REFUSALS = 10
