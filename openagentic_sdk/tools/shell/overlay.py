@@ -204,10 +204,15 @@ def _put(source: str, target: str) -> None:
 
 
 def _move(source: str, target: str) -> bool:
-    """Put the file itself in the place, without the overlay's marks; False where that is another file system's."""
-    for name in os.listxattr(source):
-        if name.startswith("user.overlay."):
-            os.removexattr(source, name)
+    """Put the file itself in the place, without the overlay's marks; False where that takes a copy.
+
+    That is so on another file system, and for marks on a file that its owner may not write, such as an object of git.
+    """
+    marks = [name for name in os.listxattr(source) if name.startswith("user.overlay.")]
+    if marks and not os.access(source, os.W_OK):
+        return False
+    for name in marks:
+        os.removexattr(source, name)
     try:
         os.replace(source, target)
     except OSError as error:
