@@ -387,6 +387,7 @@ def check_options(options: OpenAgenticOptions) -> None:
     """Raise `OptionsError` with the name of the first setting that cannot be used, its value and what is accepted."""
     if not isinstance(options, OpenAgenticOptions):
         raise OptionsError(f"options must be OpenAgenticOptions(...), not {shown(options)}")
+    check_settings(options, _REQUIRED_CHECKS)
     check_fields(options)
     if options.session and (options.resume or options.session_id or options.continue_last):
         raise OptionsError(
@@ -412,6 +413,7 @@ def check_options(options: OpenAgenticOptions) -> None:
                 check_settings(matcher, _MATCHER_CHECKS, f"hooks.{point}[{shown(matcher.name)}].")
 
 
+_REQUIRED_CHECKS: Mapping[str, Check] = {"provider": _provider}
 _FALLBACK_CHECKS: Mapping[str, Check] = {
     "model": NAME,
     "provider": or_none(_provider),

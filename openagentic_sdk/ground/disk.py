@@ -21,10 +21,10 @@ MAX_TOML_BYTES = 4 << 20
 
 def read_toml(path: Path) -> dict[str, Any]:
     """The tables of a TOML file of at most `MAX_TOML_BYTES`. Raises `OSError`, and `ValueError` for what is no such file."""
-    import tomllib  # most runs read no such file
-
     with open(path, "rb") as file:
         data = file.read(MAX_TOML_BYTES + 1)
+    import tomllib  # for most runs there is no such file
+
     if len(data) > MAX_TOML_BYTES:
         raise ValueError(f"it has more than {MAX_TOML_BYTES} bytes")
     try:

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import functools
 import re
-import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Any
@@ -99,6 +98,8 @@ def subcommands(program: str) -> Subcommands | None:
 
 def read_table(text: str) -> Subcommands:
     """The table that a file holds."""
+    import tomllib  # most runs ask about no such program
+
     data = tomllib.loads(text)
     everywhere = data.get("anywhere", "")
     lists: Sequence[str] = data.get("lists", ())

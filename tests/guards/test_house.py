@@ -80,7 +80,7 @@ MAX_USED_ONCE = 0.14
 OPEN_SIGNALS = {f"{PACKAGE}.kernel.lifetime.RunStopped"}
 # What code of the model catches has our error's name in tracebacks; it runs where nothing of this package can be imported.
 SHARED_CLASS_NAMES = {"ToolError"}
-SLOW_TO_IMPORT = {"sqlite3", "http.client", "urllib.request", "ctypes"}
+SLOW_TO_IMPORT = {"sqlite3", "http.client", "urllib.request", "ctypes", "difflib", "html", "tomllib"}
 
 
 def tearDownModule() -> None:

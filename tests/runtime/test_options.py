@@ -7,18 +7,19 @@ import io
 import re
 import tempfile
 import unittest
-from dataclasses import fields, replace
+from dataclasses import MISSING, fields, replace
 from pathlib import Path
 from typing import ClassVar
 
 import openagentic_sdk
-from openagentic_sdk import AgentDefinition, HookEngine, HookMatcher, OpenAgenticOptions, OptionsError, run
+from openagentic_sdk import AgentDefinition, HookEngine, HookMatcher, McpServer, OpenAgenticOptions, OptionsError, run
 from openagentic_sdk.agents import Agents, read_agent
 from openagentic_sdk.cli.flags import add_run_flags, build_options
 from openagentic_sdk.errors import PermissionRuleError
 from openagentic_sdk.ground.checks import shown
 from openagentic_sdk.ground.settings import open_at, settings_of
 from openagentic_sdk.permissions.gate import PermissionGate
+from openagentic_sdk.providers.wire.timeouts import Timeouts
 from openagentic_sdk.providers.wrappers.fallback import Fallback
 from openagentic_sdk.providers.wrappers.retry import RetryPolicy
 from openagentic_sdk.sessions.memory import MemorySessionStore
@@ -170,6 +171,16 @@ class OptionsTest(unittest.TestCase):
             stated = settings_of(cls)
             self.assertEqual([known.name for known in fields(cls)], list(stated))
             self.assertLessEqual({name for name, each in stated.items() if each.check is None}, {"output_schema"})
+
+    def test_every_default_but_that_of_the_provider_fits_its_check(self):
+        for cls in (OpenAgenticOptions, AgentDefinition, PermissionGate, RetryPolicy, Timeouts, McpServer):
+            for known in fields(cls):
+                made = () if known.default_factory is MISSING else (known.default_factory(),)
+                check = settings_of(cls)[known.name].check
+                for default in made or (known.default,):
+                    if check is not None and default is not MISSING and known.name != "provider":
+                        with self.subTest(f"{cls.__name__}.{known.name}"):
+                            self.assertIsNone(check(default))
 
     def test_every_setting_is_described(self):
         for cls in (OpenAgenticOptions, AgentDefinition):

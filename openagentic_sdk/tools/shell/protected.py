@@ -151,13 +151,14 @@ def _is_module(path: str, folder: str) -> bool:
 # --- what the configuration of git names ---------------------------------------------------------------------------------
 
 _SECTION = regex(r'\[\s*([A-Za-z0-9.-]+)(?:\s+"((?:[^"\\]|\\.)*)")?\s*\]')
-_SETTING = regex(r"\s*([A-Za-z][A-Za-z0-9-]*)\s*=\s*(.*)")
-_RUNS_A_FILE = regex(
-    r"core\.(?:fsmonitor|sshcommand|gitproxy|askpass|editor|pager|alternaterefscommand)"
-    r"|sequence\.editor|diff\.external|interactive\.difffilter|remote\..*\.(?:uploadpack|receivepack|vcs)"
-    r"|(?:alias|pager|filter|merge|difftool|mergetool|browser|man|tar|trailer|credential|gpg|guitool)\..*"
-    r"|diff\..*\.(?:command|textconv)|hook\..*"
-)
+_RUNNING_SETTINGS = _names("""
+    core.fsmonitor core.sshcommand core.gitproxy core.askpass core.editor core.pager core.alternaterefscommand
+    sequence.editor diff.external interactive.difffilter
+""")
+_RUNNING_SECTIONS = _names("""
+    alias pager filter merge difftool mergetool browser man tar trailer credential gpg guitool hook
+""")
+_RUNNING_NAMES = {"remote": (".uploadpack", ".receivepack", ".vcs"), "diff": (".command", ".textconv")}
 _IS_A_PATH = frozenset({"core.hookspath", "core.attributesfile", "init.templatedir"})
 _MAX_INCLUDES = 100
 _MAX_CONFIG_BYTES = 1_000_000
@@ -179,7 +180,7 @@ def git_places(files: Sequence[str], top: str) -> list[str]:
                 found[todo[-1]] = None
             elif key in _IS_A_PATH:
                 found[_absolute(value, top)] = None
-            elif _RUNS_A_FILE.fullmatch(key):
+            elif _runs_a_file(key):
                 words = value.removeprefix("!").replace("'", " ").replace('"', " ").split()
                 paths = ((word, _absolute(word, top)) for word in words if word[0] != "-")
                 found.update((path, None) for word, path in paths if "/" in word or os.path.isfile(path))
@@ -221,13 +222,21 @@ def _settings(path: str) -> Iterator[tuple[str, str]]:
         return
     section = ""
     for line in lines:
-        header = _SECTION.search(line)
-        if header and line.lstrip().startswith("["):
+        header = _SECTION.search(line) if line.lstrip().startswith("[") else None
+        if header:
             section = ".".join(part for part in (header[1], header[2]) if part is not None).lower()
             line = line[header.end() :]
-        setting = _SETTING.match(line)
-        if setting:
-            yield f"{section}.{setting[1].lower()}", setting[2].strip().strip('"')
+        name, equals, value = line.partition("=")
+        name = name.strip().lower()
+        if equals and name.isascii() and name[:1].isalpha() and name.replace("-", "").isalnum():
+            yield f"{section}.{name}", value.strip().strip('"')
+
+
+def _runs_a_file(key: str) -> bool:
+    """Whether the value of a setting of git is a command, or may be one."""
+    section, _, name = key.partition(".")
+    is_command = section in _RUNNING_SECTIONS or name.endswith(_RUNNING_NAMES.get(section, ()))
+    return is_command or key in _RUNNING_SETTINGS
 
 
 def _absolute(name: str, folder: str) -> str:

@@ -5,7 +5,6 @@ A trial changes nothing: what it writes goes to an overlay, and is applied or dr
 
 from __future__ import annotations
 
-import difflib
 import os
 import stat
 from collections.abc import Iterator, Mapping, Sequence
@@ -218,6 +217,8 @@ def digest(path: str) -> str:
 
 def shown_diff(changes: Sequence[Change], upper_of: Mapping[str, str], root: str) -> str:
     """The changes as people read them: a list, and the difference of texts as far as there is room."""
+    from difflib import unified_diff  # most runs try no command
+
     files = [change for change in changes if not change.is_folder]
     lines = [f"{change.kind} {os.path.relpath(change.path, root)}{'/' * change.is_folder}" for change in changes[:100]]
     lines += [f"and {len(changes) - 100} more"] if len(changes) > 100 else []
@@ -229,7 +230,7 @@ def shown_diff(changes: Sequence[Change], upper_of: Mapping[str, str], root: str
         if before is None or after is None:
             differences.append(f"{name}: no text, or too long to be shown")
         else:
-            differences += difflib.unified_diff(before, after, f"a/{name}", f"b/{name}", lineterm="", n=2)
+            differences += unified_diff(before, after, f"a/{name}", f"b/{name}", lineterm="", n=2)
     if len(files) > _MAX_DIFF_FILES or len(differences) > _MAX_DIFF_LINES:
         differences = [*differences[:_MAX_DIFF_LINES], "the rest of the differences is not shown"]
     return "\n".join([*lines, "", *differences])
