@@ -176,7 +176,7 @@ def dumps_json(value: Any) -> str:
     JSON cannot say.
     """
     try:
-        return _encode(value)
+        return "".join(_chunks(value, 0))
     except (TypeError, ValueError, RecursionError) as error:
         raise _not_json(error) from None
 
@@ -221,18 +221,23 @@ def json_encoder(**settings: Any) -> Callable[[Any], str]:
     The encoder itself would make a new one for each call, which costs half of a usual event. A value that holds itself
     raises `RecursionError`.
     """
-    plain = json.JSONEncoder(**settings)
-    make = vars(json.encoder).get("c_make_encoder")
-    if make is None:
-        return plain.encode
-    quote = json.encoder.encode_basestring_ascii if plain.ensure_ascii else json.encoder.encode_basestring
-    separators = plain.key_separator, plain.item_separator
-    # Without markers: with them, one failure would spoil later calls.
-    chunks = make(None, plain.default, quote, None, *separators, plain.sort_keys, False, plain.allow_nan)
+    chunks = _chunks_of(json.JSONEncoder(**settings))
     return lambda value: "".join(chunks(value, 0))
 
 
-_encode = json_encoder(allow_nan=False, separators=(",", ":"))
+def _chunks_of(plain: json.JSONEncoder) -> Callable[[Any, int], Iterable[str]]:
+    make = vars(json.encoder).get("c_make_encoder")
+    if make is None:
+        return lambda value, _: (plain.encode(value),)
+    quote = json.encoder.encode_basestring_ascii if plain.ensure_ascii else json.encoder.encode_basestring
+    separators = plain.key_separator, plain.item_separator
+    # Without markers: with them, one failure would spoil later calls.
+    chunks: Callable[[Any, int], Iterable[str]]
+    chunks = make(None, plain.default, quote, None, *separators, plain.sort_keys, False, plain.allow_nan)
+    return chunks
+
+
+_chunks = _chunks_of(json.JSONEncoder(allow_nan=False, separators=(",", ":")))
 _quote = json.encoder.encode_basestring_ascii
 
 
@@ -273,13 +278,16 @@ def _line(shape: _Shape, values: Sequence[Any]) -> _Line:
 
 
 def _dumps_value(value: Any) -> str:
-    text = _encode(value)
-    _check_depth(value, text, MAX_DEPTH - 1)
+    if not value and value.__class__ is dict:
+        return "{}"
+    text = "".join(_chunks(value, 0))
+    if "[" in text or text.find("{", 1) >= 0:  # looking for a character costs far less than a count
+        _check_depth(value, text, MAX_DEPTH - 1)
     return text
 
 
 def _dumps_float(value: float) -> str:
-    return repr(value) if isfinite(value) else _encode(value)
+    return repr(value) if isfinite(value) else dumps_json(value)
 
 
 class WrittenList(list[Any]):
@@ -326,7 +334,7 @@ _ENCODERS: Mapping[type, Callable[[Any], str]] = {
     str: _quote,
     int: repr,
     float: _dumps_float,
-    dict: lambda value: _dumps_value(value) if value else "{}",
+    dict: _dumps_value,
     list: _dumps_value,
     tuple: _dumps_value,
     WrittenList: attrgetter("text"),
@@ -336,7 +344,7 @@ _ENCODERS: Mapping[type, Callable[[Any], str]] = {
 def dumps_values(data: Mapping[str, Any]) -> str:
     """The JSON of a dict without its braces. Raises like `dumps_fields`."""
     try:
-        text = _encode(data)
+        text = "".join(_chunks(data, 0))
         _check_depth(data, text, MAX_DEPTH)
     except (TypeError, ValueError, RecursionError) as error:
         raise _not_json(error) from None
@@ -345,9 +353,6 @@ def dumps_values(data: Mapping[str, Any]) -> str:
 
 def _check_depth(value: Any, text: str, max_depth: int) -> None:
     """Raises `ValueError` for a value, with its JSON, that is nested deeper than `max_depth`."""
-    # Most values hold nothing that could nest, and looking for one character costs far less than counting it.
-    if "[" not in text and text.find("{", 1) < 0:
-        return
     if text.count("[") + text.count("{") > max_depth and nesting(value) > max_depth:
         raise ValueError(f"it is nested more than {max_depth} deep")
 

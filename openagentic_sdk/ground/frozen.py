@@ -119,11 +119,12 @@ class _InitAtFirstUse(_AtFirstUse):
     dozens, and most classes of a short run make one or two.
     """
 
-    __slots__ = ("_filled",)
+    __slots__ = ("_filled", "_places")
 
     def __init__(self, cls: type, name: str, make: Make) -> None:
         super().__init__(cls, name, make)
         self._filled = 0
+        self._places: list[str] | None = None
 
     def __get__(self, found: object, owner: type) -> Any:
         # Whoever only looks at it asks with no object, or with one that is filled already.
@@ -135,8 +136,9 @@ class _InitAtFirstUse(_AtFirstUse):
     def _fill(self, found: Any, /, *given: Any, **named: Any) -> None:
         """What the compiled constructor does; it also words what is wrong with a call."""
         table = fields(cast(Any, self._cls))
-        places = [known.name for known in table if known.init and not known.kw_only]
-        left = {**dict(zip(places, given, strict=False)), **named}
+        if self._places is None:
+            self._places = [known.name for known in table if known.init and not known.kw_only]
+        left = {**dict(zip(self._places, given, strict=False)), **named}
         values: dict[str, Any] = {}
         makes: dict[str, Callable[[], Any]] = {}
         is_whole = len(left) == len(given) + len(named)

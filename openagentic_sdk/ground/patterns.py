@@ -19,6 +19,6 @@ class _Pattern:
 
     def __getattr__(self, name: str) -> Any:
         compiled = re.compile(*self._made_of)
-        for method in ("match", "search", "fullmatch", "sub", "finditer", "findall", "split"):
-            setattr(self, method, getattr(compiled, method))
+        for each in ("match", "search", "fullmatch", "sub", "finditer", "findall", "split", "groups"):
+            setattr(self, each, getattr(compiled, each))
         return getattr(compiled, name)

@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, InitVar, fields
 from functools import cache
 from types import NoneType, UnionType
@@ -79,9 +79,9 @@ def check_fields(value: object, where: str = "", **others: Any) -> None:
     that a constructor takes and does not keep. A default is allowed as it is: only what differs from it is looked at.
     """
     cls: Any = value.__class__
-    given = (name for name, usual in _usual_values(cls).items() if not _is_usual(getattr(value, name), usual))
-    check_settings(value, _checks_of(cls, given), where)
-    check_settings(others, _checks_of(cls, others), where)
+    for of, names in ((value, _given_names(value, cls)), (others, others)):
+        checks = {name: check for name in names if (check := _check_of(cls, name)) is not None}
+        check_settings(of, checks, where)
 
 
 @cache
@@ -101,10 +101,6 @@ def open_at(cls: type, door: str) -> dict[str, Setting]:
     return {name: setting for name, setting in settings_of(cls).items() if getattr(setting.doors, door)}
 
 
-def _checks_of(cls: type, names: Iterable[str]) -> Mapping[str, Check]:
-    return {name: check for name in names if (check := _check_of(cls, name)) is not None}
-
-
 @cache
 def _check_of(cls: type, name: str) -> Check | None:
     """The check of one field, whose annotation alone is evaluated: few of a class's fields are ever given."""
@@ -121,8 +117,13 @@ def _usual_values(cls: Any) -> Mapping[str, Any]:
     }
 
 
-def _is_usual(value: Any, usual: Any) -> bool:
-    return value is usual or (value.__class__ is usual and not value)
+def _given_names(value: object, cls: type) -> list[str]:
+    """The fields that do not hold their defaults, nor an empty value of the class that makes them."""
+    return [
+        name
+        for name, usual in _usual_values(cls).items()
+        if (held := getattr(value, name)) is not usual and (held or held.__class__ is not usual)
+    ]
 
 
 def _read(annotation: Any) -> Setting:

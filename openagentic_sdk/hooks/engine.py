@@ -122,7 +122,7 @@ class HookEngine:
     @functools.cached_property
     def are_any(self) -> bool:
         """Whether there is a hook at any point; an engine of somebody's own class may always have some."""
-        return type(self) is not HookEngine or any(getattr(self, point) for point in POINTS)
+        return type(self) is not HookEngine or any(map(functools.partial(getattr, self), POINTS))
 
     async def run(self, point: str, payload: Mapping[str, Any], context: Mapping[str, Any] | None = None) -> Outcome:
         """Run the hooks of a point one after the other."""

@@ -135,7 +135,10 @@ def _is_clean(tools: str, redact: Redactor) -> bool:
 @lru_cache(maxsize=1024)
 def _may_hold_text(kinds: tuple[type, ...]) -> tuple[int, ...]:
     """The places of the values, given by their classes, in which there could be a text."""
-    return tuple(index for index, kind in enumerate(kinds) if kind not in (type(None), int, float, bool))
+    return tuple(index for index, kind in enumerate(kinds) if kind not in _NO_TEXT)
+
+
+_NO_TEXT = frozenset({type(None), int, float, bool})
 
 
 @cache
@@ -151,9 +154,16 @@ def mask_value(value: Any, redact: Redact) -> Any:
     if isinstance(value, str):
         return redact(value)
     if value.__class__ is dict or isinstance(value, Mapping):
-        return {key: redact(item) if item.__class__ is str else mask_value(item, redact) for key, item in value.items()}
+        return {
+            key: item
+            if item.__class__ in _NO_TEXT
+            else redact(item)
+            if item.__class__ is str
+            else mask_value(item, redact)
+            for key, item in value.items()
+        }
     if isinstance(value, list | tuple):
-        masked = [mask_value(item, redact) for item in value]
+        masked = [item if item.__class__ in _NO_TEXT else mask_value(item, redact) for item in value]
         return masked if isinstance(value, list) else tuple(masked)
     return value
 

@@ -69,12 +69,16 @@ class _GateMemory:
     paths: OrderedDict[str, frozenset[tuple[str, bool]]] = field(default_factory=OrderedDict)
     roots: dict[str, str] = field(default_factory=dict)
     digests: dict[tuple[str, ...], str] = field(default_factory=dict)
+    named_by_git: dict[str, list[str]] = field(default_factory=dict)
     protected: dict[tuple[tuple[str, ...], tuple[str, ...]], Protected] = field(default_factory=dict)
 
     def places(self, roots: tuple[str, ...], paths: tuple[str, ...]) -> Protected:
         key = roots, paths
         if key not in self.protected:
-            named = (path for root in roots for path in git_places_above(root))
+            for root in roots:
+                if root not in self.named_by_git:
+                    self.named_by_git[root] = git_places_above(root)
+            named = [path for root in roots for path in self.named_by_git[root]]
             self.protected[key] = protected_places(roots, (*paths, *named))
         return self.protected[key]
 

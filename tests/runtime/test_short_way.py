@@ -51,8 +51,8 @@ class ShortWayTest(unittest.IsolatedAsyncioTestCase):
         self.folder = Path(folder.name)
         self.store = FileSessionStore(self.folder / "store")
 
-    async def test_a_run_of_one_bash_call_takes_at_most_3100_calls_and_4600_in_the_sandbox(self):
-        for sandbox, most in (("off", 3100), ("auto", 4600)):
+    async def test_a_run_of_one_bash_call_takes_at_most_3000_calls_and_4100_in_the_sandbox(self):
+        for sandbox, most in (("off", 3000), ("auto", 4100)):
             with self.subTest(sandbox):
                 self.assertLessEqual(await counted(self.one_bash_call(sandbox)), most)
 

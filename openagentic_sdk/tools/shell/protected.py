@@ -100,7 +100,7 @@ def protected_places(roots: Sequence[str], paths: Iterable[str] = ()) -> Protect
     home, own = os.path.realpath(user_home()), known_home()
     around = prefixes if own is None else (*prefixes, os.path.realpath(own))
     homes = tuple([home] if any(is_within(home, root) for root in roots) else [])
-    imports = tuple([folder for folder in others if any(is_within(folder, root) for root in roots)])
+    imports = tuple(dict.fromkeys([folder for folder in others for root in roots if is_within(folder, root)]))
     return Protected(tuple(roots), tuple(dict.fromkeys((*paths, *code))), around, homes, imports)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from typing import Any
@@ -168,14 +168,14 @@ def sandbox_plan(
     lost = control_sockets() if hidden is None else [path for path in hidden if os.path.lexists(path)]
     with suppress(OptionsError):
         lost += [key] if os.path.isfile(key := os.path.realpath(key_path())) else []
-    lost = [path for path in dict.fromkeys(lost) if not any(is_within(path, other) for other in lost if other != path)]
+    lost, below = _outermost(lost)
     wanted: list[tuple[Any, ...]] = [("overlay", *overlay[:1], *overlay) for overlay in overlays]
     wanted += [("write", path, path) for path in writable] + [("put", *pair) for pair in (put or {}).items()]
     wanted += [("read", path, path) for path in readable]
-    wanted = [mount for mount in wanted if not any(is_within(mount[1], path) for path in lost)]
+    wanted = [mount for mount in wanted if not f"{mount[1]}/".startswith(below)]
     file, folder = _nothing() if lost else ("", "")
     wanted += [("hide", path, folder if os.path.isdir(path) else file) for path in lost]
-    wanted += [("cover", path) for path in dict.fromkeys(covered) if not any(is_within(path, other) for other in lost)]
+    wanted += [("cover", path) for path in dict.fromkeys(covered) if not f"{path}/".startswith(below)]
     plan = {
         "level": level,
         "home": "P" if level != "namespaces" else "O" if network else "C",
@@ -264,7 +264,14 @@ def sockets_outside(needed: Sequence[str]) -> list[str]:
         folder = os.path.dirname(path)
         is_shared = folder.count("/") < 2 or any(is_within(keep, folder) for keep in (*needed, user_home()))
         hidden.add(path if is_shared else folder)
-    return sorted(path for path in hidden if not any(is_within(path, other) for other in hidden if other != path))
+    return sorted(_outermost(hidden)[0])
+
+
+def _outermost(paths: Iterable[str]) -> tuple[list[str], tuple[str, ...]]:
+    """The paths that lie in no other one, and what they and all below them begin with, a slash at the end of each."""
+    known = [*dict.fromkeys(paths)]
+    below = tuple([path.rstrip("/") + "/" for path in known])
+    return [path for path in known if not path.startswith(below)], below
 
 
 @contextmanager

@@ -322,8 +322,10 @@ def _caches(layers: str, roots: Sequence[str]) -> list[tuple[str, str, str]]:
     folders = [os.path.join(home, name) for name in _CACHES]
     found = []
     for folder in folders:
+        if not os.path.isdir(folder) or os.path.realpath(folder) != folder:
+            continue
         is_apart = not any(is_within(root, folder) or is_within(folder, root) for root in roots)
-        if is_apart and os.path.isdir(folder) and os.path.realpath(folder) == folder and _takes_overlay(folder):
+        if is_apart and _takes_overlay(folder):
             upper, work = (os.path.join(layers, f"{kind}-{os.path.basename(folder)}") for kind in ("upper", "work"))
             os.makedirs(upper, exist_ok=True)
             os.makedirs(work, exist_ok=True)
