@@ -362,6 +362,7 @@ _CRASHING = textwrap.dedent(
         setting_sources=("project",),
         session_store=FileSessionStore(root_dir={store!r}),
         trust_project=True,
+        sandbox="off",  # the test looks at the folder while the command runs
         run_text_commands=True,
         permission_gate=_gate(),
     )

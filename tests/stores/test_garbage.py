@@ -33,8 +33,9 @@ FINALIZERS = {
     ("openagentic_sdk.sessions.sqlite", "when_collected"),
     ("openagentic_sdk.ground.threads", "__del__"),  # `SimpleQueue.put` waits for no lock
     ("openagentic_sdk.tools.shell.background", "when_collected"),
+    ("openagentic_sdk.tools.shell.file_policy", "when_collected"),
 }
-OWNERS = {"HttpTransport", "RemoteStore", "SqliteSessionStore", "RunShells"}
+OWNERS = {"HttpTransport", "RemoteStore", "SqliteSessionStore", "RunShells", "RunTemp"}
 # Locks that the walk does not take: they belong to what needs a Postgres server.
 NOT_TAKEN = {
     "openagentic_sdk.sessions.stores.postgres.link",
@@ -247,6 +248,7 @@ def _walk() -> None:
     from openagentic_sdk.sessions.stores.per_process import SharedByName
     from openagentic_sdk.sessions.stores.remote import RemoteStore
     from openagentic_sdk.tools.shell.background import RunShells
+    from openagentic_sdk.tools.shell.file_policy import RunTemp
     from openagentic_sdk.tools.shell.process import CommandSpec, run_command
 
     place = tempfile.mkdtemp()
@@ -292,6 +294,9 @@ def _walk() -> None:
     def forgotten_shells() -> object:
         return RunShells()
 
+    def forgotten_temp() -> object:
+        return RunTemp()
+
     from http.client import HTTPConnection
 
     from openagentic_sdk.providers.wire.http import read_url
@@ -303,7 +308,12 @@ def _walk() -> None:
 
     _local.is_busy = True
     for _ in range(SETS):
-        _stock.append([make() for make in (forgotten_remote, forgotten_sqlite, forgotten_transport, forgotten_shells)])
+        _stock.append(
+            [
+                make()
+                for make in (forgotten_remote, forgotten_sqlite, forgotten_transport, forgotten_shells, forgotten_temp)
+            ]
+        )
     gc.collect()
     _local.is_busy = False
 
