@@ -41,7 +41,7 @@ from ..sessions.request import json_sha256
 from ..tools.bash import BashTool, TriedCommand
 from ..tools.shell.file_policy import FilePolicy
 from ..tools.shell.sandboxed import named_channel
-from ..tools.shell.trial import MAX_CHANGED_BYTES, MAX_EFFECTS, Change, TrialLimits, digest, shown_diff
+from ..tools.shell.trial import MAX_CHANGED_BYTES, MAX_EFFECTS, Change, TrialLimits, shown_diff
 
 # How often a command is tried, because what it would replace has changed meanwhile or the run ended.
 _MOST_TRIALS = 3
@@ -182,7 +182,7 @@ class _TriedCall(BareTool):
                 if judged.outcome == "before":
                     break
                 approval = await self._decided(judged, tried)
-                if any(digest(change.path) != change.before for change in tried.changes):
+                if not await run_in_thread(partial(self._tool.is_current, tried), ctx.cancelled):
                     continue
                 await self._record(approval, "unsafe")
                 if not approval.allowed:

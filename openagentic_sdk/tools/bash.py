@@ -75,8 +75,7 @@ def _input_schema(timeout_s: float, max_timeout_s: float) -> Mapping[str, Any]:
 
 @frozen
 class TriedCommand:
-    """A command that ran on a copy. `changes` is what it did, `source_of` where that lies, by path; `shortfall` is what it
-    lacked there, None for nothing."""
+    """A command that ran on a copy. `changes` is what it did; `shortfall` is what it lacked there, None for nothing."""
 
     command: str
     spec: CommandSpec
@@ -85,7 +84,6 @@ class TriedCommand:
     policy: FilePolicy
     sandbox: BashSandbox
     changes: tuple[Change, ...]
-    source_of: Mapping[str, str]
     shortfall: str | None
     timeout_s: float
 
@@ -93,6 +91,17 @@ class TriedCommand:
     def root(self) -> str:
         """The first folder of the workspace, to which paths are shown."""
         return self.confinement.layers[0][0]
+
+    @property
+    def source_of(self) -> dict[str, str]:
+        """Where what it created and changed lies, by path."""
+        layers, paths = self.confinement.layers, [change.path for change in self.changes]
+        return {
+            path: os.path.join(upper, os.path.relpath(path, folder))
+            for folder, upper in layers
+            for path in paths
+            if is_within(path, folder)
+        }
 
 
 class _FreeSpace:
@@ -298,15 +307,12 @@ class BashTool(BlockingTool):
         lacks = (
             "it changes more bytes than a trial may" if room.was_used_up else shortfall(command, report, policy.covered)
         )
-        changes: list[Change] = []
-        sources: dict[str, str] = {}
-        for folder, upper in confinement.layers if lacks is None else ():
-            effects = read_effects(folder, upper, times=True)
-            changes += changes_of(folder, upper, effects)
-            sources |= {os.path.join(folder, effect.path): os.path.join(upper, effect.path) for effect in effects}
-        return TriedCommand(
-            command, spec, report, confinement, policy, sandbox, tuple(changes), sources, lacks, timeout_s
-        )
+        changes = () if lacks is not None else _changes_on(confinement)
+        return TriedCommand(command, spec, report, confinement, policy, sandbox, changes, lacks, timeout_s)
+
+    def is_current(self, tried: TriedCommand) -> bool:
+        """Whether keeping what a trial did would change now exactly what it was judged by."""
+        return _changes_on(tried.confinement) == tried.changes
 
     def keep(self, tried: TriedCommand, ctx: ToolContext) -> dict[str, Any] | ToolOutput:
         """Apply what a trial did, the files kept before they change, and give its result."""
@@ -415,6 +421,15 @@ def bash_path(workspace: Iterable[str] = ()) -> str:
     if found is None:
         raise ToolError("there is no bash on this machine: use the file tools, or install bash")
     return found
+
+
+def _changes_on(confinement: ConfinedCommand) -> tuple[Change, ...]:
+    """What keeping all that a command did on a copy would change, as the workspace is now."""
+    return tuple(
+        change
+        for folder, upper in confinement.layers
+        for change in changes_of(folder, upper, read_effects(folder, upper, times=True))
+    )
 
 
 @functools.cache

@@ -130,6 +130,30 @@ class WhatIsAsked(TrialTestCase):
         self.assertIn("+other end", self.questions[1].details["diff"])
         self.assertEqual((self.root / "notes.txt").read_text("utf-8"), "other end\n")
 
+    def test_what_others_did_while_the_person_thought_is_not_changed_without_being_shown(self) -> None:
+        cases = {
+            "a file that the copy has and did not change": "chmod 644 notes.txt && touch made.txt",
+            "a new file in a folder that is deleted": "rm -r folder",
+            "a new file in a folder that is made anew": "rm -r folder && mkdir folder",
+        }
+        for name, command in cases.items():
+            with self.subTest(name):
+                (self.root / "folder").mkdir(exist_ok=True)
+                (self.root / "folder/old").write_text("old\n", "utf-8")
+                os.chmod(self.root / "notes.txt", 0o644)
+                self.questions.clear()
+
+                def work() -> None:
+                    if len(self.questions) == 1:
+                        (self.root / "notes.txt").write_text("mine\n", "utf-8")
+                        (self.root / "folder/late").write_text("mine\n", "utf-8")
+
+                self.calls(command, answer="yes", before_answer=work)
+                self.assertEqual((self.root / "notes.txt").read_text("utf-8"), "mine\n")
+                late = self.root / "folder/late"
+                shown = str(late) in str(self.questions[-1].details["changes"])
+                self.assertTrue(late.exists() or shown, "a file was deleted that no question named")
+
     def test_with_nobody_to_ask_what_it_changed_is_dropped_and_refused(self) -> None:
         events = self.calls("touch made.txt", answer=None)
         self.assertEqual(self.result(events).outcome, "denied")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import shutil
 import socket
@@ -478,6 +479,29 @@ class Effects(WorkspaceTestCase):
         (self.workspace / "kept").symlink_to(elsewhere)
         with self.assertRaises(OSError):
             apply_effects(str(self.workspace), str(upper), [Effect("created", "kept/evil")])
+        self.assertEqual(list(elsewhere.iterdir()), [])
+
+    def test_a_folder_that_another_process_swaps_for_a_link_leads_the_commit_nowhere_else(self) -> None:
+        from openagentic_sdk.tools.shell.overlay import Effect, apply_effects
+
+        upper, elsewhere = self.workspace.parent / "upper", self.workspace.parent / "elsewhere"
+        (upper / "kept").mkdir(parents=True)
+        elsewhere.mkdir()
+        (self.workspace / "link").symlink_to(elsewhere)
+        swaps = (
+            "import ctypes, sys; swap = ctypes.CDLL(None).renameat2; print(flush=True)\n"
+            "while True: swap(-100, sys.argv[1].encode(), -100, sys.argv[2].encode(), 2)"
+        )
+        paths = [str(self.workspace / name) for name in ("kept", "link")]
+        with subprocess.Popen([sys.executable, "-c", swaps, *paths], stdout=subprocess.PIPE) as swapper:
+            self.addCleanup(swapper.kill)
+            assert swapper.stdout is not None
+            swapper.stdout.readline()
+            for number in range(1500):
+                (upper / "kept" / f"{number}").write_text("x")
+                with contextlib.suppress(OSError):
+                    apply_effects(str(self.workspace), str(upper), [Effect("created", f"kept/{number}")])
+            swapper.kill()
         self.assertEqual(list(elsewhere.iterdir()), [])
 
     def test_with_a_sandbox_the_protected_paths_hold(self) -> None:

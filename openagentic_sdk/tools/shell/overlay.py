@@ -10,10 +10,13 @@ import errno
 import os
 import stat
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Literal
 
+from ...errors import ToolError
 from ...ground.disk import SystemDisk, remove_tree, whole_file
+from ...ground.files import open_folder
 from ...ground.frozen import frozen
 
 COMPARE_BYTES = 1024 * 1024
@@ -147,20 +150,23 @@ def apply_effects(folder: str, upper: str, effects: list[Effect]) -> None:
     """
     import shutil
 
+    real = os.path.realpath(folder)
     for effect in (effect for effect in effects if effect.kind == "deleted"):
-        target = _target(folder, effect.path)
-        if os.path.isdir(target) and not os.path.islink(target):
-            shutil.rmtree(target)
-        elif os.path.lexists(target):
-            os.unlink(target)
+        with _place(real, effect.path) as target:
+            if os.path.isdir(target) and not os.path.islink(target):
+                shutil.rmtree(target)
+            elif os.path.lexists(target):
+                os.unlink(target)
     for effect in (effect for effect in effects if effect.kind != "deleted"):
-        source, target = os.path.join(upper, effect.path), _target(folder, effect.path)
-        if not effect.is_folder:
-            _put(source, target)
-            continue
-        if not os.path.isdir(target):
-            os.mkdir(target)
-        os.chmod(target, stat.S_IMODE(os.lstat(source).st_mode))
+        source = os.path.join(upper, effect.path)
+        with _place(real, effect.path) as target:
+            if not effect.is_folder:
+                _put(source, target)
+                continue
+            if not os.path.lexists(target):
+                os.mkdir(target)
+        with _place(real, f"{effect.path}/.") as target:
+            os.chmod(target, stat.S_IMODE(os.lstat(source).st_mode))
 
 
 def touched_files(folder: str, effects: list[Effect]) -> list[str]:
@@ -175,12 +181,17 @@ def touched_files(folder: str, effects: list[Effect]) -> list[str]:
     return touched
 
 
-def _target(folder: str, path: str) -> str:
-    """The place of a path in the folder; refused when a link leads to it from where a folder stood."""
-    parent = os.path.join(os.path.realpath(folder), os.path.dirname(path))
-    if os.path.realpath(parent) != os.path.normpath(parent):
-        raise OSError(f"{path} cannot be applied: a link has taken the place of a folder above it")
-    return os.path.join(parent, os.path.basename(path))
+@contextmanager
+def _place(real: str, path: str) -> Iterator[str]:
+    """A name for this place below the resolved folder, by a descriptor of the folder above it: whatever is renamed or
+    linked meanwhile, it leads nowhere else. Raises OSError when a link has taken the place of a folder."""
+    parent, name = os.path.split(os.path.join(real, path))
+    with ExitStack() as stack:
+        try:
+            folder_fd = stack.enter_context(open_folder(parent))
+        except ToolError as error:
+            raise OSError(f"{path} cannot be applied: {error}") from error
+        yield f"/proc/self/fd/{folder_fd}/{name}"
 
 
 def _put(source: str, target: str) -> None:
