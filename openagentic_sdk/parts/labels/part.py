@@ -7,7 +7,7 @@ trust (see `fold`); the gate hears of one that stands in no trusted text, and of
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from ...events import ToolResult
@@ -29,7 +29,7 @@ from ...tools.shell.sandbox_plan import probe_sandbox
 from ..mcp.tools import OwnTool, RemoteTool
 from .fold import LabelsFold
 from .rules import LabelName, LabelRule, deciding_rule
-from .values import KnownText
+from .values import KnownText, leaves, property_names
 
 _MAX_FINDINGS = 10
 _MAX_VALUE_CHARS = 200
@@ -90,6 +90,8 @@ class Labels(Part):
 
     async def after_call(self, call: Permitted, result: ToolResult) -> ToolResult:
         labels = self._labels_of(call.tool)
+        if labels.source == "files" and call.tool.effect != "read":
+            labels = changed(labels, source="derived")  # it gives back what the model wrote
         agent, known = self.run.agent, dict(result.meta or {})
         place = (agent.cwd, *(agent.workspace_roots or (agent.cwd,)))
         label: dict[str, Any] = {}
@@ -98,6 +100,8 @@ class Labels(Part):
             source = self._source_of(call, result, labels)
             if labels.source != "derived" or source is not None:
                 label["source"] = source
+            if source is None and labels.source not in ("derived", "files"):
+                label["is_structured"] = True
         else:
             label["source"] = source
         if source is not None:
@@ -166,11 +170,12 @@ def object_to(
     is_sink = tool.effect != "read" if labels.sink is None else labels.sink
     findings: list[LabelFinding] = []
     control = list(input) if labels.control is None else labels.control
+    known = property_names(tool.input_schema).union(labels.control or ())
     if sources and (is_sink or tool.effect != "read"):
-        findings += untrusted_arguments("untrusted", control, input, views)
+        findings += untrusted_arguments("untrusted", {name: input.get(name) for name in control}, known, views)
     if sources and is_sink and any(rule.label == "untrusted content" for rule in rules):
-        content = [name for name in input if name not in control]
-        findings += untrusted_arguments("untrusted content", content, input, views)
+        content = {name: value for name, value in input.items() if name not in control}
+        findings += untrusted_arguments("untrusted content", content, known, views)
     if is_sink and fold.secrets:
         findings += _secrets_carried(control, input, fold)
     names = (tool.name, *tool.rule_names(input))
@@ -194,11 +199,12 @@ def _as_json(finding: LabelFinding) -> dict[str, Any]:
 
 
 def untrusted_arguments(
-    label: LabelName, names: Iterable[str], input: Mapping[str, Any], views: Sequence[SessionView]
+    label: LabelName, arguments: Mapping[str, Any], names: Container[str], views: Sequence[SessionView]
 ) -> Iterator[LabelFinding]:
-    """The arguments of these names that are found in no trusted text."""
-    for name in names:
-        for place, value in leaves(input.get(name), name):
+    """What in these arguments is found in no trusted text; `names` are those of fields that the tool's schema fixes."""
+    for name, argument in arguments.items():
+        opened = () if name in names or argument is None else (("name", name),)
+        for place, value in (*opened, *leaves(argument, name, names)):
             if not any(view.fold(LabelsFold).trusts(value) for view in views):
                 source, seq, line = origin_of(value, views[0])
                 yield LabelFinding(label, place, on_one_line(str(value), _MAX_VALUE_CHARS), source, seq, line)
@@ -214,18 +220,6 @@ def _secrets_carried(names: Iterable[str], input: Mapping[str, Any], fold: Label
             yield LabelFinding("secret -> outside", ", ".join(others), "", secret)
 
 
-def leaves(value: Any, place: str) -> Iterator[tuple[str, Any]]:
-    """The values of nested JSON that are no containers, each with its dotted place."""
-    if isinstance(value, Mapping):
-        for key, item in value.items():
-            yield from leaves(item, f"{place}.{key}")
-    elif isinstance(value, list | tuple):
-        for number, item in enumerate(value):
-            yield from leaves(item, f"{place}.{number}")
-    else:
-        yield place, value
-
-
 def origin_of(value: Any, view: SessionView) -> tuple[str, int | None, str | None]:
     """The untrusted source, event and line in which a value was read last; the newest source where no event holds it."""
     for record in reversed(view.calls.values()):
@@ -233,7 +227,7 @@ def origin_of(value: Any, view: SessionView) -> tuple[str, int | None, str | Non
         source = (result.meta or {}).get("untrusted") if result is not None else None
         if result is None or not isinstance(source, str):
             continue
-        for _, leaf in leaves([result.output, result.error_message], ""):
+        for _, leaf in leaves([result.output, result.error_message], "", ()):
             for line in str(leaf).splitlines() if KnownText(str(leaf)).place_of(value) is not None else ():
                 if KnownText(line).place_of(value) is not None:
                     return source, result.seq, on_one_line(line, _MAX_LINE_CHARS)

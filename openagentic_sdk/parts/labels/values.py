@@ -8,7 +8,7 @@ in a pattern is bounded, so that a hostile text costs time in proportion to its 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from decimal import Decimal, InvalidOperation
 from functools import lru_cache
 from typing import Any
@@ -162,6 +162,45 @@ class KnownText:
                 return None
         first = values[0]
         return next((at.start for at in typed_values(self.text) if at.kind == first.kind and _alike(at, first)), 0)
+
+
+def leaves(value: Any, place: str, names: Container[str] | None = None) -> Iterator[tuple[str, Any]]:
+    """The values of nested JSON that are no containers, each with its dotted place.
+
+    With `names`, the names of fields too, but for those: where a schema leaves names open, a name is a value.
+    """
+    if isinstance(value, Mapping):
+        for key, item in value.items():
+            if names is not None and key not in names:
+                yield f"name in {place}", key
+            yield from leaves(item, f"{place}.{key}", names)
+    elif isinstance(value, list | tuple):
+        for number, item in enumerate(value):
+            yield from leaves(item, f"{place}.{number}", names)
+    else:
+        yield place, value
+
+
+def property_names(schema: Any) -> frozenset[str]:
+    """The names of fields that a JSON Schema fixes, at any depth."""
+    if isinstance(schema, list | tuple):
+        return frozenset().union(*map(property_names, schema))
+    if not isinstance(schema, Mapping):
+        return frozenset()
+    properties = schema.get("properties")
+    own = frozenset(map(str, properties)) if isinstance(properties, Mapping) else frozenset()
+    return own.union(*map(property_names, schema.values()))
+
+
+def meanings_of(value: Any) -> tuple[str, ...]:
+    """What a value means, in texts that are equal for every spelling of it: its typed values, or else all its words."""
+    if isinstance(value, int | float):
+        return (f"number:{_canonical_number(format(Decimal(str(value)), 'f'))}",)
+    text = str(value).strip()
+    whole = [*typed_values(text)]
+    if whole and not _uncovered(text, whole).strip(" ,;TtZ"):
+        return tuple(f"{each.kind}:{each.canonical}" for each in whole)
+    return (f"words:{_folded(text)}",)
 
 
 def _alike(found: TypedValue, wanted: TypedValue) -> bool:
