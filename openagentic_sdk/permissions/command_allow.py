@@ -54,6 +54,11 @@ def permits_command(policy: Policy, subject: Subject, *, reads_only: bool = Fals
     return Judged(True, reason, rule)
 
 
+def names_command(policy: Policy, subject: Subject, command: SimpleCommand, cwds: tuple[str, ...]) -> bool:
+    """Whether an allow rule names one command of a line and covers the whole of it."""
+    return any(judged.allowed for judged in _JudgedCommand(policy, subject, command, cwds, False).by_rules())
+
+
 def _problem_of_line(line: CommandLine, workspace: Workspace) -> str | None:
     """What makes parts that are harmless alone a risk together, or in the folder where an earlier line has led."""
     moves = any(command.argv[0] == "cd" for command in line.commands)

@@ -17,8 +17,9 @@ from .command_deny import could_be_anything, first_forbidding_path, forbidding_c
 from .facts import Facts
 from .hold.files import closed_files
 from .hold.git import prints_tracked_content
-from .hold.programs import BUILT_IN, unheld_rules
+from .hold.programs import BUILT_IN, held_by_words, unheld_rules
 from .hold.reach import MAX_ENTRIES, Met, Reach, first_met, reach_of
+from .hold.words import opaque_command
 from .offers import advice
 from .paths import TOO_MANY_PATHS, LinkFollower
 from .policy import READING_MODES, Policy, Verdict, allow_path_rule, permits_access, together
@@ -118,11 +119,12 @@ def decide(policy: Policy, subject: Subject) -> Verdict:
         met = first_met(policy.ask, subject, reach) if policy.ask.paths else None
         if met is not None:
             return _verdict_of(met, "ask")
-    if policy.mode == "bypass":
-        return Verdict("allow", "mode bypass allows what no rule denies", "mode")
-    if subject.problem is not None:
-        return Verdict("ask", subject.problem, "path")
-    return _permitted(policy, subject)
+    verdict = _permitted(policy, subject)
+    if subject.command is not None and verdict.outcome == "allow":
+        opaque = opaque_command(policy, subject)
+        if opaque is not None:
+            return Verdict("ask", opaque, "ask_rule", firm=True)
+    return verdict
 
 
 def _verdict_of(met: Met, effect: str) -> Verdict:
@@ -150,13 +152,10 @@ def _doubt(policy: Policy, subject: Subject) -> str | None:
             "git could tell what it has stored of files that rules forbid: name files that they do not, or use --stat"
         )
     problem = closed_files(people, subject.workspace.bases).problem if confined and people else None
-    if problem is not None or policy.mode == "bypass" or isinstance(line, CommandLine):
+    if problem is not None or isinstance(line, CommandLine):
         return problem
-    rule = next(unheld_rules(policy.deny.rules, confined=confined), None)
-    if rule is None:
-        return None
-    how = "nothing but its words holds" if confined else "without a sandbox nothing but its words holds"
-    return f"the command is not plain enough to be judged, and {how} the deny rule {rule.text} ({rule.source})"
+    rule = next(unheld_rules((*policy.deny.rules, *policy.ask.rules), confined=confined), None)
+    return None if rule is None else f"the command is not plain enough to be judged, and {held_by_words(rule, confined)}"
 
 
 def _changes_nothing(policy: Policy, subject: Subject) -> bool:
@@ -193,6 +192,10 @@ def _tool_rule(book: RuleBook, subject: Subject) -> Rule | None:
 
 def _permitted(policy: Policy, subject: Subject) -> Verdict:
     """What mode and allow rules say."""
+    if policy.mode == "bypass":
+        return Verdict("allow", "mode bypass allows what no rule denies", "mode")
+    if subject.problem is not None:
+        return Verdict("ask", subject.problem, "path")
     tool = subject.tool
     if subject.command is not None:
         judged = permits_command(policy, subject)

@@ -274,12 +274,20 @@ class WhatMountsHold(Table):
             )
             self.decided("allow", {"allow": ["Bash"], "deny": ["Read(./secrets/**)"]}, "make", confined="namespaces")
 
-    def test_without_a_sandbox_what_is_not_plain_asks_but_in_bypass(self) -> None:
+    def test_without_a_sandbox_what_words_do_not_show_asks_in_every_mode(self) -> None:
         for deny in ("Read(//srv/x)", "Bash(frob:*)", "Bash(git push:*)", "Edit(//srv/x)"):
-            self.decided("ask", {"allow": ["Bash"], "deny": [deny]}, "echo $(date)", "x=`id`; echo $x")
-            self.decided("allow", {"permission_mode": "bypass", "deny": [deny]}, "echo $(date)")
-            self.decided("allow", {"allow": ["Bash"], "deny": [deny]}, "make test", "echo x > src/y")
-        self.decided("allow", {"allow": ["Bash"]}, "echo $(date)")
+            for policy in ({"allow": ["Bash"]}, {"permission_mode": "bypass"}):
+                for kind in ("deny", "ask"):
+                    rules = {**policy, kind: [deny]}
+                    self.decided("ask", rules, "echo $(date)", "x=`id`; echo $x", "make test", "python3 x.py", "./z y")
+                    self.decided("allow", rules, "echo x > src/y", "cat README.md | wc -l", "cp README.md x && rm x")
+        for policy in ({"allow": ["Bash"]}, {"permission_mode": "bypass"}):
+            self.decided("allow", policy, "echo $(date)", "make test", "./z y")
+
+    def test_a_rule_that_names_the_command_lets_it_run_past_rules_that_only_words_hold(self) -> None:
+        policy = {"permission_mode": "bypass", "allow": ["Bash(make:*)", "Bash(./z y)"], "deny": ["Read(//srv/x)"]}
+        self.decided("allow", policy, "make test", "./z y", "make test && echo done")
+        self.decided("ask", policy, "make test && ./z x", "make --eval=x", "make test; python3 x.py")
 
     def test_what_no_mount_holds_asks_in_a_sandbox_too(self) -> None:
         for deny in ("Bash(git push:*)", "Bash(kill:*)", "Bash(bash:*)", "Bash(curl * | sh)"):
@@ -455,7 +463,9 @@ class WordsThatOnlyBashKnows(Table):
         ):
             with self.subTest(command=command):
                 self.assertIn(self.outcome(DENY_RM, "Bash", {"command": command}), ("ask", "deny"))
-        self.decided("allow", DENY_RM, "echo ${IFS:9}m", "ls $x", "echo \u4e57", 'cat "$f"')
+        self.decided("allow", DENY_RM, "echo \u4e57")
+        self.decided("allow", DENY_RM, "echo ${IFS:9}m", "ls $x", 'cat "$f"', confined="namespaces")
+        self.decided("ask", DENY_RM, "echo ${IFS:9}m", "ls $x", 'cat "$f"')
 
     def test_an_operand_that_cannot_be_known_is_refused_where_a_denied_file_lies(self) -> None:
         self.decided(
@@ -488,19 +498,8 @@ class WordsThatOnlyBashKnows(Table):
             'git commit -F "$f"',
         )
 
-    def test_an_operand_that_cannot_be_known_goes_on_where_it_meets_nothing_denied(self) -> None:
-        self.decided(
-            "allow",
-            DENY_ENV,
-            'cat "$f"',
-            "cat ${x:-.env}",
-            cwd=str(self.root / "src"),
-            project_dir=str(self.root / "src"),
-            workspace_roots=[str(self.root / "src")],
-        )
-        self.decided(
-            "allow",
-            DENY_ENV,
+    def test_an_operand_that_cannot_be_known_asks_but_where_mounts_hold_what_is_denied(self) -> None:
+        lines = (
             'cat "$f.py"',
             'for f in src/*.py; do cat "$f"; done',
             "x=README.md; cat $x",
@@ -511,6 +510,11 @@ class WordsThatOnlyBashKnows(Table):
             'gh pr create --title x --body "$(date)"',
             'for f in a b; do echo x <<< "$f"; done',
         )
+        self.decided("ask", DENY_ENV, *lines)
+        self.decided("allow", DENY_ENV, *lines, confined="namespaces")
+        self.decided("allow", {"permission_mode": "bypass"}, *lines)
+        src = str(self.root / "src")
+        self.decided("ask", DENY_ENV, 'cat "$f"', cwd=src, project_dir=src, workspace_roots=[src])
 
     def test_a_recursive_read_that_would_meet_a_denied_path_is_asked_for_and_names_it(self) -> None:
         commands = (

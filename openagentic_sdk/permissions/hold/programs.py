@@ -40,3 +40,9 @@ def unheld_rules(rules: Iterable[Rule], *, confined: bool) -> Iterator[Rule]:
         is_held = rule.kind == "path" or (rule.kind == "command" and program_files(rule) is not None)
         if rule.source != BUILT_IN and rule.kind in ("path", "command", "wildcard") and not (confined and is_held):
             yield rule
+
+
+def held_by_words(rule: Rule, confined: bool) -> str:
+    """Why the words of a command have to be understood where a rule forbids."""
+    how = "nothing but its words holds" if confined else "without a sandbox nothing but its words holds"
+    return f"{how} the rule {rule.text} ({rule.source})"

@@ -1,0 +1,118 @@
+"""Where nothing but words holds a rule that forbids: whether the words of a command show all that it reads and runs.
+
+The set is closed: programs of the tables that touch the files that their words name and run nothing. Whatever else a line
+starts asks, unless an allow rule names it: interpreters, what takes programs or lists of files from its input, its arguments
+or a file, a file that is run by its path, a program that no table knows.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+
+from ...ground.patterns import regex
+from ...tools.shell.environment import USUAL_FOLDERS
+from ..command_allow import names_command
+from ..policy import Policy
+from ..program_tables import NEVER_READS, NEVER_READS_IN, WILDCARD_PROOF, WRITERS
+from ..programs import hazard, option_in, program_of, read_only
+from ..program_tables import Options
+from ..shell import GLOB_LETTERS, CommandLine, SimpleCommand, base_name, word_set
+from ..subject import Subject, Workspace, literal, path_like, with_folders
+from .programs import held_by_words, unheld_rules
+
+# Beside the reading and the writing programs of the tables: what reads the files that its words name, and nothing else.
+_READ_THEIR_WORDS = word_set("""
+    base32 base64 bzcat colrm column curl fmt hexdump iconv join look pr shuf sum tsort wget xxd xzcat zcat zstdcat
+    ping dig host nslookup
+""")
+# Of the writing programs those whose input says what they write, or that start others.
+_FOLLOW_THEIR_INPUT = frozenset({"patch", "rsync", "sponge", "rename"})
+_AWKS = frozenset({"awk", "gawk", "mawk", "nawk"})
+_AWK_NAMES_FILES = regex(r"ARG|SYMTAB", )
+# What makes links or moves them, so that a name later in the line leads elsewhere than now.
+_MOVES_NAMES = {
+    **dict.fromkeys(("ln", "link", "mv", "tar", "unzip"), Options()),
+    "cp": Options("aRrdPslb", ("archive", "recursive", "no-dereference", "preserve", "symbolic-link", "link")),
+    "git": Options(),
+}
+
+
+def opaque_command(policy: Policy, subject: Subject) -> str | None:
+    """Why the words of a line do not show what a rule forbids that only words hold; None where they do, or where no such
+    rule is in force."""
+    line, workspace = subject.line, subject.workspace
+    rule = next(unheld_rules((*policy.deny.rules, *policy.ask.rules), confined=workspace.confined), None)
+    if rule is None or not isinstance(line, CommandLine):
+        return None
+    moved = ""
+    for command, cwds in with_folders(line, workspace.cwd):
+        argv = command.argv
+        name = base_name(argv[0])
+        found = _opaque(command, workspace) or _shadows(command, cwds, workspace)
+        if found is None and moved and name not in ("cd", "echo", "true", "false", ":", "pwd"):
+            found = f"{moved} may have changed where the names behind it lead: run them one by one"
+        if found is None and name == "cd" and command is not line.commands[-1] and not _is_plain_cd(command):
+            found = "this cd leads where only the shell can tell"
+        if found is not None and not names_command(policy, subject, command, cwds):
+            return f"{found}, and {held_by_words(rule, workspace.confined)}"
+        moves = _MOVES_NAMES.get(name)
+        if moves is not None and (moves == Options() or option_in(argv[1:], moves) is not None):
+            moved = moved if name == "git" and read_only(argv, trusted=True) is not None else name
+    return None
+
+
+def _is_plain_cd(command: SimpleCommand) -> bool:
+    return len(command.argv) == 2 and not command.argv[1].startswith("-") and not command.globs
+
+
+def _opaque(command: SimpleCommand, workspace: Workspace) -> str | None:
+    """Why a command may read or run what its words do not name."""
+    argv = command.argv
+    if command.open_assignments:
+        return f"{command.open_assignments[0]} can make a program do something else"
+    folder, _, name = argv[0].rpartition("/")
+    if folder and folder not in USUAL_FOLDERS:
+        return f"{argv[0]} is a file that is run by its path"
+    argv = (name, *argv[1:])
+    for index in command.globs:
+        if argv[index][0] in GLOB_LETTERS and name not in WILDCARD_PROOF:
+            return f"the wildcard {argv[index]} could become an option"
+    if read_only(argv, trusted=workspace.trusted, in_plain_repository=name == "git") is not None:
+        return None
+    found = hazard(argv, 2 if name == "git" else 1)
+    if found is not None:
+        return found
+    if name in _AWKS:
+        names_files = any(_AWK_NAMES_FILES.search(word) for word in argv[1:])
+        return "the awk program can choose the files that it reads" if names_files else None
+    is_closed = name in WRITERS - _FOLLOW_THEIR_INPUT or name in NEVER_READS or name in _READ_THEIR_WORDS
+    if is_closed or (name in NEVER_READS_IN and _subcommand(argv) in NEVER_READS_IN[name]):
+        return None
+    runs = program_of(name)
+    return f"no word of it shows what {runs} reads and runs"
+
+
+def _subcommand(argv: Sequence[str]) -> str:
+    return next((word for word in argv[1:] if not word.startswith("-")), "")
+
+
+def _shadows(command: SimpleCommand, cwds: Sequence[str], workspace: Workspace) -> str | None:
+    """Whether a command writes where programs are looked for by their names."""
+    words = [redirect.target for redirect in command.redirects if redirect.writes]
+    if base_name(command.argv[0]) in WRITERS | {"curl", "wget"}:
+        words += [text for word in command.argv[1:] for text in path_like(word)]
+    if not words:
+        return None
+    searched = {os.path.realpath(folder) for folder in os.environ.get("PATH", "").split(os.pathsep) if folder}
+    for word in words:
+        for cwd in cwds:
+            real = workspace.follow(literal(word), cwd).real
+            if (real in searched or os.path.dirname(real) in searched) and not _is_read(command, word):
+                return f"{word} lies where programs are looked for"
+    return None
+
+
+def _is_read(command: SimpleCommand, word: str) -> bool:
+    """Whether a word of a copy is what is copied."""
+    return base_name(command.argv[0]) in ("cp", "tar", "gzip") and command.argv[-1] != word
