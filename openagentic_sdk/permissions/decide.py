@@ -155,7 +155,9 @@ def _doubt(policy: Policy, subject: Subject) -> str | None:
     if problem is not None or isinstance(line, CommandLine):
         return problem
     rule = next(unheld_rules((*policy.deny.rules, *policy.ask.rules), confined=confined), None)
-    return None if rule is None else f"the command is not plain enough to be judged, and {held_by_words(rule, confined)}"
+    return (
+        None if rule is None else f"the command is not plain enough to be judged, and {held_by_words(rule, confined)}"
+    )
 
 
 def _changes_nothing(policy: Policy, subject: Subject) -> bool:

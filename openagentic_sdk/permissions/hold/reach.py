@@ -68,7 +68,11 @@ def reach_of(subject: Subject) -> Reach:
         for name, argv, cwds in rows
         if _reads_trees(name, argv)
         for folder in _folders(
-            subject, [w for w in argv[1:] if w not in ("<", ">")], cwds, or_here=name in IMPLICIT_TREES
+            subject,
+            [word for word in argv[1:] if word not in ("<", ">")],
+            cwds,
+            or_here=name in IMPLICIT_TREES,
+            is_walk=name not in IMPLICIT_TREES or name == "find",
         )
     )
     endings, words = _unknown_words(subject, rows)
@@ -161,19 +165,24 @@ def _never_reads(name: str, argv: Sequence[str]) -> bool:
 _FILE_OPTIONS = ("-F", "--file", "--body-file", "-t", "--template", "--input", "--pathspec-from-file", "-C")
 
 
-def _folders(subject: Subject, operands: Sequence[str], cwds: Iterable[str], *, or_here: bool) -> list[str]:
+def _folders(
+    subject: Subject, operands: Sequence[str], cwds: Iterable[str], *, or_here: bool, is_walk: bool = True
+) -> list[str]:
     """The folders among some words; where they name no file either, those that the command runs in."""
     found: dict[str, None] = {}
+    # The first operand of what searches is a pattern, whatever file has that name.
+    plain = [word for word in operands if not word.startswith("-")]
+    named = plain[0 if is_walk else 1 :]
     for cwd in cwds:
         names_any = False
-        for text in (text for word in operands for text in path_like(word) if UNKNOWN not in text):
+        for word, text in ((one, text) for one in operands for text in path_like(one) if UNKNOWN not in text):
             names = (subject.workspace.expand(text, cwd) or (".",)) if IS_GLOB.search(text) else (literal(text),)
             for name in names:
                 whole = os.path.join(cwd, os.path.expanduser(name) if name.startswith("~/") else name)
                 if os.path.isdir(whole):
                     # As rules name it: without a dot, and without what a link hides.
                     found |= dict.fromkeys((os.path.normpath(whole), os.path.realpath(whole)))
-                names_any = names_any or os.path.lexists(whole)
+                names_any = names_any or (word in named and os.path.lexists(whole))
         if or_here and not names_any:
             found[cwd] = None
     return list(found)

@@ -14,9 +14,8 @@ from ...ground.patterns import regex
 from ...tools.shell.environment import USUAL_FOLDERS
 from ..command_allow import names_command
 from ..policy import Policy
-from ..program_tables import NEVER_READS, NEVER_READS_IN, WILDCARD_PROOF, WRITERS
+from ..program_tables import NEVER_READS, NEVER_READS_IN, WILDCARD_PROOF, WRITERS, Options
 from ..programs import hazard, option_in, program_of, read_only
-from ..program_tables import Options
 from ..shell import GLOB_LETTERS, CommandLine, SimpleCommand, base_name, word_set
 from ..subject import Subject, Workspace, literal, path_like, with_folders
 from .programs import held_by_words, unheld_rules
@@ -29,7 +28,7 @@ _READ_THEIR_WORDS = word_set("""
 # Of the writing programs those whose input says what they write, or that start others.
 _FOLLOW_THEIR_INPUT = frozenset({"patch", "rsync", "sponge", "rename"})
 _AWKS = frozenset({"awk", "gawk", "mawk", "nawk"})
-_AWK_NAMES_FILES = regex(r"ARG|SYMTAB", )
+_AWK_NAMES_FILES = regex(r"ARG|SYMTAB")
 # What makes links or moves them, so that a name later in the line leads elsewhere than now.
 _MOVES_NAMES = {
     **dict.fromkeys(("ln", "link", "mv", "tar", "unzip"), Options()),
@@ -39,10 +38,10 @@ _MOVES_NAMES = {
 
 
 def opaque_command(policy: Policy, subject: Subject) -> str | None:
-    """Why the words of a line do not show what a rule forbids that only words hold; None where they do, or where no such
-    rule is in force."""
+    """Why the words of a line do not show what a deny rule forbids that only words hold; None where they do, or where no
+    such rule is in force."""
     line, workspace = subject.line, subject.workspace
-    rule = next(unheld_rules((*policy.deny.rules, *policy.ask.rules), confined=workspace.confined), None)
+    rule = next(unheld_rules(policy.deny.rules, confined=workspace.confined), None)
     if rule is None or not isinstance(line, CommandLine):
         return None
     moved = ""
