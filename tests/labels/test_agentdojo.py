@@ -58,14 +58,16 @@ def as_json(value: Any) -> Any:
 
 
 @cache
-def schema_of(function: Any) -> Mapping[str, Any]:
-    return function.parameters.model_json_schema()
+def schemas(suite: str) -> Mapping[str, Mapping[str, Any]]:
+    return {function.name: function.parameters.model_json_schema() for function in suites()[suite].tools}
 
 
 class DojoTool(Tool):
-    def __init__(self, function: Any, row: DojoLabels, runtime: Any, environment: Any) -> None:
+    def __init__(
+        self, function: Any, schema: Mapping[str, Any], row: DojoLabels, runtime: Any, environment: Any
+    ) -> None:
         self.name, self.description = function.name, function.description or function.name
-        self.input_schema = schema_of(function)
+        self.input_schema = schema
         self.effect, self.labels = row.effect, row.labels  # type: ignore[assignment]
         self._runtime, self._environment = runtime, environment
 
@@ -141,7 +143,10 @@ async def trial(
     options = OpenAgenticOptions(
         provider=model,
         model="scripted",
-        tools=[DojoTool(function, table[function.name], runtime, environment) for function in found.tools],
+        tools=[
+            DojoTool(function, schemas(suite)[function.name], table[function.name], runtime, environment)
+            for function in found.tools
+        ],
         permission_gate=PermissionGate(permission_mode="bypass", user_answerer=answer if has_person else None),
         session_store=MemorySessionStore(),
         setting_sources=(),
