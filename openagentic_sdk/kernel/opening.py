@@ -10,7 +10,7 @@ from dataclasses import replace
 from functools import partial
 from hashlib import sha256
 
-from ..errors import RequestConflictError, SessionError, SessionExistsError, StorageError
+from ..errors import OptionsError, RequestConflictError, SessionError, SessionExistsError, StorageError
 from ..events import Event
 from ..providers.base import ProviderSession, for_session
 from ..sessions.authority import Authority
@@ -20,7 +20,7 @@ from ..sessions.resume import load_view
 from .agent import Agent, Run, RunRequest
 from .channel import EventChannel
 from .lifetime import STORE_MOMENT_S, Deadline, Lifetime, Stopping
-from .part import Parts
+from .part import Parts, kind_of
 from .recorder import Recorder, ask_store, may_block
 from .tool import RunResources
 from .tool_context import run_services
@@ -39,6 +39,12 @@ async def open_run(
     Raises `SessionNotFoundError`, `SessionLockedError`, `RequestConflictError` or `LogCorruptError`, and then nothing was
     changed. A subagent shares its parent's deadline.
     """
+    kinds = [kind_of(opener) for opener in agent.parts]
+    for name in ("max_tokens", "max_cost_usd"):
+        if getattr(request, name) is not None and not any(name in getattr(kind, "limits", (name,)) for kind in kinds):
+            raise OptionsError(
+                f"{name}={getattr(request, name)} needs a part that holds a run to it, as `Budgets` does"
+            )
     deadline = parent.lifetime.deadline if parent else Deadline.after(agent.clock, request.timeout_s)
     came: list[SessionWriter] = []
 

@@ -7,21 +7,24 @@ and services that one offers and another asks for by type.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from copy import copy
 from dataclasses import field
 from functools import cache, partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from inspect import iscoroutinefunction
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
+from ..errors import OpenAgentSdkError, PartError
 from ..events import Event, Result, ToolResult, ToolUse, UserQuestion
 from ..ground.frozen import mutable
+from .lifetime import RunStopped
 from .tool import Services
 
 if TYPE_CHECKING:
     from ..sessions.system_prompt import SystemPrompt
     from .agent import Run
     from .gate import CallContext, Narrowing
-    from .lifetime import RunStopped
     from .model_step import Reply
     from .prompt import Said
     from .registry import ToolRegistry
@@ -57,8 +60,10 @@ class Part:
     """One feature of one run. Each method is a seam; those that a part does not override cost nothing.
 
     Parts are called in the order of the agent's list. An exception of a seam ends the run as an error; `RunStopped` ends it
-    with its reason.
+    with its reason. `limits` names the fields of a `RunRequest` that mean nothing without this part.
     """
+
+    limits: ClassVar[frozenset[str]] = frozenset()
 
     def __init__(self, run: Run) -> None:
         self.run = run
@@ -218,6 +223,8 @@ class Parts:
 
     def __init__(self, parts: Sequence[Part] = (), offered: Mapping[type, object] | None = None) -> None:
         self._parts = parts
+        for part in parts:
+            _watch(part)
         by_parts = {kind: service for part in parts for kind, service in part.services().items()}
         self.services = Services({**(offered or {}), **by_parts})
         self._by_seam: dict[str, tuple[Part, ...]] = {}
@@ -249,3 +256,50 @@ class Parts:
 def _overriding(kinds: tuple[type[Part], ...], seam: Callable[..., Any]) -> tuple[int, ...]:
     """The places of the classes that override a seam: a default that is awaited for every part and event is not free."""
     return tuple(place for place, kind in enumerate(kinds) if getattr(kind, seam.__name__) is not seam)
+
+
+# What is due at a seam, by the beginning of what its annotation says it returns; None is refused where no None is named.
+_DUE: Mapping[str, type] = {
+    "bool": bool, "tuple": tuple, "Mapping": Mapping, "Sequence": Sequence, "E": Event, "ToolUse": ToolUse,
+    "ToolResult": ToolResult, "Result": Result, "RunStopped": RunStopped,
+}  # fmt: skip
+
+
+def _watch(part: Part) -> None:
+    """Let errors name the part and the seam. The parts of this package are held to their types when they are checked."""
+    kind = type(part)
+    if kind.__module__.partition(".")[0] == __name__.partition(".")[0]:
+        return
+    for seam, default in vars(Part).items():
+        if seam[0] != "_" and callable(default) and getattr(kind, seam) is not default:
+            setattr(part, seam, _watched(kind.__name__, seam, getattr(part, seam), default))
+
+
+def _watched(name: str, seam: str, work: Callable[..., Any], default: Callable[..., Any]) -> Callable[..., Any]:
+    due = default.__annotations__["return"]
+    kinds = _DUE.get(due.partition("[")[0], object)
+
+    @contextmanager
+    def naming_the_part() -> Iterator[None]:
+        try:
+            yield
+        except (RunStopped, OpenAgentSdkError):
+            raise
+        except Exception as error:
+            raise PartError(name, seam, f"{type(error).__name__}: {error}") from error
+
+    def checked(value: Any) -> Any:
+        is_right = isinstance(value, kinds) and (value is not None or due == "T" or due.endswith("None"))
+        if not is_right or isinstance(value, Awaitable):
+            raise TypeError(f"it returned {value!r:.100}, and should return {due}")
+        return value
+
+    async def awaited(*given: Any) -> Any:
+        with naming_the_part():
+            return checked(await work(*given))
+
+    def called(*given: Any) -> Any:
+        with naming_the_part():
+            return checked(work(*given))
+
+    return awaited if iscoroutinefunction(default) else called

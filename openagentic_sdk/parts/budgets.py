@@ -84,6 +84,8 @@ class Budgets(Part):
     `rooms` returns what shared limits leave a session at a time (its id, epoch seconds); it blocks.
     """
 
+    limits = frozenset({"max_tokens", "max_cost_usd"})
+
     def __init__(self, run: Run, rooms: Callable[[str, float], tuple[Room, ...]] | None = None) -> None:
         super().__init__(run)
         parents = None if run.parent is None else run.parent.parts.services.find(Budgets)

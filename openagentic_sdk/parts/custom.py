@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from threading import TIMEOUT_MAX
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar, Literal, cast
 
 from ..errors import OptionsError
 from ..events import StopReason
@@ -55,12 +55,29 @@ class SeenResult:
     error_message: str | None = None
 
 
+@frozen
+class SeenAnswer:
+    """What the model wrote, as the log holds it: a final answer, or words beside calls, each of which comes as a
+    `SeenResult` too. `is_cut` when the answer ended before its time."""
+
+    text: str
+    is_cut: bool = False
+
+
+class EndRun(Exception):
+    """Raised by a seam to end the run in order, with this text and `stop_reason`; at `end` it is too late for that."""
+
+    def __init__(self, text: str, stop_reason: Literal["end", "budget", "interrupted"] = "interrupted") -> None:
+        super().__init__(text)
+        self.stop_reason: StopReason = stop_reason
+
+
 class CustomPart:
     """The base of one's own parts. A run makes one of each class in `OpenAgenticOptions.parts`; so does each subagent.
 
-    Every method is a seam, which a part overrides or leaves alone, async or as plain code; plain code runs in a thread. One
-    that raises, or takes longer than `timeout_s`, ends the run with a `PartError`; at `end` it is a notice. The seams of one
-    part are called one at a time.
+    Every method is a seam, which a part overrides or leaves alone, async or as plain code; plain code runs in a thread.
+    `EndRun` ends the run in order. A seam that raises anything else, or takes longer than `timeout_s`, ends the run with a
+    `PartError`; at `end` it is a notice. The seams of one part are called one at a time.
 
     `name` is the part's name in the log, `version` that of its state: raise it when `state` returns something of another
     shape.
@@ -92,11 +109,16 @@ class CustomPart:
         """Look at a prompt that was stored."""
         return None
 
+    def see_answer(self, answer: SeenAnswer) -> Awaitable[None] | None:
+        """Look at what the model wrote, once it was stored."""
+        return None
+
     def see_result(self, result: SeenResult) -> Awaitable[None] | None:
         """Look at a result that was stored.
 
-        Prompts and results come in the order of the log, before the next step or the end of the run. What the process did
-        not get to before it died comes when the session is resumed: with a state, each is taken into account once.
+        Prompts, answers and results come in the order of the log, before the next step or the end of the run. What the
+        process did not get to before it died comes when the session is resumed: with a state, each is taken into account
+        once.
         """
         return None
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
 from ..errors import PartError, StorageError
-from ..events import Event, PartState, SystemNotice, ToolResult, UserMessage
+from ..events import AssistantMessage, Event, PartState, SystemNotice, ToolResult, UserMessage
 from ..ground.checks import shown
 from ..ground.threads import Guest, ask_callable, call_guest, error_words
 from ..kernel.agent import Run
@@ -19,7 +20,19 @@ from ..kernel.part import Part
 from ..serialization import dumps_json, loads_json
 from ..sessions.folds.features.part_states import PartStatesFold
 from ..sessions.rebuild import standing_events
-from .custom import MAX_BLOCK_BYTES, MAX_STATE_BYTES, CustomPart, CustomPartOpener, PartPlace, SeenPrompt, SeenResult
+from .custom import (
+    MAX_BLOCK_BYTES,
+    MAX_STATE_BYTES,
+    CustomPart,
+    CustomPartOpener,
+    EndRun,
+    PartPlace,
+    SeenAnswer,
+    SeenPrompt,
+    SeenResult,
+)
+
+Seen = UserMessage | AssistantMessage | ToolResult
 
 
 class CustomPartRun(Part):
@@ -30,7 +43,8 @@ class CustomPartRun(Part):
         self.name = kind.name
         self.part: CustomPart | None = None
         self._opener = opener
-        self._unseen: deque[UserMessage | ToolResult] = deque()
+        self._unseen: deque[Seen] = deque()
+        self._sees_answers = kind.see_answer is not CustomPart.see_answer
         self._is_behind = False  # whether it has seen something since its state was stored
         self._stored_state = kind.version, dumps_json(None)
         self._timeout_s = kind.timeout_s
@@ -47,13 +61,13 @@ class CustomPartRun(Part):
         await self._ask("begin", PartPlace(run.session_id, agent.cwd, agent.project_dir, agent.name))
         if type(part).state is not CustomPart.state:
             standing = standing_events(run.view.events)
-            self._unseen.extend(_seen_kinds(event for event in standing if (event.seq or 0) > seen_up_to))
+            self._unseen.extend(self._seen(event for event in standing if (event.seq or 0) > seen_up_to))
         await self._show_unseen()
         await self._take_block()
         await self._keep_state()
 
     def stored(self, events: Sequence[Event]) -> None:
-        self._unseen.extend(_seen_kinds(events))
+        self._unseen.extend(self._seen(events))
 
     def facts(self) -> Mapping[str, str]:
         return self._block
@@ -87,8 +101,9 @@ class CustomPartRun(Part):
 
     async def _end(self, ending: RunStopped) -> None:
         is_sound = not self._has_failed
-        if is_sound:
-            await self._show_unseen()
+        while is_sound and self._unseen:
+            with suppress(RunStopped):  # it ends already
+                await self._show_unseen()
         await self._ask("end", ending.reason)
         if is_sound:
             await self._keep_state(again=self._is_behind)
@@ -110,17 +125,28 @@ class CustomPartRun(Part):
         """Show the part what was stored since it looked last, as copies without what is masked."""
         while self._unseen:
             event = self._unseen[0]
-            if isinstance(event, UserMessage):
-                seen = SeenPrompt(self.run.parts.masked(event.text), event.origin)
-                returned = await self._ask("see_prompt", seen)
-            else:
-                returned = await self._ask("see_result", self._seen_result(event))
+            seam, seen = self._shown(event)
+            stopped = returned = None
+            try:
+                returned = await self._ask(seam, seen)
+            except RunStopped as ended:  # it has seen this all the same
+                stopped = ended
             if returned is not None:
-                seam = "see_prompt" if isinstance(event, UserMessage) else "see_result"
                 text = f"it returned {shown(returned)}: a part only looks, a hook of post_tool_use changes results"
                 raise self._failure(seam, text)
             self._unseen.popleft()
             self._is_behind = True
+            if stopped is not None:
+                raise stopped
+
+    def _shown(self, event: Seen) -> tuple[str, SeenPrompt | SeenAnswer | SeenResult]:
+        """The seam at which the part sees an event, and what it sees."""
+        if isinstance(event, ToolResult):
+            return "see_result", self._seen_result(event)
+        text = self.run.parts.masked(event.text)
+        if isinstance(event, AssistantMessage):
+            return "see_answer", SeenAnswer(text, event.incomplete)
+        return "see_prompt", SeenPrompt(text, event.origin)
 
     def _seen_result(self, event: ToolResult) -> SeenResult:
         call = self.run.view.calls.get(event.tool_use_id)
@@ -169,22 +195,25 @@ class CustomPartRun(Part):
         try:
             async with asyncio.timeout(self._timeout_s) as timer:
                 return await call_guest(partial(ask_callable, work, f"openagentic-part {self.name}"), what)
+        except EndRun as ended:
+            raise RunStopped(ended.stop_reason, str(ended)) from None
         except Exception as error:
             if timer.expired():
                 self._hangs = True
                 raise self._failure(seam, f"it did not return within {self._timeout_s:g} s") from None
             raise self._failure(seam, ": ".join(error_words(error))) from error
 
+    def _seen(self, events: Iterable[Event]) -> Iterable[Seen]:
+        """The events that the part may look at: what people said, what the model wrote, and results."""
+        for event in events:
+            is_prompt = isinstance(event, UserMessage) and event.origin in ("user", "steering")
+            is_answer = isinstance(event, AssistantMessage) and self._sees_answers
+            if isinstance(event, Seen) and (is_prompt or is_answer or isinstance(event, ToolResult)):
+                yield event
+
     def _failure(self, seam: str, problem: str) -> PartError:
         self._has_failed = True
         return PartError(self.name, seam, problem)
-
-
-def _seen_kinds(events: Iterable[Event]) -> Iterable[UserMessage | ToolResult]:
-    """The events that parts may look at: what people said, and results."""
-    for event in events:
-        if isinstance(event, ToolResult) or (isinstance(event, UserMessage) and event.origin in ("user", "steering")):
-            yield event
 
 
 def _state_text(part: CustomPart) -> str:

@@ -15,7 +15,7 @@ A fork begins with events of its parent, under the parent's id. Its `session.for
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from hashlib import sha256
 from typing import Any
 
@@ -32,7 +32,6 @@ from ..events import (
     SkillActivated,
     SubagentStarted,
     SystemInit,
-    ToolResult,
     ToolUse,
     UnknownEvent,
     UserAnswer,
@@ -204,31 +203,6 @@ def sign_again(session_id: str, before: Sequence[Event], after: Sequence[Event],
                 event = changed(event, mac=mac)
         made.append(event)
     return made
-
-
-def foreign_authority(session_id: str, events: Iterable[Event], seal: Seal) -> list[Event]:
-    """The events that would allow something in a resumed session if this installation had written them, in their order."""
-    authority = Authority(session_id, seal)
-    lasting: list[Event] = []
-    calls: dict[str, list[Event]] = {}  # what belongs to each call that is open
-    asked_for: dict[str, str | None] = {}
-    for event in events:
-        authority.apply(event)
-        match event:
-            case PermissionDecision() if event.allowed and event.details.get("remembered"):
-                lasting.append(event)
-            case SkillActivated() | CommandExpanded() if event.grants:
-                lasting.append(event)
-            case ToolUse():
-                calls[event.tool_use_id] = [event]
-            case ToolResult():
-                calls.pop(event.tool_use_id, None)
-            case UserQuestion():
-                asked_for[event.question_id] = event.tool_use_id
-            case UserAnswer() if (call_id := asked_for.get(event.question_id)) in calls and call_id is not None:
-                calls[call_id].append(event)
-    found = [*lasting, *(event for belonging in calls.values() for event in belonging)]
-    return sorted((event for event in found if not authority.is_ours(event)), key=lambda event: event.seq or 0)
 
 
 def _body(event: Event) -> str:

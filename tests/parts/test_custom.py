@@ -23,7 +23,7 @@ from openagentic_sdk.errors import OptionsError, PartError
 from openagentic_sdk.events import PartState, SystemNotice, ToolResult, UserMessage
 from openagentic_sdk.kernel.agent import Agent, Run
 from openagentic_sdk.kernel.part import Part
-from openagentic_sdk.parts.custom import MAX_STATE_BYTES, CustomPart
+from openagentic_sdk.parts.custom import MAX_STATE_BYTES, CustomPart, EndRun
 from openagentic_sdk.parts.custom_run import CustomPartRun
 from openagentic_sdk.parts.record.lifecycle import rewind_session
 from openagentic_sdk.permissions.gate import PermissionGate
@@ -323,6 +323,39 @@ class EndTest(unittest.IsolatedAsyncioTestCase):
         result = await run(prompt="hi", options=options_for(["a"], parts=[Ends]))
         self.assertEqual(states(result.events)[-1]["ended"], "end")
         self.assertEqual(result.events[-1].type, "result")
+
+
+class AnswersTest(unittest.IsolatedAsyncioTestCase):
+    async def test_each_answer_of_the_model_is_shown_once_and_in_the_order_of_the_log(self):
+        seen = []
+        look = {"see_answer": lambda self, answer: seen.append(answer.text)}
+        made = part_with(see_result=lambda self, result: seen.append(result.tool), **look)
+        beside = {"text": "I look.", **ECHO}
+        options = options_for([beside, "It is there."], parts=[made])
+        result = await run(prompt="hi", options=options)
+        self.assertEqual((seen, result.stop_reason), (["I look.", "echo", "It is there."], "end"))
+
+    async def test_a_part_ends_a_run_in_order_from_any_seam_and_its_state_is_kept(self):
+        def stop(self, *given):
+            raise EndRun("it is enough", "budget")
+
+        for seam in ("begin", "see_prompt", "see_answer", "see_result", "before_step", "block", "may_end"):
+            with self.subTest(seam):
+                made = part_with(state=lambda self: {"kept": True}, **{seam: stop})
+                options = options_for([{"text": "I look.", **ECHO}, "Done."], parts=[made])
+                result = await run(prompt="hi", options=options)
+                self.assertEqual((result.stop_reason, result.error_message), ("budget", "it is enough"))
+                self.assertEqual(states(result.events)[-1], {"kept": True})
+
+    async def test_at_the_end_it_is_too_late_to_end_a_run(self):
+        def stop(self, stop_reason):
+            raise EndRun("it is enough")
+
+        result = await run(prompt="hi", options=options_for(["a"], parts=[part_with(end=stop)]))
+        self.assertEqual(result.stop_reason, "end")
+        self.assertEqual(
+            [event.message for event in result.events if isinstance(event, SystemNotice)], ["it is enough"]
+        )
 
 
 class ForbiddenTest(unittest.IsolatedAsyncioTestCase):

@@ -10,8 +10,14 @@ from typing import Any
 from ...errors import OpenAgentSdkError, OptionsError
 from ...ground.text import on_one_line
 from ...parts.record.folds.audit import find_mismatches
-from ...parts.record.verify_log import salvage, salvage_from_database, subagent_sessions, verify_remains, verify_session
-from ...sessions.authority import foreign_authority
+from ...parts.record.verify_log import (
+    foreign_authority,
+    salvage,
+    salvage_from_database,
+    subagent_sessions,
+    verify_remains,
+    verify_session,
+)
 from ...sessions.base import SessionStore
 from ...sessions.seal import Seal
 from ...sessions.store import FileSessionStore

@@ -18,24 +18,29 @@ from zlib import crc32
 
 from ...errors import LogCorruptError, SessionError, StorageError
 from ...events import (
+    CommandExpanded,
     ContextCleared,
     Event,
     LogFragment,
     LogSalvaged,
+    PermissionDecision,
     SessionCompacted,
     SessionForked,
     SessionRewound,
+    SkillActivated,
     SystemInit,
     ToolResult,
     ToolUse,
     UnknownEvent,
+    UserAnswer,
     UserMessage,
+    UserQuestion,
 )
 from ...ground.disk import SystemDisk
 from ...ground.frozen import frozen
 from ...ground.system import BINARY, NO_FOLLOW
 from ...providers.base import MEDIA_KINDS
-from ...sessions.authority import Authority, foreign_authority
+from ...sessions.authority import Authority
 from ...sessions.base import Remains, SessionStore
 from ...sessions.core import new_session_id
 from ...sessions.folds.view import SessionView
@@ -46,6 +51,7 @@ from ...sessions.log.folder import LOG_NAME, META_NAME, SUMMARY_NAME, storage_er
 from ...sessions.log.scan import LogReader, Position, find_end
 from ...sessions.log.summary_beside import LOST, SummaryBeside
 from ...sessions.log.unsynced import marked_size
+from ...sessions.seal import Seal
 from ...sessions.store import FileSessionStore
 from .lifecycle import forked_metadata
 
@@ -468,3 +474,28 @@ def _moved_on(event: Event, seq: int) -> Event:
         case SystemInit() if event.messages_from_seq is not None:
             return replace(event, seq=seq, messages_from_seq=event.messages_from_seq + 1)
     return UnknownEvent({**event.data, "seq": seq}) if isinstance(event, UnknownEvent) else replace(event, seq=seq)
+
+
+def foreign_authority(session_id: str, events: Iterable[Event], seal: Seal) -> list[Event]:
+    """The events that would allow something in a resumed session if this installation had written them, in their order."""
+    authority = Authority(session_id, seal)
+    lasting: list[Event] = []
+    calls: dict[str, list[Event]] = {}  # what belongs to each call that is open
+    asked_for: dict[str, str | None] = {}
+    for event in events:
+        authority.apply(event)
+        match event:
+            case PermissionDecision() if event.allowed and event.details.get("remembered"):
+                lasting.append(event)
+            case SkillActivated() | CommandExpanded() if event.grants:
+                lasting.append(event)
+            case ToolUse():
+                calls[event.tool_use_id] = [event]
+            case ToolResult():
+                calls.pop(event.tool_use_id, None)
+            case UserQuestion():
+                asked_for[event.question_id] = event.tool_use_id
+            case UserAnswer() if (call_id := asked_for.get(event.question_id)) in calls and call_id is not None:
+                calls[call_id].append(event)
+    found = [*lasting, *(event for belonging in calls.values() for event in belonging)]
+    return sorted((event for event in found if not authority.is_ours(event)), key=lambda event: event.seq or 0)
