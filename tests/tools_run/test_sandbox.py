@@ -132,6 +132,14 @@ class Confined(WorkspaceTestCase):
         said = "was dropped" if self.on_copy else ".from-sandbox"
         self.assertEqual(len([note for note in result["notes"] if said in note]), len(names))
 
+    def test_the_mode_of_a_placeholder_keeps_nothing_that_a_command_made_in_its_place(self) -> None:
+        result = self.confined(
+            "mkdir -p sub/.git/objects .github/workflows; echo evil > sub/.git/config; echo x > sub/.git/HEAD; "
+            "echo '{}' > .mcp.json; echo evil > .github/workflows/a.yml; "
+            "chmod 1500 sub/.git .mcp.json .github/workflows"
+        )
+        self.kept_away(result, "sub/.git", ".mcp.json", ".github/workflows")
+
     def test_links_of_such_names_stay_and_new_repositories_are_kept_away(self) -> None:
         (self.workspace / ".envrc").symlink_to("somewhere")
         result = self.confined(

@@ -84,15 +84,23 @@ def survey(
     return Survey(kinds, links, repositories)
 
 
-def set_aside_new(before: Survey, roots: Iterable[str], refusal: Callable[[str], str | None], notes: list[str]) -> None:
+def set_aside_new(before: Survey, roots: Sequence[str], refusal: Callable[[str], str | None], notes: list[str]) -> None:
     """Rename what a command made of that kind, and put links back that it replaced; `notes` says what was done."""
     for path, target in before.links.items():
         if not os.path.islink(path) or os.readlink(path) != target:
             _rename_aside(path, notes)
             os.symlink(target, path)
     for path in survey(roots, refusal, known=["", *before.repositories]).kinds:
-        if path not in before.kinds and stat.S_IMODE(os.lstat(path).st_mode) != PLACEHOLDER_MODE:
+        if path not in before.kinds and not (os.path.dirname(path) in roots and _is_placeholder(path)):
             _rename_aside(path, notes)
+
+
+def _is_placeholder(path: str) -> bool:
+    """Whether it stands for a missing folder while another command runs. A command can give any folder that mode, so only
+    one that holds nothing counts."""
+    mode = os.lstat(path).st_mode
+    is_marked = stat.S_ISDIR(mode) and stat.S_IMODE(mode) == PLACEHOLDER_MODE
+    return is_marked and os.path.basename(path) in PLACEHOLDERS and not os.listdir(path)
 
 
 def _rename_aside(path: str, notes: list[str]) -> None:
