@@ -294,6 +294,22 @@ class WhatMountsHold(Table):
             self.decided("ask", {"allow": ["Bash"], "deny": [deny]}, "echo $(date)", confined="namespaces")
         self.decided("allow", {"allow": ["Bash"], "deny": ["Bash(chmod:*)"]}, "echo $(date)", confined="namespaces")
 
+    def test_git_of_a_repository_in_the_workspace_that_nobody_chose_asks_whatever_rule_names_git(self) -> None:
+        planted = self.root / "v" / ".git"
+        (planted / "objects").mkdir(parents=True)
+        (planted / "refs").mkdir()
+        (planted / "HEAD").write_text("ref: refs/heads/main\n")
+        (planted / "config").write_text('[diff "x"]\n\ttextconv = sh evil\n[include]\n\tpath = more\n')
+        lines = (
+            "git -C v log -p|git -C v status|git -Cv log|git --git-dir=v/.git log -p|git --git-dir v/.git log"
+            "|git --work-tree=v log|cd v && git log -p|cd v; git status|(cd v; git log -p)|GIT_DIR=v/.git git log -p"
+            "|env GIT_DIR=v/.git git log|env -C v git log -p|git --exec-path=v log|git -c include.path=../v/.git/config log"
+        )
+        allow = ["Bash(git:*)", "Bash(git log:*)", "Bash(git status:*)", "Bash(cd:*)", "Bash(env:*)"]
+        for policy in ({}, {"allow": allow}, {"allow": allow, "permission_mode": "acceptEdits"}, {"trusted": True}):
+            self.decided("ask", policy, *lines.split("|"))
+            self.decided("ask", policy, "git log -p", cwd=str(self.root / "v"), session_cwd=str(self.root))
+
     def test_git_commands_that_could_print_what_is_denied_ask_in_every_mode(self) -> None:
         (self.root / ".git" / "index").write_bytes(b"DIRC" + bytes(4))
         printing = """

@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 from openagentic_sdk.parts.project.claude import claude_folders
+from openagentic_sdk.parts.project.granting import granting_files
 from openagentic_sdk.parts.project.settings import CommandHook, Settings, read_settings
 from tests.skills.support import ProjectTestCase
 
@@ -37,6 +38,13 @@ class SettingsTest(ProjectTestCase):
         self.write({".claude/settings.json": '{"permissions": {"deny": ["Bash"]}, "permissions": {"deny": []}}'})
         [note] = read_settings(claude_folders(self.project, setting_sources=("project",), managed_dir=None)).diagnostics
         self.assertIn("'permissions' stands twice", note.message)
+
+    def test_a_repeated_key_names_no_file_that_grants(self) -> None:
+        hooks = '"hooks": {"Stop": [{"hooks": [{"type": "command", "command": "sh run.sh"}]}]}'
+        for text, count in (f"{{{hooks}}}", 1), (f"{{{hooks}, {hooks}}}", 0):
+            self.write({".claude/settings.json": text, "run.sh": "true"})
+            found = granting_files(str(self.project)).files
+            self.assertEqual(sum("run.sh" in name for name in found), count, found)
 
     def test_no_file_is_no_setting(self) -> None:
         self.assertEqual(self.read(), Settings())

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 from openagentic_sdk.errors import AddressRefusedError
 from openagentic_sdk.tools.base import ToolContext
-from openagentic_sdk.tools.web.address import parse_web_url, refusal_of
+from openagentic_sdk.tools.web.address import check_addresses, parse_web_url, refusal_of
 from openagentic_sdk.tools.web_fetch import WebFetchTool
 
 from .support import FIXTURES
@@ -60,6 +60,28 @@ class AddressTable(unittest.TestCase):
         allowed += "192.167.255.255 192.169.0.0 198.17.255.255 198.20.0.0 223.255.255.255 1.0.0.0 2600:: 2a00:: 2003:: "
         for text in allowed.split():
             self.assertIsNone(refusal_of(ipaddress.ip_address(text)), text)
+
+    def test_an_ipv4_address_in_ipv6_form_is_fetched_or_refused_as_what_it_leads_to(self) -> None:
+        self.assertEqual(parse_web_url("http://[::ffff:8.8.8.8]/x").host, "8.8.8.8")
+        found = check_addresses("http://a.example/", "a.example", ["::ffff:8.8.8.8"], allow_private_networks=False)
+        self.assertEqual(found, [ipaddress.ip_address("8.8.8.8")])
+        private = ["127.0.0.1", "10.0.0.1", "169.254.169.254", "192.168.0.1", "100.64.0.1", "0.0.0.0", "224.0.0.1"]
+        for text in (f"::ffff:{one}" for one in private):
+            self.assertIsNotNone(refusal_of(ipaddress.ip_address(text)), text)
+            with self.assertRaises(AddressRefusedError):
+                check_addresses("http://a.example/", "a.example", [text], allow_private_networks=False)
+        # 6to4, NAT64 and Teredo forms lead to a machine that nobody here has looked at.
+        for text in [
+            "2002:7f00:1::",
+            "2002:a00:1::",
+            "64:ff9b::7f00:1",
+            "64:ff9b::a00:1",
+            "2001:0:1::80ff:fffe",
+            "::127.0.0.1",
+        ]:
+            self.assertIsNotNone(refusal_of(ipaddress.ip_address(text)), text)
+        address = ipaddress.ip_address("::ffff:100.100.100.200")
+        self.assertIsNotNone(refusal_of(address, allow_private_networks=True))
 
     def test_whatever_python_calls_private_is_refused_too(self) -> None:
         for text in ("10.0.0.1", "127.0.0.1", "169.254.1.1", "192.168.0.1", "240.0.0.1", "::1", "fc00::1", "fe80::1"):

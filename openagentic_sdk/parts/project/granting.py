@@ -16,6 +16,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ...errors import FileRefusedError
+from ...ground.checks import refuse_repeated_keys
 from ...ground.disk import is_within, path_below
 from ...ground.frozen import frozen
 from ...ground.loose import as_list, as_mapping
@@ -169,7 +170,8 @@ def _named_by_settings(root: str) -> Iterator[str]:
     """The project's files that its settings name: the scripts of hooks, the folders of marketplaces."""
     for name in GRANTING[:2]:
         try:
-            data = json.loads(read_bytes(os.path.join(root, name), boundary=root, max_bytes=_MAX_FILE_BYTES))
+            text = read_bytes(os.path.join(root, name), boundary=root, max_bytes=_MAX_FILE_BYTES)
+            data = json.loads(text, object_pairs_hook=refuse_repeated_keys)
         except (OSError, ValueError, RecursionError):
             continue
         if not isinstance(data, dict):

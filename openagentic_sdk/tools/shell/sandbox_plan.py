@@ -74,7 +74,8 @@ class SandboxReport:
             "namespaces": "read-only but for the workspace and a /tmp of its own; denied files, keys and sockets hidden",
             "bwrap": "the same by the program bubblewrap, where namespaces are refused to this library",
             "overlay": "commands write to a copy: nothing protected leaves it, and what they write can be listed",
-            "landlock": "writes only to workspace and temp; hides nothing there and protects no settings; no local sockets",
+            "landlock": "writes only to workspace and temp, but cannot keep modes, owners and times elsewhere from being"
+            " changed (chmod, touch); hides nothing in the workspace and protects no settings; no local sockets",
         }
         return [(name, name not in self.reasons, self.reasons.get(name, text)) for name, text in gives.items()]
 

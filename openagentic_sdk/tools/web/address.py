@@ -63,7 +63,6 @@ _REFUSED = tuple(
         "3fff::/20": "reserved for documentation",
         "::/128": "an address of this host",
         "::1/128": "loopback",
-        "::ffff:0:0/96": "an IPv4 address in IPv6 form",
         "::/96": "an IPv4 address in IPv6 form",
         "64:ff9b::/96": "NAT64, which carries an IPv4 address",
         "64:ff9b:1::/48": "NAT64, which carries an IPv4 address",
@@ -161,7 +160,7 @@ def _why_no_match(url: str) -> str:
 def _checked_host(url: str, host: str, allow_local_names: bool) -> str:
     if host.startswith("["):
         try:
-            return str(ipaddress.IPv6Address(host[1:-1]))
+            return str(_as_connected(ipaddress.IPv6Address(host[1:-1])))
         except ValueError:
             raise AddressRefusedError(url, f"{host!r} is no IPv6 address") from None
     host = _ascii_host(url, host).lower().removesuffix(".")
@@ -196,8 +195,15 @@ def _ascii_host(url: str, host: str) -> str:
         raise AddressRefusedError(url, f"{host!r} is no host name ({error})") from None
 
 
+def _as_connected(address: IPAddress) -> IPAddress:
+    """The address that a connection leads to: for an IPv4-mapped one (`::ffff:8.8.8.8`) the IPv4 address in it."""
+    mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
+    return address if mapped is None else mapped
+
+
 def refusal_of(address: IPAddress, *, allow_private_networks: bool = False) -> str | None:
     """Why nothing is fetched from an address, in a few words; None when it may be."""
+    address = _as_connected(address)
     if allow_private_networks and address not in _METADATA and any(address in network for network in _PRIVATE):
         return None
     if isinstance(address, ipaddress.IPv6Address) and address.scope_id is not None:
@@ -222,6 +228,6 @@ def check_addresses(url: str, host: str, answers: list[str], *, allow_private_ne
 
 def _parsed_answer(url: str, host: str, answer: str) -> IPAddress:
     try:
-        return ipaddress.ip_address(answer)
+        return _as_connected(ipaddress.ip_address(answer))
     except ValueError:
         raise AddressRefusedError(url, f"{host!r} resolves to {answer!r}, which is no address") from None
