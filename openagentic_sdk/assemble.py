@@ -679,12 +679,13 @@ def _gate(
 
 
 def _secret_rules(key_file: str | None, home: Path | None, kept: Sequence[str]) -> list[str]:
-    """No tool reads or replaces the key that tells this installation's log from another's, what is kept about MCP servers
-    (what a person agreed to, and logins), or memories but through the tool for them; or changes the files of `kept`."""
+    """No tool reads or replaces the key that tells this installation's log from another's, the token of its server, what is
+    kept about MCP servers (what a person agreed to, and logins), or memories but through the tool for them; or changes the
+    files of `kept`."""
     key = key_file or os.environ.get(KEY_FILE_NAME)
     paths = [(os.path.abspath(key), "")] if key else []
     if home is not None:
-        below = [("mcp", "/**"), ("memory", "/**"), *([] if key else [(KEY_NAME, "")])]
+        below = [("mcp", "/**"), ("memory", "/**"), ("server.token", ""), *([] if key else [(KEY_NAME, "")])]
         paths += [(os.path.join(os.path.abspath(home), name), inside) for name, inside in below]
     real_folder = cache(os.path.realpath)
 

@@ -261,12 +261,14 @@ class ConsentTest(McpCase):
         for text in (said, events):
             self.assertNotIn(word[:12], text)
 
-    def test_no_tool_reads_logins_or_changes_what_was_agreed_to(self) -> None:
+    def test_no_tool_reads_logins_or_the_servers_token_or_changes_what_was_agreed_to(self) -> None:
         self.mcp("add", "one", "-s", "user", "--", "x")
         kept = self.folder / ".openagentic-sdk" / "mcp"
         (kept / "logins").mkdir()
         (kept / "logins" / "a.json").write_text("a-token-of-somebody")
+        (kept.parent / "server.token").write_text("a-token-of-somebody")
         calls = [
+            {"name": "Read", "arguments": {"file_path": str(kept.parent / "server.token")}},
             {"name": "Read", "arguments": {"file_path": str(kept / "logins" / "a.json")}},
             {"name": "Bash", "arguments": {"command": f"cat {kept}/logins/a.json"}},
             {"name": "Write", "arguments": {"file_path": str(kept / "consent.json"), "content": "{}"}},
@@ -274,5 +276,5 @@ class ConsentTest(McpCase):
         script = self.script({"tool_calls": calls}, "Done.")
         _, out, _ = self.command("run", "Go.", "--script", script, "--json", "--permission-mode", "bypass")
         results = [event for event in map(json.loads, out.splitlines()) if event["type"] == "tool.result"]
-        self.assertEqual([event["outcome"] for event in results], ["denied"] * 3)
+        self.assertEqual([event["outcome"] for event in results], ["denied"] * 4)
         self.assertNotIn("a-token-of-somebody", out)
