@@ -331,7 +331,8 @@ class Asking(unittest.IsolatedAsyncioTestCase):
 
     async def test_one_question_is_open_at_a_time(self) -> None:
         task = {"name": "Task", "arguments": {"agent": "reader", "prompt": "Read."}}
-        reads = [{"agent": "You read", "tool_calls": [TOUCH]}, {"agent": "You read", "tool_calls": [TOUCH]}]
+        other = {"name": "Bash", "arguments": {"command": "touch other"}}  # the same file would be asked about anew
+        reads = [{"agent": "You read", "tool_calls": [TOUCH]}, {"agent": "You read", "tool_calls": [other]}]
         done = [{"agent": "You read", "text": "Read."}, {"agent": "You read", "text": "Read."}]
         editor = Editor([{"tool_calls": [task, task]}, *reads, *done, "Done."], agents=AGENTS)
         session_id = await editor.start()
