@@ -168,7 +168,8 @@ def shell_folder(scene):
 def confinement(scene):
     Path(scene.folder, "secret.txt").write_text("swordfish")
     Path(scene.folder, "show.sh").write_text("cat secret.txt")
-    scene.play(call("Bash", command="sh show.sh"), disallowed_tools=["Read(secret.txt)"])
+    rules = {"allowed_tools": ["Bash(sh show.sh)"], "disallowed_tools": ["Read(secret.txt)"]}
+    scene.play(call("Bash", command="sh show.sh"), **rules)
     return "swordfish" not in scene.output
 
 

@@ -34,8 +34,7 @@ from openagentic_sdk.parts.record.lifecycle import fork_session
 from openagentic_sdk.parts.record.places import Needles, erase_places
 from openagentic_sdk.parts.record.sign import sign_session
 from openagentic_sdk.parts.record.verify import verify_record
-from openagentic_sdk.parts.record.verify_log import verify_session
-from openagentic_sdk.sessions.authority import foreign_authority
+from openagentic_sdk.parts.record.verify_log import foreign_authority, verify_session
 from openagentic_sdk.sessions.base import SessionStore
 from openagentic_sdk.sessions.memory import MemorySessionStore
 from openagentic_sdk.sessions.rebuild import rebuild_messages
