@@ -433,6 +433,8 @@ class WebSocket:
         """Accept, a message, a close, or an HTTP answer instead of a WebSocket."""
         kind = message["type"]
         if kind == "websocket.accept" and self._state == "asked":
+            if self._head.header(b"authorization") is not None:
+                self._frames.trust()  # a wrong one is refused before this
             await self._accept(message.get("headers", ()))
         elif kind == "websocket.send" and self._state == "open":
             text, data = message.get("text"), message.get("bytes")

@@ -131,7 +131,7 @@ class Installation:
 
     def python(self, *words):
         return subprocess.run(
-            [sys.executable, *words],
+            [sys.executable, "-S", *words],  # an editable installation would find the rooms where they still are
             capture_output=True, text=True, env=self.environ, cwd=self.project, stdin=subprocess.DEVNULL, timeout=300,
         )  # fmt: skip
 

@@ -549,7 +549,8 @@ class AsAnOrdinaryUser(unittest.TestCase):
             os.chmod(folder, 0o777)
             root = Path(__file__).parents[2]
             for name in ("openagentic_sdk", "tests/tools_run", "fixtures/tools_run"):
-                shutil.copytree(root / name, Path(folder) / name)  # with bytecode: nobody may write it there
+                bytecode = shutil.ignore_patterns("*.pyc.*")  # what another process writes at this moment
+                shutil.copytree(root / name, Path(folder) / name, ignore=bytecode)
             for path in (root / "tests").glob("*.py"):
                 shutil.copy(path, Path(folder) / "tests")
             subprocess.run(["chmod", "-R", "a+rX", folder], check=True)
