@@ -68,11 +68,9 @@ class Trials(Part):
         why_not = _untriable(gate, call.input, context) if why_not is None else why_not
         if why_not is not None:
             return context if why_not == "" else _with_reason(context, why_not)
-        use_id, begun = (
-            call.use.tool_use_id,
-            [event for event in self.run.view.events if isinstance(event, TrialStarted)],
-        )
-        attempt, has_asked = 1 + sum(event.tool_use_id == use_id for event in begun), self.run.view.has_asked(use_id)
+        view, use_id = self.run.view, call.use.tool_use_id
+        begun = [event for event in view.events if isinstance(event, TrialStarted) and event.tool_use_id == use_id]
+        attempt, has_asked = len(begun) + 1, view.has_asked(use_id)
         if attempt == 1 and has_asked:  # a person was asked before it ran, and the answer to that counts
             return context
         if attempt > _MOST_TRIALS and not has_asked:
