@@ -20,7 +20,7 @@ from ..sessions.resume import load_view
 from .agent import Agent, Run, RunRequest
 from .channel import EventChannel
 from .lifetime import STORE_MOMENT_S, Deadline, Lifetime, Stopping
-from .part import Parts, kind_of
+from .part import Part, Parts, kind_of
 from .recorder import Recorder, ask_store, may_block
 from .tool import RunResources
 from .tool_context import run_services
@@ -40,11 +40,12 @@ async def open_run(
     changed. A subagent shares its parent's deadline.
     """
     kinds = [kind_of(opener) for opener in agent.parts]
-    for name in ("max_tokens", "max_cost_usd"):
-        if getattr(request, name) is not None and not any(name in getattr(kind, "limits", (name,)) for kind in kinds):
-            raise OptionsError(
-                f"{name}={getattr(request, name)} needs a part that holds a run to it, as `Budgets` does"
-            )
+    for name, limit in (("max_tokens", request.max_tokens), ("max_cost_usd", request.max_cost_usd)):
+        # An opener that is a plain function may open any part.
+        if limit is not None and all(
+            isinstance(k, type) and issubclass(k, Part) and name not in k.limits for k in kinds
+        ):
+            raise OptionsError(f"{name}={limit} needs a part that holds a run to it, as `Budgets` does")
     deadline = parent.lifetime.deadline if parent else Deadline.after(agent.clock, request.timeout_s)
     came: list[SessionWriter] = []
 
