@@ -7,7 +7,7 @@ and services that one offers and another asks for by type.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import copy
 from dataclasses import field
@@ -18,13 +18,14 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 from ..errors import OpenAgentSdkError, PartError
 from ..events import Event, Result, ToolResult, ToolUse, UserQuestion
 from ..ground.frozen import mutable
+from .gate import CallContext
 from .lifetime import RunStopped
 from .tool import Services
 
 if TYPE_CHECKING:
     from ..sessions.system_prompt import SystemPrompt
     from .agent import Run
-    from .gate import CallContext, Narrowing
+    from .gate import Narrowing
     from .model_step import Reply
     from .prompt import Said
     from .registry import ToolRegistry
@@ -258,10 +259,12 @@ def _overriding(kinds: tuple[type[Part], ...], seam: Callable[..., Any]) -> tupl
     return tuple(place for place, kind in enumerate(kinds) if getattr(kind, seam.__name__) is not seam)
 
 
-# What is due at a seam, by the beginning of what its annotation says it returns; None is refused where no None is named.
-_DUE: Mapping[str, type] = {
-    "bool": bool, "tuple": tuple, "Mapping": Mapping, "Sequence": Sequence, "E": Event, "ToolUse": ToolUse,
-    "ToolResult": ToolResult, "Result": Result, "RunStopped": RunStopped,
+# What a seam must return. One that is not listed may return None, or anything.
+_RETURNS: Mapping[str, type] = {
+    "services": Mapping, "opening_events": Sequence, "supersede": Sequence, "facts": Mapping, "narrow": Sequence,
+    "tell_gate": CallContext, "permit": object, "tell_hooks": Mapping, "receive": tuple, "mask": Event, "make_room": bool,
+    "read_call": ToolUse, "continues": bool, "still_waits": bool, "send": Sequence, "store_result": ToolResult,
+    "after_call": ToolResult, "may_end": bool, "complete_result": Result, "end": RunStopped,
 }  # fmt: skip
 
 
@@ -276,8 +279,7 @@ def _watch(part: Part) -> None:
 
 
 def _watched(name: str, seam: str, work: Callable[..., Any], default: Callable[..., Any]) -> Callable[..., Any]:
-    due = default.__annotations__["return"]
-    kinds = _DUE.get(due.partition("[")[0], object)
+    due = _RETURNS.get(seam)
 
     @contextmanager
     def naming_the_part() -> Iterator[None]:
@@ -289,9 +291,8 @@ def _watched(name: str, seam: str, work: Callable[..., Any], default: Callable[.
             raise PartError(name, seam, f"{type(error).__name__}: {error}") from error
 
     def checked(value: Any) -> Any:
-        is_right = isinstance(value, kinds) and (value is not None or due == "T" or due.endswith("None"))
-        if not is_right or isinstance(value, Awaitable):
-            raise TypeError(f"it returned {value!r:.100}, and should return {due}")
+        if due is not None and (value is None or not isinstance(value, due)):
+            raise TypeError(f"it returned {value!r:.100}, and should return a value of type {due.__name__}")
         return value
 
     async def awaited(*given: Any) -> Any:
