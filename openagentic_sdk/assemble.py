@@ -1,4 +1,4 @@
-"""Options to Agent: the only file that picks concrete classes.
+"""Options to AgentRuntime: the only file that picks concrete classes.
 
 Everything that is looked up in the environment, the home folder or the project is looked up here, once per run.
 """
@@ -21,7 +21,7 @@ from .ground.rooms import is_installed
 from .ground.system import working_dir
 from .ground.threads import error_words
 from .hooks.engine import HookEngine
-from .kernel.agent import Agent, RunRequest
+from .kernel.agent import AgentRuntime, RunRequest
 from .kernel.hooks import end_session
 from .kernel.part import PartOpener
 from .kernel.registry import ToolRegistry
@@ -101,7 +101,7 @@ _ANY_LETTER = str.maketrans(dict.fromkeys("*?[]{}()\\!\r\n", "?"))
 _USUAL_WINDOW_TOKENS = 200_000
 
 
-def build_agent(options: OpenAgenticOptions, *, servers: ToolServers | None = None) -> Agent:
+def build_agent(options: OpenAgenticOptions, *, servers: ToolServers | None = None) -> AgentRuntime:
     """The agent that the options describe. Raises `OptionsError` with the setting to change.
 
     `servers` are those of an agent that was built before, for a conversation that keeps them from run to run.
@@ -232,13 +232,13 @@ def _with_command_hooks(
     )
 
 
-def store_of(agent: Agent) -> SessionStore:
+def store_of(agent: AgentRuntime) -> SessionStore:
     """The store of an agent that was assembled here, with the lists and searches that a run does not need."""
     assert isinstance(agent.store, SessionStore)
     return agent.store
 
 
-def run_request(options: OpenAgenticOptions, agent: Agent) -> RunRequest:
+def run_request(options: OpenAgenticOptions, agent: AgentRuntime) -> RunRequest:
     """What one run of the agent is to do: a new session, or which old one."""
     resume = options.resume
     if resume is None and options.continue_last:
@@ -330,7 +330,7 @@ class _Assembly:
         self._memory = open_memory(options) if options.memory else None
         self._tools = self.all_tools()
 
-    def agent(self) -> Agent:
+    def agent(self) -> AgentRuntime:
         """The agent that the caller talks to."""
         options, project = self._options, self._project
         model = options.model or served_model(project.settings.model or "", project.settings.model_names)
@@ -352,7 +352,7 @@ class _Assembly:
             notices=self.notices,
             skills=options.skills,
         )
-        return Agent(
+        return AgentRuntime(
             provider=provider,
             model=model,
             api_key=cast("str | None", options.api_key),  # endpoints take callables too
@@ -447,7 +447,7 @@ class _Assembly:
             tools = ToolRegistry((*tools, FinalAnswerTool(schema)))
         return provider, wanted, tools
 
-    def child(self, name: str, starter: Agent) -> Agent:
+    def child(self, name: str, starter: AgentRuntime) -> AgentRuntime:
         """The agent of a subagent: its own prompt and tools, under the mode and denials of `starter`."""
         definition = self._agents.get(name) or (_GENERAL if name == GENERAL_AGENT else None)
         if definition is None:

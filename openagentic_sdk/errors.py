@@ -146,7 +146,7 @@ class FoldNotFoundError(OpenAgentSdkError, LookupError):
     def __init__(self, name: str, known: list[str]) -> None:
         super().__init__(
             f"this view has no fold {name!r}, only {', '.join(known) or 'the state of the kernel'}: "
-            "name the fold where the view is made (SessionView, load_view, Agent.folds)"
+            "name the fold where the view is made (SessionView, load_view, AgentRuntime.folds)"
         )
         self.name, self.known = name, known
 

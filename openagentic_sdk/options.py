@@ -45,7 +45,7 @@ from .ground.settings import (
 from .ground.system import working_dir
 from .hooks.engine import POINTS, HookEngine
 from .hooks.models import HookMatcher
-from .kernel.agent import Agent
+from .kernel.agent import AgentRuntime
 from .kernel.registry import ToolRegistry
 from .parts.custom import CustomPart, check_parts
 from .parts.labels.rules import PRESETS, read_label_rules
@@ -324,14 +324,14 @@ class OpenAgenticOptions:
     `session` or another id it has a session of its own."""
     traceparent: Annotated[str, _traceparent] | None = None
     """The caller's place in a trace (W3C Trace Context, section 3.2), below which the run's spans stand."""
-    on_storage_error: Literal["stop", "continue"] = Agent.on_storage_error
+    on_storage_error: Literal["stop", "continue"] = AgentRuntime.on_storage_error
     """What happens when an event cannot be stored: "stop" ends the run, "continue" goes on unsaved and tells of it."""
     otlp_endpoint: Annotated[str | None, Doors("$OTEL_EXPORTER_OTLP_ENDPOINT", flag="--otlp-endpoint URL")] = None
     """Where the session's OpenTelemetry spans go while it runs, as JSON over OTLP/HTTP (default: what
     $OTEL_EXPORTER_OTLP_ENDPOINT names; "" is nowhere)."""
     otlp_headers: Annotated[Headers, Doors("$OTEL_EXPORTER_OTLP_HEADERS")] = field(default_factory=dict, repr=False)
     """Headers of those requests, for keys."""
-    blob_bytes: int = Agent.blob_bytes
+    blob_bytes: int = AgentRuntime.blob_bytes
     """Tool outputs above this size are stored beside the log, and the model sees a cut."""
     redact: Annotated[Callable[[str], str] | bool, _redact, Doors("--no-redact")] = True
     """Masks secrets in what is stored: True for the values of secret-looking environment variables and known token forms,
@@ -346,7 +346,7 @@ class OpenAgenticOptions:
 
     # --- Limits ------------------------------------------------------------------------------------------------------
 
-    max_steps: Annotated[int, Doors(toml=True, flag="--max-steps N", client=True)] = Agent.max_steps
+    max_steps: Annotated[int, Doors(toml=True, flag="--max-steps N", client=True)] = AgentRuntime.max_steps
     """Model calls of one run."""
     timeout_s: Annotated[Seconds | None, Doors(toml=True, flag="--timeout SECONDS", client=True)] = None
     """How long the whole run may take, subagents included (default: no limit)."""
@@ -357,7 +357,7 @@ class OpenAgenticOptions:
     limits_file: Annotated[FilePath | None, Doors("$OPENAGENTIC_SDK_LIMITS")] = None
     """What all sessions of the store, or those with a tag, may spend in a day, see `parts.day_limits` (default: what
     $OPENAGENTIC_SDK_LIMITS names, else limits.toml in $OPENAGENTIC_SDK_HOME or ~/.openagentic-sdk, if it exists)."""
-    max_answer_bytes: Positive = Agent.max_answer_bytes
+    max_answer_bytes: Positive = AgentRuntime.max_answer_bytes
     """The size of one answer of a model, text, reasoning and calls together."""
     max_subagent_depth: int = 3
     """How deep subagents may start subagents."""

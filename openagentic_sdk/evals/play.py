@@ -9,7 +9,7 @@ from functools import partial
 from ..assemble import build_agent, run_request
 from ..errors import OptionsError
 from ..events import Event, ModelResponse, Result, StopReason, SystemInit, UserMessage
-from ..kernel.agent import Agent, Run
+from ..kernel.agent import AgentRuntime, Run
 from ..kernel.lifetime import RunStopped
 from ..kernel.part import Part
 from ..kernel.recorder import may_block, off_loop
@@ -129,7 +129,7 @@ class Player:
                     self.budget.charge(event.usage, event.cost_usd)
             return await task.result()
 
-    def _metered(self, agent: Agent) -> Agent:
+    def _metered(self, agent: AgentRuntime) -> AgentRuntime:
         """The agent, which asks no model any more once all runs together have spent what they may."""
         return replace(agent, parts=(partial(_SharedBudget, budget=self.budget), *agent.parts))
 

@@ -31,7 +31,7 @@ from .registry import ToolRegistry
 
 
 @frozen(kw_only=True)
-class Agent:
+class AgentRuntime:
     """Everything that stays the same while an agent runs. `assemble` builds one with all features; what has a default here
     may be left out.
 
@@ -104,7 +104,7 @@ class Run:
     among them. `policy_told` is the digest of the policy that this run's log recorded last.
     """
 
-    agent: Agent
+    agent: AgentRuntime
     session_id: str
     recorder: Recorder
     view: SessionView

@@ -189,7 +189,7 @@ class ReadOnlyGate(Gate):
         if context.effect != "read":
             is_left, reason = (
                 False,
-                f"{tool_name} may change something, and this agent has no gate for that: set Agent.gate",
+                f"{tool_name} may change something, and this agent has no gate for that: set AgentRuntime.gate",
             )
         return ApprovalResult(is_left, reason, self.mode, "mode", input_sha256=json_sha256(dict(tool_input)))
 

@@ -11,7 +11,7 @@ from .lifetime import RunStopped
 from .part import Part
 
 if TYPE_CHECKING:
-    from .agent import Agent, Run
+    from .agent import AgentRuntime, Run
 
 
 # The value of the point as hooks left it, an event for each hook that ran, and what they want together.
@@ -119,7 +119,7 @@ class RunHooks:
             run.notes.append(UserMessage(decision.additional_context, origin="hook"))
 
 
-async def end_session(agent: Agent, session_id: str, reason: str) -> list[Event]:
+async def end_session(agent: AgentRuntime, session_id: str, reason: str) -> list[Event]:
     """Run the session_end hooks of a conversation whose last run has ended; gives what was stored."""
     context = {"session_id": session_id, "cwd": agent.cwd, "project_dir": agent.project_dir, "model": agent.model}
     events, _ = await agent.hooks.run_session_end(reason=reason, context=context)

@@ -17,7 +17,7 @@ from ..sessions.authority import Authority
 from ..sessions.core import SessionWriter, session_of_request
 from ..sessions.folds.view import SessionView
 from ..sessions.resume import load_view
-from .agent import Agent, Run, RunRequest
+from .agent import AgentRuntime, Run, RunRequest
 from .channel import EventChannel
 from .lifetime import STORE_MOMENT_S, Deadline, Lifetime, Stopping
 from .part import Part, Parts, kind_of
@@ -27,7 +27,7 @@ from .tool_context import run_services
 
 
 async def open_run(
-    agent: Agent,
+    agent: AgentRuntime,
     request: RunRequest,
     channel: EventChannel[Event],
     *,
@@ -101,7 +101,7 @@ def session_state(session_id: str, view: SessionView) -> ProviderSession:
 
 
 def _open_session(
-    agent: Agent, request: RunRequest, came: list[SessionWriter]
+    agent: AgentRuntime, request: RunRequest, came: list[SessionWriter]
 ) -> tuple[str, SessionWriter, SessionView]:
     store, session_id, is_new = agent.store, request.resume, False
     if session_id is None:

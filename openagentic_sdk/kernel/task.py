@@ -11,7 +11,7 @@ from typing import Any
 from ..errors import QuestionOpenError
 from ..events import Event, Result, UserQuestion
 from ..ground.threads import KeptThreads, running_loop, settled
-from .agent import Agent, Run, RunRequest
+from .agent import AgentRuntime, Run, RunRequest
 from .channel import EventChannel
 from .gate import Gate
 from .loop import run_session
@@ -34,7 +34,7 @@ class RunTask:
         self._task.add_done_callback(lambda _: threads.close())
 
     @classmethod
-    async def start(cls, agent: Agent, request: RunRequest, prompt: Said | Prompts | None) -> RunTask:
+    async def start(cls, agent: AgentRuntime, request: RunRequest, prompt: Said | Prompts | None) -> RunTask:
         """Open the session and begin.
 
         Raises what `open_run` raises, `RequestConflictError` for a request id that came with another

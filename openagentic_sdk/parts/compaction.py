@@ -16,7 +16,7 @@ from typing import Any
 from ..errors import BudgetError, ContextLengthError, ProviderError, StorageError
 from ..events import ContextCleared, Event, ModelRequest, ModelResponse, ModelRetry, SystemNotice
 from ..ground.threads import call_guest, error_words, run_in_thread
-from ..kernel.agent import Agent, Run, RunRequest
+from ..kernel.agent import AgentRuntime, Run, RunRequest
 from ..kernel.channel import EventChannel
 from ..kernel.lifetime import RunStopped
 from ..kernel.model_step import AnswerRoom, outgoing
@@ -211,7 +211,7 @@ class Compaction(Part):
         return None if output.tool_calls else output.assistant_text
 
 
-async def compact_closed_session(agent: Agent, request: RunRequest) -> bool:
+async def compact_closed_session(agent: AgentRuntime, request: RunRequest) -> bool:
     """Compact a session that no run uses. Raises what `open_run` raises, and `BudgetError` when a limit leaves nothing."""
     silent = EventChannel[Event]()
     silent.close()

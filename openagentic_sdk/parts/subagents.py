@@ -12,7 +12,7 @@ from typing import Any
 from ..errors import SessionError, ToolError
 from ..events import Event, StopReason, SubagentFinished, SubagentStarted, UserAnswer, UserMessage, UserQuestion
 from ..ground.threads import settled
-from ..kernel.agent import Agent, Run, RunRequest
+from ..kernel.agent import AgentRuntime, Run, RunRequest
 from ..kernel.lifetime import RunStopped
 from ..kernel.loop import end_unbegun, run_session
 from ..kernel.opening import open_run
@@ -40,7 +40,7 @@ class SubagentRuns(Part, Subagents):
     subagent that waits for a person makes its parent wait too: it goes on, in the same session, when the call runs again.
     """
 
-    def __init__(self, run: Run, child: Callable[[str, Agent], Agent], max_depth: int = 3) -> None:
+    def __init__(self, run: Run, child: Callable[[str, AgentRuntime], AgentRuntime], max_depth: int = 3) -> None:
         super().__init__(run)
         self._child = child
         self._max_depth = max_depth

@@ -18,7 +18,7 @@ from ..errors import ReplayMismatchError
 from ..events import Event, PartState, PermissionDecision, ToolResult, ToolUse, UserAnswer, UserMessage, UserQuestion
 from ..ground.frozen import frozen
 from ..ground.text import shortened
-from ..kernel.agent import Agent, Run
+from ..kernel.agent import AgentRuntime, Run
 from ..kernel.lifetime import RunStopped
 from ..kernel.part import without_parts
 from ..kernel.registry import ToolRegistry
@@ -124,7 +124,7 @@ class _AgentReplay(Replay):
                 return [f"step {difference.step} asks the model for something else:\n{diff}"]
         return []
 
-    def make_agent(self, run: RecordedRun) -> Agent:
+    def make_agent(self, run: RecordedRun) -> AgentRuntime:
         agent = build_agent(
             replace(
                 self._options, provider=self.provider, session_store=MemorySessionStore(), resume=None, mcp_servers={}

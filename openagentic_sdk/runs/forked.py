@@ -8,7 +8,7 @@ from functools import partial
 
 from ..assemble import build_agent, run_request
 from ..events import Event
-from ..kernel.agent import Agent
+from ..kernel.agent import AgentRuntime
 from ..kernel.recorder import may_block, off_loop
 from ..kernel.task import RunTask, run_events
 from ..options import OpenAgenticOptions
@@ -33,7 +33,7 @@ def query_forked(
 
 
 async def start_forked(
-    agent: Agent, options: OpenAgenticOptions, source_id: str, prompt: Prompt, at_seq: int | None
+    agent: AgentRuntime, options: OpenAgenticOptions, source_id: str, prompt: Prompt, at_seq: int | None
 ) -> RunTask:
     """The run of a fresh fork. Whoever starts it closes it."""
     store = agent.store

@@ -17,7 +17,7 @@ from ..ground.clock import SystemClock
 from ..ground.frozen import frozen
 from ..hooks.engine import HookEngine
 from ..hooks.models import HookDecision, HookMatcher
-from ..kernel.agent import Agent, Run, RunRequest
+from ..kernel.agent import AgentRuntime, Run, RunRequest
 from ..kernel.lifetime import RunStopped
 from ..kernel.part import Part
 from ..kernel.prompt import Said
@@ -139,10 +139,10 @@ class Replay:
         if recorded.init.messages_from_seq is not None:
             run.view.conversation.cut(self._position_now(recorded.init.messages_from_seq))
 
-    def make_agent(self, run: RecordedRun) -> Agent:
+    def make_agent(self, run: RecordedRun) -> AgentRuntime:
         """The agent that plays a run: here one whose every part is recorded."""
         context = run.steps[0].context
-        return Agent(
+        return AgentRuntime(
             provider=self.provider,
             model=context.model,
             tools=self._tools(run.steps[0]),

@@ -18,7 +18,7 @@ from ..events import Event, McpServerChanged, ModelContext, ToolResult, ToolUse
 from ..ground.frozen import frozen
 from ..hooks.engine import HookEngine
 from ..hooks.models import HookDecision, HookMatcher
-from ..kernel.agent import Agent, Run
+from ..kernel.agent import AgentRuntime, Run
 from ..kernel.lifetime import RunStopped
 from ..kernel.part import Part, without_parts
 from ..kernel.recorder import may_block, off_loop
@@ -62,7 +62,7 @@ def what_if(
 
 
 async def start_what_if(
-    agent: Agent, options: OpenAgenticOptions, source_id: str, at_seq: int, prompt: Prompt, on_new: OnNew
+    agent: AgentRuntime, options: OpenAgenticOptions, source_id: str, at_seq: int, prompt: Prompt, on_new: OnNew
 ) -> RunTask:
     """The run of a what-if by an agent that is built already. Whoever starts it closes it.
 
@@ -233,7 +233,7 @@ class _EndAtNewCall(Part):
             raise RunStopped("interrupted", f"{self._known.new_call} {NEVER_MADE}")
 
 
-def _answered(agent: Agent, known: KnownCalls, on_new: OnNew, recorded: Sequence[BareTool]) -> Agent:
+def _answered(agent: AgentRuntime, known: KnownCalls, on_new: OnNew, recorded: Sequence[BareTool]) -> AgentRuntime:
     answering = _Answering(known, on_new)
     servers = None if on_new == "stop" else servers_of(agent.parts)  # what is new is not run, so no server is needed
     is_served = servers is not None or recorded

@@ -21,7 +21,7 @@ from functools import partial
 from typing import Any
 
 from ..events import AssistantMessage, AssistantReasoning, Event, ModelResponse, Result, ToolUse, UserMessage
-from ..kernel.agent import Agent, Run, RunRequest
+from ..kernel.agent import AgentRuntime, Run, RunRequest
 from ..kernel.part import Part, PartOpener
 from ..kernel.prompt import Said
 from ..kernel.task import RunTask
@@ -45,7 +45,7 @@ class PartContract(unittest.IsolatedAsyncioTestCase):
     turns: Sequence[Turn] = ()
     prompt = "Go."
 
-    def make_agent(self, provider: Provider, store: SessionStore) -> Agent:
+    def make_agent(self, provider: Provider, store: SessionStore) -> AgentRuntime:
         """A new agent that has the part."""
         raise NotImplementedError
 

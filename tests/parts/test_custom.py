@@ -21,7 +21,7 @@ from openagentic_sdk.assemble import build_agent
 from openagentic_sdk.client import AgentClient
 from openagentic_sdk.errors import OptionsError, PartError
 from openagentic_sdk.events import PartState, SystemNotice, ToolResult, UserMessage
-from openagentic_sdk.kernel.agent import Agent, Run
+from openagentic_sdk.kernel.agent import AgentRuntime, Run
 from openagentic_sdk.kernel.part import Part
 from openagentic_sdk.parts.custom import MAX_STATE_BYTES, CustomPart, EndRun
 from openagentic_sdk.parts.custom_run import CustomPartRun
@@ -413,7 +413,7 @@ class ForbiddenTest(unittest.IsolatedAsyncioTestCase):
             if id(value) in known or isinstance(value, type):
                 continue
             known.add(id(value))
-            self.assertNotIsInstance(value, Run | Agent | Part | Tool | PermissionGate | MemorySessionStore)
+            self.assertNotIsInstance(value, Run | AgentRuntime | Part | Tool | PermissionGate | MemorySessionStore)
             self.assertFalse(callable(value), value)
             waiting += gc.get_referents(value)
         self.assertGreater(len(known), 5)

@@ -12,7 +12,7 @@ import unittest
 from pathlib import Path
 
 from openagentic_sdk.errors import MissingServiceError
-from openagentic_sdk.kernel.agent import Agent, RunRequest
+from openagentic_sdk.kernel.agent import AgentRuntime, RunRequest
 from openagentic_sdk.kernel.gate import CallContext, ReadOnlyGate
 from openagentic_sdk.kernel.prompt import Said
 from openagentic_sdk.kernel.registry import ToolRegistry
@@ -30,7 +30,7 @@ CALLS = [{"name": name, "arguments": {"text": "hello"}} for name in ("echo", "fa
 
 
 def agent_on(store, turns, tools=(echo, fail), **more):
-    return Agent(
+    return AgentRuntime(
         provider=ScriptedProvider(turns), model="m", tools=ToolRegistry(tools), store=store, cwd=os.getcwd(), **more
     )
 
@@ -82,7 +82,7 @@ class KernelAloneTest(unittest.TestCase):
         events = asyncio.run(play(agent_on(self.store, [{"tool_calls": CALLS}, "done"])))
         decided = {event.name: event for event in events if event.type == "permission.decision"}
         self.assertEqual({name: event.allowed for name, event in decided.items()}, {"echo": True, "fail": False})
-        self.assertIn("set Agent.gate", decided["fail"].reason)
+        self.assertIn("set AgentRuntime.gate", decided["fail"].reason)
         self.assertEqual(len([event for event in events if event.type == "tool.started"]), 1)
 
     def test_a_narrowed_gate_is_stricter_and_never_looser(self):
@@ -95,8 +95,10 @@ class KernelAloneTest(unittest.TestCase):
         self.assertEqual(gate.moved(ReadOnlyGate(), gate).offered_tools(["Glob", "echo"]), ("echo",))
 
     def test_a_service_that_no_part_offers_is_a_clear_error(self):
-        with self.assertRaisesRegex(MissingServiceError, "no part of this run offers Agent: add the part that does"):
-            ToolContext(cwd=".").services.get(Agent)
+        with self.assertRaisesRegex(
+            MissingServiceError, "no part of this run offers AgentRuntime: add the part that does"
+        ):
+            ToolContext(cwd=".").services.get(AgentRuntime)
 
     def test_running_it_imports_no_feature(self):
         script = f"""

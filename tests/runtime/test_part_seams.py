@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from openagentic_sdk.errors import OptionsError, PartError
-from openagentic_sdk.kernel.agent import Agent, RunRequest
+from openagentic_sdk.kernel.agent import AgentRuntime, RunRequest
 from openagentic_sdk.kernel.lifetime import RunStopped
 from openagentic_sdk.kernel.part import Part
 from openagentic_sdk.kernel.prompt import Said
@@ -56,7 +56,7 @@ def look() -> str:
 async def ask(*parts: Any, request: RunRequest | None = None) -> Any:
     store = MemorySessionStore()
     provider = ScriptedProvider(TURNS)
-    agent = Agent(provider=provider, model="m", tools=ToolRegistry([look]), store=store, cwd=".", parts=parts)
+    agent = AgentRuntime(provider=provider, model="m", tools=ToolRegistry([look]), store=store, cwd=".", parts=parts)
     async with await RunTask.start(agent, request or RunRequest(), Said("go")) as run:
         while await run.next_event() is not None:
             pass

@@ -150,7 +150,7 @@ class FoldTest(unittest.TestCase):
         with self.assertRaises(FoldNotFoundError) as caught:
             view.fold(ObservedFilesFold)
         self.assertEqual((caught.exception.name, caught.exception.known), ("observed_files", ["skills"]))
-        self.assertIn("Agent.folds", str(caught.exception))
+        self.assertIn("AgentRuntime.folds", str(caught.exception))
         with self.assertRaisesRegex(FoldNotFoundError, "only the state of the kernel"):
             SessionView().fold(SkillsFold)
 
