@@ -62,10 +62,14 @@ class Python(subprocess.Popen[Any]):
     def _internal_poll(self, _deadstate: int | None = None, **_: Any) -> int | None:
         if self.returncode is None and self._ended is None:
             return super()._internal_poll(_deadstate)  # type: ignore[misc,no-any-return]
-        if self.returncode is None:
-            pid, status = self._try_wait(os.WNOHANG)
-            if pid == self.pid:
-                self._handle_exitstatus(status)  # type: ignore[attr-defined]
+        lock = self._waitpid_lock  # type: ignore[attr-defined]
+        if self.returncode is None and lock.acquire(blocking=False):  # else another thread waits for it now
+            try:
+                pid, status = self._try_wait(os.WNOHANG) if self.returncode is None else (0, 0)
+                if pid == self.pid:
+                    self._handle_exitstatus(status)  # type: ignore[attr-defined]
+            finally:
+                lock.release()
         return self.returncode
 
 
@@ -129,9 +133,15 @@ def begin_zygote() -> None:
 
 
 def _ask(zygote: socket.socket, asked: Mapping[str, Any], fds: list[int] | None = None) -> Any:
-    """Raises `ConnectionError` when the zygote has ended."""
-    socket.send_fds(zygote, [json.dumps(asked).encode()], fds or [])
-    answer = zygote.recv(1000)
+    """Raises `ConnectionError` when the zygote has ended.
+
+    The answer comes over a pair of sockets of its own: threads ask at once, and so does a collector in the middle of this.
+    """
+    own, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with own:
+        with other:
+            socket.send_fds(zygote, [json.dumps(asked).encode()], [other.fileno(), *(fds or ())])
+        answer = own.recv(1000)
     if not answer:
         raise ConnectionError("the interpreter that forks has ended")
     return json.loads(answer)
@@ -153,12 +163,13 @@ end = socket.socket(fileno=int(number))
 pid = 1
 while pid:
     try:
-        data, fds, _, _ = socket.recv_fds(end, 1 << 20, 3)
+        data, fds, _, _ = socket.recv_fds(end, 1 << 20, 4)
     except KeyboardInterrupt:
         data = b""
     if not data:
         os._exit(0)
     asked = json.loads(data)
+    replies = fds.pop(0)
     if "wait" in asked:
         answer = os.waitpid(asked["wait"], 0)
     elif pid := os.fork():
@@ -166,13 +177,14 @@ while pid:
     elif "another" in asked:  # a zygote for a fork of the process that asks here
         pid = 1
         end.close()
-        end = socket.socket(fileno=fds.pop())
+        end = socket.socket(fileno=replies)
         continue
     if pid:
         if "another" not in asked:
-            end.sendall(json.dumps(answer).encode())
-        for fd in fds:
+            os.write(replies, json.dumps(answer).encode())
+        for fd in (replies, *fds):
             os.close(fd)
+os.close(replies)
 end.close()
 for number, fd in enumerate(fds):
     os.dup2(fd, number)
