@@ -10,6 +10,7 @@ import json
 from base64 import b64encode, urlsafe_b64encode
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from functools import lru_cache
 from typing import Any
 from urllib.parse import quote, quote_plus
 
@@ -19,6 +20,16 @@ from ..tools.shell.secret_shapes import SHAPES, SecretShape
 
 MIN_SECRET_CHARS = 8
 _HINTS = tuple(dict.fromkeys([hint for shape in SHAPES for hint in shape.hints]))
+
+
+# A text of one run is mostly a text of the next one, too: those in which nothing was masked are kept, up to these bounds.
+_MAX_KEPT_TEXTS, _MAX_KEPT_CHARS = 512, 16 * 1024
+
+
+@lru_cache(maxsize=8)
+def _clean_texts(known: tuple[str, ...]) -> set[str]:
+    """The texts in which redactors found nothing to mask that look for the same."""
+    return set()
 
 
 class Redactor:
@@ -36,6 +47,7 @@ class Redactor:
         self._shapes = SHAPES if shapes else ()
         # Two that know the same mask the same.
         self.known = (*[form for form, _ in self._forms], *(_HINTS if shapes else ()))
+        self._clean = _clean_texts(self.known)
 
     @classmethod
     def from_environment(
@@ -46,16 +58,21 @@ class Redactor:
 
     def __call__(self, text: str) -> str:
         """The text with every secret replaced by a mask that names it."""
-        # Most texts are short or hold no part of anything that is looked for.
-        if len(text) < MIN_SECRET_CHARS or not any(map(text.__contains__, self.known)):
+        if len(text) < MIN_SECRET_CHARS or text in self._clean:
             return text
-        for form, name in self._forms:
-            if form in text:
-                self.counts[name] += text.count(form)
-                text = text.replace(form, _mask(name))
-        for shape in self._shapes:
-            if any(map(text.__contains__, shape.hints)):
-                text = self._without_shape(text, shape)
+        given = text
+        if any(map(text.__contains__, self.known)):  # which most texts hold nothing of
+            for form, name in self._forms:
+                if form in text:
+                    self.counts[name] += text.count(form)
+                    text = text.replace(form, _mask(name))
+            for shape in self._shapes:
+                if any(map(text.__contains__, shape.hints)):
+                    text = self._without_shape(text, shape)
+        if text is given and len(text) <= _MAX_KEPT_CHARS:
+            if len(self._clean) >= _MAX_KEPT_TEXTS:
+                self._clean.clear()
+            self._clean.add(text)
         return text
 
     def spans(self, text: str) -> list[tuple[int, int]]:

@@ -49,6 +49,22 @@ class DocumentedShapes(unittest.TestCase):
 
 
 class KnownValues(unittest.TestCase):
+    def test_a_text_that_one_redactor_left_as_it_is_is_masked_by_the_next_one_that_knows_more(self) -> None:
+        text = "the door opens with green-elephants-7 today"
+        for _ in range(2):
+            self.assertEqual(Redactor({"OTHER": "another value"})(text), text)
+            self.assertEqual(Redactor({"DOOR": "green-elephants-7"})(text), "the door opens with [masked: DOOR] today")
+            self.assertEqual(Redactor(shapes=False)("Bearer " + "a1" * 20), "Bearer " + "a1" * 20)
+            self.assertEqual(Redactor()("Bearer " + "a1" * 20), "Bearer [masked: bearer token]")
+
+    def test_texts_without_secrets_are_kept_up_to_a_bound(self) -> None:
+        redactor = Redactor({"DOOR": "green-elephants-8"})
+        for number in range(2000):
+            redactor(f"text number {number}")
+        redactor("long " * 10_000)
+        self.assertLessEqual(len(redactor._clean), 512)
+        self.assertLess(sum(map(len, redactor._clean)), 50_000)
+
     def test_a_value_is_masked_in_upper_case_hex_twice_in_base64_and_in_any_percent_escapes(self) -> None:
         twice = base64.b64encode(base64.b64encode(b"me:" + SECRET.encode())).decode()
         quoted = quote(SECRET, safe="")
