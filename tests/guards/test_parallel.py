@@ -1,0 +1,71 @@
+"""A test that hangs or kills its process fails by name, and the modules after it run."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import unittest
+from pathlib import Path
+
+from ..pythons import ROOT, run_python
+
+# One file of tests for each thing that may happen to a worker.
+MODULES = {
+    "test_waits": """
+import asyncio, subprocess, sys, unittest
+class WaitsTest(unittest.IsolatedAsyncioTestCase):
+    def test_a_first_one(self): pass
+    async def test_waits(self):
+        self.child = subprocess.Popen([sys.executable, "-c", "print(1, flush=True); input()"], stdin=-1, stdout=-1)
+        self.child.stdout.readline()
+        await self.never_comes()
+    async def never_comes(self):
+        await asyncio.get_running_loop().create_future()
+""",
+    "test_blocks": """
+import threading, unittest
+class BlocksTest(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls): acquire_twice(threading.Lock())
+    def test_blocks(self): pass
+def acquire_twice(lock):
+    lock.acquire()
+    lock.acquire()
+""",
+    "test_ends": """
+import os, unittest
+class EndsTest(unittest.TestCase):
+    def test_ends(self): os.kill(os.getpid(), 9)
+""",
+    "test_passes": """
+import unittest
+class PassesTest(unittest.TestCase):
+    def test_passes(self): pass
+""",
+}
+
+RUN = """
+import sys, unittest
+sys.path.insert(0, sys.argv[1])
+from tests.parallel import Spread
+modules = [unittest.defaultTestLoader.loadTestsFromName(name) for name in sys.argv[2:]]
+unittest.TextTestRunner(stream=sys.stdout, verbosity=2).run(Spread(modules, 2, limit_s=5))
+"""
+
+
+@unittest.skipUnless(hasattr(os, "fork"), "tests run in one process here")
+class HangTest(unittest.TestCase):
+    def test_tests_that_hang_or_end_their_process_fail_by_name_and_the_others_run(self) -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            for name, text in MODULES.items():
+                Path(folder, f"{name}.py").write_text(text)
+            ended = run_python("-c", RUN, folder, *MODULES, cwd=ROOT, text=True)
+        out = ended.stdout
+        self.assertIn("test_passes.PassesTest.test_passes) ... ok", out + ended.stderr)
+        self.assertIn("FAILED (errors=3)", out)
+        self.assertIn("ERROR: test_waits.WaitsTest.test_waits\n", out)
+        self.assertIn("in WaitsTest.never_comes", out)  # what the task awaits
+        self.assertIn("input()", out)  # the process that it started
+        self.assertIn("ERROR: test_blocks\n", out)
+        self.assertIn("in acquire_twice", out)  # what the thread does
+        self.assertIn("ERROR: test_ends.EndsTest.test_ends\n", out)
