@@ -248,5 +248,5 @@ def fits_rule(text: str, tool: str, input: Mapping[str, Any], cwd: str) -> bool:
     says_more = rule.kind == "wildcard" or len(rule.words) > 1
     if tool == "Bash" and says_more and not {"$", "`"}.isdisjoint(str(input.get("command"))):
         return True  # what such a command does, only the shell can say
-    workspace = Workspace(cwd, cwd, (cwd,), Protected(), follower.follow, lambda pattern, folder: (), follower.kind)
+    workspace = Workspace(cwd, cwd, (cwd,), Protected, follower.follow, lambda pattern, folder: (), follower.kind)
     return forbidding_rule(RuleBook((rule,)), describe(tool, input, None, workspace)) is not None

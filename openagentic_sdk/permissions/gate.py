@@ -73,13 +73,16 @@ class _GateMemory:
     protected: dict[tuple[tuple[str, ...], tuple[str, ...]], Protected] = field(default_factory=dict)
 
     def places(self, roots: tuple[str, ...], paths: tuple[str, ...]) -> Protected:
+        """The protected places of a workspace, as they were when this was first asked: nothing that a call does makes fewer
+        of them."""
         key = roots, paths
         if key not in self.protected:
             for root in roots:
                 if root not in self.named_by_git:
                     self.named_by_git[root] = git_places_above(root)
             named = [path for root in roots for path in self.named_by_git[root]]
-            self.protected[key] = protected_places(roots, (*paths, *named))
+            real = [each for path in paths for each in (path, self.real_root(path))]
+            self.protected[key] = protected_places(roots, (*real, *named))
         return self.protected[key]
 
     def real_root(self, path: str) -> str:
@@ -353,7 +356,7 @@ class PermissionGate:
         speaks about.
         """
         known = read_context(context)
-        facts = self._facts("Edit" if write else "Read", {"file_path": path}, known)
+        facts = self._facts("Edit" if write else "Read", {"file_path": path}, known, only_reads=not write)
         verdict = judge_rules(facts)
         if verdict.outcome != "ask":
             return verdict.outcome == "allow"
@@ -485,13 +488,15 @@ class PermissionGate:
 
     # --- parts -----------------------------------------------------------------------------------------------------------
 
-    def _facts(self, tool: str, input: Mapping[str, Any], context: CallContext) -> Facts:
+    def _facts(self, tool: str, input: Mapping[str, Any], context: CallContext, *, only_reads: bool = False) -> Facts:
         """The one place where a call is read. Raises `_NotJson`."""
         try:
             input_sha256 = json_sha256(dict(input))
         except (TypeError, ValueError, RecursionError) as error:
             raise _NotJson(f"{tool}: the input is not JSON: {error}") from None
         workspace = self._workspace(context)
+        if not only_reads and context.effect != "read":
+            workspace.find_protected()  # before the call can change what names them
         subject = describe(tool, input, context.effect, workspace, context.names_of, context.rule_names)
         layers, notes = self.layers, {}
         grants = (*self.memory.rules.get(context.session_id, ()), *context.grants)
@@ -519,7 +524,7 @@ class PermissionGate:
             cwd=cwd,
             base=base,
             roots=resolved,
-            protected=self.memory.places(resolved, tuple([each for path in protected for each in (path, real(path))])),
+            find_protected=partial(self.memory.places, resolved, protected),
             follow=follower.follow,
             expand=expand_glob,
             kind=follower.kind,

@@ -57,21 +57,27 @@ class Access:
 class Workspace:
     """Where a call happens. `cwd` is where relative paths start, `base` where relative patterns of rules do.
 
-    `roots` are the resolved folders of the workspace, `protected` the places whose edit is always asked for. `trusted` says
-    that the project's own configuration may run (git's, for one), `confined` that mounts hold what rules say of files.
+    `roots` are the resolved folders of the workspace, `protected` the places whose edit is always asked for, which
+    `find_protected` finds. `trusted` says that the project's own configuration may run (git's, for one), `confined` that
+    mounts hold what rules say of files.
     `started_in` is where the first command of the session ran, when an earlier one has moved on from there.
     """
 
     cwd: str
     base: str
     roots: tuple[str, ...]
-    protected: Protected
+    find_protected: Callable[[], Protected]
     follow: Follow
     expand: Expand
     kind: Callable[[str], str]
     trusted: bool = False
     confined: bool = False
     started_in: str | None = None
+
+    @functools.cached_property
+    def protected(self) -> Protected:
+        """The places whose edit is always asked for."""
+        return self.find_protected()
 
     @property
     def has_moved(self) -> bool:

@@ -130,6 +130,17 @@ class Modes(WorkspaceTestCase):
                     self.assertEqual(self.outcome(policy, tool, {key: "secrets/key"}), "deny")
                     self.assertEqual(self.outcome(policy, tool, {key: "src/a.py"}), "allow")
 
+    def test_what_git_named_before_the_first_call_that_may_change_it_stays_protected(self) -> None:
+        config = self.root / ".git/config"
+        config.write_text("[core]\n\thooksPath = tools/hooks\n", encoding="utf-8")
+        gate = self.gate(permission_mode="acceptEdits", allow=["Inventory"])
+        self.assertTrue(self.approve(gate, "Read", {"file_path": "src/a.py"}, effect="read"))
+        self.assertTrue(self.approve(gate, "Inventory", {"path": "/v1/items"}, effect="unsafe"))
+        config.write_text("[core]\n", encoding="utf-8")
+        hook = self.approve(gate, "Write", {"file_path": "tools/hooks/pre-commit"}, effect="unsafe")
+        self.assertIn("is protected", hook.reason)
+        self.assertTrue(self.approve(gate, "Write", {"file_path": "tools/hook"}, effect="unsafe"))
+
     def test_a_question_about_a_command_says_why_its_rule_does_not_cover_it(self) -> None:
         person = Person()
         self.approve(self.gate(person, allow=["Bash(npm:*)"]), "Bash", {"command": "npm run x"})
