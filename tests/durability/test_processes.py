@@ -18,9 +18,9 @@ from openagentic_sdk.parts.record.verify_log import verify_session
 from openagentic_sdk.sessions.log.file import LogWriter
 from openagentic_sdk.sessions.store import FileSessionStore
 from openagentic_sdk.testing.faults import FaultyOS
-from tests.pythons import Python
+from tests.pythons import Python, run_python
 from tests.size import LARGE
-from tests.waiting import pause, until
+from tests.waiting import pause
 
 from .scenes import InstantDisk, SceneTest, bare
 
@@ -51,6 +51,44 @@ from openagentic_sdk.sessions.store import FileSessionStore
 with FileSessionStore(sys.argv[1]).open_writer("s"):
     print("held", flush=True)
     sys.stdin.readline()
+"""
+
+_INTERRUPTED = """
+import signal, sys, threading
+from openagentic_sdk.events import UserMessage
+from openagentic_sdk.sessions.store import FileSessionStore
+from tests.durability.test_processes import SlowDisk
+from tests.waiting import until
+root, rounds = sys.argv[1], int(sys.argv[2])
+signal.signal(signal.SIGALRM, signal.default_int_handler)
+
+def append_some(writer, index):
+    for number in range(rounds):
+        writer.append([UserMessage(f"{index} {number}")])
+
+def is_interrupted(writer, number):
+    # Whether the interrupt came during the append; it always comes.
+    is_appended = False
+    try:
+        # The clock of the kernel, as a thread that is started could itself be interrupted halfway.
+        signal.setitimer(signal.ITIMER_REAL, 0.00001 + 0.0005 * (number % 7))
+        writer.append([UserMessage(f"main {number}")])
+        is_appended = True
+        # In short naps: the signal may have come to another thread, which wakes nobody here.
+        until(lambda: False, "the interrupt comes", 60)
+    except KeyboardInterrupt:
+        pass
+    return not is_appended
+
+with FileSessionStore(root, "fsync", disk=SlowDisk()).open_writer("s") as writer:
+    threads = [threading.Thread(target=append_some, args=(writer, index)) for index in range(3)]
+    for thread in threads:
+        thread.start()
+    interrupted = sum(is_interrupted(writer, number) for number in range(rounds))
+    for thread in threads:
+        thread.join()
+    writer.append([UserMessage("still good")])
+print(interrupted)
 """
 
 
@@ -235,40 +273,16 @@ class ClockTest(SceneTest):
 class InterruptTest(SceneTest):
     @unittest.skipIf(sys.platform == "win32", "signals between threads work otherwise here")
     def test_ctrl_c_at_any_moment_leaves_a_writer_that_others_can_use(self) -> None:
-        """The main thread is interrupted over and over while other threads append through the same writer."""
-        before = signal.signal(signal.SIGALRM, signal.default_int_handler)
-        self.addCleanup(signal.signal, signal.SIGALRM, before)
-        disk = SlowDisk()
+        """The main thread is interrupted over and over while other threads append through the same writer.
+
+        In a process of its own: an interrupt may also come while a coverage measurement holds a lock, and leave it so.
+        """
         rounds = 400 if LARGE else 40
-        with self.make_store(durability="fsync", disk=disk).open_writer("s") as writer:
-            threads = [threading.Thread(target=self.append_some, args=(writer, index, rounds)) for index in range(3)]
-            for thread in threads:
-                thread.start()
-            interrupted = sum(self.is_interrupted(writer, number) for number in range(rounds))
-            for thread in threads:
-                thread.join(timeout=60)
-            self.assertEqual([thread.is_alive() for thread in threads], [False] * 3)
-            writer.append([UserMessage("still good")])
-        self.assertGreater(interrupted, 0)
+        ended = run_python("-c", _INTERRUPTED, str(self.place), str(rounds), cwd=ROOT, text=True)
+        self.assertEqual(ended.returncode, 0, ended.stderr)
+        self.assertGreater(int(ended.stdout), 0)
         texts = [event.text for event in self.store.iter_events("s") if isinstance(event, UserMessage)]
         for index in range(3):
             self.assertEqual([t for t in texts if t.startswith(f"{index} ")], [f"{index} {n}" for n in range(rounds)])
+        self.assertEqual(texts[-1], "still good")
         self.assertEqual(verify_session(self.store, "s").problems, ())
-
-    def append_some(self, writer: LogWriter, index: int, rounds: int) -> None:
-        for number in range(rounds):
-            writer.append([UserMessage(f"{index} {number}")])
-
-    def is_interrupted(self, writer: LogWriter, number: int) -> bool:
-        """Whether the interrupt came during the append; it always comes."""
-        is_appended = False
-        try:
-            # The clock of the kernel, as a thread that is started could itself be interrupted halfway.
-            signal.setitimer(signal.ITIMER_REAL, 0.00001 + 0.0005 * (number % 7))
-            writer.append([UserMessage(f"main {number}")])
-            is_appended = True
-            # In short naps: the signal may have come to another thread, which wakes nobody here.
-            until(lambda: False, "the interrupt comes", 60)
-        except KeyboardInterrupt:
-            pass
-        return not is_appended
