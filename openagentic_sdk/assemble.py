@@ -34,7 +34,7 @@ from .parts.code import CodeCalls
 from .parts.compaction import Compaction
 from .parts.confinement import Confinement
 from .parts.custom import class_of
-from .parts.custom_run import CustomPartRun
+from .parts.custom.run import CustomPartRun
 from .parts.day_limits import DayLimits, read_day_limits
 from .parts.final_answer import (
     FinalAnswer,

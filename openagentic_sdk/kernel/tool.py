@@ -11,12 +11,18 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import field
 from hashlib import sha256
-from typing import Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 from ..errors import MissingServiceError, ToolError
 from ..events import Effect, Event, ToolUse
 from ..ground.frozen import frozen
 
+if TYPE_CHECKING:  # checkers bring this module themselves; a context without a parameter has deps of any type
+    from typing_extensions import TypeVar as TypeVarWithDefault
+
+    DepsT = TypeVarWithDefault("DepsT", default=Any)
+else:
+    DepsT = TypeVar("DepsT")
 T = TypeVar("T")
 
 # The effects of calls that may run again after a crash.
@@ -131,6 +137,13 @@ class RunResources:
         return iter(list(self._by_type.values()))
 
 
+@frozen
+class Deps:
+    """A service: the value that the caller gave the run for its tools, `ctx.deps`."""
+
+    value: Any
+
+
 # Services that every tool may count on: outside of a run each stands alone, as its class says.
 _ALWAYS_THERE = (SessionLog, Questions, PathRules, Blobs, Secrets, RunResources)
 
@@ -162,7 +175,7 @@ class Services:
 
 
 @frozen(kw_only=True)
-class ToolContext:
+class ToolContext(Generic[DepsT]):
     """Where one call runs, and the services that it may ask for. A tool that is run alone, in a test, needs none of it.
 
     `cwd` is the working directory; `workspace_roots` the folders that belong to the session (cwd when empty). `session_dir`
@@ -183,6 +196,12 @@ class ToolContext:
     seq: int | None = None
     cancelled: threading.Event = field(default_factory=threading.Event)
     services: Services = field(default_factory=Services)
+
+    @property
+    def deps(self) -> DepsT:
+        """What the caller gave the run for its tools. Raises `MissingServiceError` where nothing was given."""
+        value: DepsT = self.services.get(Deps).value
+        return value
 
 
 @frozen

@@ -27,7 +27,7 @@ from ..kernel.prompt import Said
 from ..kernel.task import RunTask
 from ..parts.compaction import compact_closed_session
 from ..parts.custom import CustomPart
-from ..parts.custom_run import CustomPartRun
+from ..parts.custom.run import CustomPartRun
 from ..parts.record.lifecycle import fork_session
 from ..providers.base import Provider
 from ..serialization import dumps_json

@@ -115,7 +115,8 @@ class FunctionTool(Tool, Generic[P, R]):
         for parameter in inspect.signature(function).parameters.values():
             if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD, parameter.POSITIONAL_ONLY):
                 raise OptionsError(f"tool {function.__name__}: parameter {parameter} cannot be given by name")
-            if hints.get(parameter.name) is ToolContext or parameter.name == "ctx":
+            hint = hints.get(parameter.name)
+            if ToolContext in (hint, get_origin(hint)) or parameter.name == "ctx":
                 context_name = parameter.name
             else:
                 parameters[parameter.name] = hints.get(parameter.name, Any)

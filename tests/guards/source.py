@@ -109,14 +109,15 @@ def ours_imported_by(module: Module, *, at_run_time: bool = False) -> Iterator[t
     With `at_run_time`, imports that only type checkers see are left out.
     """
     known = package_modules()
-    typed = _lines_for_type_checkers(module) if at_run_time else frozenset()
+    typed = lines_for_type_checkers(module) if at_run_time else frozenset()
     for name, line in imports_of(module):
         target = name if name in known else name.rpartition(".")[0]
         if target in known and target != module.name and line not in typed:
             yield target, line
 
 
-def _lines_for_type_checkers(module: Module) -> frozenset[int]:
+def lines_for_type_checkers(module: Module) -> frozenset[int]:
+    """The lines that only type checkers read."""
     blocks = (
         node for node in nodes_of(module) if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
     )

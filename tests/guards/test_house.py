@@ -23,6 +23,7 @@ from .source import (
     functions_of,
     helpers_used_once,
     imports_of,
+    lines_for_type_checkers,
     lines_of,
     nodes_of,
     ours_imported_by,
@@ -142,6 +143,7 @@ class Layers(unittest.TestCase):
             for module in [*package_modules().values(), *read_modules("examples")]
             for name, line in imports_of(module)
             if name.split(".")[0] not in {*sys.stdlib_module_names, PACKAGE}
+            and line not in lines_for_type_checkers(module)
             and not (name.startswith("model.") and module.path.parent.name == "examples")
             and not module.name.startswith(DRIVERS.get(name.split(".")[0], "-"))
         ]

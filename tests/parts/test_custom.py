@@ -24,7 +24,7 @@ from openagentic_sdk.events import PartState, SystemNotice, ToolResult, UserMess
 from openagentic_sdk.kernel.agent import AgentRuntime, Run
 from openagentic_sdk.kernel.part import Part
 from openagentic_sdk.parts.custom import MAX_STATE_BYTES, CustomPart, EndRun
-from openagentic_sdk.parts.custom_run import CustomPartRun
+from openagentic_sdk.parts.custom.run import CustomPartRun
 from openagentic_sdk.parts.record.lifecycle import rewind_session
 from openagentic_sdk.permissions.gate import PermissionGate
 from openagentic_sdk.runs.agent_replay import replay_agent

@@ -24,7 +24,7 @@ from openagentic_sdk.parts.claude.project import ProjectPart
 from openagentic_sdk.parts.code import CodeCalls
 from openagentic_sdk.parts.compaction import Compaction, compact_closed_session
 from openagentic_sdk.parts.confinement import Confinement
-from openagentic_sdk.parts.custom_run import CustomPartRun
+from openagentic_sdk.parts.custom.run import CustomPartRun
 from openagentic_sdk.parts.final_answer import StructuredOutput
 from openagentic_sdk.parts.masking import Masking
 from openagentic_sdk.parts.mcp.server_config import McpServer

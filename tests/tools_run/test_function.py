@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 from openagentic_sdk import ToolContext, tool
-from openagentic_sdk.errors import OptionsError, ToolInputError
+from openagentic_sdk.errors import MissingServiceError, OptionsError, ToolInputError
+from openagentic_sdk.kernel.tool import Deps, Services
 
 
 class Colour(enum.Enum):
@@ -38,6 +39,20 @@ def arrives_as(annotation: Any, value: Any) -> Any:
     take.__annotations__["value"] = annotation
     tool(take).run_sync({"value": value}, ToolContext(cwd="."))
     return got[0]
+
+
+class ContextOfACall(unittest.TestCase):
+    def test_a_function_gets_the_dependencies_of_its_run_through_a_context_that_names_their_type(self) -> None:
+        @tool
+        def total(context: ToolContext[dict[str, int]], item: str) -> int:
+            """Price of an item."""
+            return context.deps[item]
+
+        self.assertNotIn("context", total.input_schema["properties"])
+        services = Services({Deps: Deps({"tea": 3})})
+        self.assertEqual(total.run_sync({"item": "tea"}, ToolContext(services=services)), 3)
+        with self.assertRaisesRegex(MissingServiceError, "Deps"):
+            total.run_sync({"item": "tea"}, ToolContext())
 
 
 class TypedFunctions(unittest.TestCase):

@@ -9,18 +9,18 @@ from contextlib import suppress
 from functools import partial
 from typing import Any
 
-from ..errors import PartError, StorageError
-from ..events import AssistantMessage, Event, PartState, SystemNotice, ToolResult, UserMessage
-from ..ground.checks import shown
-from ..ground.threads import Guest, ask_callable, call_guest, error_words
-from ..kernel.agent import Run
-from ..kernel.lifetime import RunStopped
-from ..kernel.model_step import Reply
-from ..kernel.part import Part
-from ..serialization import dumps_json, loads_json
-from ..sessions.folds.features.part_states import PartStatesFold
-from ..sessions.rebuild import standing_events
-from .custom import (
+from ...errors import PartError, StorageError
+from ...events import AssistantMessage, Event, PartState, SystemNotice, ToolResult, UserMessage
+from ...ground.checks import shown
+from ...ground.threads import Guest, ask_callable, call_guest, error_words
+from ...kernel.agent import Run
+from ...kernel.lifetime import RunStopped
+from ...kernel.model_step import Reply
+from ...kernel.part import Part
+from ...serialization import dumps_json, loads_json
+from ...sessions.folds.features.part_states import PartStatesFold
+from ...sessions.rebuild import standing_events
+from . import (
     MAX_BLOCK_BYTES,
     MAX_STATE_BYTES,
     CustomPart,

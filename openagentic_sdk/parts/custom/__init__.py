@@ -11,12 +11,12 @@ from collections.abc import Awaitable, Callable, Collection, Mapping
 from threading import TIMEOUT_MAX
 from typing import Any, ClassVar, Literal, cast
 
-from ..errors import OptionsError
-from ..events import StopReason
-from ..ground.checks import number, shown
-from ..ground.frozen import frozen
-from ..ground.patterns import regex
-from ..kernel.part import kind_of
+from ...errors import OptionsError
+from ...events import StopReason
+from ...ground.checks import number, shown
+from ...ground.frozen import frozen
+from ...ground.patterns import regex
+from ...kernel.part import kind_of
 
 # The state of a part, as JSON, and what it tells the model. Both stand whole in the log each time they change.
 MAX_STATE_BYTES = 64 * 1024
