@@ -44,7 +44,11 @@ class Terminal:
 
     def read_until(self, text: str) -> str:
         """What was shown since the last call, up to and with `text`."""
-        until(lambda: self._read() or text in self._seen, lambda: f"{text!r}; what came is {self._seen!r}", SECONDS)
+        until(
+            lambda: text in self._seen or self._read() or text in self._seen,
+            lambda: f"{text!r}; what came is {self._seen!r}",
+            SECONDS,
+        )
         shown, _, self._seen = self._seen.partition(text)
         return shown + text
 
