@@ -27,7 +27,7 @@ from .kernel.part import PartOpener
 from .kernel.registry import ToolRegistry
 from .options import AgentDefinition, OpenAgenticOptions, check_options
 from .parts.attachments import Attachments
-from .parts.budgets import Budgets
+from .parts.budgets import Budgets, DayLimits, read_day_limits
 from .parts.claude.names import ALSO, ClaudeNames
 from .parts.claude.project import GENERAL_AGENT, ProjectGuidance, ProjectPart
 from .parts.code import CodeCalls
@@ -35,7 +35,6 @@ from .parts.compaction import Compaction
 from .parts.confinement import Confinement
 from .parts.custom import class_of
 from .parts.custom.run import CustomPartRun
-from .parts.day_limits import DayLimits, read_day_limits
 from .parts.final_answer import (
     FinalAnswer,
     FinalAnswerTool,
@@ -406,7 +405,7 @@ class _Assembly:
             parts.append(partial(ServerTools, servers=self._servers, offers=offers))
         parts.append(partial(ProjectPart, guidance=guidance))
         day_limits = _day_limits(options, self._limits_path)
-        parts.append(partial(Budgets, rooms=None if day_limits is None else partial(day_limits.rooms, self._store)))
+        parts.append(partial(Budgets, shared=None if day_limits is None else partial(day_limits.shared, self._store)))
         parts += [
             ClaudeNames,
             ShellFolder,

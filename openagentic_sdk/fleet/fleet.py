@@ -29,8 +29,8 @@ from ..sessions.follow import Follower
 from ..sessions.seal import Seal, sdk_home
 from ..sessions.stores.locate import open_store
 from ..sessions.stores.tables import tables_of
+from .limits import Rates
 from .queue import NewRun, Queue
-from .rates import Rates
 from .record import MAX_ATTEMPTS, FleetRun, State
 from .schedules import Schedule, Schedules
 from .standing import Standing, look

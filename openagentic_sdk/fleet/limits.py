@@ -1,19 +1,26 @@
-"""How much of a fleet one tenant, queue or agent may have at a time, and what a tenant may spend. All of it in the database.
+"""What a fleet may use at a time: runs of a tenant, queue or agent, money of a tenant, requests and tokens of a key.
 
-The counts are exact: where there are limits at all, claims take turns, so each sees what the one before it took. Money is
-reserved before a run and settled when its worker lets go of it, by what the session's log says that it cost.
+All of it is in the database. The counts are exact: where there are limits at all, claims take turns, so each sees what the
+one before it took. Money is reserved before a run and settled when its worker lets go of it, by what the session's log says
+that it cost.
+
+The row of a provider's key is a bucket that the database fills. A caller takes first and then waits for its turn, so all go
+in turn without polling; in no minute more begins than the limit allows. The wait that a 429 asks for holds for everybody:
+whoever slept meanwhile takes a new turn behind it.
 """
 
 from __future__ import annotations
 
+import random
 import time
+from typing import Any
 
 from ..errors import OptionsError
 from ..ground.frozen import frozen
 from ..sessions.stores.tables import Execute, Tables
 
 KINDS = ("tenant", "queue", "agent")
-# How soon after the first limit was set all claims take turns.
+# How soon after the first limit was set all claims take turns, and a host learns of the first limit, or wait, of a key.
 LOOK_S = 1.0
 # What a run of a tenant with a budget reserves, of the budget, when neither it nor the tenant has a limit for one run.
 SHARE_OF_RUN = 0.1
@@ -76,6 +83,40 @@ _SPEND = (
 )
 
 
+# Where no rate says how those who waited for the end of a block are to follow each other, they come within so long.
+SPREAD_S = 1.0
+# A bucket holds a twentieth of a minute's worth, and is filled so slowly that both together make no more than a minute's.
+_REQUESTS_CAP = "(CASE WHEN requests_per_minute > 20 THEN requests_per_minute / 20.0 ELSE 1.0 END)"
+_REQUESTS_PER_S = f"((requests_per_minute - {_REQUESTS_CAP} + 1.0) / 60.0)"
+_TOKENS_CAP = "(tokens_per_minute / 20.0)"
+_TOKENS_PER_S = "(tokens_per_minute * 0.95 / 60.0)"
+_FILLED = "(CASE WHEN {level} + ({now} - at) * {per_s} < {cap} THEN {level} + ({now} - at) * {per_s} ELSE {cap} END)"
+_TAKE = """
+    UPDATE openagentic_rates SET requests = {requests} - 1, tokens = {tokens} - %s, at = {now} WHERE name = %s
+    RETURNING requests, {requests_per_s}, tokens, {tokens_per_s}, {tokens_cap}, blocked_until - {now}
+"""
+_SETTLE = "UPDATE openagentic_rates SET tokens = tokens - %s WHERE name = %s RETURNING name"
+# What would have come in meanwhile is lost, or all who wait would be let go at once. Of two who are told at the same time
+# only the longer wait counts.
+_BLOCK = """
+    UPDATE openagentic_rates SET
+        requests = requests - {requests_per_s} * {longer}, tokens = tokens - {tokens_per_s} * {longer},
+        blocked_until = CASE WHEN blocked_until < {now} + %s THEN {now} + %s ELSE blocked_until END
+    WHERE name = %s RETURNING name
+"""
+_LONGER = """
+    (CASE WHEN blocked_until >= {now} + %s THEN 0.0 WHEN blocked_until > {now} THEN {now} + %s - blocked_until ELSE %s END)
+"""
+_ADD = """
+    INSERT INTO openagentic_rates (name, requests, tokens, at, blocked_until) VALUES (%s, 0, 0, {now}, 0)
+    ON CONFLICT (name) DO NOTHING RETURNING name
+"""
+_SET = """
+    UPDATE openagentic_rates SET requests_per_minute = %s, tokens_per_minute = %s, requests = 0, tokens = 0, at = {now}
+    WHERE name = %s RETURNING name
+"""
+
+
 @frozen
 class Limit:
     """At most so many runs of this tenant, queue or agent (`kind`) at a time, on all hosts together."""
@@ -96,13 +137,29 @@ class TenantBudget:
     reserved_usd: float = 0.0
 
 
-class Limits:
-    """The limits of one database. Every call blocks, and raises `StorageError`."""
+class _SetLimits:
+    """Limits in a database. Every call blocks, and raises `StorageError`."""
+
+    def __init__(self, tables: Tables, look: str) -> None:
+        self._tables = tables
+        self._look = look
+        self._looked_at: float | None = None
+        self._found: list[Any] = []
+
+    def _found_lately(self) -> list[Any]:
+        """The first column of `look`; asked of the database at most once in a second."""
+        now = time.monotonic()
+        if self._looked_at is None or now - self._looked_at > LOOK_S:
+            self._found, self._looked_at = [row[0] for row in self._tables.read(self._look)], now
+        return self._found
+
+
+class Limits(_SetLimits):
+    """The limits and budgets of one database."""
 
     def __init__(self, tables: Tables) -> None:
-        self._tables = tables
-        self._looked_at: float | None = None
-        self._are_any = True
+        look = "SELECT 1 WHERE EXISTS (SELECT 1 FROM openagentic_limits) OR EXISTS (SELECT 1 FROM openagentic_budgets)"
+        super().__init__(tables, look)
 
     # --- as they are set -----------------------------------------------------------------------------------------------
 
@@ -159,13 +216,7 @@ class Limits:
     @property
     def are_any(self) -> bool:
         """Whether claims have to take turns; asked of the database at most once in a second."""
-        now = time.monotonic()
-        if self._looked_at is None or now - self._looked_at > LOOK_S:
-            command = (
-                "SELECT 1 WHERE EXISTS (SELECT 1 FROM openagentic_limits) OR EXISTS (SELECT 1 FROM openagentic_budgets)"
-            )
-            self._are_any, self._looked_at = bool(self._tables.read(command)), now
-        return self._are_any
+        return bool(self._found_lately())
 
     def reserve(self, run_id: int, fence: int, tenant: str, wanted_usd: float | None) -> float | None:
         """Set money aside for a run that this process owns: what the run may spend, or None where its tenant has no budget.
@@ -215,3 +266,79 @@ class Limits:
             execute(_SPEND, (known_usd - settled_usd, reserved_usd, tenant))
 
         self._tables.change(attempt, steps=4, durable=True)
+
+
+class Rates(_SetLimits):
+    """The buckets of one database, by the names of keys."""
+
+    def __init__(self, tables: Tables) -> None:
+        super().__init__(tables, "SELECT name FROM openagentic_rates")
+        now = tables.now
+        names = {
+            "requests_per_s": _REQUESTS_PER_S,
+            "tokens_per_s": _TOKENS_PER_S,
+            "tokens_cap": _TOKENS_CAP,
+            "now": now,
+        }
+        requests = _FILLED.format(level="requests", now=now, per_s=_REQUESTS_PER_S, cap=_REQUESTS_CAP)
+        tokens = _FILLED.format(level="tokens", now=now, per_s=_TOKENS_PER_S, cap=_TOKENS_CAP)
+        self._take = _TAKE.format(requests=requests, tokens=tokens, **names)
+        self._block = _BLOCK.format(longer=_LONGER.format(now=now), **names)
+
+    def is_known(self, name: str) -> bool:
+        """Whether there is anything to wait for; asked of the database at most once in a second, for all keys."""
+        return name in self._found_lately()
+
+    def set(self, name: str, requests_per_minute: float | None, tokens_per_minute: float | None) -> None:
+        """Limit a key; None is no limit. Raises `OptionsError`."""
+        for limit in (requests_per_minute, tokens_per_minute):
+            if limit is not None and (not isinstance(limit, int | float) or not 0 < limit < 1e12):
+                raise OptionsError(f"a rate is a number above 0, or None, not {limit!r:.100}")
+
+        def change(execute: Execute) -> None:
+            execute(_ADD.format(now=self._tables.now), (name,))
+            execute(_SET.format(now=self._tables.now), (requests_per_minute, tokens_per_minute, name))
+
+        self._tables.change(change, steps=2, durable=True)
+        self._looked_at = None
+
+    def rows(self) -> list[tuple[str, float | None, float | None, float]]:
+        """Each key with its requests and tokens per minute, and for how many seconds more it is left alone."""
+        blocked = f"CASE WHEN blocked_until > {self._tables.now} THEN blocked_until - {self._tables.now} ELSE 0.0 END"
+        command = f"SELECT name, requests_per_minute, tokens_per_minute, {blocked} FROM openagentic_rates ORDER BY name"
+        return [(name, requests, tokens, left_s) for name, requests, tokens, left_s in self._tables.read(command)]
+
+    def take(self, name: str, tokens: int) -> float:
+        """Take one request of about so many tokens; gives the seconds until its turn, 0 for now."""
+        rows = self._tables.change(lambda execute: execute(self._take, (tokens, name)))
+        if not rows:
+            return 0.0
+        requests, requests_per_s, left, tokens_per_s, cap, blocked_s = rows[0]
+        waits = [blocked_s]
+        if requests_per_s is not None:
+            waits.append(-requests / requests_per_s)
+        else:
+            waits[0] += random.uniform(0, SPREAD_S) if blocked_s > 0 else 0.0
+        if tokens_per_s is not None:
+            # What is larger than the bucket begins when that is full; those behind it pay for the rest.
+            waits.append((min(tokens, cap) - tokens - left) / tokens_per_s)
+        return float(max(0.0, *waits))
+
+    def settle(self, name: str, tokens: int) -> None:
+        """Say how many tokens more it was than was taken; fewer is a negative number."""
+        self._tables.change(lambda execute: execute(_SETTLE, (tokens, name)))
+
+    def block(self, name: str, for_s: float) -> None:
+        """Block the key for that many seconds."""
+
+        def change(execute: Execute) -> None:
+            execute(_ADD.format(now=self._tables.now), (name,))
+            execute(self._block, (*(for_s,) * 8, name))
+
+        self._tables.change(change, steps=2)
+        self._looked_at = None
+
+    def is_blocked(self, name: str) -> bool:
+        """Whether the key is blocked now."""
+        command = f"SELECT 1 FROM openagentic_rates WHERE name = %s AND blocked_until > {self._tables.now}"
+        return bool(self._tables.read(command, (name,)))

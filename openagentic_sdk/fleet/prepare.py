@@ -4,28 +4,107 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from contextlib import aclosing, asynccontextmanager
+from copy import copy
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
+from typing import Any, Self
 
+from ..assemble import guarded_provider
+from ..errors import ProviderHTTPError
+from ..ground.clock import Clock, SystemClock
 from ..ground.threads import settled
 from ..kernel.recorder import off_loop
 from ..options import OpenAgenticOptions
+from ..providers.base import Done, Message, Provider, StreamEvent, ToolSpec
+from ..providers.token_count import estimate_tokens
+from ..providers.wrappers.answer import ask
+from ..providers.wrappers.fallback import FallbackProvider
+from ..providers.wrappers.retry import retry_after_s
+from ..providers.wrappers.wrap import AroundProvider, KeyedProvider
+from ..sessions.folds.usage import normalize_usage
 from .fleet import Fleet
 from .lease import Lease
-from .rates import rated
+from .limits import Rates
 from .record import FleetRun, Outcome
 from .workspace import open_workspace, read_wish
 
 # How long a run is left alone whose tenant's budget is reserved by others.
 RESERVED_S = 5.0
+# How long all hosts leave a key alone after a 429 that names no time, and at most.
+UNNAMED_BLOCK_S = 1.0
+MAX_BLOCK_S = 600.0
+
+
+class RatedProvider(AroundProvider):
+    """A provider that asks when the turn of its key has come. It stands inside of retries: each attempt is a request."""
+
+    def __init__(self, provider: Provider, rates: Rates, key: str, *, clock: Clock | None = None) -> None:
+        super().__init__(provider)
+        self._rates = rates
+        self._key = key
+        self._clock = clock or SystemClock()
+
+    def with_idempotency_key(self, key: str) -> Self:
+        """The same around a provider that marks its attempts, when it can."""
+        other = copy(self)
+        if isinstance(self.provider, KeyedProvider):
+            other.provider = self.provider.with_idempotency_key(key)
+        return other
+
+    async def stream(
+        self, *, model: str, messages: Sequence[Message], tools: Sequence[ToolSpec] = (), api_key: str | None = None
+    ) -> AsyncGenerator[StreamEvent, None]:
+        """The answer, once its turn has come."""
+        taken = estimate_tokens({"messages": messages, "tools": list(tools)}).tokens
+        is_counted = await off_loop(True, self._rates.is_known, self._key)
+        while is_counted and (wait_s := await off_loop(True, partial(self._rates.take, self._key, taken))) > 0:
+            await self._clock.sleep(wait_s)
+            if not await off_loop(True, self._rates.is_blocked, self._key):
+                break
+        usage: Any = None
+        try:
+            events = ask(self.provider, model=model, messages=messages, tools=tools, api_key=api_key)
+            async with aclosing(events):
+                async for event in events:
+                    if isinstance(event, Done):
+                        usage = normalize_usage(event.usage or (event.output.usage if event.output else None))
+                    yield event
+        except ProviderHTTPError as error:
+            asked_s = retry_after_s(error.headers, self._clock.now()) if error.retryable else None
+            if error.retryable and (asked_s is not None or error.status == 429):
+                for_s = min(MAX_BLOCK_S, asked_s or UNNAMED_BLOCK_S)
+                await off_loop(True, self._rates.block, self._key, for_s)
+            raise
+        if is_counted and usage is not None:
+            more = usage["input_tokens"] + usage["output_tokens"] - taken
+            await off_loop(True, self._rates.settle, self._key, more)
 
 
 def rated_options(fleet: Fleet, run: FleetRun, options: OpenAgenticOptions) -> OpenAgenticOptions:
-    """The options with the provider's key shared by all hosts, under the name that the registry gives it."""
+    """The options with every provider of a run, except its subagents' own, behind the key that all hosts share.
+
+    The key has the name that the registry gives it.
+    """
     assert options.provider is not None, "the registry has checked it"
-    return rated(options, fleet.rates, fleet.agents[run.agent].rate_key or options.provider.name)
+    key = fleet.agents[run.agent].rate_key or options.provider.name
+
+    def around(provider: Provider) -> Provider:
+        if isinstance(provider, AroundProvider):
+            other = copy(provider)
+            other.provider = around(provider.provider)
+            if isinstance(other, FallbackProvider):
+                other.fallbacks = tuple(
+                    one if one.provider is None else replace(one, provider=around(one.provider))
+                    for one in other.fallbacks
+                )
+            return other
+        return RatedProvider(provider, fleet.rates, key, clock=options.clock)
+
+    provider = around(guarded_provider(options, options.clock or SystemClock()))
+    return replace(options, provider=provider, retry=None, fallback=(), stream=True)
 
 
 def within_budget(

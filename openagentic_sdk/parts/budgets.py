@@ -1,49 +1,64 @@
-"""Tokens and money: what a session and its subagents may spend, and what limits that others share leave of a day.
+"""Tokens and money: what a session and its subagents may spend, and what all sessions of a store may in one day (UTC).
 
 Looked at before each step, and while an answer comes: an endpoint tells what an answer cost only at its end, so tokens are
-estimated from its bytes until then.
+estimated from its bytes until then. The limits of the day are those of `limits.toml`:
+
+    [day]                      # every session
+    max_cost_usd = 20.0
+    max_tokens = 5_000_000
+
+    [tag.nightly]              # the sessions that are tagged so, with their subagents
+    max_cost_usd = 5.0
+
+What was spent in a day is read from the summaries of the sessions, so it holds over processes, and over hosts that share a
+store; calls that run at the same time may go over a limit by one call each. A call without a known price ends what a limit
+in dollars covers: add its model to `prices`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
+from ..errors import OptionsError
 from ..events import Event, ModelResponse
-from ..ground.frozen import mutable
+from ..ground.checks import check_settings, number
+from ..ground.disk import read_toml
+from ..ground.frozen import frozen, mutable
 from ..kernel.agent import Run
 from ..kernel.lifetime import RunStopped
 from ..kernel.part import Part
 from ..kernel.recorder import off_loop
+from ..sessions.base import SessionStore
 from ..sessions.folds.compaction import BYTES_PER_TOKEN, estimate_tokens
+from ..sessions.folds.spent import SECONDS_PER_DAY
+from ..sessions.folds.summary import SessionSummary
+from .record.folds.costs import spending_of_day
 
-
-@mutable
-class Room:
-    """What is left of a limit that other sessions share; None for a number is no limit. `reason` says why nothing is."""
-
-    name: str
-    tokens_left: int | None = None
-    usd_left: float | None = None
-    reason: str | None = None
+_CHECKS = {"max_cost_usd": number(0), "max_tokens": number(0, whole=True)}
+_PAGE_ROWS = 200
 
 
 @mutable
 class Budget:
-    """What a session and all of its subagents may spend together; None is no limit.
+    """What a session and all of its subagents may spend together, or all sessions that a limit of the day covers; None is no
+    limit.
 
-    `cost_usd` becomes None for good when a call had no known price. `rooms` are what limits of the day leave.
-    `is_estimated` says that some of `tokens` were not counted by the endpoint, `coming_bytes` is what the answers that are
-    on their way weigh so far.
+    `cost_usd` becomes None for good when a call had no known price. `is_estimated` is true if some of `tokens` were not
+    counted by the endpoint, `coming_bytes` is the size so far of the answers on their way. `shared` are the budgets of the
+    day that the session spends from too; these have a `name`, and the models without a price.
     """
 
     max_tokens: int | None = None
     max_cost_usd: float | None = None
     tokens: int = 0
     cost_usd: float | None = 0.0
-    rooms: tuple[Room, ...] = ()
     is_estimated: bool = False
     coming_bytes: int = 0
+    shared: tuple[Budget, ...] = ()
+    name: str = ""
+    unpriced: tuple[str, ...] = ()
 
     def charge(self, usage: Mapping[str, Any] | None, cost_usd: float | None, estimated_tokens: int = 0) -> None:
         """Take one call's usage into account; the estimate counts when the endpoint says nothing."""
@@ -51,26 +66,30 @@ class Budget:
         tokens = int(usage.get("input_tokens") or 0) + int(usage.get("output_tokens") or 0)
         if not tokens and estimated_tokens:
             tokens, self.is_estimated = estimated_tokens, True
-        self.tokens += tokens
-        for room in self.rooms:
-            room.tokens_left = None if room.tokens_left is None else room.tokens_left - tokens
-            room.usd_left = None if room.usd_left is None else room.usd_left - (cost_usd or 0.0)
-        self.cost_usd = None if cost_usd is None or self.cost_usd is None else self.cost_usd + cost_usd
+        for budget in (self, *self.shared):
+            budget.tokens += tokens
+            budget.cost_usd = None if cost_usd is None or budget.cost_usd is None else budget.cost_usd + cost_usd
 
     def complaint(self) -> str | None:
         """Why no further call may be made, or None."""
-        full = next((room.reason for room in self.rooms if room.reason is not None), None)
-        if full is not None:
-            return full
+        shared = next(filter(None, (budget.complaint() for budget in self.shared)), None)
+        if shared is not None:
+            return shared
+        today, of_name, way_out = "", "", ""
+        if self.name:
+            today, of_name, way_out = " today", f" in {self.name}", ": go on tomorrow (UTC) or raise it"
         if self.max_tokens is not None and self.tokens >= self.max_tokens:
             about = "about " if self.is_estimated else ""
-            return f"{about}{self.tokens} tokens are spent, max_tokens is {self.max_tokens}"
+            tokens, most = (f"{n:,}" if self.name else str(n) for n in (self.tokens, self.max_tokens))
+            return f"{about}{tokens} tokens are spent{today}, max_tokens{of_name} is {most}{way_out}"
         if self.max_cost_usd is None:
             return None
+        limit = f"max_cost_usd{of_name} is {f'{self.max_cost_usd:g}' if self.name else self.max_cost_usd}"
         if self.cost_usd is None:
-            return f"max_cost_usd is {self.max_cost_usd} and a call had no known price: add its model to `prices`"
+            models = ", ".join(name or "(no name)" for name in self.unpriced[:3]) or "its model"
+            return f"{limit} and a call had no known price: add {models} to `prices`"
         if self.cost_usd >= self.max_cost_usd:
-            return f"{self.cost_usd:.4f} USD are spent, max_cost_usd is {self.max_cost_usd}"
+            return f"{self.cost_usd:.4f} USD are spent{today}, {limit}{way_out}"
         return None
 
 
@@ -81,18 +100,18 @@ _Limit = tuple[Callable[[], float], str]
 class Budgets(Part):
     """The budget of a run, which its subagents share.
 
-    `rooms` returns what shared limits leave a session at a time (its id, epoch seconds); it blocks.
+    `shared` returns the budgets of the day that a session spends from at a time (its id, epoch seconds); it blocks.
     """
 
     limits = frozenset({"max_tokens", "max_cost_usd"})
 
-    def __init__(self, run: Run, rooms: Callable[[str, float], tuple[Room, ...]] | None = None) -> None:
+    def __init__(self, run: Run, shared: Callable[[str, float], tuple[Budget, ...]] | None = None) -> None:
         super().__init__(run)
         parents = None if run.parent is None else run.parent.parts.services.find(Budgets)
         request, view = run.request, run.view
         own = Budget(request.max_tokens, request.max_cost_usd, view.tokens, view.cost_usd)
         self._budget: Budget = own if parents is None else parents._budget
-        self._rooms = rooms
+        self._shared = shared
         self._limits: Sequence[_Limit] | None = None
         self._coming_bytes = 0
 
@@ -101,9 +120,9 @@ class Budgets(Part):
 
     async def complaint(self) -> str | None:
         """Why no further call of a model may be made, None when one may."""
-        if self._rooms is not None:
+        if self._shared is not None:
             run = self.run
-            self._budget.rooms = await off_loop(True, self._rooms, run.session_id, run.agent.clock.now())
+            self._budget.shared = await off_loop(True, self._shared, run.session_id, run.agent.clock.now())
         return self._budget.complaint()
 
     async def before_step(self) -> None:
@@ -148,30 +167,91 @@ class Budgets(Part):
 
     def _open_limits(self) -> list[_Limit]:
         """The limits of the answer that begins."""
-        budget, run = self._budget, self.run
-        limits: list[_Limit] = []
-        usd = budget.max_cost_usd if budget.cost_usd is not None else None
-        has_dollars = usd is not None or any(room.usd_left is not None for room in budget.rooms)
+        run = self.run
+        budgets = (self._budget, *self._budget.shared)
+        has_dollars = any(budget.max_cost_usd is not None and budget.cost_usd is not None for budget in budgets)
         # The price of a million tokens: one alone may be too little for a price to tell.
         price = run.agent.cost({"input_tokens": 0, "output_tokens": 1_000_000}, run.model) if has_dollars else None
-
-        def add_tokens(left: Callable[[], float], limit: str) -> None:
-            limits.append((lambda: left() * BYTES_PER_TOKEN, f"with the answer that was coming {limit}"))
-
-        def add_dollars(left: Callable[[], float], limit: str) -> None:
-            if price:
-                add_tokens(lambda: left() / price * 1_000_000, limit)
-
-        def add_room(room: Room) -> None:
-            if room.tokens_left is not None:
-                add_tokens(lambda: room.tokens_left or 0, f"nothing is left of max_tokens in {room.name}")
-            if room.usd_left is not None:
-                add_dollars(lambda: room.usd_left or 0.0, f"nothing is left of max_cost_usd in {room.name}")
-
-        if (most := budget.max_tokens) is not None:
-            add_tokens(lambda: most - budget.tokens, f"about {most} tokens are spent, which is max_tokens")
-        for room in budget.rooms:
-            add_room(room)
-        if usd is not None:
-            add_dollars(lambda: usd - (budget.cost_usd or 0.0), f"about {usd} USD are spent, which is max_cost_usd")
+        limits: list[_Limit] = []
+        for budget in budgets:
+            limits += _limits_of(budget, price)
         return limits
+
+
+def _limits_of(budget: Budget, price: float | None) -> list[_Limit]:
+    """The limits of one budget, at the price of a million tokens."""
+    limits: list[_Limit] = []
+
+    def add(tokens_left: Callable[[], float], key: str, most: str) -> None:
+        spent = (
+            f"nothing is left of {key} in {budget.name}" if budget.name else f"about {most} are spent, which is {key}"
+        )
+        limits.append((lambda: tokens_left() * BYTES_PER_TOKEN, f"with the answer that was coming {spent}"))
+
+    if (tokens := budget.max_tokens) is not None:
+        add(lambda: tokens - budget.tokens, "max_tokens", f"{tokens} tokens")
+    if (usd := budget.max_cost_usd) is not None and budget.cost_usd is not None and price:
+        add(lambda: (usd - (budget.cost_usd or 0.0)) / price * 1_000_000, "max_cost_usd", f"{usd} USD")
+    return limits
+
+
+@frozen
+class DayLimits:
+    """The limits of a file: for each tag, None for all sessions, what its table holds."""
+
+    path: str
+    limits: Mapping[str | None, Mapping[str, Any]]
+
+    def shared(self, store: SessionStore, session_id: str, now: float) -> tuple[Budget, ...]:
+        """The budgets of today that this session, or the one it is a subagent of, falls under. Reads summaries.
+
+        Raises what the store raises.
+        """
+        day = int(now // SECONDS_PER_DAY)
+        spent = spending_of_day(rows_since(store, day * SECONDS_PER_DAY), day, session_id)
+        found: list[Budget] = []
+        for tag, limit in self.limits.items():
+            if tag is None or tag in spent.tags:
+                cost_usd, tokens, unpriced = spent.by_tag.get(tag, (0.0, 0.0, ()))
+                name = f"{_table_name(tag)} of {self.path}"
+                cost = None if unpriced else cost_usd
+                found.append(Budget(**limit, tokens=int(tokens), cost_usd=cost, name=name, unpriced=unpriced))
+        return tuple(found)
+
+
+def rows_since(store: SessionStore, moment: float) -> list[SessionSummary]:
+    """The rows of all sessions that were written to at this time or later, those of subagents too."""
+    found: list[SessionSummary] = []
+    while True:
+        page = store.list_session_summaries(include_children=True, limit=_PAGE_ROWS, offset=len(found))
+        found += page
+        if len(page) < _PAGE_ROWS or page[-1].updated < moment:
+            return [row for row in found if row.error is None and row.updated >= moment]
+
+
+def read_day_limits(path: Path) -> DayLimits | None:
+    """The limits of this file; None when there is none. Raises `OptionsError` for a file that cannot be read or understood:
+    its limits must not be taken for no limits."""
+    try:
+        data = read_toml(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except (OSError, ValueError) as error:
+        raise OptionsError(f"the limits in {str(path)!r} cannot be read: {error}") from error
+    unknown = data.keys() - {"day", "tag"}
+    tags = data.get("tag", {})
+    if unknown or not isinstance(tags, dict):
+        raise OptionsError(
+            f"{str(path)!r} holds {sorted(unknown) or 'a tag that is no table'}: write [day] and [tag.NAME]"
+        )
+    tables: dict[str | None, Any] = {**({None: data["day"]} if "day" in data else {}), **tags}
+    for tag, table in tables.items():
+        where = f"[{_table_name(tag)}] in {str(path)!r}"
+        if not isinstance(table, Mapping) or not table or table.keys() - _CHECKS.keys():
+            raise OptionsError(f"{where} must hold {' or '.join(_CHECKS)}, and nothing else")
+        check_settings(table, {key: _CHECKS[key] for key in table}, f"{where}: ")
+    return DayLimits(str(path), tables) if tables else None
+
+
+def _table_name(tag: str | None) -> str:
+    return "day" if tag is None else f"tag.{tag}"

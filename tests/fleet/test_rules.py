@@ -16,9 +16,9 @@ from typing import Any
 from openagentic_sdk.agents import NamedAgent
 from openagentic_sdk.errors import OptionsError, ProviderHTTPError
 from openagentic_sdk.fleet import Fleet, Worker
-from openagentic_sdk.fleet.prepare import rated_options
+from openagentic_sdk.fleet.limits import Rates
+from openagentic_sdk.fleet.prepare import RatedProvider, rated_options
 from openagentic_sdk.fleet.queue import Claimer, NewRun
-from openagentic_sdk.fleet.rates import RatedProvider, Rates
 from openagentic_sdk.fleet.record import FleetRun, Outcome
 from openagentic_sdk.fleet.schedules import request_id_of
 from openagentic_sdk.fleet.stats import BUCKETS_S, to_text
