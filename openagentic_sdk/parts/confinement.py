@@ -7,12 +7,14 @@ from dataclasses import replace
 from typing import Literal
 
 from ..errors import ToolError
+from ..ground.threads import run_in_thread
 from ..kernel.agent import Run
 from ..kernel.gate import CallContext
 from ..kernel.part import Part
-from ..kernel.tool import ToolContext
+from ..kernel.tool import RunResources, ToolContext
 from ..permissions.gate import PermissionGate
 from ..tools.bash import BashTool
+from ..tools.shell.background import RunShells
 from ..tools.shell.file_policy import CommandRules, FilePolicy
 from ..tools.shell.sandbox_plan import probe_sandbox
 
@@ -28,6 +30,12 @@ class Confinement(Part):
 
     def services(self) -> Mapping[type, object]:
         return {CommandRules: self._rules}
+
+    async def before_step(self) -> None:
+        """Set aside what background shells that have ended made of protected places."""
+        shells = self.run.parts.services.get(RunResources).find(RunShells)
+        if shells is not None and shells.has_shells:
+            await run_in_thread(shells.settle)
 
     def tell_gate(self, context: CallContext, tool: str | None) -> CallContext:
         if tool != _SHELL or _SHELL not in self.run.agent.tools:

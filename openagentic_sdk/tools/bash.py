@@ -36,7 +36,16 @@ from .shell.output import keep_output, keep_text, output_paths
 from .shell.overlay import read_effects
 from .shell.process import CommandReport, CommandSpec, run_command
 from .shell.sandbox_plan import probe_sandbox
-from .shell.sandboxed import MAX_TOUCHED, BashSandbox, ConfinedCommand, EffectsMode, SandboxMode, named_channel
+from .shell.sandboxed import (
+    MAX_TOUCHED,
+    BashSandbox,
+    ConfinedCommand,
+    EffectsMode,
+    SandboxMode,
+    named_channel,
+    renaming_note,
+    writes_in_place,
+)
 from .shell.trial import (
     Change,
     TrialLimits,
@@ -220,7 +229,8 @@ class BashTool(BlockingTool):
         folder = command_folder(ctx)
         cwd = _working_dir(folder, ctx)
         temp = run_temp(ctx).folder if sandbox.confines else ""
-        direct = sandbox.effects is None and sandbox.confines and named_channel(command, cwd, roots) is not None
+        direct = sandbox.effects is None and sandbox.confines
+        direct = direct and (writes_in_place(command, policy) or named_channel(command, cwd, roots) is not None)
         with sandbox.confine(cwd, policy, temp, direct=direct) as confinement:
             spec = self._spec(command, cwd, ctx, confinement)
             report = run_command(spec, timeout_s=timeout_s, is_cancelled=ctx.cancelled.is_set)
@@ -246,6 +256,8 @@ class BashTool(BlockingTool):
         ]
         if effects is not None and not effects["applied"]:
             notes.append("this was a dry run: what is listed under `effects` was not written")
+        renaming = renaming_note(confinement, report.stderr.head, report.stderr.tail, report.stdout.tail)
+        notes += [renaming] if renaming else []
         about_hooks = None if self._trusts_git else hooks_note(command, spec.cwd, roots)
         notes += [about_hooks] if about_hooks else []
         notes += _move(folder, report.cwd, roots, ctx)
@@ -352,7 +364,7 @@ class BashTool(BlockingTool):
             confinement = stack.enter_context(sandbox.confine(cwd, policy, temp, direct=True))
             spec = self._spec(command, cwd, ctx, confinement, is_background=True)
             # What the sandbox stands on stays until the shell has ended.
-            shell = shells.start(command, spec, on_end=stack.pop_all().close)
+            shell = shells.start(command, spec, stack.pop_all().close, confinement.dropped)
         note = f"it ends by itself, by KillBash, or with this run; BashOutput({shell.shell_id!r}) reads what it writes"
         notes = [note, *_new_notices(shells, confinement)]
         return {"shell_id": shell.shell_id, "status": "running", "notes": notes}

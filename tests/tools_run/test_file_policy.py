@@ -161,6 +161,19 @@ class OnDisk(WorkspaceTestCase):
         self.assertNotEqual(self.confined("git add a")["exit_code"], 0)
         self.assertEqual(self.git("ls-files"), "")
 
+    def test_git_renames_a_folder_and_another_program_that_cannot_is_told_the_way(self) -> None:
+        self.git("init", "-q", ".")
+        (self.workspace / "folder").mkdir()
+        (self.workspace / "folder/f").write_text("x")
+        self.git("add", ".")
+        self.git("commit", "-qm", "one")
+        result = self.confined("git mv folder moved", git_writes=True)
+        self.assertEqual(result["exit_code"], 0, result["stderr"])
+        self.assertEqual((self.workspace / "moved/f").read_text(), "x")
+        result = self.confined(f"{sys.executable} -c \"import os; os.rename('moved', 'again')\"")
+        self.assertIn("cannot rename a folder that was there before", " ".join(result["notes"]))
+        self.assertEqual(self.confined("mv moved again && cat again/f")["stdout"], "x")
+
     def test_what_is_hidden_is_read_in_no_way(self) -> None:
         (self.workspace / "secrets/deep").mkdir(parents=True)
         for name in (".env", "secrets/key", "secrets/deep/k2"):

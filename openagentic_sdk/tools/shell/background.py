@@ -9,7 +9,7 @@ from __future__ import annotations
 import io
 import os
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ...errors import ToolError, ToolInputError
@@ -75,10 +75,17 @@ def _going_on(earlier: bytes, redact: Redact) -> Redact:
 
 
 class BackgroundShell:
-    """One command that runs in the background."""
+    """One command that runs in the background. `on_end` is called once its end is noticed, maybe more than once; `notes`
+    tell what that did."""
 
     def __init__(
-        self, shell_id: str, command: str, running: RunningCommand, spec: CommandSpec, on_end: Callable[[], None]
+        self,
+        shell_id: str,
+        command: str,
+        running: RunningCommand,
+        spec: CommandSpec,
+        on_end: Callable[[], None],
+        notes: Sequence[str],
     ) -> None:
         self.shell_id = shell_id
         self.command = command
@@ -88,14 +95,17 @@ class BackgroundShell:
         self._was_killed = False
         self.is_lost = False
         self._on_end = on_end
+        self.notes = notes
 
     def report(self) -> CommandReport | None:
         """How it ended; None while it runs, and when its supervisor was killed (`is_lost`), so that it is unknown."""
         with self._lock:
             try:
-                self._running.wait(0)
+                has_ended = self._running.wait(0)
             except ToolError:
-                self.is_lost = True
+                has_ended = self.is_lost = True
+            if has_ended:
+                self._on_end()
             return self._running.report
 
     @property
@@ -115,7 +125,7 @@ class BackgroundShell:
             self._was_killed = True
         with self._lock:
             self._running.close()
-        self._on_end()
+            self._on_end()
 
 
 class CommandFolder:
@@ -150,8 +160,10 @@ class RunShells:
         self._started = 0
         self._finalizer = when_collected(self, _end_forgotten, self._shells, self.hold)
 
-    def start(self, command: str, spec: CommandSpec, on_end: Callable[[], None]) -> BackgroundShell:
-        """Run a command in the background, `on_end` when it is closed. Raises `ToolInputError` past `MAX_SHELLS`."""
+    def start(
+        self, command: str, spec: CommandSpec, on_end: Callable[[], None], notes: Sequence[str]
+    ) -> BackgroundShell:
+        """Run a command in the background, `on_end` when it has ended. Raises `ToolInputError` past `MAX_SHELLS`."""
         running = [shell.shell_id for shell in self._shells.values() if shell.status == "running"]
         if len(running) >= MAX_SHELLS:
             raise ToolInputError(
@@ -159,9 +171,19 @@ class RunShells:
             )
         self._started += 1
         shell_id = f"shell_{self._started}"
-        shell = BackgroundShell(shell_id, command, self.hold.start(spec), spec, on_end)
+        shell = BackgroundShell(shell_id, command, self.hold.start(spec), spec, on_end, notes)
         self._shells[shell_id] = shell
         return shell
+
+    @property
+    def has_shells(self) -> bool:
+        """Whether a shell was ever started."""
+        return bool(self._shells)
+
+    def settle(self) -> None:
+        """Do what is to be done at the end of each shell that has ended by itself."""
+        for shell in list(self._shells.values()):
+            shell.report()
 
     def get(self, shell_id: str) -> BackgroundShell:
         if shell_id not in self._shells:
@@ -259,7 +281,7 @@ class KillBashTool(_ShellTool):
 def describe_shell(shell: BackgroundShell, max_bytes: int, ctx: ToolContext) -> dict[str, Any]:
     """A shell's state and new output, as the model reads it."""
     report = shell.report()  # before the output, so that an ended shell's last words are in it
-    notes: list[str] = []
+    notes = list(shell.notes)
     texts = {}
     for name, stream in (("stdout", shell.stdout), ("stderr", shell.stderr)):
         texts[name] = stream.take(max_bytes, report is not None or shell.is_lost, ctx.services.get(Secrets).redact)

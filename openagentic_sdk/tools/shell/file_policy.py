@@ -18,7 +18,8 @@ from .overlay import remove_layers
 from .protected import Protected, is_git_content, protected_places, repository_of
 
 
-def _forbids_nothing(path: str) -> str | None:
+def forbids_nothing(path: str) -> str | None:
+    """Forbid no path."""
     return None
 
 
@@ -40,7 +41,7 @@ class FilePolicy:
     shown: tuple[str, ...] = ()
     readonly: tuple[str, ...] = ()
     writable: tuple[str, ...] = ()
-    forbids: Callable[[str], str | None] = field(default=_forbids_nothing)
+    forbids: Callable[[str], str | None] = field(default=forbids_nothing)
     git_writes: bool = False
     problem: str | None = None
 

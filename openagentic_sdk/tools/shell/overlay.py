@@ -87,6 +87,19 @@ def _folder_effects(
     yield from _effects(folder, upper, path, times)
 
 
+def meanwhile_changed(folder: str, upper: str, path: str, since_ns: int) -> bool:
+    """Whether something else changed an absolute path in `folder` since that time, and not to what the command made of it.
+
+    A link to the same file that is made or removed counts: the kernel keeps one time for both.
+    """
+    now = _status(path)
+    if now is None or stat.S_ISDIR(now.st_mode) or now.st_ctime_ns <= since_ns:
+        return False
+    copy = os.path.join(upper, os.path.relpath(path, folder))
+    status = _status(copy)
+    return status is None or not _is_same(copy, status, path, now)
+
+
 def permitted_effects(
     folder: str, effects: list[Effect], refusal: Callable[[str], str | None]
 ) -> tuple[list[Effect], dict[str, str]]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import stat
 import sys
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import field, replace
@@ -23,8 +24,16 @@ from ...ground.frozen import frozen, mutable
 from ...ground.patterns import regex
 from ...ground.system import user_home
 from .environment import search_path
-from .file_policy import FilePolicy
-from .overlay import apply_effects, permitted_effects, read_effects, remove_layers, touched_files
+from .file_policy import FilePolicy, forbids_nothing
+from .overlay import (
+    Effect,
+    apply_effects,
+    meanwhile_changed,
+    permitted_effects,
+    read_effects,
+    remove_layers,
+    touched_files,
+)
 from .protected import program_places
 from .sandbox_plan import (
     SandboxReport,
@@ -35,7 +44,7 @@ from .sandbox_plan import (
     sockets_outside,
     try_plan,
 )
-from .settings_found import set_aside_new, survey
+from .settings_found import new_set_aside, survey
 
 SandboxMode = Literal["off", "auto", "require"]
 EffectsMode = Literal["commit", "preview"]
@@ -48,14 +57,15 @@ MAX_TOUCHED = 1_000
 class ConfinedCommand:
     """How one command is confined: the plan (None: not at all), variables it needs, and the overlays to read afterwards.
 
-    `touched` are the files that applying them created, changed or deleted. `notes` are said once in a run, `dropped` (what
-    of the command's work was not kept) each time.
+    `began_ns` is when the copies were made, by the file system's clock; `touched` are the files that applying them created,
+    changed or deleted. `notes` are said once in a run, `dropped` (what of the command's work was not kept) each time.
     """
 
     level: str = "none"
     plan: Mapping[str, Any] | None = None
     environment: dict[str, str] = field(default_factory=dict)
     layers: Sequence[tuple[str, str]] = ()
+    began_ns: int = 0
     notes: list[str] = field(default_factory=list)
     touched: list[str] = field(default_factory=list)
     dropped: list[str] = field(default_factory=list)
@@ -183,6 +193,7 @@ class BashSandbox:
             copies = _overlays(stack, roots)
             overlays += copies
             made.layers = [(root, upper) for root, upper, _ in copies]
+            made.began_ns = max(os.stat(upper).st_ctime_ns for _, upper in made.layers)
         else:
             found = survey(roots, policy.refusal)
             left_out = (".git",) if policy.git_writes else ()
@@ -192,7 +203,7 @@ class BashSandbox:
             kept += [path for path in named if os.path.exists(path)]
             known = replace(found, kinds={**dict.fromkeys(filter(os.path.lexists, named), "file"), **found.kinds})
             bound = replace(policy, protected=policy.protected.plus(named))
-            stack.callback(set_aside_new, known, roots, bound.refusal, made.dropped)
+            stack.enter_context(new_set_aside(known, roots, bound.refusal, made.dropped))
         kept += [] if is_off else _kept_places(policy, roots, git=not policy.git_writes)
         temps = _temporary_folders(roots)
         unix_sockets = is_off or self._has_unix_sockets(report)
@@ -236,22 +247,8 @@ class BashSandbox:
         names: dict[str, list[str]] = {"created": [], "changed": [], "deleted": []}
         total = 0
         for folder, upper in confinement.layers:
-            effects = read_effects(folder, upper, times=self.effects is None or self.counts_times)
-            if self.mode != "off" and effects:
-                known = survey([folder], policy.refusal, files=False).named_places([folder])
-                bound = replace(policy, protected=policy.protected.plus((*self.protected, *known)))
-                effects, refused = permitted_effects(folder, effects, bound.refusal)
-                confinement.dropped += _refusal_notes(refused)
-            if self.effects != "preview":
-                touched = touched_files(folder, effects) if self.effects else []
-                confinement.touched += touched
-                keep_files(touched[:MAX_TOUCHED])
-                try:
-                    apply_effects(folder, upper, effects)
-                except OSError as error:
-                    raise ToolError(
-                        f"what the command did could not be applied whole to {folder} ({error}): look at it again"
-                    ) from error
+            with _commit:
+                effects = self._settle_layer(confinement, folder, upper, policy, keep_files)
             for effect in effects:
                 total += 1
                 if total <= MAX_LISTED_EFFECTS:
@@ -260,6 +257,47 @@ class BashSandbox:
         if self.effects is None or not confinement.layers:
             return None
         return {**names, "applied": self.effects == "commit", "total": total}
+
+    def _settle_layer(
+        self,
+        confinement: ConfinedCommand,
+        folder: str,
+        upper: str,
+        policy: FilePolicy,
+        keep_files: Callable[[Sequence[str]], None],
+    ) -> list[Effect]:
+        """Apply or drop what a command did to one folder; returns what it did that may be kept."""
+        effects = read_effects(folder, upper, times=self.effects is None or self.counts_times)
+        if not effects:
+            return effects
+        forbids = forbids_nothing
+        if self.mode != "off":
+            known = survey([folder], policy.refusal, files=False).named_places([folder])
+            forbids = replace(policy, protected=policy.protected.plus((*self.protected, *known))).refusal
+
+        def refusal(path: str) -> str | None:
+            is_lost = meanwhile_changed(folder, upper, path, confinement.began_ns)
+            return forbids(path) or (_CHANGED_MEANWHILE if is_lost else None)
+
+        effects, refused = permitted_effects(folder, effects, refusal)
+        confinement.dropped += _refusal_notes(refused)
+        if self.effects == "preview":
+            return effects
+        touched = touched_files(folder, effects) if self.effects else []
+        confinement.touched += touched
+        keep_files(touched[:MAX_TOUCHED])
+        try:
+            apply_effects(folder, upper, effects)
+        except OSError as error:
+            raise ToolError(
+                f"what the command did could not be applied whole to {folder} ({error}): look at it again"
+            ) from error
+        return effects
+
+
+# One at a time: between a look at what is there and its replacement no other command of this process replaces it.
+_commit = threading.Lock()
+_CHANGED_MEANWHILE = "something else changed it while the command ran; look at it and do it again"
 
 
 _WORD = regex(r"[^\s'\"<>|;&()]+")
@@ -280,6 +318,25 @@ def named_channel(command: str, cwd: str, roots: Sequence[str]) -> str | None:
                 if not (entry.is_file() or entry.is_dir() or entry.is_symlink()) and _is_channel(entry.path):
                     return entry.name
     return None
+
+
+_MOVES_BY_GIT = regex(r"\bgit\b[^;&|\n]*\bmv\b")
+_CROSSED = regex(rb"cross-device link|\bEXDEV\b")
+
+
+def writes_in_place(command: str, policy: FilePolicy) -> bool:
+    """Whether an allowed command renames folders by the system call alone, which a copy refuses: `git mv`."""
+    return policy.git_writes and _MOVES_BY_GIT.search(command) is not None
+
+
+def renaming_note(confinement: ConfinedCommand, *outputs: bytes) -> str | None:
+    """What a result tells of a rename that only the copy refused, as far as the output shows one."""
+    if not confinement.layers or not any(map(_CROSSED.search, outputs)):
+        return None
+    return (
+        "commands work on a copy, on which a program other than `mv` cannot rename a folder that was there before: use "
+        "`mv`, or let the command write directly with `run_in_background`"
+    )
 
 
 def _is_channel(path: str) -> bool:

@@ -8,7 +8,10 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from itertools import chain, count
 from typing import Literal
 
 from ...ground.disk import is_within
@@ -38,6 +41,18 @@ class Survey:
             git_dir = repository_of(top) if os.path.lexists(f"{top}/.git") else top
             named += git_places([f"{git_dir}/config", f"{git_dir}/config.worktree"], top)
         return [path for path in dict.fromkeys(named) if any(is_within(path, root) and path != root for root in roots)]
+
+    def known_to(self, earlier: Survey, roots: Sequence[str]) -> Survey:
+        """Without what an earlier look at these folders did not find."""
+        return Survey(
+            {path: kind for path, kind in self.kinds.items() if path in earlier.kinds or not _is_in(path, roots)},
+            {path: target for path, target in self.links.items() if path in earlier.links or not _is_in(path, roots)},
+            [top for top in self.repositories if top in earlier.repositories or not _is_in(top, roots)],
+        )
+
+
+def _is_in(path: str, roots: Sequence[str]) -> bool:
+    return any(is_within(path, root) for root in roots)
 
 
 def survey(
@@ -84,12 +99,36 @@ def survey(
     return Survey(kinds, links, repositories)
 
 
-def set_aside_new(before: Survey, roots: Sequence[str], refusal: Callable[[str], str | None], notes: list[str]) -> None:
-    """Rename what a command made of that kind, and put links back that it replaced; `notes` says what was done."""
+# What was there before the first of the commands that write directly now, each with its folders.
+_baselines: list[tuple[Survey, tuple[str, ...]]] = []
+_baselines_lock = threading.Lock()
+
+
+@contextmanager
+def new_set_aside(
+    before: Survey, roots: Sequence[str], refusal: Callable[[str], str | None], notes: list[str]
+) -> Iterator[None]:
+    """At the end, rename what a command made of that kind, and put links back that it replaced; `notes` tells what was done.
+
+    What another command that still runs may have made does not count as there before: with the first that ends it is set
+    aside, and the others cannot make it again.
+    """
+    with _baselines_lock:
+        for earlier, places in _baselines:
+            before = before.known_to(earlier, places)
+        _baselines.append(own := (before, tuple(roots)))
+    try:
+        yield
+    finally:
+        with _baselines_lock:
+            _baselines.remove(own)
+            _set_aside(before, roots, refusal, notes)
+
+
+def _set_aside(before: Survey, roots: Sequence[str], refusal: Callable[[str], str | None], notes: list[str]) -> None:
     for path, target in before.links.items():
         if not os.path.islink(path) or os.readlink(path) != target:
-            _rename_aside(path, notes)
-            os.symlink(target, path)
+            _rename_aside(path, notes, link_to=target)
     for path in survey(roots, refusal, known=["", *before.repositories]).kinds:
         if path not in before.kinds and not (os.path.dirname(path) in roots and _is_placeholder(path)):
             _rename_aside(path, notes)
@@ -103,16 +142,28 @@ def _is_placeholder(path: str) -> bool:
     return is_marked and os.path.basename(path) in PLACEHOLDERS and not os.listdir(path)
 
 
-def _rename_aside(path: str, notes: list[str]) -> None:
-    if os.path.lexists(path):
-        os.replace(path, path + SET_ASIDE)
-        is_link = os.path.islink(path + SET_ASIDE)
-        for folder, _, names in (
-            () if is_link else os.walk(path + SET_ASIDE)
-        ):  # with a HEAD it would still be a repository
-            for name in (name for name in names if name.casefold() == "head"):
-                os.replace(os.path.join(folder, name), os.path.join(folder, name) + SET_ASIDE)
-        notes.append(f"{path} decides what other programs do: what the command made of it is now {path}{SET_ASIDE}")
+def _rename_aside(path: str, notes: list[str], link_to: str | None = None) -> None:
+    aside = _aside(path)
+    try:
+        is_there = os.path.lexists(path)
+        if is_there:
+            os.replace(path, aside)
+            for folder, _, names in () if os.path.islink(aside) else os.walk(aside):
+                for name in (name for name in names if name.casefold() == "head"):  # it would still be a repository
+                    os.replace(os.path.join(folder, name), _aside(os.path.join(folder, name)))
+        if link_to is not None:
+            os.symlink(link_to, path)
+    except OSError as error:
+        notes.append(f"{path} decides what other programs do, and could not be set aside ({error}): remove it")
+        return
+    if is_there:
+        notes.append(f"{path} decides what other programs do: what the command made of it is now {aside}")
+
+
+def _aside(path: str) -> str:
+    """A free name to which it can go: a command may have taken the first ones."""
+    names = (f"{path}{SET_ASIDE}{suffix}" for suffix in chain([""], map("-{}".format, count(2))))
+    return next(name for name in names if not os.path.lexists(name))
 
 
 # An unusual mode: an empty folder that has it was made to stand for a missing one while a command runs.

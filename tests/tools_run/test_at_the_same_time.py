@@ -1,0 +1,120 @@
+"""Commands that run at the same time in one workspace: nothing of one is lost to another, and none keeps a place that
+the end of another took from it."""
+
+from __future__ import annotations
+
+import os
+import threading
+from typing import Any
+
+from openagentic_sdk.tools.base import ToolContext
+from openagentic_sdk.tools.bash import BashTool
+from openagentic_sdk.tools.shell.background import BashOutputTool, KillBashTool
+from openagentic_sdk.tools.shell.file_policy import run_temp
+from tests.waiting import until
+
+from .support import WorkspaceTestCase, close_run
+from .test_sandbox import needs
+
+# A command that does its work, says so, and ends when it is told to.
+HOLD = "; touch $TMPDIR/ready; until [ -e $TMPDIR/go ]; do sleep 0.01; done"
+
+
+class OnCopies(WorkspaceTestCase):
+    def setUp(self) -> None:
+        super().setUp()
+        needs("overlay")
+        for name in ("kept", "changed", "gone", "folder/old"):
+            path = self.workspace / name
+            path.parent.mkdir(exist_ok=True)
+            path.write_text(name)
+        self.workspace.joinpath("folder/old").chmod(0o644)
+
+    def beside(self, first: str, second: str) -> dict[str, Any]:
+        """What a command returns, while which another one begins and ends."""
+        other = ToolContext(cwd=str(self.workspace))
+        self.addCleanup(close_run, other)
+        ready, go = (f"{run_temp(self.ctx).folder}/{name}" for name in ("ready", "go"))
+        found: list[dict[str, Any]] = []
+        thread = threading.Thread(target=lambda: found.append(self.bash(first + HOLD, sandbox="auto", timeout_s=120)))
+        thread.start()
+        try:
+            until(lambda: os.path.exists(ready), "the first command has done its work")
+            BashTool(sandbox="auto").run_sync({"command": second}, other)
+        finally:
+            open(go, "w").close()
+            thread.join()
+        return found[0]
+
+    def test_what_another_command_wrote_meanwhile_stays_and_a_note_names_it(self) -> None:
+        result = self.beside(
+            "echo first >> changed; echo first > new; rm gone; echo first > mine", "echo second | tee changed new gone"
+        )
+        for name in ("changed", "new", "gone"):
+            self.assertEqual((self.workspace / name).read_text(), "second\n")
+            self.assertIn(f"{self.workspace / name} was dropped: something else changed it", " ".join(result["notes"]))
+        self.assertEqual((self.workspace / "mine").read_text(), "first\n")
+
+    def test_a_deleted_folder_keeps_what_another_command_put_into_it(self) -> None:
+        result = self.beside("rm -r folder", "echo second > folder/new")
+        self.assertEqual([path.name for path in (self.workspace / "folder").iterdir()], ["new"])
+        self.assertIn("folder/new was dropped", " ".join(result["notes"]))
+
+    def test_the_same_content_from_both_is_no_conflict(self) -> None:
+        result = self.beside("echo same > changed; rm gone", "echo same > changed; rm gone; echo x > kept")
+        self.assertEqual(result["notes"][1:], [])
+        self.assertEqual((self.workspace / "kept").read_text(), "x\n")
+
+
+class InTheBackground(WorkspaceTestCase):
+    def setUp(self) -> None:
+        super().setUp()
+        needs("namespaces")
+
+    def start(self, command: str) -> str:
+        tool = BashTool(sandbox="auto")
+        return str(tool.run_sync({"command": command, "run_in_background": True}, self.ctx)["shell_id"])
+
+    def made(self, name: str) -> None:
+        until(lambda: (self.workspace / name).exists(), f"{name} is there")
+
+    def end(self, shell_id: str) -> dict[str, Any]:
+        result: dict[str, Any] = KillBashTool().run_sync({"shell_id": shell_id}, self.ctx)
+        return result
+
+    def test_a_second_shell_cannot_make_again_what_the_end_of_the_first_set_aside(self) -> None:
+        first = self.start("mkdir -p sub/.git; echo x > sub/.git/config; touch one; sleep 1000")
+        self.made("one")
+        second = self.start(
+            "touch two; until [ -e go ]; do sleep 0.01; done; mkdir -p sub/.git; echo y > sub/.git/config; touch three; "
+            "sleep 1000"
+        )
+        self.made("two")
+        self.end(first)
+        (self.workspace / "go").touch()
+        self.made("three")
+        self.end(second)
+        names = sorted(path.name for path in (self.workspace / "sub").iterdir())
+        self.assertEqual(names, [".git.from-sandbox", ".git.from-sandbox-2"])
+
+    def test_what_was_there_before_both_stays(self) -> None:
+        (self.workspace / "sub/.git").mkdir(parents=True)
+        shells = [self.start(f"touch {name}; sleep 1000") for name in ("one", "two")]
+        for name in ("one", "two"):
+            self.made(name)
+        for shell in shells:
+            self.end(shell)
+        self.assertTrue((self.workspace / "sub/.git").exists())
+
+    def test_a_shell_that_has_ended_by_itself_leaves_nothing_and_its_output_names_it(self) -> None:
+        shell = self.start("mkdir -p sub/.git; echo x > sub/.npmrc")
+        until(
+            lambda: BashOutputTool().run_sync({"shell_id": shell}, self.ctx)["status"] == "exited",
+            "the shell has ended",
+        )
+        self.assertEqual(
+            sorted(path.name for path in (self.workspace / "sub").iterdir()),
+            [".git.from-sandbox", ".npmrc.from-sandbox"],
+        )
+        notes = " ".join(BashOutputTool().run_sync({"shell_id": shell}, self.ctx)["notes"])
+        self.assertIn("is now", notes)
