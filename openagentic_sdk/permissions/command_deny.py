@@ -11,6 +11,7 @@ from dataclasses import replace
 
 from ..ground.patterns import regex
 from .guess import LooseWord, loose_commands, loose_words
+from .hold.files import rule_by_content
 from .program_tables import SHELLS, WRAPPERS
 from .programs import FIND_RUNS, hazard, inner_commands, program_of, takes_code
 from .rules import Rule, RuleBook, may_take_value
@@ -230,6 +231,7 @@ def first_forbidding_path(book: RuleBook, subject: Subject, accesses: Iterable[A
     bases = subject.workspace.bases
     for access in accesses:
         rule = book.forbidding_path(access.places.all, bases, write=access.write)
+        rule = rule or rule_by_content(book, bases, access.places.real, write=access.write)
         if rule is not None:
             return rule
     return None

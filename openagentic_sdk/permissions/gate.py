@@ -29,6 +29,7 @@ from ..sessions.request import json_sha256
 from ..sessions.seal import known_home
 from ..tools.shell.file_policy import FilePolicy, outermost
 from ..tools.shell.protected import Protected, git_places_above, protected_places
+from ..tools.shell.settings_found import linked_files
 from .asking import Approver, People, UserAnswerer, ask, ask_person
 from .decide import is_left_open, judge, judge_by_rule, judge_rules
 from .facts import Facts, read_context
@@ -406,6 +407,10 @@ class PermissionGate:
         def patterns() -> list[re.Pattern[str]]:
             return [compile_pattern(rule.pattern, b, rule.root or b, wide=True) for rule in rules for b in bases]
 
+        @functools.cache
+        def linked() -> set[tuple[int, int]]:
+            return linked_files(closed_files(rules, tuple(bases)).hidden, bases)
+
         folders: dict[str, str] = {}
 
         def permits(path: str) -> bool:
@@ -415,7 +420,13 @@ class PermissionGate:
                 folders[folder] = os.path.realpath(folder or "/")
             real = f"{folders[folder].rstrip('/')}/{name}"
             names = [whole, real, os.path.realpath(real)] if os.path.islink(real) else [whole, real]
-            return not any(matches_any(pattern, names) for pattern in patterns())
+            if any(matches_any(pattern, names) for pattern in patterns()):
+                return False
+            try:
+                status = os.stat(real)
+            except OSError:  # nothing to be read
+                return True
+            return status.st_nlink < 2 or (status.st_dev, status.st_ino) not in linked()
 
         return permits
 

@@ -262,9 +262,12 @@ class RuleBook:
             return None
         key = (bases, write)
         if key not in self._forbidding:
-            rules = self.paths if write else tuple(rule for rule in self.paths if rule.tool not in EDIT_TOOLS)
-            self._forbidding[key] = _WorkspacePathRules(rules, bases)
+            self._forbidding[key] = _WorkspacePathRules(self.paths_about(write), bases)
         return self._forbidding[key].first(names)
+
+    def paths_about(self, write: bool) -> tuple[Rule, ...]:
+        """The rules about paths that keep one from being written, or from being read."""
+        return self.paths if write else tuple([rule for rule in self.paths if rule.tool not in EDIT_TOOLS])
 
     def for_name(self, tool_name: str, names: Iterable[str]) -> Rule | None:
         """The first rule about the skill or subagent that has these names; letters are compared as a look-up does."""

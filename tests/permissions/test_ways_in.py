@@ -4,6 +4,7 @@ arguments, arguments that bash evaluates, and words that only bash can work out.
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -257,6 +258,26 @@ class EveryWordMayBeAFile(Table):
 
 
 class WhatMountsHold(Table):
+    def test_a_hard_link_to_a_denied_file_is_the_file_by_whatever_tool(self) -> None:
+        (self.root / "secrets").mkdir(exist_ok=True)
+        (self.root / "secrets" / "key").write_text("k")
+        (self.root / ".env").write_text("k")
+        os.link(self.root / ".env", self.root / "one")
+        os.link(self.root / "secrets" / "key", self.root / "two")
+        (self.root / "plain").touch()
+        os.link(self.root / "plain", self.root / "three")
+        gate = self.gate(permission_mode="bypass", deny=["Read(.env)", "Read(./secrets/**)"])
+        for name, allowed in {"one": False, "two": False, "three": True}.items():
+            with self.subTest(name=name):
+                self.assertEqual(bool(self.approve(gate, "Read", {"file_path": name})), allowed)
+                self.assertEqual(bool(self.approve(gate, "Bash", {"command": f"cat {name}"})), allowed)
+        hidden = gate.file_policy("true", {"cwd": str(self.root)}, asked=False).hidden
+        self.assertLessEqual({os.path.realpath(self.root / name) for name in (".env", "one", "two")}, set(hidden))
+        self.assertNotIn(os.path.realpath(self.root / "three"), hidden)
+        may_read = gate.read_filter(str(self.root))
+        assert may_read is not None
+        self.assertEqual([may_read(str(self.root / name)) for name in ("one", "two", "three")], [False, False, True])
+
     def test_denied_files_are_the_mounts_business_where_a_command_is_confined(self) -> None:
         policy = {"allow": ["Bash"], "deny": ["Read(.env)"]}
         lines = ("grep -r x .", "echo `cat $x`", 'for f in a*; do cat "$f"; done', "python3 show.py")

@@ -14,8 +14,10 @@ from typing import Any
 
 from openagentic_sdk.kernel.tool import Services, ToolContext
 from openagentic_sdk.tools.bash import BashTool
+from openagentic_sdk.tools.shell.background import KillBashTool
 from openagentic_sdk.tools.shell.file_policy import CommandRules, FilePolicy
 from openagentic_sdk.tools.shell.protected import PROTECTED_FILES, git_places, program_places, protected_places
+from tests.waiting import until
 
 from .support import WorkspaceTestCase, close_run
 from .test_sandbox import needs
@@ -188,6 +190,17 @@ class OnDisk(WorkspaceTestCase):
         )
         self.assertNotIn("swordfish", result["stdout"] + result["stderr"])
         self.assertEqual((self.workspace / ".env").read_text(), "swordfish")
+
+    def test_what_is_protected_is_written_by_no_other_name_of_it_either(self) -> None:
+        (self.workspace / ".npmrc").write_text("mine")
+        os.link(self.workspace / ".npmrc", self.workspace / "other")
+        result = BashTool(sandbox="require").run_sync(
+            {"command": "echo x >> other; echo y > done", "run_in_background": True}, self.ctx
+        )
+        until(lambda: (self.workspace / "done").exists(), "the shell has written what it may")
+        KillBashTool().run_sync({"shell_id": result["shell_id"]}, self.ctx)
+        self.confined("echo x >> other")
+        self.assertEqual((self.workspace / ".npmrc").read_text(), "mine")
 
     def test_a_program_whose_file_is_hidden_runs_under_no_name(self) -> None:
         (self.workspace / "y").write_text("stays")

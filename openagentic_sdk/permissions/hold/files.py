@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import os
 import re
+import stat
 import unicodedata
 from collections.abc import Callable, Sequence
 from functools import partial
 
 from ...ground.frozen import frozen
+from ...tools.shell.settings_found import linked_files, other_names
 from ..paths import anchored, compile_pattern, matches_any
 from ..rules import EDIT_TOOLS, Rule, RuleBook
 from ..shell import IS_GLOB
@@ -44,7 +46,24 @@ def closed_files(rules: Sequence[Rule], bases: Sequence[str]) -> ClosedFiles:
         problem = f"there is more to look through than {MAX_ENTRIES} files, and rules forbid some: name what is meant"
     programs = [path for rule in rules for path in program_files(rule) or ()]
     return ClosedFiles(
-        tuple(dict.fromkeys((*hidden, *programs))), tuple(readonly), partial(_forbidding, paths, tuple(bases)), problem
+        tuple(dict.fromkeys((*hidden, *other_names(hidden, bases), *programs))),
+        tuple(dict.fromkeys((*readonly, *other_names(readonly, bases)))),
+        partial(_forbidding, paths, tuple(bases)),
+        problem,
+    )
+
+
+def rule_by_content(book: RuleBook, bases: Sequence[str], path: str, *, write: bool) -> Rule | None:
+    """The first rule that keeps a file of which a path is another name (a hard link) from being read or written."""
+    try:
+        status = os.lstat(path)
+    except (OSError, ValueError):  # no file, so no name of one
+        return None
+    if status.st_nlink < 2 or not stat.S_ISREG(status.st_mode):
+        return None
+    wanted = (status.st_dev, status.st_ino)
+    return next(
+        (rule for rule in book.paths_about(write) if wanted in linked_files(_expanded([rule], bases)[0], bases)), None
     )
 
 

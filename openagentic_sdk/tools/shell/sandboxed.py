@@ -44,7 +44,7 @@ from .sandbox_plan import (
     sockets_outside,
     try_plan,
 )
-from .settings_found import new_set_aside, survey
+from .settings_found import new_set_aside, other_names, survey
 
 SandboxMode = Literal["off", "auto", "require"]
 EffectsMode = Literal["commit", "preview"]
@@ -201,6 +201,7 @@ class BashSandbox:
             kept += [path for path in found.kinds if path not in found.links and path not in kept]
             named = found.named_places(roots)
             kept += [path for path in named if os.path.exists(path)]
+            kept += [path for path in other_names(kept, roots) if policy.refusal(path) is None]
             known = replace(found, kinds={**dict.fromkeys(filter(os.path.lexists, named), "file"), **found.kinds})
             bound = replace(policy, protected=policy.protected.plus(named))
             stack.enter_context(new_set_aside(known, roots, bound.refusal, made.dropped))

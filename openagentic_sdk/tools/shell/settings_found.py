@@ -99,6 +99,52 @@ def survey(
     return Survey(kinds, links, repositories)
 
 
+# How many entries of closed folders, and of a workspace, are looked at for other names of a file.
+_MOST_CLOSED, _MOST_NAMES = 20_000, 200_000
+
+
+def linked_files(paths: Iterable[str], roots: Iterable[str]) -> set[tuple[int, int]]:
+    """Device and number of each regular file among the paths, and in folders among them that lie below `roots`, that has
+    more than one name."""
+    found: set[tuple[int, int]] = set()
+    stack, left, below = list(paths), _MOST_CLOSED, tuple(map("{}/".format, roots))
+    while stack and left > 0:
+        path = stack.pop()
+        left -= 1
+        try:
+            status = os.lstat(path)
+            if stat.S_ISDIR(status.st_mode) and path.startswith(below):
+                # Git's objects have other names in each local clone, and nobody writes them.
+                stack += [entry.path for entry in os.scandir(path) if entry.name != "objects"]
+        except OSError:  # gone, or closed to this user
+            continue
+        if stat.S_ISREG(status.st_mode) and status.st_nlink > 1:
+            found.add((status.st_dev, status.st_ino))
+    return found
+
+
+def other_names(paths: Iterable[str], roots: Sequence[str]) -> list[str]:
+    """The names in the folders of the files among the paths that have more than one (hard links)."""
+    wanted = linked_files(paths, roots)
+    if not wanted:
+        return []
+    numbers = {number for _, number in wanted}
+    found: list[str] = []
+    stack, left = list(roots), _MOST_NAMES
+    while stack and left > 0:
+        try:
+            entries = list(os.scandir(stack.pop()))
+        except OSError:
+            continue
+        left -= len(entries)
+        for entry in entries:
+            if entry.is_dir(follow_symlinks=False):
+                stack.append(entry.path)
+            elif entry.inode() in numbers and (entry.stat(follow_symlinks=False).st_dev, entry.inode()) in wanted:
+                found.append(entry.path)
+    return found
+
+
 # What was there before the first of the commands that write directly now, each with its folders.
 _baselines: list[tuple[Survey, tuple[str, ...]]] = []
 _baselines_lock = threading.Lock()
