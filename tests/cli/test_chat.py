@@ -44,15 +44,11 @@ class Terminal:
 
     def read_until(self, text: str) -> str:
         """What was shown since the last call, up to and with `text`."""
-        until(
-            lambda: text in self._seen or self._read() or text in self._seen,
-            lambda: f"{text!r}; what came is {self._seen!r}",
-            SECONDS,
-        )
+        until(lambda: text in self._seen or self._read(), lambda: f"{text!r}; what came is {self._seen!r}", SECONDS)
         shown, _, self._seen = self._seen.partition(text)
         return shown + text
 
-    def _read(self) -> None:
+    def _read(self) -> None:  # only what is not there yet: the command may have ended with its last words
         try:
             with contextlib.suppress(BlockingIOError):
                 self._seen += os.read(self._master, 65536).decode("utf-8", "replace").replace("\r\n", "\n")
