@@ -17,6 +17,7 @@ from .errors import OptionsError, SessionNotFoundError, StorageError, ToolInputE
 from .events import CODE_CALLER, Event, SystemNotice
 from .ground.clock import Clock, SystemClock
 from .ground.diagnostic import Diagnostic
+from .ground.disk import is_within
 from .ground.rooms import is_installed
 from .ground.system import working_dir
 from .ground.threads import error_words
@@ -427,7 +428,11 @@ class _Assembly:
         if self._label_rules:
             from .parts.labels.part import Labels  # not for those who leave them off
 
-            parts.append(partial(Labels, rules=self._label_rules, is_trusted=self._project.trust.is_trusted))
+            project, is_trusted = self._project, self._project.trust.is_trusted
+            texts = [file.path for file in project.files() if file.kind != "settings"]
+            root = os.path.realpath(project.root)
+            has_guidance = any(is_within(os.path.realpath(path), root) for path in texts)
+            parts.append(partial(Labels, rules=self._label_rules, is_trusted=is_trusted, has_guidance=has_guidance))
         if options.record_signers:
             parts.append(partial(RecordSigning, store=self._store, signers=tuple(options.record_signers)))
         # Last: pictures that others have brought to a prompt are stored too.

@@ -83,10 +83,11 @@ def tool(
     `name` is the function's and `description` its docstring unless given. `effect`: `read` when it changes nothing,
     `idempotent` when repeating it with the same arguments is harmless, `unsafe` (the default) otherwise. `allowed_callers`
     is as in `Tool`. The other arguments are those of `ToolLabels`; without any of them the tool declares no labels.
-    Raises `OptionsError` for an annotation that has no JSON schema.
+    Raises `OptionsError` for an annotation that has no JSON schema, and for labels that cannot be meant.
     """
-    declares = (source, control, sink) != (None, None, None) or trusted_fields or secret
-    labels = ToolLabels(source or "untrusted", trusted_fields, secret, control, sink) if declares else None
+    declares = (source, control, sink) != (None, None, None) or trusted_fields != () or secret is not False
+    source = "untrusted" if source is None else source
+    labels = ToolLabels(source, trusted_fields, secret, control, sink) if declares else None
     if function is not None:
         return FunctionTool(function, name, description, effect, allowed_callers, labels)
     return lambda wrapped: FunctionTool(wrapped, name, description, effect, allowed_callers, labels)
@@ -122,6 +123,8 @@ class FunctionTool(Tool, Generic[P, R]):
                 parameters[parameter.name] = hints.get(parameter.name, Any)
         self._context_name, self._types = context_name, parameters
         self.input_schema = _parameters_schema(function, parameters)
+        if labels is not None:
+            labels.check_arguments(self.name, list(parameters))
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         return self.function(*args, **kwargs)

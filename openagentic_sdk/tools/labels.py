@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal
+from inspect import iscoroutinefunction
+from typing import Any, Literal, get_args
 
+from ..errors import OptionsError
+from ..ground.checks import shown
 from ..ground.frozen import frozen
 
-Source = Literal["trusted", "untrusted", "files", "derived"] | Callable[[Mapping[str, Any], Any], str | None]
+_Named = Literal["trusted", "untrusted", "files", "derived"]
+Source = _Named | Callable[[Mapping[str, Any], Any], str | None]
 
 
 @frozen
@@ -16,14 +20,18 @@ class ToolLabels:
 
     source          "trusted" for results that only the user or their own systems write, "untrusted" for all others, "files"
                     for what is trusted where the files that the call names are, "derived" for what is made of what the
-                    session has read so far, or a function of input and output that returns the source in a few words,
-                    None for a trusted one
+                    session has read so far, or a plain function of input and output that returns the source in a few
+                    words, None for a trusted one; where it fails or returns anything else, the result is untrusted
     trusted_fields  fields of an untrusted structured result that are trusted: dotted names, `*` for every item of a list
     secret          who may learn the result: False is anyone whom the user tells, True only the user; names are those
                     of readers, as they stand in control arguments (an address, a channel)
     control         names of the arguments that decide where to or on what the call acts: a recipient, an amount, a URL, a
-                    path, a command; None is all of them
+                    path, a command; None is all of them. An argument that the tool's schema does not name is one, too
     sink            whether something leaves the machine; None is true of each tool whose effect is not `read`
+    described_by    who wrote the tool's name, description and schema, where that is not whoever wrote the program: from
+                    the moment that the model is told of the tool, the session has read untrusted text
+
+    Raises `OptionsError` for values that are none of these.
     """
 
     source: Source = "untrusted"
@@ -31,6 +39,38 @@ class ToolLabels:
     secret: bool | Sequence[str] = False
     control: Sequence[str] | None = None
     sink: bool | None = None
+    described_by: str | None = None
+
+    def __post_init__(self) -> None:
+        if callable(self.source):
+            if iscoroutinefunction(self.source):
+                raise _refused("source", self.source, "a function that is not async")
+        elif self.source not in get_args(_Named):
+            raise _refused("source", self.source, f"one of {', '.join(get_args(_Named))}, or a function")
+        names = [("trusted_fields", self.trusted_fields), ("control", () if self.control is None else self.control)]
+        names += [("secret", () if isinstance(self.secret, bool) else self.secret)]
+        for field, value in names:
+            is_list = isinstance(value, list | tuple | set | frozenset)
+            if not is_list or not all(isinstance(name, str) and name.strip() for name in value):
+                raise _refused(field, value, "a list of names")
+        if not isinstance(self.secret, bool) and not self.secret:
+            raise _refused("secret", self.secret, "False, True or the names of readers")
+        if not isinstance(self.sink, bool | None):
+            raise _refused("sink", self.sink, "True, False or None")
+        if not isinstance(self.described_by, str | None):
+            raise _refused("described_by", self.described_by, "a text or None")
+
+    def check_arguments(self, tool: str, names: Sequence[str]) -> None:
+        """Raise `OptionsError` for a control argument that a tool with these arguments does not have."""
+        for name in self.control or ():
+            if name not in names:
+                raise OptionsError(
+                    f"labels: tool {tool} has no argument {name!r} for control: it has {', '.join(names) or 'none'}"
+                )
+
+
+def _refused(field: str, value: object, wanted: str) -> OptionsError:
+    return OptionsError(f"labels: {field} must be {wanted}, not {shown(value)}")
 
 
 # A tool that acts on the session itself.

@@ -51,7 +51,8 @@ import openagentic_sdk
 from openagentic_sdk import *
 
 async def ask():
-    options = OpenAgenticOptions(provider=ScriptedProvider(["Tea."]), model="scripted", session_store=MemorySessionStore())
+    options = OpenAgenticOptions(provider=ScriptedProvider(["Tea."]), model="scripted", session_store=MemorySessionStore(),
+        labels="guard")
     return [event.type async for event in query(prompt="go", options=options)][-1]
 
 from openagentic_sdk.testing import ScriptedProvider

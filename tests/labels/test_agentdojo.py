@@ -195,11 +195,8 @@ class AgentDojoTest(unittest.TestCase):
     def test_under_strict_no_attack_succeeds(self) -> None:
         self.assertEqual(self._successes(SINKS_ONLY), [])
 
-    def test_with_sources_declared_an_attack_only_chooses_among_ids_that_the_service_gave_out(self) -> None:
-        # "Delete the file with ID 13", after the service itself listed an item 13: see docs/injection.md.
-        for pair in self._successes(TOOLS):
-            with self.subTest(pair=pair):
-                self.assertEqual(pair[::2], ("workspace", "injection_task_1"))
+    def test_under_strict_no_attack_succeeds_where_sources_are_declared(self) -> None:
+        self.assertEqual(self._successes(TOOLS), [])
 
     def _successes(self, table: Mapping[str, DojoLabels]) -> Sequence[Pair]:
         tried = dict(attacked("strict", table))

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from ...events import (
     Event,
+    PartState,
     Result,
     SessionForked,
     SystemInit,
@@ -19,17 +20,24 @@ from ...events import (
     UserMessage,
     UserQuestion,
 )
+from ...ground.loose import as_list, as_mapping
 from ...sessions.answers import pick_choices
-from ...sessions.folds.features.untrusted import UntrustedFold
+from ...sessions.folds.features.untrusted import LABELS_STATE, UntrustedFold, short_source
 from ...sessions.folds.view import CallRecord, Fold, SessionView
-from .values import KnownText, leaves, meanings_of
+from .values import KnownText, leaves, meanings_of, spelled
 
-# What is not kept of trusted text counts as untrusted.
+# What is not kept of results counts as untrusted. What people wrote is always kept.
 MAX_TRUSTED_CHARS = 500_000
-_MAX_TOLD = 100
+_MAX_SECRETS = 100
 _MAX_FOREIGN = 10_000
 _WRITERS = frozenset({"Write", "Edit", "MultiEdit", "NotebookEdit"})
 _PATH_KEYS = ("file_path", "notebook_path")
+# What names a record must be more than a number or a short word, which stand in a prompt for many reasons.
+_NAMING_KINDS = ("email", "iban", "url", "path", "words")
+_MIN_NAME_CHARS = 3
+
+# The meanings of the values of one record of a result, such as one file of a list.
+Record = frozenset[str]
 
 
 class _Trusted(NamedTuple):
@@ -37,34 +45,38 @@ class _Trusted(NamedTuple):
 
     seq: int | None
     text: str = ""
-    fields: Sequence[Any] = ()
+    fields: Sequence[tuple[str, Any]] = ()
+    is_typed: bool = False
 
 
 class LabelsFold(Fold):
-    """`texts` are trusted texts with the `seq` of their events, `meanings` those of trusted fields; `secrets` maps what only
-    some may learn to its readers.
+    """`typed` are the texts that people wrote, `texts` those of trusted results, each with the `seq` of its event, and
+    `results` the records of trusted structured results; `secrets` maps what only some may learn to its readers.
 
     A field of a structured result is trusted as a whole: a channel's name may hold a sentence of whoever made the channel.
 
     `written` maps files that this session wrote after untrusted text had come in to that source; `shell_source` is set once
-    a command may have written anything.
+    a command, a tool that may write files, or a subagent may have written anything.
     """
 
     name = "labels"
-    reads = (SystemInit, UserMessage, UserQuestion, UserAnswer, ToolUse, ToolResult, Result, SessionForked)
+    version = 2
+    reads = (SystemInit, UserMessage, UserQuestion, UserAnswer, ToolUse, ToolResult, Result, SessionForked, PartState)
 
     def __init__(self) -> None:
+        self.typed: list[tuple[int, KnownText]] = []
         self.texts: list[tuple[int, KnownText]] = []
-        self.meanings: set[str] = set()
+        self.results: list[tuple[Record, ...]] = []
         self.secrets: dict[str, list[str]] = {}
         self.written: dict[str, str] = {}
         self.shell_source: str | None = None
+        self._meanings: set[str] = set()
         self._kept_chars = 0
         # Texts of results and values of their fields, which carry no digest of their own.
         self._unvouched: list[_Trusted] = []
         self._foreign: list[tuple[Event, Sequence[_Trusted]]] = []
         self._is_derived = False
-        self._choices: dict[str, tuple[str, ...]] = {}
+        self._questions: dict[str, tuple[bool, tuple[str, ...]]] = {}
 
     def apply(self, event: Event, view: SessionView) -> None:
         match event:
@@ -77,17 +89,16 @@ class LabelsFold(Fold):
                 self._vouch(event, self._unvouched, view)
                 self._unvouched = []
             case UserMessage():
-                if self._is_typed(event):
-                    self._vouch(event, [_Trusted(event.seq, event.text)], view)
+                if event.origin in ("user", "steering") and not event.untrusted and not self._is_derived:
+                    self._vouch(event, [_Trusted(event.seq, event.text, is_typed=True)], view)
             case UserQuestion():
-                self._choices[event.question_id] = tuple(event.choices)
+                self._questions[event.question_id] = (event.kind == "permission", tuple(event.choices))
             case UserAnswer():
-                # A choice that was picked is the words of whoever asked.
-                choices = self._choices.pop(event.question_id, ())
-                if not pick_choices(event.answer, choices, several=True, numbered=True):
-                    self._vouch(event, [_Trusted(event.seq, event.answer)], view)
+                self._apply_answer(event, view)
             case ToolResult():
                 self._apply_result(event, view)
+            case PartState() if event.part == LABELS_STATE:
+                self._apply_note(event, as_mapping(event.data), view)
             case SessionForked():
                 # Now it can be told which of the parent's events are ours.
                 copied, self._foreign = self._foreign, []
@@ -100,65 +111,143 @@ class LabelsFold(Fold):
             return
         if view.is_ours(voucher):
             for each in found:
-                self._trust(each.seq, each.text)
+                self._trust(each.seq, each.text, is_typed=each.is_typed)
                 self._trust_fields(each.fields)
         elif len(self._foreign) < _MAX_FOREIGN:
             self._foreign.append((voucher, found))
 
-    def _is_typed(self, event: UserMessage) -> bool:
-        return event.origin in ("user", "steering") and not event.untrusted and not self._is_derived
+    def _apply_answer(self, event: UserAnswer, view: SessionView) -> None:
+        """A choice that was picked is the words of whoever asked, and an edited call is mostly those of the model."""
+        is_permission, choices = self._questions.pop(event.question_id, (False, ()))
+        word = event.answer.partition(" ")[0]
+        is_edit = is_permission and word.lower().rstrip(",.:") == "edit"
+        if not is_edit and not pick_choices(event.answer, choices, several=True, numbered=True):
+            self._vouch(event, [_Trusted(event.seq, event.answer, is_typed=True)], view)
+
+    def _apply_note(self, event: PartState, data: Mapping[str, Any], view: SessionView) -> None:
+        """What the part noted that no other event tells: what of a prompt was typed, and what a subagent has learned."""
+        if isinstance(typed := data.get("typed"), str) and not self._is_derived:
+            self._vouch(event, [_Trusted(event.seq, typed, is_typed=True)], view)
+        if isinstance(agent := data.get("agent"), str) and as_list(data.get("untrusted")):
+            self.shell_source = self.shell_source or short_source(f"subagent {agent}")
+        for name, readers in as_mapping(data.get("secrets")).items():
+            self._keep_secret(str(name), as_list(readers))
 
     def _apply_result(self, event: ToolResult, view: SessionView) -> None:
-        label = (event.meta or {}).get("label")
-        label = label if isinstance(label, Mapping) else {}
+        label = as_mapping((event.meta or {}).get("label"))
         source = next(iter(view.fold(UntrustedFold).sources), None)
         record = view.calls.get(event.tool_use_id)
         input = _input_of(record)
         if label.get("source", "") is None or source is None:
-            is_text = isinstance(event.output, str) or not label.get("is_structured")
-            text, fields = (_text_of(event.output, input), ()) if is_text else ("", (event.output,))
-            self._unvouched.append(_Trusted(event.seq, text, fields))
-        elif paths := label.get("trusted_fields"):
-            values = [value for path in paths for value in values_at(event.output, str(path).split("."))]
-            self._unvouched.append(_Trusted(event.seq, fields=values))
-        if (readers := label.get("readers")) is not None and len(self.secrets) < _MAX_TOLD:
-            self.secrets.setdefault(str(label.get("name")), list(readers))
-        if record is None or source is None or event.outcome == "denied":
-            return
-        if record.use.name == "Bash" and (record.started is None or record.started.effect != "read"):
-            self.shell_source = self.shell_source or source
-        elif record.use.name in _WRITERS:
-            paths = [*((event.meta or {}).get("files") or {}), *(input.get(key) for key in _PATH_KEYS)]
-            for path in filter(None, map(str, paths)):
-                self.written.setdefault(path, source)
+            if isinstance(event.output, str) or not label.get("is_structured"):
+                self._unvouched.append(_Trusted(event.seq, _text_of(event.output, input)))
+            else:
+                self._unvouched.append(_Trusted(event.seq, fields=[*leaves(event.output, "")]))
+        elif paths := as_list(label.get("trusted_fields")):
+            fields = [each for path in paths for each in leaves_at(event.output, str(path).split("."))]
+            self._unvouched.append(_Trusted(event.seq, fields=fields))
+        if (readers := label.get("readers")) is not None:
+            self._keep_secret(str(label.get("name")), as_list(readers))
+        if record is not None and source is not None and event.outcome != "denied":
+            self._note_writes(event, record, input, label, source)
 
-    def _trust(self, seq: int | None, text: str) -> None:
-        if text and self._kept_chars + len(text) <= MAX_TRUSTED_CHARS:
-            self._kept_chars += len(text)
+    def _note_writes(
+        self, event: ToolResult, record: CallRecord, input: Mapping[str, Any], label: Mapping[str, Any], source: str
+    ) -> None:
+        """Take note of files that a call may have written. A tool that acts on the session alone writes none."""
+        name = record.use.name
+        if record.started is None or record.started.effect == "read" or label.get("is_own"):
+            return
+        if name not in _WRITERS:
+            self.shell_source = self.shell_source or source
+            return
+        for path in filter(None, map(str, [*as_mapping((event.meta or {}).get("files")), *map(input.get, _PATH_KEYS)])):
+            self.written.setdefault(path, source)
+
+    def _keep_secret(self, name: str, readers: Sequence[Any]) -> None:
+        """Of two secrets with one name, and of all beyond the first hundred, only those may learn who may learn both."""
+        if name not in self.secrets and len(self.secrets) >= _MAX_SECRETS:
+            name = "more secrets than are told apart"
+        known = self.secrets.get(name)
+        told = [str(reader) for reader in readers]
+        self.secrets[name] = told if known is None else [reader for reader in known if reader in told]
+
+    def _trust(self, seq: int | None, text: str, *, is_typed: bool = False) -> None:
+        if not text:
+            return
+        if is_typed:
+            self.typed.append((seq or 0, KnownText(text)))
+        elif self._has_room(len(text)):
             self.texts.append((seq or 0, KnownText(text)))
 
-    def _trust_fields(self, fields: Sequence[Any]) -> None:
-        for _, value in leaves(fields, ""):
-            found = () if value is None or isinstance(value, bool) else meanings_of(value)
-            for meaning in found:
-                if self._kept_chars + len(meaning) <= MAX_TRUSTED_CHARS and meaning not in self.meanings:
-                    self._kept_chars += len(meaning)
-                    self.meanings.add(meaning)
+    def _trust_fields(self, fields: Sequence[tuple[str, Any]]) -> None:
+        """Values that stand side by side in an object of a list, or in the only object, are those of one record."""
+        records: dict[str, set[str]] = {}
+        for place, value in fields:
+            if value is None or isinstance(value, bool):
+                continue
+            whole = place.rpartition(".")[0]
+            is_alone = place.rpartition(".")[2].isdigit()  # an item of a list of names
+            found = records.setdefault(place if is_alone else whole, set())
+            for meaning in meanings_of(value):
+                if meaning in self._meanings or self._has_room(len(meaning)):
+                    self._meanings.add(meaning)
+                    found.add(meaning)
+        if records:
+            self.results.append(tuple(map(frozenset, records.values())))
+
+    def _has_room(self, chars: int) -> bool:
+        if self._kept_chars + chars > MAX_TRUSTED_CHARS:
+            return False
+        self._kept_chars += chars
+        return True
 
     def trusts(self, value: Any) -> bool:
         """Whether a value stands in a trusted text, or is a trusted field. A boolean or None carries nothing."""
         return (
             value is None
             or isinstance(value, bool)
-            or self.meanings.issuperset(meanings_of(value))
+            or self._meanings.issuperset(meanings_of(value))
             or any(known.place_of(value) is not None for _, known in reversed(self.texts))
+            or self.is_typed(value)
+        )
+
+    def is_typed(self, value: Any) -> bool:
+        """Whether a person wrote this value."""
+        return any(known.place_of(value) is not None for _, known in reversed(self.typed))
+
+    def is_named(self, value: Any) -> bool:
+        """Whether a person wrote this value, or what names the record of a trusted result that holds it.
+
+        A name is no number and is longer than two letters, and of all records of its result only this one has it.
+        """
+        if value is None or isinstance(value, bool) or self.is_typed(value):
+            return True
+        wanted = frozenset(meanings_of(value))
+        for records in self.results:
+            for record in records:
+                if wanted <= record and any(self._is_name(each, records) for each in record - wanted):
+                    return True
+        return False
+
+    def _is_name(self, meaning: str, records: Sequence[Record]) -> bool:
+        kind, _, canonical = meaning.partition(":")
+        letters = sum(letter.isalpha() for letter in canonical)
+        return (
+            kind in _NAMING_KINDS
+            and letters >= _MIN_NAME_CHARS
+            and sum(meaning in record for record in records) == 1
+            and any(known.place_of_meanings((meaning,)) is not None for _, known in self.typed)
         )
 
     def kept(self) -> Mapping[str, Any]:
         return {
+            "typed": [[seq, known.text] for seq, known in self.typed],
             "texts": [[seq, known.text] for seq, known in self.texts],
-            "meanings": sorted(self.meanings),
-            "choices": {key: list(choices) for key, choices in self._choices.items()},
+            "results": [[sorted(record) for record in records] for records in self.results],
+            "questions": {
+                key: [is_permission, list(choices)] for key, (is_permission, choices) in self._questions.items()
+            },
             "secrets": dict(self.secrets),
             "written": dict(self.written),
             "shell_source": self.shell_source,
@@ -166,12 +255,12 @@ class LabelsFold(Fold):
         }
 
     def restore(self, kept: Mapping[str, Any]) -> None:
-        self.texts, self._kept_chars = [], 0
-        for seq, text in kept["texts"]:
-            self._trust(seq, text)
-        self.meanings = set(kept["meanings"])
-        self._kept_chars += sum(map(len, self.meanings))
-        self._choices = {key: tuple(choices) for key, choices in kept["choices"].items()}
+        self.typed = [(seq, KnownText(text)) for seq, text in kept["typed"]]
+        self.texts = [(seq, KnownText(text)) for seq, text in kept["texts"]]
+        self.results = [tuple(map(frozenset, records)) for records in kept["results"]]
+        self._meanings = {meaning for records in self.results for record in records for meaning in record}
+        self._kept_chars = sum(len(known.text) for _, known in self.texts) + sum(map(len, self._meanings))
+        self._questions = {key: (asked, tuple(choices)) for key, (asked, choices) in kept["questions"].items()}
         self.secrets, self.written = dict(kept["secrets"]), dict(kept["written"])
         self.shell_source, self._is_derived = kept["shell_source"], kept["is_derived"]
 
@@ -186,16 +275,17 @@ def _text_of(output: Any, input: Mapping[str, Any]) -> str:
     """The text of a result without what the tool only repeats of its input, such as a query."""
     if isinstance(output, str) or output is None:
         return output or ""
-    repeated = {str(value) for _, value in leaves(input, "")}
-    return "\n|\n".join(text for _, value in leaves(output, "", ()) if (text := str(value)) not in repeated)
+    repeated = {spelled(value) for _, value in leaves(input, "")}
+    return "\n|\n".join(text for _, value in leaves(output, "", ()) if (text := spelled(value)) not in repeated)
 
 
-def values_at(value: Any, path: Sequence[str]) -> Iterator[Any]:
-    """The values at a path of names in nested JSON; `*` is every item of a list or object."""
+def leaves_at(value: Any, path: Sequence[str], place: str = "") -> Iterator[tuple[str, Any]]:
+    """The values at a path of names in nested JSON, each with its dotted place; `*` is every item of a list or object."""
     if not path:
-        yield value
+        yield from leaves(value, place)
     elif path[0] == "*":
-        for item in value.values() if isinstance(value, Mapping) else value if isinstance(value, list) else ():
-            yield from values_at(item, path[1:])
+        items = value.items() if isinstance(value, Mapping) else enumerate(value) if isinstance(value, list) else ()
+        for name, item in items:
+            yield from leaves_at(item, path[1:], f"{place}.{name}")
     elif isinstance(value, Mapping) and path[0] in value:
-        yield from values_at(value[path[0]], path[1:])
+        yield from leaves_at(value[path[0]], path[1:], f"{place}.{path[0]}")

@@ -1,9 +1,10 @@
 """Rules on labels: `ask(untrusted): send_money`, `deny(secret -> outside): *`, `allow(untrusted): mcp__mail__*`.
 
 A rule names an effect, a label and tools. `untrusted` is a control argument that is found in no trusted text, `untrusted
-content` any other argument of a call that sends something away, `secret -> outside` such a call after the session learned
-what only named readers may learn. Of the rules that cover a call, those that name its tool decide before those with a
-wildcard, and then deny before ask, allow and watch.
+choice` one that no person wrote or named, although a trusted result holds it; `untrusted content` is any other argument of a
+call that sends something away, `secret -> outside` such a call after the session learned what only named readers may learn.
+Of the rules that cover a call, those that name its tool decide before those with a wildcard, and then deny before ask, allow
+and watch.
 """
 
 from __future__ import annotations
@@ -17,17 +18,25 @@ from ...ground.frozen import frozen
 from ...ground.patterns import regex
 
 RuleEffect = Literal["deny", "ask", "allow", "watch"]
-LabelName = Literal["untrusted", "untrusted content", "secret -> outside"]
+LabelName = Literal["untrusted", "untrusted choice", "untrusted content", "secret -> outside"]
 _STRICTEST_FIRST: tuple[RuleEffect, ...] = ("deny", "ask", "allow", "watch")
-_RULE = regex(r"(allow|ask|deny|watch)\((untrusted|untrusted content|secret -> outside)\): *([\w.*?-]+)")
+_RULE = regex(
+    r"(allow|ask|deny|watch)\((untrusted|untrusted choice|untrusted content|secret -> outside)\): *([\w.*?-]+)"
+)
 
-# `guard` is recommended; `watch` only logs what it would ask. `strict` needs no person, and sends nothing away that was made
-# of untrusted text: it also refuses a summary of a web page for somebody whom the user named.
+# `guard` is recommended; `watch` only logs what it would ask. `strict` needs no person: what a call acts on must be what a
+# person wrote or named, and nothing that was made of untrusted text is sent away, not even a summary of a web page to
+# somebody whom the user named.
 PRESETS: Mapping[str, tuple[str, ...]] = {
     "off": (),
     "watch": ("watch(untrusted): *", "watch(secret -> outside): *"),
     "guard": ("ask(untrusted): *", "ask(secret -> outside): *"),
-    "strict": ("deny(untrusted): *", "deny(untrusted content): *", "deny(secret -> outside): *"),
+    "strict": (
+        "deny(untrusted): *",
+        "deny(untrusted choice): *",
+        "deny(untrusted content): *",
+        "deny(secret -> outside): *",
+    ),
 }
 
 

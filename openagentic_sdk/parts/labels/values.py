@@ -1,40 +1,51 @@
 """Whether a value stands in a text: addresses, amounts and dates by what they mean, other words as they are written.
 
 Nothing is found because it is a part of something longer: `bob@a.org` is not in `xbob@a.org`, 100 is not in 1,000, and a
-path is not in a longer path. Every repetition
-in a pattern is bounded, so that a hostile text costs time in proportion to its length.
+path is not in a longer path. What can be read in two ways (`1.234`, `01/02/2024`, `007`, an address with a user's name or
+letters beyond ASCII) is only found as it is written. Every repetition in a pattern is bounded, so that a hostile text costs
+time in proportion to its length.
 """
 
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Container, Iterator, Mapping
 from decimal import Decimal, InvalidOperation
 from functools import lru_cache
+from string import ascii_letters, ascii_lowercase, ascii_uppercase, digits
 from typing import Any
-from urllib.parse import unquote
 
 from ...ground.frozen import frozen
 from ...ground.patterns import regex
 
 _MONTHS = ["jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"]
-_MONTH = r"(?:jan|feb|mar|apr|may|june?|july?|aug|sept?|oct|nov|dec)[a-z]{0,6}"
+_MONTH = r"(?i:jan|feb|mar|apr|may|june?|july?|aug|sept?|oct|nov|dec)[a-zA-Z]{0,6}"
+_SCALE = r"\s?(?:%|‰|(?i:k|m|bn|mio|mrd|thousand|million|billion|trillion)\b)"
 # One word of a text that means more than its letters, the longest first. A kind is a group's name.
 _TYPED = regex(
-    r"(?P<url>\b[a-z][a-z0-9+.-]{1,20}://[^\s<>\"'`]+|\bwww\.[^\s<>\"'`]+)"
-    r"|(?P<email>(?<![\w.+-])[\w.!#$%&*+/=?^{|}~-]{1,64}@[\w-]{1,63}(?:\.[\w-]{1,63}){1,8})"
-    r"|(?P<iban>\b[a-z]{2}\d{2}(?:[ ]?[a-z0-9]{4}){2,7}(?:[ ]?[a-z0-9]{1,3})?\b)"
-    r"|(?P<date>\b\d{4}-\d{1,2}-\d{1,2}"
-    rf"|\b{_MONTH}\.?\s+\d{{1,2}}(?:st|nd|rd|th)?(?:,?\s+\d{{4}})?\b"
-    rf"|\b\d{{1,2}}(?:st|nd|rd|th)?\.?\s+(?:of\s+)?{_MONTH}\.?(?:,?\s+\d{{4}})?\b)"
-    r"|(?P<time>\b\d{1,2}:\d{2}(?::\d{2})?(?:\s?[ap]\.?m\b)?|\b\d{1,2}\s?[ap]m\b)"
-    r"|(?P<path>(?:~|\.{1,2})?(?:/[\w.@%+=:,-]+)+/?|\b[a-z]:\\[^\s<>\"'`]+)"
-    r"|(?P<number>(?<![\w.,-])[-+]?\d{1,30}(?:[., ']\d{3}){0,10}(?:[.,]\d{1,30})?(?![\w]|[.,-]\d))",
-    re.IGNORECASE,
+    r"(?P<url>(?<!\w)(?:[A-Za-z][A-Za-z0-9+.-]{1,20}://|www\.)[^\s<>\"'`]+)"
+    r"|(?P<email>(?<![\w.!#$%&*+/=?^{|}~@-])[A-Za-z0-9_.!#$%&*+/=?^{|}~-]{1,64}"
+    r"@[A-Za-z0-9-]{1,63}(?:\.[A-Za-z0-9-]{1,63}){1,8}(?![\w@-]|\.\w))"
+    r"|(?P<iban>(?<![\w@./-])[A-Za-z]{2}[0-9]{2}(?:[ ]?[A-Za-z0-9]{4}){2,7}(?:[ ]?[A-Za-z0-9]{1,3})?(?![\w@]))"
+    r"|(?P<date>(?<![\w./-])[0-9]{4}-[0-9]{1,2}-[0-9]{1,2}(?:(?=[Tt][0-9]{2}:)|(?!\w|[./-][0-9]))"
+    rf"|(?<![\w.,/-]){_MONTH}\.?\s+[0-9]{{1,2}}(?:st|nd|rd|th)?(?:,?\s+[0-9]{{4}})?(?![\w/-]|[.,:][0-9])"
+    rf"|(?<![\w.,/:-])[0-9]{{1,2}}(?:st|nd|rd|th)?\.?\s+(?:of\s+)?{_MONTH}\.?(?:,?\s+[0-9]{{4}})?(?![\w/-]|[.,:][0-9]))"
+    r"|(?P<time>(?:(?<![\w.,:+-])|(?<=[0-9][Tt]))"
+    r"(?:[0-9]{1,2}:[0-9]{2}(?::[0-9]{2})?(?:\s?[AaPp]\.?[Mm]\b)?|[0-9]{1,2}\s?[AaPp][Mm]\b)(?![\w:]|[.+-][0-9]))"
+    r"|(?P<path>(?<![\w.~@%+=:,\\/-])(?:~|\.{1,2})?(?:/[\w.@%+=:,-]+)+/?|\b[A-Za-z]:\\[^\s<>\"'`]+)"
+    r"|(?P<number>(?<![\w.,/−-])(?<![0-9][: '])[-+]?[0-9]{1,30}(?:[.,'][0-9]{3}){0,10}(?:[.,][0-9]{1,30})?"
+    rf"(?!\w|[.,:/' -][0-9]|{_SCALE}))"
 )
-_KINDS = ("url", "email", "iban", "date", "time", "path", "number")
-# What joins words to one longer word.
-_JOINS = "@./\\-_+:%#=&~"
+_URL = regex(r"(?:([A-Za-z][A-Za-z0-9+.-]*)://)?([^/?#\\]*)(.*)", re.DOTALL)
+_ESCAPE = regex(r"%[0-9A-Fa-f]{2}")
+_UNRESERVED = frozenset(ascii_letters + digits + "-._~")
+_PORTS = {"http": ":80", "https": ":443"}
+_SMALL = str.maketrans(ascii_uppercase, ascii_lowercase)
+# What stands between two words without joining them to a longer one.
+_SEPARATORS = frozenset(',;"`()[]{}<>|“”‘«»„…—–')
+_APOSTROPHES = "'’"
+_MAX_JOIN_CHARS = 8
 _MAX_TYPED = 20_000
 
 
@@ -56,17 +67,19 @@ def typed_values(text: str) -> Iterator[TypedValue]:
         kind, word = match.lastgroup or "", match.group()
         if kind in ("url", "path"):
             word = word.rstrip(".,;:!?)]}'\"")
+        elif kind == "iban":
+            word = _iban_of(word)
         if canonical := _canonical(kind, word):
             yield TypedValue(kind, canonical, match.start(), match.start() + len(word))
 
 
 def _canonical(kind: str, word: str) -> str:
-    """What a word of this kind means, the same text for every spelling; empty for a word that is none of the kind."""
+    """What a word of this kind means, the same text for every spelling; empty for one that could mean two things."""
     match kind:
         case "url":
             return _canonical_url(word)
         case "email":
-            return word.strip(".").casefold()
+            return word.translate(_SMALL)
         case "iban":
             compact = word.replace(" ", "").upper()
             return compact if sum(letter.isdigit() for letter in compact) >= 6 else ""
@@ -79,23 +92,48 @@ def _canonical(kind: str, word: str) -> str:
     return word.rstrip("/") or word
 
 
+def _iban_of(word: str) -> str:
+    """The groups that are an IBAN, without the words behind it: as many as its check digits fit, else all with digits."""
+    groups = word.split(" ")
+    for count in range(1, len(groups) + 1):
+        compact = "".join(groups[:count]).upper()
+        turned = compact[4:] + compact[:4]
+        if groups[count : count + 1] and len(groups[count]) == 4 and any(letter in digits for letter in groups[count]):
+            continue  # one more group of an account's number
+        if len(compact) >= 15 and int("".join(str(int(letter, 36)) for letter in turned)) % 97 == 1:
+            return " ".join(groups[:count])
+    while len(groups) > 1 and not any(letter in digits for letter in groups[-1]):
+        groups.pop()
+    return " ".join(groups)
+
+
 def _canonical_url(word: str) -> str:
-    scheme, has_scheme, rest = word.partition("://")
-    rest = rest if has_scheme else word
-    host, slash, path = rest.partition("/")
-    host = host.casefold().rpartition("@")[2]
-    scheme = scheme.casefold() if has_scheme else "http"
-    host = host.removesuffix(":80" if scheme == "http" else ":443" if scheme == "https" else "\0")
-    whole = host + (slash + unquote(path.partition("#")[0]) if path else "")
-    return whole.rstrip("/") if scheme in ("http", "https") else f"{scheme}://{whole}"
+    """Scheme and host in small letters, without the scheme's own port; `//host` for an address that names no scheme.
+
+    An address is kept as it is written where programs read it in different ways: with a user's name, a backslash or a
+    percent sign before its path, or letters beyond ASCII.
+    """
+    parts = _URL.fullmatch(word)
+    if parts is None or not word.isascii() or any(letter in parts[2] for letter in "@%") or "\\" in word:
+        return f"as written {word}"
+    scheme, host, rest = (parts[1] or "").lower(), parts[2].lower(), parts[3]
+    host = host.removesuffix(_PORTS.get(scheme, "\0"))
+    rest = _ESCAPE.sub(_decoded, rest)
+    return f"{scheme}:" * bool(scheme) + f"//{host}{'' if rest == '/' else rest}"
+
+
+def _decoded(escape: re.Match[str]) -> str:
+    """The letter of an escape where RFC 3986 (section 2.3) has both mean the same."""
+    letter = chr(int(escape.group()[1:], 16))
+    return letter if letter in _UNRESERVED else escape.group().upper()
 
 
 def _canonical_date(word: str) -> str:
-    numbers = re.findall(r"\d+", word)
+    numbers = re.findall(r"[0-9]+", word)
     if "-" in word:
         year, month, day = map(int, numbers)
     else:
-        name = re.search(r"[a-z]{3,}", word.casefold().replace("of", ""))
+        name = re.search(r"[a-z]{3,}", word.lower().replace("of", ""))
         month = _MONTHS.index(name.group()[:3]) + 1 if name is not None and name.group()[:3] in _MONTHS else 0
         day, year = int(numbers[0]), int(numbers[1]) if len(numbers) > 1 else 0
     if not (1 <= month <= 12 and 1 <= day <= 31):
@@ -104,28 +142,84 @@ def _canonical_date(word: str) -> str:
 
 
 def _canonical_time(word: str) -> str:
-    hours, minutes, *_ = [*map(int, re.findall(r"\d+", word)), 0]
-    letters = word.casefold()
+    hours, minutes, seconds, *_ = [*map(int, re.findall(r"[0-9]+", word)), 0, 0]
+    letters = word.lower()
+    is_half = "m" in letters
+    if hours > (12 if is_half else 24) or minutes > 59 or seconds > 59 or (is_half and not hours):
+        return ""
     if "p" in letters and hours < 12:
         hours += 12
     if "a" in letters and hours == 12:
         hours = 0
-    return f"{hours:02}:{minutes:02}" if hours < 25 and minutes < 60 else ""
+    return f"{hours:02}:{minutes:02}" + (f":{seconds:02}" if seconds else "")
 
 
 def _canonical_number(word: str) -> str:
-    plain = word.replace(" ", "").replace("'", "")
-    comma, point = plain.rfind(","), plain.rfind(".")
-    if comma >= 0 and point >= 0:  # the later one is the decimal mark
-        plain = plain.replace("," if point > comma else ".", "").replace(",", ".")
-    elif comma >= 0:
-        groups = plain.split(",")
-        plain = "".join(groups) if all(len(group) == 3 for group in groups[1:]) else plain.replace(",", ".")
+    sign, plain = ("-", word[1:]) if word[0] == "-" else ("", word.removeprefix("+"))
+    plain = plain.replace("'", "")
+    marks = [letter for letter in plain if letter in ".,"]
+    groups = re.split("[.,]", plain)
+    if len(set(marks)) == 2:
+        if marks.count(marks[-1]) > 1:
+            return ""
+        plain = f"{''.join(groups[:-1])}.{groups[-1]}"  # the later one is the decimal mark
+    elif len(marks) > 1:
+        plain = "".join(groups) if all(len(group) == 3 for group in groups[1:]) else ""
+    elif marks and len(groups[1]) == 3 and 0 < len(groups[0]) < 4 and groups[0] != "0":
+        # 1,234 is a thousand and more; 1.234 is that for some and little more than one for others.
+        plain = "".join(groups) if marks[0] == "," else ""
+    elif marks:
+        plain = ".".join(groups)
+    if not plain or (plain[0] == "0" and plain[1:2] not in ("", ".")):
+        return ""
+    return _plain_decimal(sign + plain)
+
+
+def _plain_decimal(text: str) -> str:
+    """A number without an exponent and without zeros that say nothing; empty for what is none."""
     try:
-        number = Decimal(plain)
+        number = Decimal(text)
     except InvalidOperation:
         return ""
+    if not number.is_finite() or abs(number.adjusted()) > 400:
+        return ""
     return format(number.normalize() if number else Decimal(0), "f")
+
+
+def spelled(value: Any) -> str:
+    """A scalar as a text; a whole number may have more digits than Python writes."""
+    try:
+        return str(value)
+    except ValueError:
+        return hex(value)
+
+
+def meanings_of(value: Any) -> tuple[str, ...]:
+    """What a value means, in texts that are equal for every spelling of it: its typed values, or else all its words."""
+    if isinstance(value, int | float):
+        return (f"number:{_plain_decimal(spelled(value)) or 'none'}",)
+    text = str(value).strip()
+    whole = _whole(text)
+    return tuple([f"{each.kind}:{each.canonical}" for each in whole]) or (f"words:{_words(text)}",)
+
+
+def _whole(text: str) -> list[TypedValue]:
+    """The typed values that a text is made of: one, a date with its time, or a list of addresses; none for any other."""
+    found = [*typed_values(text)]
+    if not found:
+        return []
+    between, at = [], 0
+    for value in found:
+        between.append(text[at : value.start])
+        at = value.end
+    first, *inner = between
+    kinds = [value.kind for value in found]
+    if first or text[at:]:
+        return []
+    if kinds == ["date", "time"]:
+        return found if inner[0] in ("T", "t", " ") else []
+    is_list = len({*kinds}) == 1 and kinds[0] in ("email", "iban", "url")
+    return found if not inner or (is_list and not any(gap.strip(" ,;") for gap in inner)) else []
 
 
 @frozen
@@ -135,33 +229,37 @@ class KnownText:
     text: str
 
     @property
-    def by_kind(self) -> Mapping[str, frozenset[str]]:
-        """The typed values of the text by kind."""
+    def by_kind(self) -> Mapping[str, Mapping[str, int]]:
+        """The typed values of the text by kind, each with its first place."""
         return _values_by_kind(self.text)
 
     def place_of(self, value: Any) -> int | None:
         """Where the value stands in the text, None where it does not. Booleans and None carry nothing and stand anywhere."""
-        if value is None or isinstance(value, bool):
+        if value is None or isinstance(value, bool) or value == "":
             return 0
-        text = str(value).strip()
-        if not text:
-            return 0
-        if isinstance(value, int | float):
-            return self._typed_place([TypedValue("number", _canonical_number(format(Decimal(str(value)), "f")), 0, 0)])
-        whole = [*typed_values(text)]
-        if whole and not _uncovered(text, whole).strip(" ,;TtZ"):
-            return self._typed_place(whole)
-        return _word_place(text, self.text)
+        return self.place_of_meanings(meanings_of(value))
 
-    def _typed_place(self, values: list[TypedValue]) -> int | None:
-        known = self.by_kind
-        for value in values:
-            same = known.get(value.kind, frozenset())
-            # A date without a year means that day of any year.
-            if value.canonical not in same and not (value.kind == "date" and f"0000{value.canonical[4:]}" in same):
+    def place_of_meanings(self, meanings: tuple[str, ...]) -> int | None:
+        """Like `place_of`, for what `meanings_of` gave."""
+        first: int | None = None
+        for meaning in meanings:
+            kind, _, canonical = meaning.partition(":")
+            place = _word_place(canonical, self.text) if kind == "words" else self._typed_place(kind, canonical)
+            if place is None:
                 return None
-        first = values[0]
-        return next((at.start for at in typed_values(self.text) if at.kind == first.kind and _alike(at, first)), 0)
+            first = place if first is None else first
+        return first
+
+    def _typed_place(self, kind: str, canonical: str) -> int | None:
+        known = self.by_kind.get(kind, {})
+        place = known.get(canonical)
+        if place is None and kind == "date":  # one without a year means that day of any year
+            place = known.get(f"0000{canonical[4:]}")
+        if place is None and kind == "url":  # where one of the two names no scheme, either of the web's is meant
+            names_one = canonical.startswith(("http://", "https://"))
+            others = [canonical.partition(":")[2]] if names_one else [f"http:{canonical}", f"https:{canonical}"]
+            place = next((known[other] for other in others if other in known), None)
+        return place
 
 
 def leaves(value: Any, place: str, names: Container[str] | None = None) -> Iterator[tuple[str, Any]]:
@@ -192,48 +290,40 @@ def property_names(schema: Any) -> frozenset[str]:
     return own.union(*map(property_names, schema.values()))
 
 
-def meanings_of(value: Any) -> tuple[str, ...]:
-    """What a value means, in texts that are equal for every spelling of it: its typed values, or else all its words."""
-    if isinstance(value, int | float):
-        return (f"number:{_canonical_number(format(Decimal(str(value)), 'f'))}",)
-    text = str(value).strip()
-    whole = [*typed_values(text)]
-    if whole and not _uncovered(text, whole).strip(" ,;TtZ"):
-        return tuple(f"{each.kind}:{each.canonical}" for each in whole)
-    return (f"words:{_folded(text)}",)
-
-
-def _alike(found: TypedValue, wanted: TypedValue) -> bool:
-    return found.canonical == wanted.canonical or (
-        wanted.kind == "date" and found.canonical[4:] == wanted.canonical[4:]
-    )
-
-
-def _uncovered(text: str, values: list[TypedValue]) -> str:
-    """What of a text no typed value covers."""
-    rest, at = [], 0
-    for value in values:
-        rest.append(text[at : value.start])
-        at = value.end
-    return "".join([*rest, text[at:]])
-
-
 @lru_cache(maxsize=512)
-def _values_by_kind(text: str) -> Mapping[str, frozenset[str]]:
-    found: dict[str, set[str]] = {kind: set() for kind in _KINDS}
+def _values_by_kind(text: str) -> Mapping[str, Mapping[str, int]]:
+    found: dict[str, dict[str, int]] = {}
     for value in typed_values(text):
-        found[value.kind].add(value.canonical)
-    return {kind: frozenset(values) for kind, values in found.items()}
+        found.setdefault(value.kind, {}).setdefault(value.canonical, value.start)
+    return found
 
 
 @lru_cache(maxsize=4096)
-def _folded(text: str) -> str:
-    return " ".join(text.casefold().split())
+def _words(text: str) -> str:
+    """A text with its white space made even. Where a line ends counts: to a shell, it is a new command."""
+    return "\n".join(line for each in text.splitlines() if (line := " ".join(each.split())))
 
 
-def _word_place(value: str, text: str) -> int | None:
-    """Where words stand in a text with nothing joined to them; case and white space do not count."""
-    words, inside = _folded(value), _folded(text)
+@lru_cache(maxsize=1024)
+def _on_one_line(text: str) -> str:
+    return " ".join(text.split())
+
+
+@lru_cache(maxsize=1024)
+def _in_small_letters(text: str) -> str:
+    return _on_one_line(text).translate(_SMALL)
+
+
+def _word_place(words: str, text: str) -> int | None:
+    """Where words stand in a text with nothing joined to them. Case does not count for names, of letters alone."""
+    if not words:
+        return None
+    if "\n" in words:
+        inside = _words(text)
+    elif all(letter.isalpha() or letter in " .'-" for letter in words):
+        words, inside = words.translate(_SMALL), _in_small_letters(text)
+    else:
+        inside = _on_one_line(text)
     at = inside.find(words)
     while at >= 0:
         if not _is_joined(inside, at - 1, -1) and not _is_joined(inside, at + len(words), 1):
@@ -243,10 +333,16 @@ def _word_place(value: str, text: str) -> int | None:
 
 
 def _is_joined(text: str, at: int, step: int) -> bool:
-    """Whether the letter at this place belongs to the word before or behind it (`step`)."""
-    if not 0 <= at < len(text):
-        return False
-    if text[at].isalnum() or text[at] == "_":
-        return True
-    beyond = at + step
-    return text[at] in _JOINS and 0 <= beyond < len(text) and (text[beyond].isalnum() or text[beyond] == "_")
+    """Whether what stands at this place belongs to the word before or behind it (`step`)."""
+    for _ in range(_MAX_JOIN_CHARS):
+        if not 0 <= at < len(text):
+            return False
+        letter = text[at]
+        if letter.isspace() or letter in _SEPARATORS:
+            return False
+        if letter.isalnum() or letter == "_" or unicodedata.category(letter)[0] in "MC":
+            return True
+        if letter in _APOSTROPHES and step > 0 and text[at + 1 : at + 2] == "s" and not text[at + 2 : at + 3].isalnum():
+            return False  # what is somebody's
+        at += step
+    return True

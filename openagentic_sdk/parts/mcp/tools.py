@@ -12,6 +12,7 @@ from ...ground.loose import as_mapping
 from ...ground.schemas import compiled
 from ...kernel.tool import BareTool, Questions, SessionLog, ToolContext
 from ...tools.base import Tool
+from ...tools.labels import ToolLabels
 from .content import read_result
 from .definitions import ToolDefinition, shown_name
 from .server_config import McpServer
@@ -45,6 +46,7 @@ class RemoteTool(Tool):
         self.name = definition.shown
         self.description, self.input_schema = definition.description, definition.input_schema
         self.effect = seat.settings.effects.get(definition.name, "unsafe")
+        self.labels = _remote_labels(seat.name, as_mapping(definition.raw.get("annotations")))
         self._seat = seat
 
     def unchecked(self) -> dict[str, list[str]]:
@@ -90,6 +92,7 @@ class OwnTool(Tool):
         self.effect = settings.effects.get(inner.name, inner.effect)
         self.allowed_callers = inner.allowed_callers
         self.inner = inner
+        self.labels = inner.labels if isinstance(inner, Tool) else None
         self._server = server
 
     @property
@@ -104,6 +107,12 @@ class OwnTool(Tool):
 
     async def reconcile(self, call: ToolUse, ctx: ToolContext) -> Any | None:
         return await self.inner.reconcile(call, ctx)
+
+
+def _remote_labels(server: str, hints: Mapping[str, Any]) -> ToolLabels:
+    """What a server is asked leaves the machine unless it says of the tool that it only reads and reaches nothing else."""
+    is_closed = hints.get("openWorldHint") is False and hints.get("readOnlyHint") is True
+    return ToolLabels(sink=not is_closed, described_by=f"MCP: {server}, in what it says of its tools")
 
 
 def _full_name(server: str, tool: str, shown: str) -> tuple[str, ...]:

@@ -11,12 +11,15 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ....events import Event, SubagentFinished, SystemInit, TextCommandStarted, ToolResult, UserMessage
+from ....events import Event, PartState, SubagentFinished, SystemInit, TextCommandStarted, ToolResult, UserMessage
+from ....ground.loose import as_list, as_mapping
 from ....ground.patterns import regex
 from ....ground.text import on_one_line
 from ..view import Fold, SessionView
 
 MAX_SOURCES = 100
+# The `part.state` in which `parts.labels` notes what no other event tells. No part of a caller's own can have this name.
+LABELS_STATE = "labels of the run"
 _MAX_CHARS = 120
 _WEB = ("WebFetch", "WebSearch")
 _RESOURCES = ("ListMcpResources", "ReadMcpResource")
@@ -40,7 +43,7 @@ class UntrustedFold(Fold):
     """
 
     name = "untrusted"
-    reads = (SystemInit, UserMessage, ToolResult, TextCommandStarted, SubagentFinished)
+    reads = (SystemInit, UserMessage, ToolResult, TextCommandStarted, SubagentFinished, PartState)
 
     def __init__(self) -> None:
         self.sources: dict[str, int] = {}
@@ -65,6 +68,8 @@ class UntrustedFold(Fold):
                 sources = (untrusted_command(event.command, cwd, roots),)
             case SubagentFinished():
                 sources = (f"subagent {event.name}",) if event.untrusted is None else event.untrusted
+            case PartState() if event.part == LABELS_STATE:
+                sources = [short_source(str(each)) for each in as_list(as_mapping(event.data).get("untrusted"))]
         for source in sources:
             if source is not None and len(self.sources) < MAX_SOURCES:
                 self.sources.setdefault(source, event.seq or 0)

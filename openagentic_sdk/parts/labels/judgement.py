@@ -1,0 +1,203 @@
+"""What the rules on labels have against a call: its arguments are looked for in what the session may trust."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+from ...ground.frozen import frozen
+from ...ground.text import on_one_line
+from ...kernel.gate import Objection
+from ...kernel.tool import BareTool
+from ...sessions.folds.features.untrusted import UntrustedFold
+from ...sessions.folds.view import SessionView
+from ...tools.labels import ToolLabels
+from .fold import LabelsFold
+from .rules import LabelName, LabelRule, deciding_rule
+from .values import KnownText, leaves, property_names, spelled
+
+_MAX_FINDINGS = 10
+_MAX_VALUE_CHARS = 200
+_MAX_LINE_CHARS = 240
+_MAX_SEARCHED = 200
+
+
+@frozen
+class LabelFinding:
+    """One reason against a call. `argument` is a dotted name, `value` what stands there; `source`, `seq` and `line` tell
+    where it was read, None where no event that is in view holds it."""
+
+    label: LabelName
+    argument: str
+    value: str
+    source: str
+    seq: int | None = None
+    line: str | None = None
+
+    def sentence(self) -> str:
+        """The finding for the person who is asked."""
+        if self.label == "secret -> outside":
+            return f"{self.source} may be told to its readers only, and {self.argument or 'this call'} is none of them"
+        if self.label == "untrusted choice":
+            what = f"{self.argument} {self.value!r}"
+            return f"{what} was chosen after {self.source} was read, and you neither wrote nor named it"
+        where = f"comes from {self.source}, event {self.seq}" if self.seq else f"may come from {self.source}"
+        quoted = f": “{self.line}”" if self.line else ""
+        return f"{self.argument} {self.value!r} {where}, which you did not write{quoted}"
+
+    def as_json(self) -> dict[str, Any]:
+        """The finding for the log."""
+        return {name: value for name, value in vars(self).items() if value is not None}
+
+
+@frozen
+class ActingTool:
+    """What of a tool decides about its calls. `control` are the arguments that decide where to and on what it acts, None for
+    all, `arguments` the names that its schema fixes at any depth."""
+
+    name: str
+    changes: bool
+    is_sink: bool
+    control: tuple[str, ...] | None
+    arguments: frozenset[str]
+
+    @classmethod
+    def of(cls, tool: BareTool, labels: ToolLabels | None) -> ActingTool:
+        """What a tool declares, and the careful answer for what it does not."""
+        labels = labels or ToolLabels()
+        changes = tool.effect != "read"
+        fixed = property_names(tool.input_schema)
+        control = labels.control
+        if control is not None and fixed and not fixed.issuperset(control):
+            control = None  # a name is wrong, so that nobody knows which argument was meant
+        is_sink = changes if labels.sink is None else labels.sink
+        return cls(tool.name, changes, is_sink, None if control is None else tuple(control), fixed)
+
+    @classmethod
+    def from_record(cls, name: str, record: Mapping[str, Any]) -> ActingTool:
+        """The tool that `record` gave; the careful answer where a log tells no more."""
+        control, arguments = record.get("control"), record.get("arguments")
+        return cls(
+            name,
+            record.get("changes") is not False,
+            record.get("is_sink") is not False,
+            tuple(map(str, control)) if isinstance(control, list) else None,
+            frozenset(map(str, arguments)) if isinstance(arguments, list) else frozenset(),
+        )
+
+    def record(self) -> dict[str, Any]:
+        """The tool as JSON, for whoever judges its calls again."""
+        control = None if self.control is None else list(self.control)
+        return {
+            "changes": self.changes,
+            "is_sink": self.is_sink,
+            "control": control,
+            "arguments": sorted(self.arguments),
+        }
+
+    def split(self, input: Mapping[str, Any]) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+        """The control arguments of a call, and the others. What the schema does not name is one of the first."""
+        control = {
+            name: value
+            for name, value in input.items()
+            if self.control is None or name in self.control or name not in self.arguments
+        }
+        return control, {name: value for name, value in input.items() if name not in control}
+
+
+def object_to(
+    rules: Sequence[LabelRule],
+    tool: ActingTool,
+    rule_names: Callable[[Mapping[str, Any]], Sequence[str]],
+    input: Mapping[str, Any],
+    views: Sequence[SessionView],
+) -> Objection | None:
+    """What the rules have against a call at this point of a session, None for nothing.
+
+    `views` are the session's own and, for a subagent, those of the sessions that it was started from: it may use what its
+    starters may, and keeps their secrets.
+    """
+    sources = views[0].fold(UntrustedFold).sources
+    secrets = [view.fold(LabelsFold) for view in views if view.fold(LabelsFold).secrets] if tool.is_sink else []
+    if not secrets and not (sources and (tool.is_sink or tool.changes)):
+        return None
+    control, content = tool.split(input)
+    labels = {rule.label for rule in rules}
+    findings: list[LabelFinding] = []
+    if sources and (tool.is_sink or tool.changes):
+        findings += _untrusted(control, tool, views, chosen="untrusted choice" in labels)
+    if sources and tool.is_sink and "untrusted content" in labels:
+        findings += [_with_label(each, "untrusted content") for each in _untrusted(content, tool, views)]
+    for fold in secrets:
+        findings += _secrets_carried(control, fold)
+    names = (tool.name, *rule_names(input))
+    deciding = [
+        (rule, finding)
+        for finding in findings
+        if (rule := deciding_rule(rules, finding.label, names)) is not None and rule.effect != "allow"
+    ]
+    for outcome in ("deny", "ask", "watch"):
+        found = [(rule, finding) for rule, finding in deciding if rule.effect == outcome][:_MAX_FINDINGS]
+        if found:
+            placed = [_with_origin(finding, views[0]) for _, finding in found]
+            text = found[0][0].text
+            reason = "; ".join(finding.sentence() for finding in placed)
+            told = {"rule": text, "outcome": outcome, "findings": [finding.as_json() for finding in placed]}
+            return Objection(outcome, f"{reason} ({text})", text, {"labels": told})
+    return None
+
+
+def _untrusted(
+    arguments: Mapping[str, Any], tool: ActingTool, views: Sequence[SessionView], *, chosen: bool = False
+) -> Iterator[LabelFinding]:
+    """What in these arguments stands in no trusted text and, if `chosen`, what no person wrote or named."""
+    folds = [view.fold(LabelsFold) for view in views]
+    for name, argument in arguments.items():
+        opened = () if name in tool.arguments or argument is None else (("name", name),)
+        for place, value in (*opened, *leaves(argument, name, tool.arguments)):
+            if not any(fold.trusts(value) for fold in folds):
+                yield LabelFinding("untrusted", place, spelled(value), "")
+            elif chosen and not any(fold.is_named(value) for fold in folds):
+                yield LabelFinding("untrusted choice", place, spelled(value), "")
+
+
+def _with_label(finding: LabelFinding, label: LabelName) -> LabelFinding:
+    return LabelFinding(label, finding.argument, finding.value, finding.source)
+
+
+def _with_origin(finding: LabelFinding, view: SessionView) -> LabelFinding:
+    if finding.source:
+        return finding
+    source, seq, line = origin_of(finding.value, view)
+    value = on_one_line(finding.value, _MAX_VALUE_CHARS)
+    return LabelFinding(finding.label, finding.argument, value, source, seq, line)
+
+
+def _secrets_carried(control: Mapping[str, Any], fold: LabelsFold) -> Iterator[LabelFinding]:
+    """What the session learned that only some may learn, and this call goes to others or does not tell to whom."""
+    goes_to = [each for name, argument in control.items() for each in leaves(argument, name) if each[1] is not None]
+    for secret, readers in fold.secrets.items():
+        known = [KnownText(reader) for reader in readers]
+        others = [place for place, value in goes_to if all(reader.place_of(value) is None for reader in known)]
+        if others or not goes_to:
+            yield LabelFinding("secret -> outside", ", ".join(others), "", secret)
+
+
+def origin_of(value: Any, view: SessionView) -> tuple[str, int | None, str | None]:
+    """The untrusted source, event and line in which a value was read last; the newest source where no event holds it."""
+    searched = 0
+    for record in reversed(view.calls.values()):
+        result = record.result
+        source = (result.meta or {}).get("untrusted") if result is not None else None
+        if result is None or not isinstance(source, str):
+            continue
+        searched += 1
+        if searched > _MAX_SEARCHED:
+            break
+        for _, leaf in leaves([result.output, result.error_message], "", ()):
+            text = spelled(leaf)
+            for line in text.splitlines() if KnownText(text).place_of(value) is not None else ():
+                if KnownText(line).place_of(value) is not None:
+                    return source, result.seq, on_one_line(line, _MAX_LINE_CHARS)
+    newest = next(reversed(view.fold(UntrustedFold).sources), "untrusted text")
+    return newest, None, None

@@ -1,0 +1,128 @@
+"""The label of a result: where it came from and who may learn it, from what its tool declares and what the session did.
+
+Nothing here knows a run: what is given is in the log, so that a recorded call gets the label that it got, or would have got.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from copy import deepcopy
+from typing import Any
+
+from ...events import ToolResult
+from ...ground.frozen import changed, frozen
+from ...ground.loose import as_list, as_mapping
+from ...ground.threads import error_words
+from ...serialization import dumps_json
+from ...sessions.folds.features.untrusted import is_outside, short_source, untrusted_source
+from ...tools.labels import ToolLabels
+from .fold import LabelsFold
+
+_SHELL = "Bash"
+
+
+@frozen
+class ProjectPlace:
+    """Where a session is at work: its working directory and then the folders that belong to it, and whether somebody trusts
+    what lies there."""
+
+    folders: tuple[str, ...]
+    is_trusted: bool
+
+    def holds(self, path: str) -> bool:
+        """Whether a path, as somebody wrote it, stays in these folders."""
+        return not is_outside(path, self.folders[0], self.folders)
+
+
+def label_result(
+    result: ToolResult,
+    name: str,
+    input: Mapping[str, Any],
+    effect: str,
+    labels: ToolLabels | None,
+    fold: LabelsFold,
+    place: ProjectPlace,
+) -> ToolResult:
+    """The result with its label. `labels` is what the tool declares, None for nothing.
+
+    What the tool itself says of the result in `meta` (`untrusted`, a text, and `readers`, a list) makes it no more trusted.
+    """
+    known = {key: value for key, value in (result.meta or {}).items() if key not in ("label", "readers")}
+    declared = labels or ToolLabels()
+    label: dict[str, Any] = {}
+    source = untrusted_source(name, input, result, place.folders[0], place.folders)
+    if labels is not None and labels.described_by is None and name.startswith("mcp__") and "untrusted" not in known:
+        source = None  # a tool of this process under a server's name
+    if source is None:
+        source = _source_of(name, input, result, effect, labels, fold, place)
+    if source is not None or declared.source != "derived":
+        label["source"] = source
+    if source is not None:
+        known["untrusted"] = source
+        if declared.trusted_fields and name != _SHELL:
+            label["trusted_fields"] = list(declared.trusted_fields)
+    elif declared.source not in ("derived", "files"):
+        label["is_structured"] = True
+    if declared.source == "derived" and declared.sink is False and name != _SHELL:
+        label["is_own"] = True  # it acts on the session alone
+    if (readers := _readers_of(declared, result)) is not None:
+        label["readers"] = readers
+        label["name"] = short_source(f"{name} {dumps_json(dict(input))}")
+    return changed(result, meta={**known, "label": label})
+
+
+def _readers_of(labels: ToolLabels, result: ToolResult) -> list[str] | None:
+    """Who may learn a result besides the user: None is anyone. Of two lists, those hold who stand in both."""
+    declared = None if not labels.secret else [] if labels.secret is True else [*labels.secret]
+    said = (result.meta or {}).get("readers")
+    if said is not None:
+        told = [str(each) for each in as_list(said)]
+        declared = told if declared is None else [reader for reader in declared if reader in told]
+    return None if result.outcome in ("denied", "cancelled") else declared
+
+
+def _source_of(
+    name: str,
+    input: Mapping[str, Any],
+    result: ToolResult,
+    effect: str,
+    labels: ToolLabels | None,
+    fold: LabelsFold,
+    place: ProjectPlace,
+) -> str | None:
+    """Where an untrusted result came from, beyond what its name and input tell; None for a trusted one."""
+    if result.outcome in ("denied", "cancelled"):
+        return None  # nothing of it was seen
+    if labels is None:
+        return short_source(f"tool {name}, which declares no source")
+    source = labels.source
+    if callable(source):
+        return _told_source(name, source, input, result)
+    if source == "untrusted":
+        return short_source(f"tool {name}")
+    if name == _SHELL and not place.is_trusted:
+        return short_source(f"a command in a project that nobody trusts ({input.get('command')})")
+    if source != "files" or effect != "read":
+        return None  # what writes a file gives back what the model wrote
+    if not place.is_trusted:
+        return short_source(f"a file of a project that nobody trusts ({name})")
+    if fold.shell_source is not None:
+        return short_source(f"a file that a command may have written after {fold.shell_source}")
+    files = as_mapping((result.meta or {}).get("files"))
+    written = next((path for path in files if path in fold.written), None)
+    if written is None and fold.written and not files:
+        written = next(iter(fold.written))
+    return short_source(f"{written}, written after {fold.written[written]}") if written is not None else None
+
+
+def _told_source(name: str, source: Any, input: Mapping[str, Any], result: ToolResult) -> str | None:
+    """What a tool's own function says of a result: what it cannot say is untrusted."""
+    try:
+        told = source(deepcopy(dict(input)), deepcopy(result.output))
+    except Exception as error:  # noqa: BLE001 - anybody's function, and one that fails has vouched for nothing
+        return short_source(f"tool {name}, whose source failed: {', '.join(error_words(error))}")
+    if told is None or (isinstance(told, str) and told.strip()):
+        return None if told is None else short_source(told)
+    if hasattr(told, "close"):
+        told.close()  # a coroutine that nobody awaits
+    return short_source(f"tool {name}, whose source is a {type(told).__name__} and no text")
