@@ -229,7 +229,7 @@ class OpenAgenticOptions:
     fallback: Annotated[Fallbacks, Doors("--fallback, and so in agents.toml")] = ()
     """Models, or `providers.wrappers.fallback.Fallback`s, to ask in order when the first one's endpoint gave up."""
     output_schema: Any = None
-    """The JSON schema, dataclass or TypedDict that the final answer must fit, see `structured_output`."""
+    """The JSON schema or type (dataclass, pydantic model ...) that the final answer must fit, see `structured_output`."""
     output_form: Literal["auto", "response_format", "tool", "text"] = "auto"
     """How that answer is asked for: by the endpoint's "response_format", by a last "tool", or as "text"; "auto" takes the
     first that the provider has."""

@@ -21,13 +21,13 @@ from ..ground.disk import read_toml
 from ..ground.frozen import frozen
 from ..ground.patterns import regex
 from ..ground.schemas import compiled, validate
+from ..ground.schemas.typed import json_schema
 from ..ground.system import working_dir
 from ..ground.threads import error_words
 from ..options import OpenAgenticOptions, check_options
 from ..permissions.gate import PermissionGate
 from ..permissions.policy import PermissionMode
 from ..testing.scripted import ScriptedProvider
-from ..tools.function import json_schema
 from .apart import load_file
 from .scorers import CALL_LISTS, SCORERS, Call, Calls, Function, JsonSchema, Judge, Regex, Scorer, as_call
 

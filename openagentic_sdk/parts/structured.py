@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..errors import OptionsError, ToolInputError
 from ..ground.frozen import frozen
@@ -18,8 +18,10 @@ from ..ground.patterns import regex
 from ..ground.schemas import compiled, require_checkable
 from ..providers.base import ToolSpec
 from ..serialization import DECODER
-from ..tools.function import json_schema
 from ..tools.schema import object_schema
+
+if TYPE_CHECKING:
+    from ..ground.schemas.typed import JsonType
 
 FINAL_ANSWER = "final_answer"
 
@@ -38,11 +40,15 @@ _UNIONS = ("anyOf", "oneOf", "allOf")
 
 @frozen
 class OutputSchema:
-    """What the answer must be. `schema` is an object's schema; a value of another kind is wrapped in `{"value": ...}`."""
+    """What the answer must be. `schema` is an object's schema; a value of another kind is wrapped in `{"value": ...}`.
+
+    `kind` is the Python type that it was made of, if any: what that refuses is sent back to the model too.
+    """
 
     schema: Mapping[str, Any]
     is_wrapped: bool = False
     name: str = "answer"
+    kind: JsonType[Any] | None = None
 
     def response_format(self) -> dict[str, Any]:
         """The request's `response_format` for endpoints that have one: strict where that loses nothing of the schema."""
@@ -85,7 +91,10 @@ class OutputSchema:
             except RecursionError:
                 failure = failure or ToolInputError("the answer is nested too deeply")
             else:
-                return checked[_WRAPPED] if self.is_wrapped else checked
+                found = checked[_WRAPPED] if self.is_wrapped else checked
+                if self.kind is not None:
+                    self.kind.read(found, "the answer")
+                return found
         raise failure or AssertionError("there is always a form")
 
     def _checked(self, value: Any) -> Any:
@@ -104,23 +113,28 @@ class OutputSchema:
 
 
 def read_output_schema(spec: Any) -> OutputSchema:
-    """The schema of a JSON schema, a dataclass, a TypedDict or any other type that has one. Raises `OptionsError`."""
+    """The schema of a JSON schema, or of a type that JSON can hold. Raises `OptionsError`."""
+    kind = None
+    if not isinstance(spec, Mapping):
+        from ..ground.schemas.typed import json_type  # late: who only gives JSON schemas pays nothing for types
+
+        kind = json_type(spec)
     name = "answer" if isinstance(spec, Mapping) else getattr(spec, "__name__", "answer")
     try:
-        schema = dict(spec) if isinstance(spec, Mapping) else json_schema(spec)
+        schema = dict(spec if kind is None else kind.schema)
         json.dumps(schema, allow_nan=False)
     except (TypeError, ValueError, RecursionError) as error:
         raise OptionsError(f"output_schema is no JSON schema: {error}") from error
     require_checkable(schema, "output_schema")
     if schema.get("type") == "object":
-        return OutputSchema(schema, name=_usable(name))
+        return OutputSchema(schema, name=_usable(name), kind=kind)
     definitions: dict[str, Any] = {}
     if "$id" not in schema:  # below an $id, references lead from there
         schema = _moved(schema)
         definitions = {key: schema.pop(key) for key in ("$defs", "definitions") if key in schema}
     wrapper = object_schema({_WRAPPED: schema}, required=[_WRAPPED], additionalProperties=False, **definitions)
     require_checkable(wrapper, "output_schema")
-    return OutputSchema(wrapper, is_wrapped=True, name=_usable(name))
+    return OutputSchema(wrapper, is_wrapped=True, name=_usable(name), kind=kind)
 
 
 def _moved(part: Any) -> Any:

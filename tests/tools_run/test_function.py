@@ -1,13 +1,26 @@
 """A typed function as a tool: what stands in JSON arrives as the types that the function names."""
 
+import datetime
 import enum
+import functools
+import importlib.util
 import unittest
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
-from openagentic_sdk import ToolContext, tool
-from openagentic_sdk.errors import MissingServiceError, OptionsError, ToolInputError
+from openagentic_sdk import (
+    MemorySessionStore,
+    OpenAgenticOptions,
+    PermissionGate,
+    ToolContext,
+    ToolOutput,
+    run,
+    tool,
+)
+from openagentic_sdk.errors import MissingServiceError, OptionsError, ToolError, ToolInputError
 from openagentic_sdk.kernel.tool import Deps, Services
+from openagentic_sdk.testing import ScriptedProvider
 
 
 class Colour(enum.Enum):
@@ -105,3 +118,172 @@ class TypedFunctions(unittest.TestCase):
             draw.run_sync({}, ToolContext(cwd=".")),
             {"line": {"start": point, "end": {"x": 2, "y": 0}, "colour": "red"}, "seen": [1], "at": [1, "blue"]},
         )
+
+    def test_a_result_is_written_as_its_type_is_read(self) -> None:
+        day = datetime.date(2024, 5, 31)
+        for result, plain in (
+            (day, "2024-05-31"),
+            ({day: {Colour.RED}}, {"2024-05-31": ["red"]}),
+            (ToolOutput(Point(1)), {"x": 1, "y": 0}),
+            (b"\0", "AA=="),
+        ):
+            with self.subTest(repr(result)):
+                self.assertEqual(tool(functools.partial(returned, result)).run_sync({}, ToolContext()), plain)
+        with self.assertRaisesRegex(ToolError, "JSON cannot hold .* return text"):
+            tool(functools.partial(returned, object())).run_sync({}, ToolContext())
+
+    def test_a_result_that_json_cannot_hold_is_refused_when_the_tool_is_made(self) -> None:
+        def stream() -> Iterator[int]:
+            """Count."""
+            yield 1
+
+        def connect() -> functools.partial[int]:
+            """Connect."""
+            raise NotImplementedError
+
+        for function in (stream, connect):
+            with self.subTest(function.__name__), self.assertRaises(OptionsError):
+                tool(function)
+
+    def test_a_name_that_only_type_checkers_see_is_refused_with_the_way_out(self) -> None:
+        def look(key: "NowhereImported") -> str:  # type: ignore[name-defined]  # noqa: F821
+            """Look."""
+            return ""
+
+        with self.assertRaisesRegex(OptionsError, "NowhereImported.*TYPE_CHECKING"):
+            tool(look)
+
+
+def returned(result: Any) -> Any:
+    """Give it."""
+    return result
+
+
+class Shop:
+    """Tools of every kind that a class can have."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    @tool(name="find", effect="read")
+    async def lookup(self, order: int, ctx: ToolContext) -> str:
+        """Look an order up."""
+        return f"{self.name} {order} {ctx.cwd}"
+
+    @tool
+    def copy_of(self, other: "Line") -> Line:
+        """Copy it."""
+        return other
+
+    def plain(self, order: int) -> str:
+        """Look."""
+        return f"{self.name} {order}"
+
+    @tool
+    @classmethod
+    def of_class(cls, order: int) -> str:
+        """Look."""
+        return f"{cls.__name__} {order}"
+
+    @classmethod
+    @tool
+    def in_class(cls, order: int) -> str:
+        """Look."""
+        return f"{cls.__name__} {order}"
+
+    @tool
+    @staticmethod
+    def beside(order: int) -> str:
+        """Look."""
+        return f"beside {order}"
+
+    @staticmethod
+    @tool
+    def aside(order: int) -> str:
+        """Look."""
+        return f"aside {order}"
+
+
+class Finder:
+    """Find an order."""
+
+    async def __call__(self, order: int) -> str:
+        """Find it."""
+        return f"found {order}"
+
+
+def charge(order: int, key: str, note: str = "") -> str:
+    """Charge it."""
+    return f"{order} {key}"
+
+
+class MethodsAndObjects(unittest.IsolatedAsyncioTestCase):
+    def test_only_what_is_not_bound_is_asked_of_the_model(self) -> None:
+        shop = Shop("corner")
+        for made, name, result in (
+            (shop.lookup, "find", "corner 7 ."),
+            (tool(shop.plain), "plain", "corner 7"),
+            (shop.of_class, "of_class", "Shop 7"),
+            (Shop.of_class, "of_class", "Shop 7"),
+            (tool(shop.in_class), "in_class", "Shop 7"),
+            (Shop.beside, "beside", "beside 7"),
+            (shop.aside, "aside", "aside 7"),
+            (tool(Finder()), "Finder", "found 7"),
+            (tool(functools.partial(charge, key="secret")), "charge", "7 secret"),
+        ):
+            with self.subTest(name):
+                self.assertEqual(made.name, name)
+                self.assertEqual(made.input_schema["properties"]["order"], {"type": "integer"})
+                self.assertEqual(made.input_schema["required"], ["order"])
+                self.assertNotIn("secret", str(made.input_schema))
+                self.assertEqual(made.run_sync({"order": 7}, ToolContext(cwd=".")), result)
+        self.assertEqual(shop.copy_of.effect, "unsafe")
+        self.assertEqual(shop.lookup.effect, "read")
+
+    async def test_a_method_without_its_object_is_refused_with_the_way_out(self) -> None:
+        options = OpenAgenticOptions(provider=ScriptedProvider(["x"]), model="m", tools=[Shop.lookup])
+        with self.assertRaisesRegex(OptionsError, r"find is a method: .* `Shop\(\)\.lookup`"):
+            await run(prompt="Look.", options=options)
+
+    async def test_a_method_and_a_class_of_values_work_in_a_run(self) -> None:
+        shop = Shop("corner")
+        calls = {"tool_calls": [{"name": "copy_of", "arguments": {"other": {"start": {"x": 1}, "end": {"x": 2}}}}]}
+        result = await run(
+            prompt="Copy.",
+            options=OpenAgenticOptions(
+                provider=ScriptedProvider([calls, "Done."]),
+                model="m",
+                tools=[shop.copy_of],
+                permission_gate=PermissionGate(permission_mode="bypass"),
+                session_store=MemorySessionStore(),
+                setting_sources=(),
+            ),
+        )
+        ended = next(event for event in result.events if event.type == "tool.result")
+        self.assertEqual(
+            (ended.outcome, ended.output),
+            ("ok", {"start": {"x": 1, "y": 0}, "end": {"x": 2, "y": 0}, "colour": None}),
+        )
+
+
+@unittest.skipUnless(importlib.util.find_spec("pydantic"), "pydantic is not installed (extra `dev`)")
+class FieldsOfPydantic(unittest.TestCase):
+    def test_fields_give_limits_names_and_defaults_to_parameters(self) -> None:
+        from pydantic import Field
+
+        def order(
+            count: int = Field(gt=0, description="How many."),
+            tags: list[str] = Field(default_factory=lambda: ["new"]),  # noqa: B008
+            kind: Annotated[str, Field(alias="type")] = "tea",
+        ) -> Any:
+            """Order it."""
+            return [count, tags, kind]
+
+        made = tool(order)
+        self.assertEqual(made.input_schema["required"], ["count"])
+        self.assertEqual(list(made.input_schema["properties"]), ["count", "tags", "type"])
+        self.assertEqual(made.input_schema["properties"]["count"]["description"], "How many.")
+        self.assertEqual(made.run_sync({"count": 1}, ToolContext()), [1, ["new"], "tea"])
+        self.assertEqual(made.run_sync({"count": 1, "type": "milk"}, ToolContext()), [1, ["new"], "milk"])
+        with self.assertRaises(ToolInputError):
+            made.run_sync({"count": 0}, ToolContext())

@@ -1,0 +1,782 @@
+"""Python types in JSON: the schema of a type, its values from JSON, and JSON from values.
+
+Classes of other libraries are known by what they carry: nothing is imported to look at them, and a pydantic model describes
+and checks itself. What JSON cannot hold is an `OptionsError` when the schema is made, never a surprise in a run.
+"""
+
+from __future__ import annotations
+
+import base64
+import collections
+import collections.abc as abc
+import dataclasses
+import enum
+import json
+import os
+import re
+import sys
+import types
+import typing
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import repeat
+from typing import Any, Generic, NoReturn, TypeVar
+
+from ...errors import OptionsError, ToolError, ToolInputError
+from ..checks import shown
+from ..frozen import frozen
+from ..patterns import regex
+from .reading import compiled
+
+T = TypeVar("T")
+Read = Callable[[Any, str], Any]
+"""From a JSON value and its path (`items[2].price`) to the value that it stands for."""
+
+MISSING = dataclasses.MISSING
+NO_DEFAULT: Any = object()
+WAY_OUT = "use str, int, float, bool, list, dict, Literal, or make it a dataclass, a TypedDict or a pydantic model"
+
+
+class _Misfit(ValueError):
+    """A JSON value is none of its type: the path and what is wrong."""
+
+    def __init__(self, path: str, words: str) -> None:
+        super().__init__(path, words)
+        self.path, self.words = path, words
+
+
+@frozen
+class JsonType(Generic[T]):
+    """A type as JSON: its `schema`, and the reading of its values."""
+
+    schema: Mapping[str, Any]
+    read_at: Read
+
+    def read(self, value: Any, what: str = "the value") -> T:
+        """The value of the type that a JSON value stands for. Raises `ToolInputError` with the path of what does not fit."""
+        try:
+            found: T = self.read_at(value, "")
+            return found
+        except _Misfit as misfit:
+            place = misfit.path or "the value"
+            raise ToolInputError(f"{what}: {place} {misfit.words}", path=misfit.path) from misfit.__cause__
+        except RecursionError:
+            raise ToolInputError(f"{what}: the value is nested too deeply") from None
+
+
+@frozen
+class Member:
+    """One named member of a record: in JSON, as the constructor's argument, as an attribute.
+
+    `hint` is its type, `default` what a schema says that it is when it is absent, if anything. An `argument` of None cannot
+    be given, an `attribute` of None cannot be read.
+    """
+
+    name: str
+    argument: str | None
+    attribute: str | None
+    is_required: bool
+    hint: Any = Any
+    default: Any = NO_DEFAULT
+
+
+def json_type(annotation: Any) -> JsonType[Any]:
+    """A type in JSON. Raises `OptionsError`, with the way out, for one that JSON cannot hold."""
+    return _TypeReader(annotation).whole(lambda reader: reader.node(annotation))
+
+
+def json_schema(annotation: Any) -> dict[str, Any]:
+    """The JSON schema of a Python type. Raises `OptionsError` for a type that JSON cannot hold."""
+    return dict(json_type(annotation).schema)
+
+
+def record_type(members: Iterable[Member], make: Callable[..., T], around: Any = None) -> JsonType[T]:
+    """An object with these members in JSON; `make` gets those that are there. `around` is where names are looked up."""
+    return _TypeReader(around).whole(lambda reader: reader.record(list(members), make))
+
+
+def hints_of(thing: Any) -> dict[str, Any]:
+    """The annotations of a class or function, with the names in them resolved, also in the function around it."""
+    local = dict(_names_around(thing))
+    if isinstance(thing, type):
+        local.setdefault(thing.__name__, thing)
+    try:
+        return typing.get_type_hints(thing, localns=local or None, include_extras=True)
+    except (NameError, AttributeError) as error:
+        name = getattr(thing, "__name__", thing)
+        raise OptionsError(
+            f"an annotation of {name} cannot be resolved ({error}): define or import that name where the module runs, "
+            "not under `if TYPE_CHECKING`"
+        ) from error
+
+
+def _names_around(thing: Any) -> Mapping[str, Any]:
+    """The local names of the function that a function or class is being defined in, as long as it runs."""
+    outer, inside, _ = getattr(thing, "__qualname__", "").rpartition(".<locals>")
+    frame = sys._getframe() if inside else None
+    while frame is not None and frame.f_code.co_qualname != outer:
+        frame = frame.f_back
+    return {} if frame is None else frame.f_locals
+
+
+# --- JSON from values ------------------------------------------------------------------------------------------------
+
+
+def to_json(value: Any) -> Any:
+    """A value as JSON: records become objects, sets and tuples lists, enum members their values, times ISO 8601 and bytes
+    base64. Raises `ToolError` for what JSON cannot hold."""
+    try:
+        return _to_json(value)
+    except RecursionError:
+        raise ToolError(f"{shown(value)} holds itself, or is nested too deeply for JSON") from None
+
+
+def _to_json(value: Any) -> Any:
+    kind = type(value)
+    if value is None or kind in (str, int, float, bool):
+        return value
+    if isinstance(value, enum.Enum):
+        return _to_json(value.value)
+    if hasattr(kind, "model_dump"):
+        return value.model_dump(mode="json", by_alias=True)
+    members = _members(kind)
+    if members is not None:
+        held = {member.name: getattr(value, member.attribute, MISSING) for member in members if member.attribute}
+        return _tag(kind) | {name: _to_json(item) for name, item in held.items() if item is not MISSING}
+    if isinstance(value, abc.Mapping):
+        return {_key_text(key): _to_json(item) for key, item in value.items()}
+    text = _text_form(kind)
+    if text is not None:
+        return text.write(value)
+    if isinstance(value, str | int | float):
+        return next(base(value) for base in (str, int, float) if isinstance(value, base))
+    if isinstance(value, abc.Collection):
+        return [_to_json(item) for item in value]
+    if (adapter := _adapter(kind, kind)) is not None:
+        return adapter.dump_python(value, mode="json")
+    raise ToolError(f"JSON cannot hold {shown(value)}: return text, numbers, lists, dicts or a dataclass of them")
+
+
+def require_writable(annotation: Any, others: tuple[type, ...] = ()) -> None:
+    """Raise `OptionsError` for a type of results that `to_json` cannot write; values of `others` are not its concern."""
+    kind = typing.get_origin(annotation) or annotation
+    args = (
+        annotation.__args__
+        if kind in (typing.Annotated, typing.Union, types.UnionType)
+        else typing.get_args(annotation)
+    )
+    for arg in args:
+        require_writable(arg, others)
+    if not isinstance(kind, type) or kind in (object, Any) or issubclass(kind, (*_WRITABLE, *others)):
+        return
+    if issubclass(kind, abc.Iterator | abc.AsyncIterator):
+        raise OptionsError(f"{shown(annotation)} is no result in JSON: collect the values in a list")
+    is_known = _members(kind) is not None or _text_form(kind) or hasattr(kind, "model_dump") or _adapter(kind, kind)
+    if not (is_known or getattr(kind, "__abstractmethods__", None) or getattr(kind, "_is_protocol", False)):
+        raise OptionsError(f"{kind.__name__} is no result in JSON: {WAY_OUT}")
+
+
+_WRITABLE = (type(None), str, int, float, enum.Enum, abc.Collection)
+
+
+def _key_text(key: Any) -> str:
+    plain = _to_json(key)
+    return plain if isinstance(plain, str) else json.dumps(plain)
+
+
+# --- what is one text in JSON ----------------------------------------------------------------------------------------
+
+
+@frozen
+class _TextForm:
+    """A class whose values are texts in JSON. `wanted` is how an error calls such a text."""
+
+    format: str
+    wanted: str
+    read: Callable[[type, str], Any]
+    write: Callable[[Any], str] = str
+
+
+_DURATION = regex(
+    r"([+-]?)P(?:(\d+(?:\.\d+)?)W)?(?:(\d+(?:\.\d+)?)D)?(?:T(?:(\d+(?:\.\d+)?)H)?(?:(\d+(?:\.\d+)?)M)?(?:(\d+(?:\.\d+)?)S)?)?",
+)
+
+
+def _read_duration(kind: Any, text: str) -> Any:
+    found = _DURATION.fullmatch(text)
+    if found is None or not any(found.groups()[1:]) or text.endswith("T"):
+        raise ValueError(text)
+    names = ("weeks", "days", "hours", "minutes", "seconds")
+    parts = zip(names, found.groups()[1:], strict=True)
+    return kind(**{name: float(part) for name, part in parts if part}) * (-1 if found[1] == "-" else 1)
+
+
+def _write_duration(value: Any) -> str:
+    if value.days < 0:
+        return "-" + _write_duration(-value)
+    fraction = f".{value.microseconds:06}".rstrip("0") if value.microseconds else ""
+    return f"P{value.days}DT{value.seconds}{fraction}S"
+
+
+def _construct(kind: type, text: str) -> Any:
+    return kind(text)
+
+
+def _from_iso(kind: Any, text: str) -> Any:
+    return kind.fromisoformat(text)
+
+
+def _decoded(kind: type, text: str) -> Any:
+    return kind(base64.b64decode(text, validate=True))
+
+
+def _iso(value: Any) -> str:
+    return str(value.isoformat())
+
+
+def _base64(value: Any) -> str:
+    return base64.b64encode(value).decode("ascii")
+
+
+# By name: whoever annotates with one of these classes has imported its module, and everybody else need not.
+_TEXT_FORMS: Mapping[str, _TextForm] = {
+    "uuid.UUID": _TextForm("uuid", "a UUID", _construct),
+    "decimal.Decimal": _TextForm("decimal", 'a decimal number, such as "12.50"', _construct),
+    "datetime.datetime": _TextForm("date-time", "a date and time, such as 2024-05-31T12:00:00Z", _from_iso, _iso),
+    "datetime.date": _TextForm("date", "a date, such as 2024-05-31", _from_iso, _iso),
+    "datetime.time": _TextForm("time", "a time, such as 12:00:00", _from_iso, _iso),
+    "datetime.timedelta": _TextForm("duration", "a duration, such as P1DT12H30M", _read_duration, _write_duration),
+    "builtins.bytes": _TextForm("base64", "base64", _decoded, _base64),
+    "builtins.bytearray": _TextForm("base64", "base64", _decoded, _base64),
+    "pathlib.PurePath": _TextForm("path", "a path", _construct),
+    "pathlib._local.PurePath": _TextForm("path", "a path", _construct),  # Python 3.13
+    "zoneinfo.ZoneInfo": _TextForm("time-zone", "the name of a time zone", _construct),
+    **{
+        f"ipaddress.{name}": _TextForm(words, f"an {words}", _construct)
+        for version in "46"
+        for name, words in (
+            (f"IPv{version}Address", f"ipv{version}"),
+            (f"IPv{version}Network", f"ipv{version} network"),
+            (f"IPv{version}Interface", f"ipv{version} interface"),
+        )
+    },
+}
+
+
+def _text_form(kind: type) -> _TextForm | None:
+    names = (f"{base.__module__}.{base.__qualname__}" for base in kind.__mro__)
+    return next((_TEXT_FORMS[name] for name in names if name in _TEXT_FORMS), None)
+
+
+# --- records ---------------------------------------------------------------------------------------------------------
+
+
+def _members(kind: Any) -> list[Member] | None:
+    """The members of a dataclass, NamedTuple, attrs or msgspec class, without their types; None for other classes."""
+    if hasattr(kind, "__attrs_attrs__"):
+        return [
+            Member(one.alias, one.alias if one.init else None, one.name, type(one.default).__name__ == "_Nothing")
+            for one in kind.__attrs_attrs__
+        ]
+    if dataclasses.is_dataclass(kind):
+        return [
+            Member(one.name, one.name if one.init else None, one.name, one.default is one.default_factory is MISSING)
+            for one in dataclasses.fields(kind)
+        ]
+    if hasattr(kind, "_field_defaults"):
+        return [Member(name, name, name, name not in kind._field_defaults) for name in kind._fields]
+    if hasattr(kind, "__struct_config__"):
+        defaults = [False] * (len(kind.__struct_fields__) - len(kind.__struct_defaults__))
+        defaults += [type(default).__name__ != "NoDefaultType" for default in kind.__struct_defaults__]
+        names = zip(kind.__struct_encode_fields__, kind.__struct_fields__, defaults, strict=True)
+        return [Member(encoded, name, name, not has_default) for encoded, name, has_default in names]
+    return None
+
+
+def _tag(kind: Any) -> dict[str, Any]:
+    """By what a msgspec class tells itself from others in JSON."""
+    tag = getattr(getattr(kind, "__struct_config__", None), "tag", None)
+    return {} if tag is None else {kind.__struct_config__.tag_field: tag}
+
+
+def _typed_dict_members(kind: Any, hints: Mapping[str, Any]) -> Iterator[Member]:
+    for name, hint in hints.items():
+        is_required = name in kind.__required_keys__
+        # Read here: where annotations are texts, the class itself has not seen these words.
+        while (word := str(typing.get_origin(hint)).rpartition(".")[2]) in ("Required", "NotRequired", "ReadOnly"):
+            is_required = is_required if word == "ReadOnly" else word == "Required"
+            (hint,) = typing.get_args(hint)
+        yield Member(name, name, None, is_required, hint)
+
+
+# --- what an annotation notes ----------------------------------------------------------------------------------------
+
+
+_LIMITS = {
+    "gt": ("exclusiveMinimum", lambda value, limit: value > limit),
+    "ge": ("minimum", lambda value, limit: value >= limit),
+    "lt": ("exclusiveMaximum", lambda value, limit: value < limit),
+    "le": ("maximum", lambda value, limit: value <= limit),
+    "multiple_of": ("multipleOf", lambda value, limit: value % limit == 0 * limit),
+    "min_length": ("min", lambda value, limit: len(value) >= limit),
+    "max_length": ("max", lambda value, limit: len(value) <= limit),
+}
+_LENGTHS = {"string": "Length", "array": "Items", "object": "Properties"}
+
+
+def _flat(notes: Iterable[Any]) -> Iterator[Any]:
+    """Notes of an annotation, with those that other notes hold (pydantic's `Field(...)`, `annotated_types.Interval`)."""
+    for note in notes:
+        yield note
+        if is_field(note):
+            yield from _flat(note.metadata)
+        elif hasattr(note, "__is_annotated_types_grouped_metadata__"):
+            yield from _flat(note)
+
+
+def is_field(note: Any) -> bool:
+    """Whether this is what pydantic's `Field(...)` makes."""
+    return hasattr(note, "metadata") and hasattr(note, "is_required") and not isinstance(note, type)
+
+
+def _said(notes: Sequence[Any]) -> dict[str, Any]:
+    """What the notes say to the model, beside the limits."""
+    texts = [note if isinstance(note, str) else getattr(note, "documentation", None) for note in notes]
+    texts += [getattr(note, "description", None) for note in notes]
+    said = {"description": next((text for text in texts if isinstance(text, str)), None)}
+    for note in notes:
+        said |= {name: getattr(note, name) for name in ("title", "examples") if name not in said and _has(note, name)}
+        for extra in ("json_schema_extra", "extra_json_schema"):
+            said |= getattr(note, extra) if isinstance(getattr(note, extra, None), Mapping) else {}
+    return {name: value for name, value in said.items() if value is not None}
+
+
+def _has(note: Any, name: str) -> bool:
+    """Whether a note holds this; a text has methods of such names."""
+    return not isinstance(note, str) and getattr(note, name, None) is not None
+
+
+def _adapter(annotation: Any, *parts: Any) -> Any:
+    """Pydantic's own view of what only pydantic can explain, None otherwise; whoever has such a part has imported it."""
+    is_its_own = any(
+        hasattr(part, "__get_pydantic_core_schema__") or hasattr(part, "__pydantic_validator__") for part in parts
+    )
+    pydantic = sys.modules.get("pydantic") if is_its_own else None
+    if pydantic is None:
+        return None
+    try:
+        return pydantic.TypeAdapter(annotation)
+    except Exception as error:  # anybody's core schema
+        raise OptionsError(f"{shown(annotation)} has no JSON schema, says pydantic: {error}") from error
+
+
+# --- schema and reader of a type -------------------------------------------------------------------------------------
+
+
+def _read_any(value: Any, path: str) -> Any:
+    return value
+
+
+def _reads(kinds: tuple[type, ...], wanted: str, make: Callable[[Any], Any] | None = None) -> Read:
+    def read(value: Any, path: str) -> Any:
+        if not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds):
+            raise _Misfit(path, f"must be {wanted}, not {shown(value)}")
+        return value if make is None else _made(path, make, value)
+
+    return read
+
+
+def _made(path: str, make: Callable[..., Any], *given: Any, **named: Any) -> Any:
+    try:
+        return make(*given, **named)
+    except (_Misfit, RecursionError):
+        raise
+    except Exception as error:  # anybody's class or validator
+        raise _misfit(path, error) from error
+
+
+def _misfit(path: str, error: Exception) -> _Misfit:
+    """What a class had against a value; of pydantic's many lines the first fault with its place."""
+    faults = error.errors(include_url=False) if hasattr(error, "errors") and callable(error.errors) else ()
+    for fault in faults:
+        for key in fault["loc"]:
+            path += f"[{key}]" if isinstance(key, int) else f".{key}" if path else str(key)
+        return _Misfit(path, f"does not fit: {fault['msg']}")
+    return _Misfit(path, f"does not fit: {str(error) or type(error).__name__}")
+
+
+def _whole_number(value: Any) -> int:
+    if value != int(value):
+        raise ValueError("it is no whole number")
+    return int(value)
+
+
+_read_text = _reads((str,), "text")
+_read_float = _reads((int, float), "a number", float)
+_PLAIN: Mapping[Any, tuple[dict[str, Any], Read]] = {
+    str: ({"type": "string"}, _read_text),
+    int: ({"type": "integer"}, _reads((int, float), "a whole number", _whole_number)),
+    float: ({"type": "number"}, _read_float),
+    bool: ({"type": "boolean"}, _reads((bool,), "true or false")),
+    type(None): ({"type": "null"}, _reads((type(None),), "null")),
+    None: ({"type": "null"}, _reads((type(None),), "null")),
+    Any: ({}, _read_any),
+    object: ({}, _read_any),
+    typing.LiteralString: ({"type": "string"}, _read_text),
+    os.PathLike: ({"type": "string", "format": "path"}, _read_text),
+}
+_ARRAYS: Mapping[Any, Callable[[Any], Any]] = {
+    list: list,
+    tuple: tuple,
+    set: set,
+    frozenset: frozenset,
+    collections.deque: collections.deque,
+    **dict.fromkeys((abc.Sequence, abc.MutableSequence, abc.Collection, abc.Iterable, abc.Reversible), list),
+    **dict.fromkeys((abc.Set, abc.MutableSet), set),
+}
+_OBJECTS: Mapping[Any, Callable[[Any], Any]] = {
+    **dict.fromkeys((dict, abc.Mapping, abc.MutableMapping), dict),
+    collections.OrderedDict: collections.OrderedDict,
+    collections.Counter: collections.Counter,
+    collections.defaultdict: lambda items: collections.defaultdict(None, items),
+}
+
+
+class _KnownType:
+    """A type that was met: its name among the definitions, and, once it is read, its schema and reader."""
+
+    def __init__(self, name: str) -> None:
+        self.name, self.is_referred = name, False
+        self.schema: dict[str, Any] | None = None
+        self.read: Read = _read_any
+
+
+class _TypeReader:
+    """Reads one annotation with all that is in it. `around` is the class or function whose names texts in it use."""
+
+    def __init__(self, around: Any = None) -> None:
+        self._names: dict[str, Any] = {}
+        self._take_names(around)
+        self._definitions: dict[str, Any] = {}
+        self._shared: dict[Any, _KnownType] = {}
+
+    def _take_names(self, around: Any) -> None:
+        module = sys.modules.get(getattr(around, "__module__", None) or "")
+        self._names |= {**vars(module or types), **_names_around(around)}
+
+    def whole(self, build: Callable[[_TypeReader], tuple[dict[str, Any], Read]]) -> JsonType[Any]:
+        """What `build` makes, with the definitions that it needs; the outermost schema itself is no reference."""
+        schema, read = build(self)
+        if "$ref" in schema:
+            name = schema["$ref"].rpartition("/")[2]
+            schema = {**self._definitions[name], **{key: value for key, value in schema.items() if key != "$ref"}}
+        return JsonType({**schema, "$defs": self._definitions} if self._definitions else schema, read)
+
+    def node(self, annotation: Any) -> tuple[dict[str, Any], Read]:
+        """The schema and the reader of a type inside the whole."""
+        if isinstance(annotation, str):
+            annotation = typing.ForwardRef(annotation)
+        origin, args = typing.get_origin(annotation), typing.get_args(annotation)
+        if origin is typing.Annotated:
+            return self._noted(args[0], annotation.__metadata__)
+        if origin is typing.Literal:
+            return self._choice(annotation, [(to_json(one), one) for one in args])
+        if origin in (typing.Union, types.UnionType):
+            return self._union(args)
+        if origin is typing.Final:
+            return self.node(args[0])
+        if isinstance(annotation, typing.NewType):
+            return self.node(annotation.__supertype__)
+        if isinstance(annotation, TypeVar):
+            return self._union(annotation.__constraints__ or (annotation.__bound__ or Any,))
+        if isinstance(annotation, typing.ForwardRef):
+            name = annotation.__forward_arg__
+            return self._once(("text", name), name, lambda: self.node(self._resolved(name)))
+        if hasattr(origin or annotation, "__value__"):  # `type Name = ...`, here or in typing_extensions
+            alias = origin or annotation
+            value = alias.__value__[args] if args else alias.__value__
+            return self._once(annotation, alias.__name__, lambda: self.node(value))
+        kind = origin or annotation
+        if getattr(annotation, "__unpacked__", False) or not _is_hashable(kind):
+            _refuse(annotation)
+        if kind in _PLAIN:
+            schema, read = _PLAIN[kind]
+            return dict(schema), read
+        if kind in _ARRAYS:
+            return self._array(annotation, kind, args)
+        if kind in _OBJECTS:
+            return self._object(kind, args if kind is not collections.Counter else (*args, int))
+        return self._class(annotation, kind) if isinstance(kind, type) else _refuse(annotation)
+
+    def record(
+        self, members: Sequence[Member], make: Callable[..., Any], tag: Mapping[str, Any] = types.MappingProxyType({})
+    ) -> tuple[dict[str, Any], Read]:
+        """A closed object of these members; `make` gets those that are there by name."""
+        given = [member for member in members if member.argument is not None]
+        nodes = {member.name: self.node(member.hint) for member in given}
+        properties: dict[str, Any] = {name: {"const": value} for name, value in tag.items()}
+        properties |= {name: schema for name, (schema, _) in nodes.items()}
+        for member in given:
+            if member.default is not NO_DEFAULT:
+                properties[member.name] = {**properties[member.name], "default": member.default}
+        arguments = {member.name: member.argument for member in members if member.argument is not None}
+        required = [*tag, *(member.name for member in given if member.is_required)]
+
+        def read(value: Any, path: str) -> Any:
+            if not isinstance(value, Mapping):
+                raise _Misfit(path, f"must be an object, not {shown(value)}")
+            for name in required:
+                if name not in value or (name in tag and value[name] != tag[name]):
+                    raise _Misfit(path, f"must have {name!r}" + (f" as {tag[name]!r}" if name in tag else ""))
+            named = {}
+            for name, item in value.items():
+                if name in nodes:
+                    named[arguments[name]] = nodes[name][1](item, f"{path}.{name}" if path else name)
+                elif name not in tag:
+                    raise _Misfit(path, f"must not have {name!r}")
+            return _made(path, make, **named)
+
+        return {"type": "object", "properties": properties, "required": required, "additionalProperties": False}, read
+
+    def _class(self, annotation: Any, kind: Any) -> tuple[dict[str, Any], Read]:
+        if hasattr(kind, "model_json_schema"):
+            load = getattr(kind, "model_validate_json", None)
+            read = (lambda value: load(json.dumps(value))) if load else kind.model_validate
+            return self._once(kind, kind.__name__, lambda: self._foreign(kind.model_json_schema(), read))
+        if (adapter := _adapter(annotation, kind)) is not None:
+            return self._adapted(adapter)
+        if issubclass(kind, enum.Enum):
+            return self._choice(kind, [(to_json(one), one) for one in kind])
+        if (form := _text_form(kind)) is not None:
+            read_form = _reads((str,), form.wanted, lambda text: _text_value(form, kind, text))
+            if form.format == "decimal":
+                either = _reads((str, int, float), form.wanted, lambda value: kind(str(value)))
+                return {"anyOf": [{"type": "number"}, {"type": "string", "format": form.format}]}, either
+            return {"type": "string", "format": form.format}, read_form
+        if issubclass(kind, str | int | float):
+            schema, read_plain = _PLAIN[next(base for base in kind.__mro__ if base in _PLAIN)]
+            return dict(schema), lambda value, path: _made(path, kind, read_plain(value, path))
+        is_typed_dict = issubclass(kind, dict) and hasattr(kind, "__required_keys__")
+        if is_typed_dict or _members(kind) is not None:
+            return self._once(annotation, kind.__name__, lambda: self._typed_record(annotation, kind, is_typed_dict))
+        return _refuse(annotation)
+
+    def _typed_record(self, annotation: Any, kind: Any, is_typed_dict: bool) -> tuple[dict[str, Any], Read]:
+        self._take_names(kind)
+        bound = _bound_variables(annotation)
+        hints = {name: _substituted(hint, bound | {typing.Self: annotation}) for name, hint in hints_of(kind).items()}
+        if is_typed_dict:
+            return self.record(list(_typed_dict_members(kind, hints)), dict)
+        members = [dataclasses.replace(one, hint=hints.get(one.attribute or "", Any)) for one in _members(kind) or ()]
+        for name, hint in hints.items():
+            if isinstance(hint, dataclasses.InitVar):
+                is_required = kind.__dataclass_fields__[name].default is MISSING
+                members.append(Member(name, name, None, is_required, hint.type))
+        return self.record(members, kind, _tag(kind))
+
+    def _once(
+        self, key: Any, name: str, build: Callable[[], tuple[dict[str, Any], Read]]
+    ) -> tuple[dict[str, Any], Read]:
+        """What `build` makes, and a reference to it where the same was met before, also around this place."""
+        key = key if _is_hashable(key) else id(key)
+        known = self._shared.get(key)
+        if known is None:
+            known = self._shared[key] = _KnownType(self._free_name(name))
+            known.schema, known.read = build()
+            if not known.is_referred:
+                return known.schema, known.read
+            self._definitions[known.name] = known.schema
+        elif known.schema is not None:
+            self._definitions[known.name] = known.schema
+        known.is_referred = True
+        return {"$ref": f"#/$defs/{known.name}"}, lambda value, path: known.read(value, path)
+
+    def _free_name(self, name: str) -> str:
+        name = re.sub(r"\W+", "_", name, flags=re.ASCII).strip("_") or "value"
+        taken = {*self._definitions, *(one.name for one in self._shared.values())}
+        return next(free for free in (name, *(f"{name}_{number}" for number in range(2, 10_000))) if free not in taken)
+
+    def _resolved(self, name: str) -> Any:
+        try:
+            return eval(name, self._names.copy())
+        except (NameError, AttributeError, SyntaxError) as error:
+            raise OptionsError(
+                f"the annotation {name!r} cannot be resolved ({error}): define the name in the module"
+            ) from error
+
+    def _foreign(self, schema: Mapping[str, Any], validate: Callable[[Any], Any]) -> tuple[dict[str, Any], Read]:
+        """A schema that a class wrote itself: its definitions move to the others."""
+        own = dict(schema)
+        definitions = own.pop("$defs", {})
+        names = {
+            name: name if self._definitions.get(name, definition) == definition else self._free_name(name)
+            for name, definition in definitions.items()
+        }
+        renamed = {f"#/$defs/{name}": f"#/$defs/{other}" for name, other in names.items()}
+        self._definitions |= {names[name]: _redirected(definition, renamed) for name, definition in definitions.items()}
+        return _redirected(own, renamed), lambda value, path: _made(path, validate, value)
+
+    def _adapted(self, adapter: Any) -> tuple[dict[str, Any], Read]:
+        return self._foreign(adapter.json_schema(), lambda value: adapter.validate_json(json.dumps(value)))
+
+    def _noted(self, annotation: Any, given: Sequence[Any]) -> tuple[dict[str, Any], Read]:
+        notes = list(_flat(given))
+        if (adapter := _adapter(typing.Annotated[(annotation, *given)], *notes)) is not None:
+            schema, read_inner = self._adapted(adapter)
+            return {**schema, **_said(notes)}, read_inner
+        schema, read_inner = self.node(annotation)
+        limits = [(name, getattr(note, name)) for note in notes for name in _LIMITS if _has(note, name)]
+        tests = [note.func for note in notes if callable(getattr(note, "func", None))]
+        keywords: dict[str, Any] = {}
+        kinds = {part.get("type") for part in (schema, *schema.get("anyOf", ())) if "format" not in part}
+        for name, limit in limits:
+            keyword = _LIMITS[name][0]
+            words = (
+                [keyword + _LENGTHS[kind] for kind in _LENGTHS if kind in kinds]
+                if name.endswith("length")
+                else [keyword]
+            )
+            if isinstance(limit, int | float):
+                keywords |= dict.fromkeys(words, limit)
+        for pattern in (note.pattern for note in notes if _has(note, "pattern")):
+            keywords["pattern"] = getattr(pattern, "pattern", pattern)
+
+        def read(value: Any, path: str) -> Any:
+            try:
+                compiled(keywords).check(value)
+            except ToolInputError as error:
+                raise _Misfit(path, str(error).partition("the value ")[2]) from None
+            found = read_inner(value, path)
+            for name, limit in limits if type(found) is not type(value) else ():
+                if found is not None and not _made(path, _LIMITS[name][1], found, limit):
+                    raise _Misfit(path, f"must be {name} {limit}, not {shown(value)}")
+            for test in tests:
+                if not _made(path, test, found):
+                    raise _Misfit(path, f"must pass {getattr(test, '__name__', test)}, not {shown(value)}")
+            return found
+
+        schema = {**schema, **keywords, **_said(notes)}
+        return schema, read if keywords or limits or tests else read_inner
+
+    def _choice(self, annotation: Any, options: Sequence[tuple[Any, Any]]) -> tuple[dict[str, Any], Read]:
+        if not options:
+            _refuse(annotation)
+
+        def read(value: Any, path: str) -> Any:
+            for plain, option in options:
+                if plain == value and isinstance(plain, bool) == isinstance(value, bool):
+                    return option
+            raise _Misfit(path, f"must be one of {', '.join(repr(plain) for plain, _ in options)}, not {shown(value)}")
+
+        return {"enum": [plain for plain, _ in options]}, read
+
+    def _union(self, args: Sequence[Any]) -> tuple[dict[str, Any], Read]:
+        nodes = [self.node(arg) for arg in args]
+        # A float takes whole numbers too: another type that does has the first claim.
+        readers = sorted((read for _, read in nodes), key=lambda read: read is _read_float)
+
+        def read(value: Any, path: str) -> Any:
+            misfits = []
+            for read_one in readers:
+                try:
+                    return read_one(value, path)
+                except _Misfit as misfit:
+                    misfits.append(misfit)
+            raise max(misfits, key=lambda misfit: len(misfit.path))
+
+        return {"anyOf": [schema for schema, _ in nodes]}, read
+
+    def _array(self, annotation: Any, kind: Any, args: tuple[Any, ...]) -> tuple[dict[str, Any], Read]:
+        make = _ARRAYS[kind]
+        is_by_place = kind is tuple and (annotation == tuple[()] or (bool(args) and Ellipsis not in args))
+        nodes = [self.node(arg) for arg in (args if is_by_place else args[:1])]
+        if make in (set, frozenset) and args and getattr(typing.get_origin(args[0]) or args[0], "__hash__", 0) is None:
+            raise OptionsError(f"{shown(annotation)} cannot hold {shown(args[0])}, which has no hash: use list")
+        schema: dict[str, Any] = {"type": "array"}
+        if is_by_place:
+            schema |= {"items": {"anyOf": [one for one, _ in nodes]}} if nodes else {}
+            schema |= {"minItems": len(nodes), "maxItems": len(nodes)}
+        elif nodes and nodes[0][0]:
+            schema["items"] = nodes[0][0]
+        readers = [read for _, read in nodes] or [_read_any]
+
+        def read(value: Any, path: str) -> Any:
+            if not isinstance(value, list | tuple) or (is_by_place and len(value) != len(nodes)):
+                count = f" of {len(nodes)}" if is_by_place else ""
+                raise _Misfit(path, f"must be a list{count}, not {shown(value)}")
+            pairs = zip(value, readers if is_by_place else repeat(readers[0]), strict=False)
+            return _made(path, make, [read_one(item, f"{path}[{at}]") for at, (item, read_one) in enumerate(pairs)])
+
+        return schema, read
+
+    def _object(self, kind: Any, args: tuple[Any, ...]) -> tuple[dict[str, Any], Read]:
+        key_type, item_type = args[:2] if len(args) > 1 else (str, Any)
+        (key_schema, read_key), (item_schema, read_item) = self.node(key_type), self.node(item_type)
+        is_text = key_schema.get("type") == "string" or all(isinstance(one, str) for one in key_schema.get("enum", [0]))
+        if key_schema.get("type") in ("array", "object") or "$ref" in key_schema or "properties" in key_schema:
+            raise OptionsError(f"{shown(key_type)} cannot be a key in JSON, where keys are texts: use a list of pairs")
+        schema: dict[str, Any] = {"type": "object"}
+        if args:
+            schema["additionalProperties"] = item_schema
+        if "enum" in key_schema and is_text:
+            schema["propertyNames"] = key_schema
+        make = _OBJECTS[kind]
+
+        def read(value: Any, path: str) -> Any:
+            if not isinstance(value, Mapping):
+                raise _Misfit(path, f"must be an object, not {shown(value)}")
+            found = {}
+            for key, item in value.items():
+                here = f"{path}.{key}" if path else str(key)
+                plain = key if is_text or not key_schema else _made(here, json.loads, key)
+                found[read_key(plain, here)] = read_item(item, here)
+            return make(found)
+
+        return schema, read
+
+
+def _text_value(form: _TextForm, kind: type, text: str) -> Any:
+    try:
+        return form.read(kind, text)
+    except (ValueError, ArithmeticError) as error:
+        raise ValueError(f"{shown(text)} is not {form.wanted}") from error
+
+
+def _redirected(schema: Any, references: Mapping[str, str]) -> Any:
+    if isinstance(schema, Mapping):
+        return {key: _redirected(item, references) for key, item in schema.items()}
+    if isinstance(schema, list):
+        return [_redirected(item, references) for item in schema]
+    return references.get(schema, schema) if isinstance(schema, str) else schema
+
+
+def _is_hashable(value: Any) -> bool:
+    try:
+        hash(value)
+    except TypeError:
+        return False
+    return True
+
+
+def _bound_variables(annotation: Any) -> dict[Any, Any]:
+    """What each type variable is in a generic class with arguments, and in the bases that it gave some."""
+    origin = typing.get_origin(annotation) or annotation
+    found = dict(zip(getattr(origin, "__parameters__", ()), typing.get_args(annotation), strict=False))
+    for base in getattr(origin, "__orig_bases__", ()):
+        found = {name: _substituted(value, found) for name, value in _bound_variables(base).items()} | found
+    return found
+
+
+def _substituted(hint: Any, bound: Mapping[Any, Any]) -> Any:
+    """A hint with the type variables that are bound, and Self, replaced."""
+    if _is_hashable(hint) and hint in bound:
+        return bound[hint]
+    args = typing.get_args(hint)
+    variables = getattr(hint, "__parameters__", ())
+    if args and variables:
+        return hint[tuple(bound.get(variable, variable) for variable in variables)]
+    return hint
+
+
+def _refuse(annotation: Any) -> NoReturn:
+    name = annotation.__name__ if isinstance(annotation, type) else shown(annotation)
+    raise OptionsError(f"{name} has no JSON schema: {WAY_OUT}")
