@@ -17,7 +17,7 @@ from ..ground.frozen import frozen
 from ..ground.loose import as_list, as_mappings
 from ..parts.project.settings import Settings, SettingsRule
 from .policy import MODES, Policy
-from .rules import Effect, Rule, RuleBook, parse_rule, parse_rules
+from .rules import Effect, Rule, RuleBook, parse_rule, parse_rules, rule_book
 
 
 def read_mode(name: str) -> Mode:
@@ -41,10 +41,10 @@ def make_policy(
     """One layer of rule texts. Raises `PermissionRuleError` for one that cannot be understood."""
     return Policy(
         mode,
-        RuleBook(parse_rules(allow, "allow", source, root)),
-        RuleBook(parse_rules(ask, "ask", source, root)),
-        RuleBook(parse_rules(deny, "deny", source, root)),
-        None if only is None else RuleBook(parse_rules(only, "deny", source, root)),
+        rule_book(parse_rules(allow, "allow", source, root)),
+        rule_book(parse_rules(ask, "ask", source, root)),
+        rule_book(parse_rules(deny, "deny", source, root)),
+        None if only is None else rule_book(parse_rules(only, "deny", source, root)),
     )
 
 

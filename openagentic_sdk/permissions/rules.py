@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
-from typing import Literal
+from typing import Literal, TypeVar
 
 from ..errors import PermissionRuleError
 from ..ground.checks import shown
@@ -21,6 +21,8 @@ from .paths import compile_pattern, matches_any, pattern_problem
 from .shell import CommandLine, SimpleCommand, parse_command
 from .wildcards import Wildcard, read_wildcards
 
+K = TypeVar("K", bound=Hashable)
+V = TypeVar("V")
 Effect = Literal["allow", "ask", "deny"]
 Kind = Literal["tool", "command", "wildcard", "path", "domain", "name"]
 
@@ -178,7 +180,10 @@ def host_of(url: str) -> str | None:
 
 
 class RuleBook:
-    """The rules of one effect, sorted by what they speak about, so that a decision looks at few of them."""
+    """The rules of one effect, sorted by what they speak about, so that a decision looks at few of them.
+
+    It keeps what it found for up to `_MAX_KEPT` tools and workspaces, see `rule_book`.
+    """
 
     def __init__(self, rules: Sequence[Rule]) -> None:
         self.rules = tuple(rules)
@@ -202,7 +207,7 @@ class RuleBook:
 
     def plus(self, rules: Sequence[Rule]) -> RuleBook:
         """The book with more rules."""
-        return RuleBook((*self.rules, *rules)) if rules else self
+        return rule_book((*self.rules, *rules)) if rules else self
 
     @property
     def about_commands(self) -> bool:
@@ -213,9 +218,7 @@ class RuleBook:
         """The first rule about every use of the tool."""
         if not self.tools:
             return None
-        if tool_name not in self._by_tool:
-            self._by_tool[tool_name] = next((rule for rule in self.tools if rule.covers(tool_name)), None)
-        return self._by_tool[tool_name]
+        return _kept(self._by_tool, tool_name, lambda: next((r for r in self.tools if r.covers(tool_name)), None))
 
     def for_command(self, argv: Sequence[str]) -> Rule | None:
         """The first rule whose words begin this argument list, or are all of it."""
@@ -260,10 +263,8 @@ class RuleBook:
         """
         if not self.paths:
             return None
-        key = (bases, write)
-        if key not in self._forbidding:
-            self._forbidding[key] = _WorkspacePathRules(self.paths_about(write), bases)
-        return self._forbidding[key].first(names)
+        rules = _kept(self._forbidding, (bases, write), lambda: _WorkspacePathRules(self.paths_about(write), bases))
+        return rules.first(names)
 
     def paths_about(self, write: bool) -> tuple[Rule, ...]:
         """The rules about paths that keep one from being written, or from being read."""
@@ -277,6 +278,27 @@ class RuleBook:
             if rule.covers(tool_name) and any(fnmatchcase(key, part) for key in keys for part in parts):
                 return rule
         return None
+
+
+_MAX_KEPT = 64
+_BOOKS: dict[tuple[int, ...], RuleBook] = {}
+
+
+def rule_book(rules: Sequence[Rule]) -> RuleBook:
+    """The book of these rules: one for all the runs of this process that have the same."""
+    rules = tuple(rules)
+    return _kept(_BOOKS, tuple(map(id, rules)), lambda: RuleBook(rules))  # it holds them, so their ids stay theirs
+
+
+def _kept(values: dict[K, V], key: K, make: Callable[[], V]) -> V:
+    """The value of a key, made where it is not kept. Threads may share the values."""
+    try:
+        return values[key]
+    except KeyError:
+        if len(values) >= _MAX_KEPT:
+            values.clear()
+        value = values[key] = make()
+        return value
 
 
 # Options of programs with subcommands that stand for themselves.

@@ -6,7 +6,7 @@ import unittest
 
 from openagentic_sdk.errors import PermissionRuleError
 from openagentic_sdk.permissions.gate import PermissionGate
-from openagentic_sdk.permissions.rules import RuleBook, host_matches, host_of, parse_rule
+from openagentic_sdk.permissions.rules import RuleBook, host_matches, host_of, parse_rule, parse_rules, rule_book
 from openagentic_sdk.permissions.shell import CommandLine, parse_command
 
 from .workspace import Person, WorkspaceTestCase
@@ -110,6 +110,19 @@ class Reading(unittest.TestCase):
     def test_a_list_of_rules_is_not_one_text(self) -> None:
         with self.assertRaisesRegex(PermissionRuleError, "list of rules"):
             PermissionGate(allow="Bash")
+
+
+class Books(unittest.TestCase):
+    def test_the_same_rules_have_one_book_which_keeps_little_of_what_it_is_asked(self) -> None:
+        rules = parse_rules(["Read", "Read(secrets/**)"], "deny", "a test of books")
+        book = rule_book(rules)
+        self.assertIs(rule_book(list(rules)), book)
+        self.assertIsNot(rule_book(parse_rules(["Read"], "deny", "a test of books")), book)
+        for number in range(1000):
+            self.assertIsNone(book.for_tool(f"tool{number}"))
+            path = f"/{number}/secrets/key"
+            self.assertEqual(book.forbidding_path([path], (f"/{number}",), write=True), rules[1])
+        self.assertLess(len(book._by_tool) + len(book._forbidding), 200)
 
 
 class Covering(unittest.TestCase):
