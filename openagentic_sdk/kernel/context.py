@@ -13,6 +13,7 @@ from operator import is_
 from typing import TYPE_CHECKING, Any
 
 from ..events import ModelContext, UserMessage
+from ..ground.frozen import changed
 from ..sessions.system_prompt import PromptPart, SystemPrompt
 from .part import Part
 
@@ -53,7 +54,7 @@ class RequestContext:
             context = run.recorder.masked(context)  # what is sent is what is stored
             cause = _cause(known, context)
             if known is None or cause:
-                await run.record(ModelContext(**{**vars(context), "cause": cause}))
+                await run.record(changed(context, cause=cause))
                 known = run.view.context
             assert known is not None, "it was recorded just now"
             self._asked = ((*facts[:3], known), known)

@@ -420,7 +420,7 @@ async def _last_events(run: Run, ending: RunStopped) -> RunStopped:
     await run.record(*closing_events(calls, questions, ending.reason))
     for part in run.parts.at(Part.end):
         ending = await part.end(ending)
-    if run.request.part == "whole":
+    if run.request.part == "whole" and run.agent.hooks.are_any:
         context = run.hooks.context(stop_reason=ending.reason)
         hooks = Guest(lambda: run.agent.hooks.run_session_end(context=context), "the hooks of session_end")
         await run.lifetime.wait_for(hooks)

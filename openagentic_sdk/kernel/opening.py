@@ -6,12 +6,12 @@ Nothing is written here but a new session's metadata, so a refusal changes nothi
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import replace
 from functools import partial
 from hashlib import sha256
 
 from ..errors import OptionsError, RequestConflictError, SessionError, SessionExistsError, StorageError
 from ..events import Event
+from ..ground.frozen import changed
 from ..providers.base import ProviderSession, for_session
 from ..sessions.authority import Authority
 from ..sessions.core import SessionWriter, session_of_request
@@ -79,7 +79,7 @@ async def open_run(
         agent_name=agent.name,
         guard=stopping.guard,
     )
-    agent = replace(agent, provider=for_session(agent.provider, session_state(session_id, view)))
+    agent = changed(agent, provider=for_session(agent.provider, session_state(session_id, view)))
     run = Run(
         agent=agent,
         session_id=session_id,

@@ -20,9 +20,9 @@ from ..sessions.folds.view import CallRecord
 from .agent import Run
 from .lifetime import RunStopped
 from .part import Part
-from .tool import REPEATABLE, BareTool, ToolOutput
+from .tool import REPEATABLE, BareTool
 from .tool_context import tool_context
-from .tool_output import plain_value, shrink_output, store_result
+from .tool_output import plain_output, shrink_output, store_result
 from .tool_step import masked, result_of, run_calls
 
 MAX_ATTEMPTS = 3
@@ -134,5 +134,5 @@ async def _end_in_doubt(run: Run, record: CallRecord, tool: BareTool | None) -> 
         output = None
     if output is None:
         return unknown_result(use_id, IN_DOUBT)
-    result = result_of(use_id, output if isinstance(output, ToolOutput) else ToolOutput(plain_value(output)))
+    result = result_of(use_id, plain_output(output))
     return await shrink_output(run, masked(run, await store_result(run, result)))

@@ -10,6 +10,7 @@ from typing import Any
 
 from ..errors import QuestionOpenError
 from ..events import Event, Result, UserQuestion
+from ..ground.frozen import changed
 from ..ground.threads import KeptThreads, running_loop, settled
 from .agent import AgentRuntime, Run, RunRequest
 from .channel import EventChannel
@@ -53,7 +54,7 @@ class RunTask:
             raise
         try:
             if isinstance(prompt, Said):
-                run.request = replace(request, request_id=prompt.request_id or request.request_id)
+                run.request = changed(request, request_id=prompt.request_id or request.request_id)
                 await _check_prompt(run, prompt, run.request.request_id)
         except BaseException:
             await run.recorder.close()

@@ -17,6 +17,7 @@ from ..serialization import dumps_json, loads_json
 from .agent import Run
 from .part import Part
 from .recorder import ask_store
+from .tool import ToolOutput
 
 SHOWN_CHARS = 8_000
 
@@ -35,6 +36,14 @@ def plain_value(value: Any) -> Any:
         return f"the tool's output is no JSON value ({error}); as text: {text}"
 
 
+def plain_output(given: Any) -> ToolOutput:
+    """What a tool gave, with all that it may hold as plain JSON values."""
+    if not isinstance(given, ToolOutput):
+        return ToolOutput(plain_value(given), attachments=[])
+    attachments = plain_value([dict(part) for part in given.attachments]) if given.attachments else []
+    return ToolOutput(plain_value(given.output), plain_value(given.meta), given.is_error, attachments)
+
+
 async def shrink_output(run: Run, result: ToolResult) -> ToolResult:
     """The result as it can be stored. Of a long error message and of its traceback the beginning and the end are kept."""
     trace = (result.meta or {}).get("traceback")
@@ -43,8 +52,7 @@ async def shrink_output(run: Run, result: ToolResult) -> ToolResult:
     message = result.error_message
     if message is not None and len(message) > run.agent.blob_bytes:
         result = replace(result, error_message=_ends_of(message, SHOWN_CHARS * 3 // 4))
-    output = plain_value(result.output)  # a hook may have put anything in the place of what the tool gave
-    result = result if output is result.output else replace(result, output=output)
+    output = result.output
     # A long text is its own size: its JSON is longer still, and would hold the event loop.
     size = len(output) if isinstance(output, str) else len(dumps_json(output))
     if size <= run.agent.blob_bytes:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import copy
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from typing import Any
 
 from ..errors import StorageError, ToolError, UnknownOutcomeError
@@ -23,7 +22,7 @@ from .part import Part
 from .tool import REPEATABLE, ToolOutput
 from .tool_call import Permitted, error_result, prepare
 from .tool_context import tool_context
-from .tool_output import plain_value, shrink_output, store_result
+from .tool_output import plain_output, plain_value, shrink_output, store_result
 
 UNCHECKED = "This call ran; the run was interrupted before the hooks had seen its result, so it is not shown."
 STILL_RUNNING = (
@@ -40,24 +39,16 @@ class Job:
         self._run = run
         self._seconds: float | None = None
         self._left: list[str] = []
-        self.guest: Guest[Any] = Guest(self._work, f"call {call.use.tool_use_id} of tool {call.use.name}")
+        self.guest: Guest[ToolOutput] = Guest(self._work, f"call {call.use.tool_use_id} of tool {call.use.name}")
 
-    async def _work(self) -> Any:
+    async def _work(self) -> ToolOutput:
         self._left = collect_left()
         clock = self._run.agent.clock
         began = clock.monotonic()
         try:
             # A copy: what is in the log and goes back to the model is not the tool's to change.
             input = _own_copy(self.call.input)
-            output = await self.call.tool.run(input, tool_context(self._run, self.call.use))
-            if isinstance(output, ToolOutput):
-                return ToolOutput(
-                    plain_value(output.output),
-                    plain_value(output.meta),
-                    output.is_error,
-                    plain_value([dict(part) for part in output.attachments]),
-                )
-            return plain_value(output)
+            return plain_output(await self.call.tool.run(input, tool_context(self._run, self.call.use)))
         finally:
             self._seconds = round(clock.monotonic() - began, 6)
 
@@ -79,11 +70,7 @@ class Job:
             if cut:
                 return cancelled_result(use_id, INTERRUPTED.cut_short)
             error = ToolError(f"{self.call.use.name} was cancelled from inside")
-        if error is not None:
-            result = error_result(use_id, error)
-        else:
-            output: Any = self.guest.value()
-            result = result_of(use_id, output) if isinstance(output, ToolOutput) else ToolResult(use_id, output)
+        result = error_result(use_id, error) if error is not None else result_of(use_id, self.guest.value())
         return changed(result, duration_s=self._seconds)
 
 
@@ -156,11 +143,14 @@ async def _finish(run: Run, item: Job | ToolResult) -> ToolResult:
         return masked(run, item)
     await item.guest.ended()
     events: Sequence[HookEvent] = ()
-    result = await store_result(run, item.result())
+    given = item.result()
+    result = await store_result(run, given)
     if run.agent.hooks.are_any:
         events, result = await after_hooks(run, item.call, result)
     for part in run.parts.at(Part.after_call):
         result = await part.after_call(item.call, result)
+    if result.output is not given.output:  # a hook may have put anything in its place
+        result = changed(result, output=plain_value(result.output))
     result = masked(run, result)
     await run.record(*events, await shrink_output(run, result))
     return result
@@ -227,7 +217,7 @@ async def after_hooks(run: Run, call: Permitted, result: ToolResult) -> tuple[Se
             result.tool_use_id, is_error=True, error_type="HookBlocked", error_message=text, outcome="error"
         )
     elif output is not result.output:
-        result = replace(result, output=output)
+        result = changed(result, output=output)
     decisions = [decision]
     if result.is_error and run.agent.hooks.post_tool_use_failure:
         error = result.error_message or "\n".join(str(part) for part in (result.output,) if part)
