@@ -18,6 +18,7 @@ from .events import CODE_CALLER, Event, SystemNotice
 from .ground.clock import Clock, SystemClock
 from .ground.diagnostic import Diagnostic
 from .ground.disk import is_within
+from .ground.frozen import changed
 from .ground.rooms import is_installed
 from .ground.system import working_dir
 from .ground.threads import error_words
@@ -69,7 +70,7 @@ from .permissions.layers import SettingsRules, read_mode, rules_of_settings
 from .permissions.policy import PermissionMode
 from .permissions.redact import Redactor
 from .permissions.rules import parse_rules
-from .providers.base import HostedProvider, Provider
+from .providers.base import HostedProvider, Provider, fits
 from .sessions.base import SessionStore
 from .sessions.core import TENANT_KEY, session_of_request
 from .sessions.folds.compaction import BYTES_PER_TOKEN, ContextLimits
@@ -592,7 +593,7 @@ def guarded_provider(options: OpenAgenticOptions, clock: Clock) -> Provider:
     """The provider with retries, breaker and fallbacks: an endpoint always, any other when the options ask for it."""
     provider = options.provider
     assert provider is not None, "build_agent has checked it"
-    is_bare = options.retry is None and not options.fallback and not isinstance(provider, HostedProvider)
+    is_bare = options.retry is None and not options.fallback and not fits(provider, HostedProvider)
     if is_bare and options.stream:
         return provider
     from .providers.wrappers.guarded import guarded, unstreamed  # not for a provider that plays a script
@@ -664,7 +665,8 @@ def _gate(
     """The caller's gate with the rules of options and settings and what is `denied` to all, in its own mode or else theirs;
     and what was refused.
     """
-    gate, notes = _in_settings_mode(options.permission_gate or PermissionGate(clock=options.clock), project.settings)
+    given = options.permission_gate or changed(_usual_gate().forgetful(), clock=options.clock)
+    gate, notes = _in_settings_mode(given, project.settings)
     gate = replace(
         gate,
         allow=[
@@ -680,6 +682,11 @@ def _gate(
         workspace_roots=gate.workspace_roots or project.workspace_roots,
     )
     return gate, notes
+
+
+@cache
+def _usual_gate() -> PermissionGate:
+    return PermissionGate()
 
 
 def _secret_rules(key_file: str | None, home: Path | None, kept: Sequence[str]) -> list[str]:

@@ -53,7 +53,7 @@ from .parts.project.claude import find_project_root
 from .permissions.gate import RULES, PermissionGate
 from .permissions.policy import PermissionMode
 from .permissions.rules import Effect, parse_rules
-from .providers.base import CompletingProvider, Provider, StreamingProvider
+from .providers.base import CompletingProvider, Provider, StreamingProvider, fits
 from .providers.keys import ApiKey
 from .providers.wrappers.fallback import Fallback
 from .providers.wrappers.retry import RetryPolicy
@@ -115,7 +115,7 @@ def _api_key(value: Any) -> str | None:
 
 
 def _provider(value: Any) -> str | None:
-    is_one = isinstance(value, CompletingProvider | StreamingProvider) and not isinstance(value, type)
+    is_one = (fits(value, CompletingProvider) or fits(value, StreamingProvider)) and not isinstance(value, type)
     return None if is_one and isinstance(value.name, str) else "a provider, for example OpenAIProvider()"
 
 

@@ -14,6 +14,7 @@ from operator import attrgetter
 from typing import Any, TypeVar
 
 from ..events import Event, ModelContext, PermissionDecision, ToolResult, ToolStarted, ToolUse, UserAnswer
+from ..ground.frozen import changed
 from ..ground.text import Redact
 from ..kernel.agent import Run
 from ..kernel.part import Part
@@ -109,7 +110,7 @@ def mask_event(event: E, redact: Redact, are_clean: Callable[[Any, Redact], bool
         counts = {name: n - before.get(name, 0) for name, n in counter.counts.items() if n > before.get(name, 0)}
         if counts:
             changes["meta"] = {**(changes.get("meta", event.meta) or {}), "masked": counts}
-    return replace(event, **changes)
+    return changed(event, **changes)
 
 
 # Whether a mask finds nothing in the definitions of tools, by both: most runs of a process have the same ones.

@@ -9,6 +9,7 @@ from typing import Any
 
 from ...errors import SkillNotFoundError, ToolError
 from ...events import Event, SkillActivated, SubagentStarted, SystemNotice, ToolResult, ToolUse, UserMessage
+from ...ground.frozen import changed
 from ...ground.patterns import regex
 from ...kernel.agent import Run
 from ...kernel.gate import CallContext, Gate, Narrowing, narrowed_by
@@ -130,7 +131,7 @@ class ProjectPart(Part, SkillRuns):
         policy = self.policy()
         active = self._skills[2] if self._skills else ()
         reading = self._guidance.reading_rules(active) if active else ()
-        return replace(
+        return changed(
             context,
             grants=(*policy.grants, *reading),
             disallowed_tools=policy.disallowed_tools,

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from typing import Any
 
 from ....events import Event, ModelResponse, ModelRetry, Result, ToolResult, ToolUse, UserMessage
-from ....ground.frozen import frozen
+from ....ground.frozen import changed, frozen
 from ....sessions.folds.usage import add_cost, add_usage
 
 
@@ -48,24 +47,24 @@ class RunMetrics:
     def after(self, event: Event) -> RunMetrics:
         """The figures with one more event."""
         if isinstance(event, UserMessage):
-            return replace(self, messages=self.messages + 1)
+            return changed(self, messages=self.messages + 1)
         if isinstance(event, ToolUse):
-            return replace(self, tool_calls=self.tool_calls + 1)
+            return changed(self, tool_calls=self.tool_calls + 1)
         if isinstance(event, ToolResult) and event.is_error:
-            return replace(self, tool_errors=self.tool_errors + 1)
+            return changed(self, tool_errors=self.tool_errors + 1)
         if isinstance(event, ModelRetry):
-            return replace(self, retries=self.retries + 1)
+            return changed(self, retries=self.retries + 1)
         if isinstance(event, ModelResponse):
             if not event.complete and event.usage is None:
-                return replace(self, messages=self.messages + 1)
-            return replace(
+                return changed(self, messages=self.messages + 1)
+            return changed(
                 self,
                 messages=self.messages + 1,
                 usage=add_usage(self.usage, event.usage),
                 cost_usd=add_cost(self.cost_usd, event.cost_usd),
             )
         if isinstance(event, Result) and event.parent_tool_use_id is None:
-            return replace(
+            return changed(
                 self,
                 steps=self.steps + event.steps,
                 failed_runs=self.failed_runs + (event.stop_reason == "error"),
