@@ -70,7 +70,8 @@ from .permissions.layers import SettingsRules, read_mode, rules_of_settings
 from .permissions.policy import PermissionMode
 from .permissions.redact import Redactor
 from .permissions.rules import parse_rules
-from .providers.base import HostedProvider, Provider, fits
+from .providers.base import Provider, fits
+from .providers.wrappers.abilities import HostedProvider
 from .sessions.base import SessionStore
 from .sessions.core import TENANT_KEY, session_of_request
 from .sessions.folds.compaction import BYTES_PER_TOKEN, ContextLimits

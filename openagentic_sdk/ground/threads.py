@@ -110,7 +110,7 @@ def start_thread(work: Callable[[], T], name: str, *, keep: bool = False) -> asy
     `keep` is for this package's own code, which leaves nothing behind in a thread: it may run in one of `KeptThreads`.
     """
     loop = running_loop("this call, which waits for a thread,")
-    done: _Outcome[T] = _Outcome(loop=loop)
+    done: _ThreadOutcome[T] = _ThreadOutcome(loop=loop)
     carry = partial(_carry, partial(contextvars.copy_context().run, work), loop, done)
     kept = _kept.get() if keep else None
     if kept is not None and kept.is_open_in(loop):
@@ -184,7 +184,7 @@ def _do_all(due: SimpleQueue[Callable[[], None] | None]) -> None:
         del work  # it holds the context of its caller
 
 
-class _Outcome(asyncio.Future[T]):
+class _ThreadOutcome(asyncio.Future[T]):
     """What comes of a thread's work. `waiter` is woken with it: a turn of the loop sooner than by a callback."""
 
     waiter: asyncio.Future[None] | None = None
@@ -198,7 +198,7 @@ async def wait_until(done: asyncio.Future[Any], timeout_s: float | None = None) 
     waiter = loop.create_future()
     timer = None if timeout_s is None else loop.call_later(timeout_s, _wake, waiter)
     wake = partial(_wake, waiter)
-    if isinstance(done, _Outcome) and (done.waiter is None or done.waiter.done()):
+    if isinstance(done, _ThreadOutcome) and (done.waiter is None or done.waiter.done()):
         done.waiter = waiter
     else:
         done.add_done_callback(wake)
@@ -234,7 +234,7 @@ async def settled(
 
 
 def _carry(
-    work: Callable[[], Any], loop: asyncio.AbstractEventLoop, done: _Outcome[Any], free: Callable[[], None]
+    work: Callable[[], Any], loop: asyncio.AbstractEventLoop, done: _ThreadOutcome[Any], free: Callable[[], None]
 ) -> None:
     """The body of a thread: do the work and hand its outcome over, behind a call of `free` by the loop."""
     result: Any = None
@@ -255,7 +255,7 @@ def _drop(result: Any) -> None:
         result.close()
 
 
-def _settle(done: _Outcome[Any], result: Any, failure: BaseException | None, free: Callable[[], None]) -> None:
+def _settle(done: _ThreadOutcome[Any], result: Any, failure: BaseException | None, free: Callable[[], None]) -> None:
     free()
     if done.done():
         _drop(result)

@@ -118,18 +118,17 @@ class AnswerRoom:
     def take(self, piece: str) -> tuple[str, str | None]:
         """As much of a piece as there is room for, and why the answer ends here, None when it may go on."""
         size = len(piece) if piece.isascii() else len(piece.encode("utf-8", "surrogatepass"))
-        limit = self._run.agent.max_answer_bytes
-        room, stopped = limit - self._size_bytes, None
-        if size > room:
-            stopped = f"the model's answer is longer than max_answer_bytes, {limit} bytes"
+        before, self._size_bytes = self._size_bytes, self._size_bytes + size
+        room, stopped = self._run.agent.max_answer_bytes, None
+        if self._size_bytes > room:
+            stopped = f"the model's answer is longer than max_answer_bytes, {room} bytes"
         for part in self._run.parts.at(Part.receive):
-            left, why = part.receive(size)
-            if why is not None and left < room:
-                room, stopped = left, why
-        self._size_bytes += size
+            most, why = part.receive(self._size_bytes)
+            if why is not None and most < room:
+                room, stopped = most, why
         if stopped is None:
             return piece, None
-        return piece.encode("utf-8", "surrogatepass")[: max(0, room)].decode("utf-8", "ignore"), stopped
+        return piece.encode("utf-8", "surrogatepass")[: max(0, room - before)].decode("utf-8", "ignore"), stopped
 
     def take_event(self, event: wire.StreamEvent) -> str | None:
         """Why the answer ends with this event, None when there is room for it."""
@@ -146,8 +145,6 @@ class AnswerRoom:
         It takes the place of the pieces that came before.
         """
         self._size_bytes = 0
-        for part in self._run.parts.at(Part.drop_answer):
-            part.drop_answer()
         text, stopped = self.take(output.assistant_text or "")
         stopped = self.take(output.reasoning or "")[1] or stopped
         for call in output.tool_calls:

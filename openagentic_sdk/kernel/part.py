@@ -131,11 +131,11 @@ class Part:
         return {}
 
     def receive(self, size_bytes: int) -> tuple[int, str | None]:
-        """Count bytes of an answer as they come: how many of them may be kept, and why the answer ends here, if it does."""
-        return size_bytes, None
+        """How many of the answer's bytes, of which so many have come by now, may be kept, and why it ends there, if it does.
 
-    def drop_answer(self) -> None:
-        """Forget the bytes that `receive` has counted: the answer comes again, as a whole."""
+        The number shrinks where the answer comes again, as a whole.
+        """
+        return size_bytes, None
 
     def mask(self, event: E) -> E:
         """The event without what may not be stored. Called for every event, before it is stored or shown."""

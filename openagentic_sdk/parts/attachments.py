@@ -19,7 +19,7 @@ from ..kernel.recorder import off_loop
 from ..kernel.tool_call import ask_gate
 from ..kernel.tool_output import put_blob
 from ..prompts import checked_part
-from ..providers.base import MEDIA_KINDS, takes
+from ..providers.wrappers.abilities import MEDIA_KINDS, takes
 from ..sessions.folds.features.untrusted import UntrustedFold, is_outside, short_source
 from ..tools.files.workspace import resolve_path
 

@@ -140,23 +140,20 @@ class Budgets(Part):
             self._limits = self._open_limits()
         room, why = size_bytes, None
         for bytes_left, limit in self._limits:
-            left = int(max(0.0, bytes_left())) - budget.coming_bytes
+            left = int(max(0.0, bytes_left())) - (budget.coming_bytes - self._coming_bytes)
             if left < room:
                 room, why = max(0, left), limit
-        self._coming_bytes += size_bytes
-        budget.coming_bytes += size_bytes
+        budget.coming_bytes += size_bytes - self._coming_bytes
+        self._coming_bytes = size_bytes
         return room, why
-
-    def drop_answer(self) -> None:
-        self._budget.coming_bytes -= self._coming_bytes
-        self._coming_bytes, self._limits = 0, None
 
     def stored(self, events: Sequence[Event]) -> None:
         for event in events:
             if isinstance(event, ModelResponse):
                 if event.complete or event.usage is not None or self._coming_bytes:
                     self._charge_answer(event)
-                self.drop_answer()
+                self._budget.coming_bytes -= self._coming_bytes
+                self._coming_bytes, self._limits = 0, None
 
     def _charge_answer(self, response: ModelResponse) -> None:
         estimated = 0

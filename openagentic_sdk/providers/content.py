@@ -16,7 +16,7 @@ from typing import Any
 from ..errors import OptionsError
 from ..ground.frozen import frozen
 from ..ground.loose import as_mapping
-from .base import MEDIA_KINDS
+from .wrappers.abilities import MEDIA_KINDS
 
 _FORMATS = {"wav": "audio/wav", "mp3": "audio/mpeg"}
 _SHORT_FORMATS = {"audio/wav": "wav", "audio/x-wav": "wav", "audio/mpeg": "mp3", "audio/mp3": "mp3"}

@@ -39,7 +39,7 @@ from ...events import (
 from ...ground.disk import SystemDisk
 from ...ground.frozen import frozen
 from ...ground.system import BINARY, NO_FOLLOW
-from ...providers.base import MEDIA_KINDS
+from ...providers.wrappers.abilities import MEDIA_KINDS
 from ...sessions.authority import Authority
 from ...sessions.base import Remains, SessionStore
 from ...sessions.core import new_session_id

@@ -11,7 +11,8 @@ from dataclasses import replace
 
 from ...errors import OptionsError
 from ...ground.clock import Clock
-from ..base import CompletingProvider, HostedProvider, Provider
+from ..base import CompletingProvider, Provider
+from .abilities import HostedProvider
 from .breaker import BreakingProvider, shared_breaker
 from .fallback import Fallback, FallbackProvider
 from .retry import RetryingProvider, RetryPolicy

@@ -8,9 +8,7 @@ from copy import copy
 from typing import Any, Protocol, Self, runtime_checkable
 
 from ..base import (
-    MEDIA_KINDS,
     Done,
-    FormattingProvider,
     Message,
     ModelOutput,
     Provider,
@@ -20,10 +18,9 @@ from ..base import (
     TextDelta,
     ToolCallReady,
     ToolSpec,
-    can_load_tools,
     for_session,
-    takes,
 )
+from .abilities import MEDIA_KINDS, FormattingProvider, can_load_tools, takes
 from .answer import fold
 
 
