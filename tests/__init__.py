@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import unittest
 from typing import Any
 
@@ -12,6 +13,9 @@ from .size import LARGE, write_in_memory
 # Tests start some hundred Pythons; told to write no bytecode, each of them would compile the whole package.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 write_in_memory()
+# Ctrl-C is for whoever is tested, too: a shell that starts this in the background has it ignored, also by what this starts.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def load_tests(loader: unittest.TestLoader, tests: unittest.TestSuite, pattern: str | None) -> unittest.TestSuite:

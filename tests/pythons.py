@@ -24,7 +24,16 @@ ROOT = str(Path(__file__).parents[1])
 _QUICK = hasattr(os, "pidfd_open") and sys.version_info < (3, 15) and not LARGE
 
 
-class Python(subprocess.Popen[Any]):
+class Process(subprocess.Popen[Any]):
+    """A command that ends with the block of a test that fails: waiting for it as Popen does could take for ever."""
+
+    def __exit__(self, kind: type[BaseException] | None, *failure: Any) -> None:
+        if kind is not None:
+            self.kill()
+        super().__exit__(kind, *failure)
+
+
+class Python(Process):
     """`python3 -m MODULE ...` or `python3 -c SCRIPT ...`. In a session of its own it takes the terminal that is its stdin.
 
     `settings` are Popen's, without `preexec_fn` and `pass_fds`.
@@ -77,11 +86,7 @@ def run_python(*arguments: str, input: Any = None, timeout: float = 120, **setti
     """What `subprocess.run` gives for such a Python, with both its streams."""
     streams = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     with Python(*arguments, **streams, **settings) as python:
-        try:
-            out, err = python.communicate(input, timeout=timeout)
-        except BaseException:
-            python.kill()
-            raise
+        out, err = python.communicate(input, timeout=timeout)
     return subprocess.CompletedProcess(python.args, python.returncode, out, err)
 
 

@@ -20,6 +20,7 @@ from openagentic_sdk.parts.mcp.seat import MAX_QUICK_DEATHS, Seat
 from openagentic_sdk.parts.mcp.session import RequestHooks
 from openagentic_sdk.parts.mcp.stdio import server_environment
 from tests.mcp.test_hostile_servers import MARK, bad_server, outcome_of, processes
+from tests.pythons import Process
 from tests.waiting import until, until_async
 
 ROOT = Path(__file__).parents[2]
@@ -45,13 +46,13 @@ class Processes(unittest.IsolatedAsyncioTestCase):
     def test_nothing_of_a_server_outlives_a_host_that_was_killed(self) -> None:
         script = str(Path(__file__).with_name("bad_server.py"))
         command = [sys.executable, "-c", _HOST, script, MARK]
-        with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as host:
+        with Process(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as host:
             assert host.stdout is not None
             self.assertEqual(host.stdout.readline(), "['started', 'started']\n")
             # The host itself, two servers, and two grandchildren of each.
             self.assertEqual(len(processes()), 7)
             host.send_signal(signal.SIGKILL)
-        until(lambda: not processes(), lambda: f"all have ended, {processes()} too", 20)
+        until(lambda: not processes(), lambda: f"all have ended, {processes()} too")
 
     async def test_a_late_server_comes_with_the_next_step_and_says_then_what_it_says(self) -> None:
         go, listed = Path(f"/tmp/{MARK}-go"), Path(f"/tmp/{MARK}-listed")

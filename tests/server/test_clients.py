@@ -16,6 +16,7 @@ from pathlib import Path
 
 from openagentic_sdk.events import UserMessage
 from openagentic_sdk.sessions.memory import MemorySessionStore
+from tests.pythons import Process
 from tests.waiting import until
 
 from ..ports import free_port
@@ -144,10 +145,10 @@ class Curl(unittest.TestCase):
         self.addCleanup(nginx.terminate)
         session_id = served.ask("POST", "/v1/sessions", {"prompt": "Go."}).json["session_id"]
         self.assertTrue(gate.reached.wait(WAIT_S))
-        command = [CURL, "-sN", "--retry", "20", "--retry-connrefused", "--retry-delay", "0", "--max-time", "30"]
+        command = [CURL, "-sN", "--retry", "20", "--retry-connrefused", "--retry-delay", "0", "--max-time", "120"]
         command += ["-H", f"Host: {NAME}", "-H", f"Authorization: Bearer {TOKEN}", "-H", "Accept: text/event-stream"]
         address = f"http://127.0.0.1:{port}/v1/sessions/{session_id}/events?until=result"
-        with subprocess.Popen([*command, address], stdout=subprocess.PIPE, text=True) as curl:
+        with Process([*command, address], stdout=subprocess.PIPE, text=True) as curl:
             lines = []
             while not lines or "tool.started" not in lines[-1]:  # while the run goes on
                 lines.append(curl.stdout.readline())

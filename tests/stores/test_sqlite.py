@@ -6,7 +6,6 @@ import contextlib
 import io
 import os
 import sqlite3
-import subprocess
 import sys
 import tempfile
 import unittest
@@ -23,6 +22,7 @@ from openagentic_sdk.sessions.sqlite import SqliteSessionStore
 from openagentic_sdk.sessions.store import FileSessionStore
 from openagentic_sdk.sessions.stores.locate import open_store
 from openagentic_sdk.sessions.stores.sqlite.schema import MIGRATIONS
+from tests.pythons import Process
 
 ROOT = Path(__file__).parents[2]
 FIXTURES = ROOT / "fixtures" / "stores"
@@ -343,7 +343,7 @@ class SqliteTest(unittest.TestCase):
     @unittest.skipUnless(hasattr(os, "fork"), "there is no fork")
     def test_what_a_forked_child_appends_stays_although_its_parent_ended_and_others_closed_the_file(self) -> None:
         session_id = self.session()
-        with subprocess.Popen(
+        with Process(
             [sys.executable, "-c", _FORKING, str(self.path), session_id], stdin=-1, stdout=-1, text=True, cwd=ROOT
         ) as process:
             assert process.stdin is not None and process.stdout is not None

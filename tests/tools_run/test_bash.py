@@ -26,6 +26,7 @@ from openagentic_sdk.tools.shell.environment import command_environment, is_drop
 from openagentic_sdk.tools.shell.helper import descendants, process_parents
 from openagentic_sdk.tools.shell.output import keep_output, keep_text, output_paths
 from openagentic_sdk.tools.shell.process import stop_helper
+from tests.pythons import Process
 from tests.size import LARGE
 from tests.waiting import until
 
@@ -516,7 +517,7 @@ class TheHostDies(unittest.TestCase):
             "threading.Event().wait(30)\n"
         )
         root = Path(__file__).parents[2]
-        with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, cwd=root) as host:
+        with Process([sys.executable, "-c", script], stdout=subprocess.PIPE, cwd=root) as host:
             assert host.stdout is not None
             self.assertEqual(host.stdout.readline(), b"ready\n")
             host.kill()

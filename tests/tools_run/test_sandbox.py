@@ -21,6 +21,7 @@ from openagentic_sdk.tools.bash import BashTool
 from openagentic_sdk.tools.shell import sandbox_plan
 from openagentic_sdk.tools.shell.sandbox import filter_program
 from openagentic_sdk.tools.shell.sandbox_plan import SandboxReport, probe_sandbox
+from tests.pythons import Process
 from tests.size import LARGE
 
 from .support import WorkspaceTestCase, close_run, processes_with
@@ -74,7 +75,7 @@ class Confined(WorkspaceTestCase):
 
     def test_a_pipe_of_the_workspace_leads_to_the_program_at_its_other_end(self) -> None:
         os.mkfifo(self.workspace / "pipe")
-        with subprocess.Popen(["cat", str(self.workspace / "pipe")], stdout=subprocess.PIPE) as reader:
+        with Process(["cat", str(self.workspace / "pipe")], stdout=subprocess.PIPE) as reader:
             self.addCleanup(reader.kill)
             self.confined("echo hello > pipe; echo x > .mcp.json")
             assert reader.stdout is not None
@@ -260,7 +261,7 @@ class Confined(WorkspaceTestCase):
                     file_bytes=1000,
                     sandbox=plan,
                 )
-                self.assertEqual(run_command(spec, timeout_s=20).stdout.head, expected)
+                self.assertEqual(run_command(spec, timeout_s=120).stdout.head, expected)
 
     def test_the_sessions_folder_is_protected_inside_the_workspace_too(self) -> None:
         session_dir = self.workspace / ".sessions" / "one"
@@ -501,7 +502,7 @@ class Effects(WorkspaceTestCase):
             "while True: swap(-100, sys.argv[1].encode(), -100, sys.argv[2].encode(), 2)"
         )
         paths = [str(self.workspace / name) for name in ("kept", "link")]
-        with subprocess.Popen([sys.executable, "-c", swaps, *paths], stdout=subprocess.PIPE) as swapper:
+        with Process([sys.executable, "-c", swaps, *paths], stdout=subprocess.PIPE) as swapper:
             self.addCleanup(swapper.kill)
             assert swapper.stdout is not None
             swapper.stdout.readline()
