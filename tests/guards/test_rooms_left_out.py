@@ -7,6 +7,7 @@ import subprocess
 import sys
 import tempfile
 import unittest
+from functools import cached_property
 from pathlib import Path
 
 from openagentic_sdk.ground.rooms import OPTIONAL_ROOMS
@@ -65,7 +66,7 @@ for name in openagentic_sdk._HOMES:
 servers = ""
 try:
     run_sync(prompt="go", options=OpenAgenticOptions(provider=ScriptedProvider(["Tea."]), model="scripted",
-        session_store=MemorySessionStore(), mcp_servers={"small": {"command": "true"}}, timeout_s=20))
+        session_store=MemorySessionStore(), mcp_servers={"small": {"command": "true"}}, timeout_s=120))
 except openagentic_sdk.OptionsError as error:
     servers = str(error)
 rooms = {}
@@ -107,6 +108,33 @@ print(json.dumps([asyncio.run(ask()), hidden, missing, servers, rooms, between, 
 """
 
 
+# Runs a command for each line that it reads, in a fork: all of them in what one interpreter imported of the installation.
+COMMANDS = """
+import contextlib, gc, importlib, json, os, pkgutil, runpy, sys, tempfile
+import openagentic_sdk.assemble, openagentic_sdk.cli.commands, openagentic_sdk.testing.scripted
+for found in pkgutil.iter_modules(openagentic_sdk.cli.commands.__path__, "openagentic_sdk.cli.commands."):
+    with contextlib.suppress(openagentic_sdk.errors.RoomMissingError):
+        importlib.import_module(found.name)
+gc.freeze()
+for line in sys.stdin:
+    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
+        pid = os.fork()
+        if pid == 0:
+            for fd, file in enumerate((open(os.devnull, "rb"), out, err)):
+                os.dup2(file.fileno(), fd)
+            sys.argv[1:] = json.loads(line)
+            code = 0
+            try:
+                runpy.run_module("openagentic_sdk", run_name="__main__", alter_sys=True)
+            except SystemExit as end:
+                code = end.code
+            sys.stdout.flush()
+            os._exit(code)
+        code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+        print(json.dumps([code, *(os.pread(file.fileno(), 10_000_000, 0).decode() for file in (out, err))]), flush=True)
+"""
+
+
 class Installation:
     """A copy of the package without some of its rooms, beside a home and a project that names MCP servers."""
 
@@ -130,16 +158,30 @@ class Installation:
             "OPENAGENTIC_SDK_HOME": str(self.home),
         }
 
+        self._test = test
+
+    @cached_property
+    def _commands(self):
+        # -S: an editable installation would find the rooms where they still are.
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+        commands = subprocess.Popen([sys.executable, "-S", "-c", COMMANDS], env=self.environ, cwd=self.project, **pipes)
+        self._test.addCleanup(commands.communicate)
+        return commands
+
     def python(self, *words):
         return subprocess.run(
-            [sys.executable, "-S", *words],  # an editable installation would find the rooms where they still are
+            [sys.executable, "-S", *words],
             capture_output=True, text=True, env=self.environ, cwd=self.project, stdin=subprocess.DEVNULL, timeout=300,
         )  # fmt: skip
 
     def command(self, *words):
-        return self.python("-m", PACKAGE, *words)
+        self._commands.stdin.write(json.dumps(words) + "\n")
+        self._commands.stdin.flush()
+        code, out, err = json.loads(self._commands.stdout.readline())
+        return subprocess.CompletedProcess(words, code, out, err)
 
 
+@unittest.skipUnless(hasattr(os, "fork"), "the commands run in forks")
 class RoomsLeftOut(unittest.TestCase):
     def check(self, *left_out):
         here = Installation(self, *left_out)
