@@ -21,7 +21,7 @@ from openagentic_sdk.testing.scripted import ScriptedProvider
 from tests.waiting import until_async
 
 ALL = {"elicitation": {"form": {}}, "session": {"notices": {}, "compaction": {}}}
-WAIT_S = 20.0  # only bounds failure
+WAIT_S = 120.0  # only bounds failure
 
 
 class Refused(Exception):

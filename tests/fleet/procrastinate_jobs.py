@@ -21,7 +21,7 @@ from openagentic_sdk.tools.function import tool
 from tests.waiting import hang, pause
 
 URL, FILE, WHAT = sys.argv[1:4]
-LEASE_S = 2.0
+LEASE_S = 6.0
 app = procrastinate.App(connector=procrastinate.PsycopgConnector(conninfo=URL))
 
 
@@ -54,7 +54,7 @@ async def run(run_id: int) -> str:
 async def take_back() -> None:
     """What a periodic task does once a minute in the recipe."""
     while True:
-        for job in await app.job_manager.get_stalled_jobs(seconds_since_heartbeat=2):
+        for job in await app.job_manager.get_stalled_jobs(seconds_since_heartbeat=LEASE_S):
             await app.job_manager.retry_job(job)
         await asyncio.to_thread(pause, 0.2, "the recipe looks once a minute")
 
@@ -68,7 +68,7 @@ async def main() -> Any:
             await run.defer_async(run_id=int(sys.argv[4]))  # twice does no harm
         else:
             back = asyncio.create_task(take_back())
-            await app.run_worker_async(concurrency=2, update_heartbeat_interval=0.5, stalled_worker_timeout=2.0)
+            await app.run_worker_async(concurrency=2, update_heartbeat_interval=1.0, stalled_worker_timeout=LEASE_S)
             back.cancel()
 
 

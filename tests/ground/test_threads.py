@@ -15,7 +15,7 @@ from openagentic_sdk.ground.threads import KeptThreads, run_in_thread, start_thr
 from openagentic_sdk.testing.scripted import ScriptedProvider
 from tests.guards.source import PACKAGE, ROOT
 
-WAIT_S = 20  # bounds failures only
+WAIT_S = 120  # bounds failures only
 _word: contextvars.ContextVar[str] = contextvars.ContextVar("word", default="")
 
 

@@ -98,7 +98,7 @@ def log_in(context: Mapping[str, Any], name: str, server: McpServer) -> OAuth | 
 async def converse(url: str, scenario: str, context: Mapping[str, Any]) -> None:
     """All that the suite asks of a client in a scenario."""
     auth_for = partial(log_in, context) if scenario.startswith("auth/") else lambda *_: None
-    servers = Servers({"suite": McpServer(url=url, call_timeout_s=10)}, cwd=os.getcwd(), auth_for=auth_for)
+    servers = Servers({"suite": McpServer(url=url, call_timeout_s=120)}, cwd=os.getcwd(), auth_for=auth_for)
     servers.hold()
     try:
         await use(servers, context)

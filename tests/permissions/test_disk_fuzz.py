@@ -198,7 +198,7 @@ class DiskFuzz(WorkspaceTestCase):
             gate = PermissionGate(cwd=str(self.workspace), deny=["Read(.env)", "Read(./secrets/**)", "Bash(denied:*)"])
             context = CallContext(cwd=str(self.workspace))
             ctx = ToolContext(cwd=str(self.workspace), services=Services({CommandRules: Rules(gate, context)}))
-            tool = BashTool(sandbox=SANDBOX, timeout_s=20)
+            tool = BashTool(sandbox=SANDBOX, timeout_s=120)
             root = os.path.realpath(self.workspace)
             named = [f"{root}/{name}" for name in ("hooks-of-git", "shared.gitconfig")]
             for _ in range(PER_RUN):

@@ -27,7 +27,7 @@ from tests.waiting import until_async
 
 TOKEN = "a-token-for-tests-only"
 AUTH = {"Authorization": f"Bearer {TOKEN}"}
-WAIT_S = 20  # bounds failures only
+WAIT_S = 120  # bounds failures only
 ASK = {"tool_calls": [{"name": "AskUserQuestion", "arguments": {"question": "Milk or lemon?"}}]}
 
 

@@ -349,7 +349,7 @@ class Retries(DeskCase):
                     application = self.app(store, agents(tea=options([hold, "1", "2", "3", "4"], gate.tool())))
                     session_id = await self.start(application, "One.")
                     path, key = f"/v1/sessions/{session_id}", {"Idempotency-Key": "m-1"}
-                    await asyncio.to_thread(gate.reached.wait, 20)
+                    await asyncio.to_thread(gate.reached.wait, 120)
                     both = await asyncio.gather(
                         *(
                             ask(application, "POST", f"{path}/messages", {"prompt": "Two."}, headers=key)

@@ -38,7 +38,7 @@ class FaceCase(unittest.IsolatedAsyncioTestCase):
         registry = agents(tea=["Tea."], asks=options([ASK, "Thanks."]), held=self.held)
         self.desk = Desk(registry, MemorySessionStore())
         self.desk.open()
-        self.face = Face(self.desk, wait_s=20)
+        self.face = Face(self.desk, wait_s=120)
         self.said: list[tuple[str, Any]] = []
 
     async def asyncTearDown(self) -> None:
@@ -184,7 +184,7 @@ class ToolsTest(FaceCase):
 
         turns = [{"tool_calls": [{"name": "Launch", "arguments": {}}]}, "Launched."]
         self.desk = Desk(agents(launch=options(turns, Launch())), MemorySessionStore())
-        self.face = Face(self.desk, wait_s=20)
+        self.face = Face(self.desk, wait_s=120)
         data = (await self.call("run_agent", prompt="Go."))["structuredContent"]
         self.assertEqual((data["status"], data["question"]["kind"]), ("waiting", "person"))
         known = {"session_id": data["session_id"], "question_id": data["question"]["question_id"]}
@@ -194,7 +194,7 @@ class ToolsTest(FaceCase):
     async def test_long_and_odd_texts_are_cut_and_cleaned(self) -> None:
         registry = agents(loud=["\x1b[31m" + "x" * 100_000])
         self.desk = Desk(registry, MemorySessionStore())
-        self.face = Face(self.desk, wait_s=20)
+        self.face = Face(self.desk, wait_s=120)
         text = self.text(await self.call("run_agent", prompt="\x1b[2J\nGo."))
         self.assertTrue(len(text) < 17_000 and "\x1b" not in text)
 
@@ -208,7 +208,7 @@ class PermissionTest(FaceCase):
         self.addCleanup(self.folder.cleanup)
         writer = options([WRITE, "Written."], WriteTool(), mode="default", cwd=self.folder.name)
         self.desk = Desk(agents(writer=writer), MemorySessionStore())
-        self.face = Face(self.desk, wait_s=20)
+        self.face = Face(self.desk, wait_s=120)
 
     def is_written(self) -> bool:
         return (Path(self.folder.name) / "x").exists()
@@ -392,7 +392,7 @@ class LeavingTest(FaceCase):
         turns = [{"tool_calls": [{"name": "Wait", "arguments": {}}]}, "Never."]
         self.desk = Desk(agents(waits=options(turns, Wait())), MemorySessionStore())
         ours, theirs = os.pipe(), os.pipe()
-        serving = asyncio.create_task(serve(self.desk, stdin=ours[0], stdout=theirs[1], wait_s=20, grace_s=0.05))
+        serving = asyncio.create_task(serve(self.desk, stdin=ours[0], stdout=theirs[1], wait_s=120, grace_s=0.05))
         call = {"name": "run_agent", "arguments": {"prompt": "Go."}, "_meta": META}
         os.write(
             ours[1], json.dumps({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": call}).encode() + b"\n"

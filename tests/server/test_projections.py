@@ -143,7 +143,7 @@ class Responses(ProjectionCase):
         application = self.app(registry=agents(tea=options(turns, gate.tool())))
         made = (await self.create(application, background=True)).json
         self.assertIn(made["status"], ("queued", "in_progress"))
-        await asyncio.to_thread(gate.reached.wait, 20)
+        await asyncio.to_thread(gate.reached.wait, 120)
         self.assertEqual((await ask(application, "GET", f"/v1/responses/{made['id']}")).json["status"], "in_progress")
         cancelling = asyncio.create_task(ask(application, "POST", f"/v1/responses/{made['id']}/cancel", {}))
         await asyncio.sleep(0)

@@ -76,7 +76,7 @@ class SupersedingTest(DeskCase):
                 self.assertEqual(status, 202)
             case "mcp":
                 call = {"name": "run_agent", "arguments": {"prompt": SAID, "session_id": session_id}}
-                face = Face(application.desk, wait_s=20)
+                face = Face(application.desk, wait_s=120)
                 result = await face.answer("tools/call", {**call, "_meta": {}}, McpCaller(Principal()))
                 self.assertEqual(result["structuredContent"]["status"], "done")
 

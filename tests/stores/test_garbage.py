@@ -331,7 +331,7 @@ def _walk() -> None:
         session_id = store.create_session()
         with store.open_writer(session_id) as writer:
             writer.append([UserMessage("tea")])
-        waiting = threading.Thread(target=partial(store.wait_for_events, session_id, after_seq=1, timeout_s=20.0))
+        waiting = threading.Thread(target=partial(store.wait_for_events, session_id, after_seq=1, timeout_s=120.0))
         waiting.start()
         store.append_event(session_id, UserMessage("more tea"))
         waiting.join()
@@ -348,9 +348,9 @@ def _walk() -> None:
     asyncio.run(ask())
     paths = (f"{place}/out", f"{place}/err")
     spec = CommandSpec(argv=("/bin/true",), env={}, cwd="/", keep_bytes=100, paths=paths, file_bytes=100)
-    run_command(spec, timeout_s=20.0)
+    run_command(spec, timeout_s=120.0)
     shells = RunResources().get(RunShells)
-    shells.start("true", spec, lambda: None)
+    shells.start("true", spec, lambda: None, [])
     shells.close()
     if redis is not None:
         redis.remove()
@@ -368,7 +368,7 @@ def _walk() -> None:
     missing = made - {place for place, times in _collected_in.items() if times} - NOT_TAKEN
     missing -= set() if redis is not None else ON_SERVERS
     assert not missing, f"the collector never ran inside a lock of {sorted(missing)}"
-    until(lambda: "shared" in ended, "what was forgotten is ended", 30)
+    until(lambda: "shared" in ended, "what was forgotten is ended")
     os._exit(0)
 
 

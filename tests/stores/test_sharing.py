@@ -137,7 +137,7 @@ class ForkTest(unittest.TestCase):
                     with store.open_writer(name) as writer:
                         for count in range(per_worker):
                             writer.append([UserMessage(f"{name} {count}")])
-                            assert store.wait_for_events(name, after_seq=count, timeout_s=30)
+                            assert store.wait_for_events(name, after_seq=count, timeout_s=120)
                     assert len(store.read_events(name)) == per_worker
                     with contextlib.suppress(SessionLockedError):
                         store.append_event(names[0], UserMessage("not while the parent writes"))
@@ -444,7 +444,7 @@ class PoolerAndRolesTest(unittest.TestCase):
                         try:
                             after_seq = 0
                             while after_seq < 20:
-                                assert store.wait_for_events(session_id, after_seq=after_seq, timeout_s=30)
+                                assert store.wait_for_events(session_id, after_seq=after_seq, timeout_s=120)
                                 after_seq = store.last_seq(session_id)
                         except BaseException as error:  # noqa: BLE001 - an error of a thread must reach the test
                             failures.append(error)
