@@ -36,6 +36,7 @@ _HOMES = {
     name: home
     for home, names in {
         "": "errors events",
+        "agent": "Agent AgentResult",
         "api": "RunResult compact_session query run run_sync",
         "client": "AgentClient",
         "errors": "EventLoopError OpenAgentSdkError OptionsError RunFailedError ToolError",

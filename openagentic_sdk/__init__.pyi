@@ -6,6 +6,7 @@ Made by `python3 -m tests.guards.generated`.
 """
 
 from . import errors, events
+from .agent import Agent, AgentResult
 from .api import RunResult, compact_session, query, run, run_sync
 from .client import AgentClient
 from .errors import EventLoopError, OpenAgentSdkError, OptionsError, RunFailedError, ToolError
@@ -48,8 +49,10 @@ from .tools.function import tool
 from .version import __version__
 
 __all__ = [
+    "Agent",
     "AgentClient",
     "AgentDefinition",
+    "AgentResult",
     "AnthropicProvider",
     "ApprovalResult",
     "AsyncSessionStore",

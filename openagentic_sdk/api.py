@@ -94,26 +94,35 @@ async def run(*, prompt: Prompt, options: OpenAgenticOptions, raise_on_error: bo
         if isinstance(event, Result) and event.parent_tool_use_id is None:
             result = event
     assert result is not None, "a run ends with a result"
-    texts = [event.text for event in events if isinstance(event, AssistantMessage) and event.parent_tool_use_id is None]
-    is_cut = len(result.final_text) == MAX_TEXT_TWICE and bool(texts)
-    held = {known.name for known in fields(RunResult)}
-    said = {name: value for name, value in values_of(result).items() if name in held}
-    said["final_text"] = texts[-1] if is_cut else result.final_text
-    made = RunResult(**said, events=events, metrics=run_metrics(events))
+    made = run_result(events, result)
     if raise_on_error and not made.ok:
         raise RunFailedError(made)
     return made
 
 
+def run_result(events: Sequence[Event], result: Result) -> RunResult:
+    """What came of a run: its events but for deltas, and its `result`."""
+    texts = [event.text for event in events if isinstance(event, AssistantMessage) and event.parent_tool_use_id is None]
+    is_cut = len(result.final_text) == MAX_TEXT_TWICE and bool(texts)
+    held = {known.name for known in fields(RunResult)}
+    said = {name: value for name, value in values_of(result).items() if name in held}
+    said["final_text"] = texts[-1] if is_cut else result.final_text
+    return RunResult(**said, events=events, metrics=run_metrics(events))
+
+
 def run_sync(*, prompt: Prompt, options: OpenAgenticOptions, raise_on_error: bool = False) -> RunResult:
     """`run()` for plain code, in an event loop of its own. Raises what it raises, and `EventLoopError` in a coroutine."""
+    refuse_running_loop("run_sync()")
+    return asyncio.run(run(prompt=prompt, options=options, raise_on_error=raise_on_error))
+
+
+def refuse_running_loop(what: str) -> None:
+    """Raise `EventLoopError` in a coroutine: `what` has an event loop of its own."""
     try:
         asyncio.get_running_loop()
     except RuntimeError:
-        pass
-    else:
-        raise EventLoopError("run_sync() is for plain code, and an event loop runs here: write `await run(...)`")
-    return asyncio.run(run(prompt=prompt, options=options, raise_on_error=raise_on_error))
+        return
+    raise EventLoopError(f"{what} is for plain code, and an event loop runs here: write `await run(...)`")
 
 
 async def compact_session(*, options: OpenAgenticOptions) -> bool:

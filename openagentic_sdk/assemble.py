@@ -35,7 +35,7 @@ from .parts.claude.project import GENERAL_AGENT, ProjectGuidance, ProjectPart
 from .parts.code import CodeCalls
 from .parts.compaction import Compaction
 from .parts.confinement import Confinement
-from .parts.custom import class_of
+from .parts.custom import class_of, is_of_package
 from .parts.custom.run import CustomPartRun
 from .parts.final_answer import (
     FinalAnswer,
@@ -101,6 +101,11 @@ _GENERAL = AgentDefinition("", DEFAULT_BASE)
 
 _ANY_LETTER = str.maketrans(dict.fromkeys("*?[]{}()\\!\r\n", "?"))
 _USUAL_WINDOW_TOKENS = 200_000
+# What a subagent with options of its own takes from the run that starts it.
+_SHARED_WITH_CHILDREN = (
+    "cwd", "project_dir", "setting_sources", "trust_project", "key_file", "redact", "prices", "labels", "sandbox", "clock",
+    "limits_file", "otlp_endpoint", "otlp_headers", "on_storage_error",
+)  # fmt: skip
 
 
 def build_agent(options: OpenAgenticOptions, *, servers: ToolServers | None = None) -> AgentRuntime:
@@ -418,12 +423,14 @@ class _Assembly:
             parts.append(partial(DeferredTools, limit_bytes=defer_bytes))
         if self._memory is not None and MEMORY in tools:
             parts.append(partial(Memories, read=self._memory.memory.overview))
-        parts += [partial(CustomPartRun, kind=class_of(opener), opener=opener) for opener in options.parts]
+        own = [opener for opener in options.parts if not is_of_package(opener)]
+        parts += [partial(CustomPartRun, kind=class_of(opener), opener=opener) for opener in own]
         # Behind those that change what a request carries: it weighs the request.
         parts.append(partial(Compaction, limits=limits, provider=summary_provider))
         parts.append(partial(SubagentRuns, child=self.child, max_depth=options.max_subagent_depth))
         if wanted is not None:
             parts.append(partial(StructuredOutput, wanted=wanted))
+        parts += [cast(PartOpener, opener) for opener in options.parts if is_of_package(opener)]
         parts += (KeptFiles, CodeCalls)
         if options.sandbox != "off":
             parts.append(Trials)
@@ -462,6 +469,8 @@ class _Assembly:
         if definition.isolation:
             text = f"the agent {name!r} wants isolation {definition.isolation!r}, and there is none here: remove that field"
             raise ToolInputError(text, path="agent")
+        if definition.options is not None:
+            return self.own_child(name, definition.options, starter)
         parent = self.agent()
         names_all = not definition.tools or "*" in definition.tools
         source = definition.source or "subagent"
@@ -494,6 +503,15 @@ class _Assembly:
             parts=self.parts(guidance, offers, tools),
             max_steps=definition.max_steps or parent.max_steps,
         )
+
+    def own_child(self, name: str, options: OpenAgenticOptions, starter: AgentRuntime) -> AgentRuntime:
+        """The agent of a subagent with options of its own, under the denials of `starter` and in its place."""
+        mine = self._options
+        shared = {name: getattr(mine, name) for name in _SHARED_WITH_CHILDREN}
+        own = _Assembly(replace(options, **shared, session_store=self._store), None).agent()
+        layers = permission_gate(own.gate).layers
+        gate = permission_gate(starter.gate).for_subagent(None, "subagent")
+        return replace(own, name=name, gate=changed(gate, layers=(*gate.layers, *layers)))
 
     def all_tools(self) -> ToolRegistry:
         options = self._options
@@ -554,9 +572,10 @@ class _Assembly:
 
 
 def _with_task(tools: ToolRegistry, agents: Mapping[str, AgentDefinition]) -> ToolRegistry:
-    """The caller's own tools, and the Task tool when the caller named subagents too."""
-    if agents and TASK not in tools:
-        tools.register(TaskTool({name: definition.description for name, definition in agents.items()}))
+    """The caller's own tools, and the Task tool when the caller named subagents that no tool of their own starts."""
+    named = {name: each.description for name, each in agents.items() if each.options is None}
+    if named and TASK not in tools:
+        tools.register(TaskTool(named))
     return tools
 
 

@@ -41,6 +41,7 @@
     |  |- ToolInputError (ValueError)        arguments that do not fit the tool's schema
     |  |- AddressRefusedError (ValueError)   a URL that leads where nothing may be fetched
     |  |- UnknownOutcomeError                a call that may or may not have taken effect
+    |  |- ModelRetryError                    the model is to try again: a tool's call, or the answer that a validator refused
     |  |- McpError                           an MCP server cannot be reached, or does not do as it should
     |  |  |- McpAuthError                    it lets nobody in without a login, or the login failed
     |- SkillNotFoundError (FileNotFoundError)
@@ -49,7 +50,8 @@
     |- MissingServiceError (LookupError)     a tool or part needs what no part of this run offers
     |- PartError                             a part of the caller's own failed, or gave what cannot be used
     |- StructuredOutputError                 the final answer does not fit `output_schema`
-    |- RunFailedError                        a run did not come to its end; only with `raise_on_error`
+    |- RunFailedError                        a run did not come to its end; only with `raise_on_error` and from an `Agent`
+    |  |- GuardrailTrippedError              a guardrail stopped it
     |- RequestRefusedError                   a server refuses what a client asked for
     |- FleetError                            a run of a fleet is not as was asked for
     |  |- RunNotFoundError (LookupError)     there is none with this number
@@ -455,6 +457,10 @@ class AddressRefusedError(ToolError, ValueError):
         self.reason = reason
 
 
+class ModelRetryError(ToolError):
+    """The model is to try again, as the text says: raised by a tool, or by a validator of an agent's output."""
+
+
 class UnknownOutcomeError(ToolError):
     """A call that may or may not have taken effect: its result is `unknown`, and it is not made again by itself."""
 
@@ -551,6 +557,14 @@ class RunFailedError(OpenAgentSdkError):
         why = f": {result.error_message}" if result.error_message else ""
         super().__init__(f"the run in session {result.session_id} ended as {result.stop_reason!r}{why}")
         self.result = result
+
+
+class GuardrailTrippedError(RunFailedError):
+    """A guardrail stopped a run: `kind` is `input` or `output`, `guardrail` its name, `reason` what it returned."""
+
+    def __init__(self, result: Any, kind: str, guardrail: str, reason: str) -> None:
+        super().__init__(result)
+        self.kind, self.guardrail, self.reason = kind, guardrail, reason
 
 
 class RequestRefusedError(OpenAgentSdkError):

@@ -203,6 +203,9 @@ class AgentDefinition:
     """The agent file that it comes from."""
     isolation: Annotated[str | None, _isolation] = None
     """What an agent file asks for; an agent that wants isolation does not start."""
+    options: Annotated[Any, _checked_elsewhere] = None
+    """An `OpenAgenticOptions` of its own, in place of the other fields: its model, system prompt, tools, output and parts;
+    the store, the project, the limits and the denials of its parent hold for it too."""
 
 
 @described
@@ -400,6 +403,8 @@ def check_options(options: OpenAgenticOptions) -> None:
                 f"agents must map names to AgentDefinition(...), not {shown(name)} to {shown(definition)}"
             )
         check_fields(definition, f"agents[{name!r}].")
+        if definition.options is not None:
+            check_options(definition.options)
     for at, fallback in enumerate(options.fallback):
         if isinstance(fallback, Fallback):
             check_settings(fallback, _FALLBACK_CHECKS, f"fallback[{at}].")

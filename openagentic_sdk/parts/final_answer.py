@@ -90,6 +90,11 @@ class StructuredOutput(Part):
     def services(self) -> Mapping[type, object]:
         return {StructuredOutput: self}
 
+    @property
+    def value(self) -> Any:
+        """The answer that fits the schema, None while there is none."""
+        return self._value
+
     async def expand_prompt(self, prompt: IncomingPrompt) -> None:
         self._value, self._is_given, self._repairs = None, False, 0
 

@@ -204,8 +204,10 @@ class SubagentRuns(Part, Subagents):
                 said = child.view.answers.get(question.question_id) or UserAnswer(question.question_id, "")
                 await run.record(UserAnswer(question.question_id, said.answer, said.answered_by, said.approver))
         await run.record(finished(result.stop_reason))
-        await self._run_hooks("subagent_stop", {"agent_name": name, "final_text": result.final_text})
-        return SubagentResult(result.final_text, child.session_id, result.stop_reason, result.error_message)
+        value = result.structured_output
+        text = result.final_text if value is None else dumps_json(value)
+        await self._run_hooks("subagent_stop", {"agent_name": name, "final_text": text})
+        return SubagentResult(text, child.session_id, result.stop_reason, result.error_message)
 
     async def _park(self, child: Run, tool_use_id: str) -> None:
         """Put the questions that a subagent waits for into its parent's log too, where the person who answers looks."""

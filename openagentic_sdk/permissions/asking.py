@@ -25,7 +25,8 @@ from .facts import Facts
 from .offers import advice, offered_rules
 from .policy import Verdict
 
-UserAnswerer = Callable[[UserQuestion], Awaitable[str | UserAnswer]]
+Said = str | bool | UserAnswer
+UserAnswerer = Callable[[UserQuestion], Said | Awaitable[Said]]
 Approver = Callable[[str, Mapping[str, Any], Mapping[str, Any]], Any]
 
 
@@ -34,7 +35,7 @@ class People:
     """Who can answer: a callback, a person, both or nobody; and where rules go that a person wants kept."""
 
     approver: Approver | None
-    answer: UserAnswerer | None
+    answer: Callable[[UserQuestion], Awaitable[str | UserAnswer]] | None
     remember: Callable[[str, Sequence[str]], None]
     save_rule: Callable[[str], None] | None
     clock: Clock

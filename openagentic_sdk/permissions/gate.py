@@ -7,6 +7,7 @@ question. Nobody to ask means no. Authority only shrinks on the way down: a narr
 from __future__ import annotations
 
 import functools
+import inspect
 import os
 import re
 from collections import OrderedDict
@@ -92,6 +93,19 @@ class _GateMemory:
         return self.roots[path]
 
 
+def _require_question(answerer: UserAnswerer) -> None:
+    """Refuse a function that cannot be asked a question."""
+    try:
+        inspect.signature(answerer).bind(None)
+    except TypeError as error:
+        raise OptionsError(
+            f"PermissionGate: interactive_approver is called with the question alone ({error}): a function of (tool_name, "
+            "tool_input, context) is an `approver`"
+        ) from error
+    except ValueError:  # one that is not written in Python says nothing of what it takes
+        return
+
+
 @described
 @frozen(kw_only=True, eq=False, repr=False)
 class PermissionGate:
@@ -119,11 +133,12 @@ class PermissionGate:
     """The folder of patterns that begin with one slash (default: the project)."""
     interactive: bool = False
     """Ask at the terminal, through `interactive_approver`."""
-    interactive_approver: InteractiveApprover | None = None
-    """The way to the person at the terminal (default: one over `input`, if `interactive`)."""
+    interactive_approver: InteractiveApprover | UserAnswerer | None = None
+    """The way to the person at the terminal (default: one over `input`, if `interactive`), or a function of the question,
+    sync or async, that returns the answer as `user_answerer` does."""
     user_answerer: UserAnswerer | None = None
-    """async (UserQuestion) -> answer: "yes", "no because ...", "always", "always save", "edit ...", as a text, or as a
-    UserAnswer that names who gave it."""
+    """(UserQuestion) -> answer, sync or async: True, False, "yes", "no because ...", "always", "always save", "edit ...", or
+    a UserAnswer that names who gave it."""
     approver: Approver | None = None
     """(tool_name, tool_input, context) -> bool or ApprovalResult, sync or async: asked before people."""
     cwd: Annotated[str, path] | None = None
@@ -155,6 +170,8 @@ class PermissionGate:
         root: str | None,
     ) -> None:
         check_fields(self, "PermissionGate: ", source=source, root=root)
+        if self.interactive_approver is not None and not isinstance(self.interactive_approver, InteractiveApprover):
+            _require_question(self.interactive_approver)
         *above, last = self.layers or (make_policy("default", (), (), (), None, source, root),)
         if permission_mode is not None:
             last = replace(last, mode=read_mode(permission_mode))
@@ -253,17 +270,23 @@ class PermissionGate:
         return self.user_answerer is not None or self._at_terminal is not None
 
     @property
-    def _at_terminal(self) -> InteractiveApprover | None:
+    def _at_terminal(self) -> InteractiveApprover | UserAnswerer | None:
         return self.interactive_approver or (InteractiveApprover() if self.interactive else None)
 
     async def answer(self, question: UserQuestion) -> str | UserAnswer:
         """The answer to a question; empty when there is nobody to ask."""
-        if self.user_answerer is not None:
-            said: str | UserAnswer = await ask_callable(partial(self.user_answerer, question), "openagentic-answerer")
-            return said
-        if (terminal := self._at_terminal) is not None:
+        terminal = self._at_terminal
+        if self.user_answerer is None and isinstance(terminal, InteractiveApprover):
             return typed_here(question, await terminal.answer(question))
-        return ""
+        answerer = self.user_answerer or terminal
+        if answerer is None:
+            return ""
+        assert not isinstance(answerer, InteractiveApprover), "it has answered"
+        said = await ask_callable(partial(answerer, question), "openagentic-answerer")
+        if isinstance(said, UserAnswer):
+            return said
+        text = said if isinstance(said, str) else "yes" if said is True else "no" if said is False else ""
+        return text if self.user_answerer is not None else typed_here(question, text)
 
     # --- the decision ----------------------------------------------------------------------------------------------------
 

@@ -82,6 +82,12 @@ def find_provider(
     return compatible(base_url=base_url, api_key=key, name=None if name == COMPATIBLE else name)
 
 
+def split_model(word: str) -> tuple[str | None, str]:
+    """The provider and the model of `openai:gpt-4o`; a word that begins with no provider (`qwen3:8b`) is a model, whole."""
+    provider, _, model = word.partition(":")
+    return (provider, model) if provider in PROVIDERS and model else (None, word)
+
+
 def _class_of(name: str) -> type[EndpointProvider]:
     module, _, of_provider = _CLASSES[name].partition(":")
     return cast("type[EndpointProvider]", getattr(import_module(f".{module}", __package__), of_provider))

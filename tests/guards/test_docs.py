@@ -85,7 +85,7 @@ class Docs(unittest.TestCase):
             if language == "python":
                 self.assertEqual(printed, "", "what a block prints stands in a text block below it")
                 with contextlib.redirect_stdout(io.StringIO()) as out:
-                    exec(compile(text, str(page), "exec"), names)
+                    exec(compile(text, str(page), "exec", dont_inherit=True), names)
                 printed = out.getvalue()
             elif language == "text" and printed:
                 self.assertEqual(printed, text)

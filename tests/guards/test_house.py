@@ -39,7 +39,7 @@ LAYERS = (
     ("server", "server.acp"),
     ("viewer",),
     ("evals", "fleet"),
-    ("client",),
+    ("client", "agent"),
     ("runs",),
     ("api",),
     ("assemble",),

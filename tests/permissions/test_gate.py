@@ -26,6 +26,30 @@ from .workspace import Person, WorkspaceTestCase
 LS = {"command": "npm test"}
 
 
+class FunctionsThatAnswer(unittest.IsolatedAsyncioTestCase):
+    async def test_a_plain_function_answers_at_the_terminal(self):
+        async def later(question):
+            return question.prompt == "Allow Write?"
+
+        for answerer, allowed in (
+            (lambda question: True, True),
+            (lambda question: False, False),
+            (lambda question: "yes", True),
+            (lambda question: "no because it is late", False),
+            (lambda question: 1, False),
+            (lambda question: None, False),
+            (later, True),
+        ):
+            for name in ("interactive_approver", "user_answerer"):
+                gate = PermissionGate(**{name: answerer})
+                result = await gate.approve("Write", {"file_path": "x", "content": ""}, {"cwd": "/"})
+                self.assertEqual(result.allowed, allowed, (name, answerer))
+
+    def test_a_function_that_takes_a_call_is_pointed_to_approver(self):
+        with self.assertRaisesRegex(OptionsError, "called with the question alone .* is an `approver`"):
+            PermissionGate(interactive_approver=lambda tool_name, tool_input, context: True)
+
+
 class Order(WorkspaceTestCase):
     def test_a_hooks_deny_stands_above_everything(self) -> None:
         gate = self.gate(permission_mode="bypass", allow=["Bash"])

@@ -46,8 +46,10 @@ from openagentic_sdk.sessions.memory import MemorySessionStore
 from .support import echo, options_for
 
 NAMES = [
+    "Agent",
     "AgentClient",
     "AgentDefinition",
+    "AgentResult",
     "AnthropicProvider",
     "ApprovalResult",
     "AsyncSessionStore",

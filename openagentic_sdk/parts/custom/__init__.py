@@ -16,7 +16,7 @@ from ...events import StopReason
 from ...ground.checks import number, shown
 from ...ground.frozen import frozen
 from ...ground.patterns import regex
-from ...kernel.part import kind_of
+from ...kernel.part import Part, kind_of
 
 # The state of a part, as JSON, and what it tells the model. Both stand whole in the log each time they change.
 MAX_STATE_BYTES = 64 * 1024
@@ -142,8 +142,17 @@ class CustomPart:
         return None
 
 
+class PackagePart(Part):
+    """A part of this package that options bring, for a feature that is no option: it meets the kernel itself."""
+
+
 # Makes a part: its class, or a `functools.partial` of it with its settings.
 CustomPartOpener = Callable[[], CustomPart]
+
+
+def is_of_package(opener: Any) -> bool:
+    """Whether an opener, which `check_parts` has let pass, opens a part of this package."""
+    return issubclass(cast(type, kind_of(opener)), PackagePart)
 
 
 def class_of(opener: Any) -> type[CustomPart]:
@@ -163,6 +172,8 @@ def check_parts(openers: Any) -> None:
                 f"{where} is a {type(kind).__name__} made already: list the class, or functools.partial of it, since each "
                 "run makes its own"
             )
+        if isinstance(kind, type) and issubclass(kind, PackagePart):
+            continue
         if not isinstance(kind, type) or not issubclass(kind, CustomPart):
             raise OptionsError(
                 f"{where} must be a class made from CustomPart, or functools.partial of one, not {shown(opener)}"

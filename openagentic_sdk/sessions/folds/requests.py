@@ -12,8 +12,8 @@ from ...ground.frozen import frozen
 from ...serialization import event_from_dict, event_to_dict
 
 _Counts = SystemInit | AssistantMessage | UserMessage | SessionRewound | Result
-# Ends of a run whose last answer a hook refused.
-REFUSED = ("blocked:stop", "blocked:after_model_call")
+# Ends of a run whose last answer a hook or guardrail refused.
+REFUSED = ("blocked:stop", "blocked:after_model_call", "blocked:input_guardrail", "blocked:output_guardrail")
 
 
 @frozen

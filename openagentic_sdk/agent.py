@@ -1,0 +1,519 @@
+"""An agent as a value: a model, its instructions, its tools, and the types of what it needs and what it answers.
+
+    agent = Agent("openai:gpt-4o", instructions="Help with orders.", tools=[refund], output=Verdict, deps=Shop)
+    result = await agent.run("Where is my order?", deps=shop, session="customer-17")
+    result.output  # a Verdict
+
+An agent comes down to `OpenAgenticOptions` (`to_options`), and keeps nothing between runs: the session's log does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import aclosing
+from contextvars import copy_context
+from dataclasses import KW_ONLY, field, replace
+from functools import cached_property, partial
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Generic, TypedDict, TypeVar, Unpack, cast
+
+from .api import RunResult, refuse_running_loop, run_result
+from .assemble import build_agent, end_conversation, run_request, store_of
+from .errors import GuardrailTrippedError, OpenAgentSdkError, OptionsError, RunFailedError
+from .events import AssistantDelta, Event, ModelRequest, ModelRetry, Result, UserQuestion
+from .ground.checks import shown
+from .ground.frozen import changed, frozen, values_of
+from .ground.threads import ask_callable
+from .hooks.engine import POINTS, HookEngine
+from .hooks.models import HookMatcher
+from .kernel.task import RunTask, run_events
+from .kernel.tool import Deps, Services, ToolContext
+from .options import AgentDefinition, OpenAgenticOptions
+from .parts.agent.messages import events_of_messages, new_messages, partial_json
+from .parts.agent.part import AgentOutcome, AgentPart, AgentRules, AgentTool, HandoffTool, bound_hook, name_of
+from .parts.structured import OutputSchema, read_output_schema
+from .permissions.gate import PermissionGate
+from .prompts import Prompt, read_prompts
+from .providers.base import Provider
+from .providers.named import find_provider, split_model
+from .runs.background import answer_questions
+from .sessions.base import SessionStore
+from .tools.base import Tool
+from .tools.defaults import default_tools
+from .tools.function import tool
+
+if TYPE_CHECKING:  # checkers bring this module themselves: `Agent("m")` is an `Agent[None, str]`
+    from typing_extensions import TypeVar as TypeVarWithDefault
+
+    DepsT = TypeVarWithDefault("DepsT", default=None)
+    OutputT = TypeVarWithDefault("OutputT", default=str)
+else:
+    DepsT, OutputT = TypeVar("DepsT"), TypeVar("OutputT")
+
+_NO_DEPS: Any = None
+MODEL_VARIABLE = "OPENAGENTIC_SDK_MODEL"
+MAX_HANDOFFS = 10
+TOOL_SETS: Mapping[str, Sequence[str]] = {
+    "files": ("Read", "Write", "Edit", "Glob", "Grep"),
+    "shell": ("Bash", "BashOutput", "KillBash"),
+    "web": ("WebFetch", "WebSearch"),
+}
+Instruction = str | Callable[[ToolContext[DepsT]], str | Awaitable[str]]
+Validator = Callable[[ToolContext[DepsT], OutputT], OutputT | Awaitable[OutputT]]
+Guardrail = Callable[[ToolContext[DepsT], OutputT], str | Awaitable[str | None] | None]
+Hook = Callable[[ToolContext[DepsT], dict[str, Any]], Any]
+AnyTool = Tool | Callable[..., Any] | str
+
+
+@frozen
+class AgentResult(RunResult, Generic[OutputT]):
+    """What came of a run: a `RunResult` with the `output` as a value of its type, and the name of the agent that gave it."""
+
+    output: OutputT = cast(Any, None)
+    agent_name: str | None = None
+    history_length: int = 0
+
+    def new_messages(self) -> list[dict[str, Any]]:
+        """The messages of this run, without those that it was given, as JSON values: the `message_history` of another."""
+        return new_messages(self.events, self.history_length)
+
+    @property
+    def questions(self) -> list[UserQuestion]:
+        """The questions that wait for a person when the run ended as `waiting`."""
+        answered = {getattr(event, "question_id", None) for event in self.events if event.type == "user.answer"}
+        asked = [event for event in self.events if isinstance(event, UserQuestion)]
+        return [each for each in asked if each.question_id not in answered] if self.stop_reason == "waiting" else []
+
+
+@frozen
+class Agent(Generic[DepsT, OutputT]):
+    """See the module. `dataclasses.replace` makes another agent with other fields.
+
+    `model` is a model with its provider (`openai:gpt-4o`), a model of the options' provider, or a provider, such as a
+    `ScriptedProvider`; without one, $OPENAGENTIC_SDK_MODEL names it. `instructions` are texts, and functions of the context
+    that are asked at the start of each run. `tools` are functions, tools, and names of sets of built-in tools: "files",
+    "shell", "web". Own tools need no permission but for those that `needs_approval` names or a rule forbids; built-in ones
+    are judged as in `query()`. `output` is a type that JSON can hold, `deps` the class of what `run(deps=...)` brings, which
+    tools, hooks, validators and guardrails find as `ctx.deps`.
+
+    A validator gets the output and returns it, or another one; one that raises `ModelRetryError` or `ValueError` sends the
+    model back, `output_retries` times. A guardrail gets the prompt, or the output, and returns None, or why the run must
+    stop; one that fails has stopped it. `handoffs` are agents of the same output that may go on with the session, or a
+    function that returns them. `hooks` are functions of the context and the payload by their point (see `HookEngine`).
+    `options` are all other settings.
+    """
+
+    model: str | Provider | None = None
+    _: KW_ONLY
+    instructions: Instruction[DepsT] | Sequence[Instruction[DepsT]] = ""
+    tools: AnyTool | Sequence[AnyTool] = ()
+    output: type[OutputT] = str  # type: ignore[assignment]  # the default of its variable
+    deps: type[DepsT] = type(None)  # type: ignore[assignment]
+    name: str | None = None
+    description: str = ""
+    output_validators: Sequence[Validator[DepsT, OutputT]] = ()
+    output_retries: int = 2
+    input_guardrails: Sequence[Guardrail[DepsT, str]] = ()
+    output_guardrails: Sequence[Guardrail[DepsT, OutputT]] = ()
+    handoffs: Sequence[Agent[DepsT, OutputT]] | Callable[[], Sequence[Agent[DepsT, OutputT]]] = ()
+    hooks: HookEngine | Mapping[str, Sequence[Hook[DepsT]]] = field(default_factory=dict)
+    needs_approval: Sequence[str] = ()
+    options: OpenAgenticOptions = field(default_factory=OpenAgenticOptions)
+
+    def __post_init__(self) -> None:
+        """Check what can be checked without asking anything."""
+        _ = self._own_tools, self._schema
+
+    # --- runs ------------------------------------------------------------------------------------------------------------
+
+    async def run(
+        self, prompt: Prompt = None, *, deps: DepsT = _NO_DEPS, **settings: Unpack[RunSettings]
+    ) -> AgentResult[OutputT]:
+        """Run a prompt to its end; a prompt of None goes on where the session stopped.
+
+        Raises `RunFailedError`, which carries the result, for a run without an answer: `GuardrailTrippedError` when a
+        guardrail stopped it. A run that waits for a person ended as `waiting`: its result has the `questions`.
+        """
+        running = _AgentRun(self, deps, prompt, settings)
+        async with aclosing(running.events()) as events:
+            async for _ in events:
+                pass
+        return running.result()
+
+    def run_sync(
+        self, prompt: Prompt = None, *, deps: DepsT = _NO_DEPS, **settings: Unpack[RunSettings]
+    ) -> AgentResult[OutputT]:
+        """`run()` for plain code, in an event loop of its own. Raises what it raises, `EventLoopError` in a coroutine."""
+        refuse_running_loop("run_sync()")
+        return asyncio.run(self.run(prompt, deps=deps, **settings))
+
+    def stream(
+        self, prompt: Prompt = None, *, deps: DepsT = _NO_DEPS, **settings: Unpack[RunSettings]
+    ) -> AgentStream[OutputT]:
+        """A run that is looked at while it goes on: `async with agent.stream(...) as stream`. Leaving it ends the run."""
+        return AgentStream(_AgentRun(self, deps, prompt, settings))
+
+    def iter(
+        self, prompt: Prompt = None, *, deps: DepsT = _NO_DEPS, **settings: Unpack[RunSettings]
+    ) -> AsyncGenerator[Event, None]:
+        """The events of a run, as `query()` gives them; behind the `result` of a handoff come those of the next agent."""
+        return _AgentRun(self, deps, prompt, settings).events()
+
+    async def to_options(self, *, deps: DepsT = _NO_DEPS, **settings: Unpack[RunSettings]) -> OpenAgenticOptions:
+        """The options of a run, for `query()`, `submit()`, `AgentClient` and servers; handoffs are for this class alone."""
+        plan = _AgentRun(replace(self, handoffs=()), deps, None, settings)
+        return await plan.options()
+
+    def as_tool(self, name: str | None = None, description: str | None = None) -> Tool:
+        """A tool of another agent's that asks this one, in a session of its own, with the same deps."""
+        name = name or self.name
+        if not name:
+            raise OptionsError("an agent that is a tool needs a name: Agent(name=...) or as_tool(name=...)")
+        return AgentTool(self, name, description or self.description or f"Ask the agent {name}.")
+
+    # --- what it comes to ------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def _schema(self) -> OutputSchema | None:
+        return None if self.output is str else read_output_schema(self.output)
+
+    @cached_property
+    def _own_tools(self) -> Sequence[Tool]:
+        tools: list[Tool] = []
+        for given in [self.tools] if isinstance(self.tools, str | Tool) or callable(self.tools) else self.tools:
+            if isinstance(given, str):
+                if given not in TOOL_SETS:
+                    raise OptionsError(f"tools: there is no set {given!r}: the sets are {', '.join(TOOL_SETS)}")
+                tools += [cast(Tool, each) for each in default_tools() if each.name in TOOL_SETS[given]]
+            elif isinstance(given, Tool):
+                tools.append(given)
+            elif callable(given):
+                tools.append(tool(given))
+            else:
+                raise OptionsError(f"tools: {shown(given)} is no function, tool or name of a set")
+        return tools
+
+    @cached_property
+    def _asked(self) -> tuple[Provider | None, str | None]:
+        """The provider and model to ask, made when first needed: an agent can be defined where there is no key."""
+        return _place_of(self.model, self.options)
+
+    def _read(self, value: Any) -> Any:
+        """The output that an answer stands for: a text, or the JSON value of the schema. Raises `ToolInputError`."""
+        kind = None if self._schema is None else self._schema.kind
+        return value if kind is None else kind.read(value, "the answer")
+
+    def read_partial(self, text: str) -> Any:
+        """The output that a text stands for which is still being written, `NOTHING` while it stands for none."""
+        if self._schema is None:
+            return text
+        try:
+            value = partial_json(text)
+            return self._read(self._schema.read_value(value))
+        except (ValueError, RecursionError, OpenAgentSdkError):
+            return NOTHING
+
+    def _next_agents(self) -> Mapping[str, Agent[Any, Any]]:
+        """The agents that may go on with the session, by their names. Raises `OptionsError`."""
+        given = self.handoffs() if callable(self.handoffs) else self.handoffs
+        for agent in given:
+            if not isinstance(agent, Agent) or not agent.name or not agent.name.isidentifier():
+                raise OptionsError(f"handoffs: {shown(agent)} is no agent with a name of letters, digits and _")
+            if agent.output != self.output:
+                raise OptionsError(
+                    f"handoffs: {agent.name} answers {shown(agent.output)} and this agent {shown(self.output)}: give both "
+                    "the same output, since the caller of one gets the answer of the other"
+                )
+        return {str(agent.name): agent for agent in given}
+
+    async def _options(self, run: _AgentRun, parent: Agent[Any, Any] | None = None, runs_as: str | None = None) -> Any:
+        """The options of one run of this agent, or of it as the subagent `runs_as` of `parent`."""
+        base, deps = self.options, run.deps_for(self)
+        provider, model = self._asked if parent is not None or run.model is None else _place_of(run.model, base)
+        if parent is not None and provider is None:
+            provider, model = parent._asked
+        after = self._next_agents() if parent is None and run.handoffs < MAX_HANDOFFS else {}
+        children = [each for each in self._own_tools if isinstance(each, AgentTool)]
+        definitions = {
+            child.name: AgentDefinition(
+                child.description, "", options=await child.agent._options(run, self, child.name)
+            )
+            for child in children
+        }
+        tools = [*self._own_tools, *(HandoffTool(name, agent.description) for name, agent in after.items())]
+        built_in = {name for names in TOOL_SETS.values() for name in names}
+        granted = [each.name for each in tools if each.name not in built_in]
+        granted += [name for definition in definitions.values() for name in definition.options.allowed_tools]
+        gate = base.permission_gate
+        if self.needs_approval:
+            gate = (gate or PermissionGate(clock=base.clock)).with_rules(
+                ask=self.needs_approval, source="needs_approval"
+            )
+        rules = AgentRules(
+            name=self.name,
+            runs_as=runs_as,
+            deps=deps,
+            read=self._read,
+            validators=self.output_validators,
+            retries=self.output_retries,
+            input_guardrails=self.input_guardrails,
+            output_guardrails=self.output_guardrails,
+            history=run.history if parent is None else (),
+            handoffs=tuple(after),
+            outcome=run.outcome if parent is None else AgentOutcome(),
+        )
+        return replace(
+            base,
+            provider=provider,
+            model=model,
+            system_prompt=await self._instructions(deps),
+            tools=tools,
+            allowed_tools=(*base.allowed_tools, *granted),
+            permission_gate=gate,
+            hooks=self._hooks(deps),
+            output_schema=base.output_schema if self._schema is None else self.output,
+            agents={**base.agents, **definitions},
+            parts=(*base.parts, cast(Any, partial(AgentPart, rules=rules))),
+        )
+
+    async def _instructions(self, deps: Any) -> str:
+        options, texts = self.options, []
+        context = ToolContext[Any](
+            cwd=str(options.working_dir()), agent_name=self.name, services=Services({Deps: Deps(deps)})
+        )
+        given = self.instructions
+        for each in [given] if isinstance(given, str) or callable(given) else given:
+            text = (
+                each
+                if isinstance(each, str)
+                else await ask_callable(partial(each, context), "openagentic-instructions")
+            )
+            if not isinstance(text, str):
+                raise OptionsError(f"instructions: {name_of(each)} returned {shown(text)}, and should return text")
+            texts.append(text)
+        return "\n\n".join(filter(None, texts))
+
+    def _hooks(self, deps: Any) -> HookEngine | None:
+        """The hooks, each with the context that it is given."""
+        if isinstance(self.hooks, HookEngine):
+            return self.hooks
+        if not self.hooks:
+            return self.options.hooks
+        if unknown := self.hooks.keys() - POINTS.keys():
+            raise OptionsError(f"hooks: there is no point {min(unknown)!r}: the points are {', '.join(POINTS)}")
+        known = self.options.hooks or HookEngine()
+        more: dict[str, Any] = {
+            point: [
+                *getattr(known, point),
+                *(HookMatcher(name_of(hook), hook=bound_hook(hook, deps)) for hook in hooks),
+            ]
+            for point, hooks in self.hooks.items()
+        }
+        return replace(known, **more)
+
+
+class RunSettings(TypedDict, total=False):
+    """What may be another in each run of an agent.
+
+    `session` names the session to go on with, or to make; `message_history` are messages of another run that a new session
+    begins with. `answers` are those to the questions of a session that waits, by their ids. `model` is asked in place of the
+    agent's. The others are options of the same names.
+    """
+
+    session: str | None
+    message_history: Sequence[Mapping[str, Any]]
+    answers: Mapping[str, str]
+    model: str | Provider
+    max_steps: int
+    max_tokens: int | None
+    max_cost_usd: float | None
+    timeout_s: float | None
+    request_id: str | None
+    session_metadata: Mapping[str, Any]
+    session_store: SessionStore | str | None
+
+
+class AgentStream(Generic[OutputT]):
+    """One run of an agent, while it goes on. `text`, `output` and `events` are ways to look at it, of which one is taken;
+    `result` waits for its end. Each raises what `Agent.run` raises when the run has failed, `events` does not."""
+
+    def __init__(self, running: _AgentRun) -> None:
+        self._running = running
+        self._events = running.events()
+
+    async def __aenter__(self) -> AgentStream[OutputT]:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._events.aclose()
+
+    def events(self) -> AsyncIterator[Event]:
+        """The events of the run."""
+        return self._events
+
+    async def text(self) -> AsyncIterator[str]:
+        """The text that the model writes, piece by piece, that beside calls too."""
+        async for event in self._events:
+            if isinstance(event, AssistantDelta) and event.parent_tool_use_id is None:
+                yield event.text_delta
+        self._running.result()
+
+    async def output(self) -> AsyncIterator[OutputT]:
+        """The output as far as it is written: a text that grows, or values that fit the type, the checked one last.
+
+        A model that gives its answer by a call (see `output_form`) gives it whole.
+        """
+        text, read_chars, last = "", 0, cast(Any, NOTHING)
+        async for event in self._events:
+            if event.parent_tool_use_id is not None:
+                continue
+            if isinstance(event, ModelRequest | ModelRetry):
+                text, read_chars = "", 0
+            elif isinstance(event, AssistantDelta):
+                text += event.text_delta
+                if len(text) - read_chars > len(text) // 50:  # reading all of it for each piece would take its square
+                    read_chars = len(text)
+                    value = self._running.agent.read_partial(text)
+                    if value is not NOTHING and value != last:
+                        last = value
+                        yield value
+        if (output := self._running.result().output) != last:
+            yield output
+
+    async def result(self) -> AgentResult[OutputT]:
+        """What came of the run, once it has ended."""
+        async for _ in self._events:
+            pass
+        return self._running.result()
+
+
+class _AgentRun:
+    """A run of an agent and of those that it hands over to: one session, one caller."""
+
+    def __init__(self, agent: Agent[Any, Any], deps: Any, prompt: Prompt, settings: RunSettings) -> None:
+        self.agent, self.outcome, self.handoffs = agent, AgentOutcome(), 0
+        self.model = settings.get("model")
+        self.history = events_of_messages(settings.get("message_history") or ())
+        self._answers = settings.get("answers") or {}
+        own = ("model", "message_history", "answers")
+        self._settings: dict[str, Any] = {name: value for name, value in settings.items() if name not in own}
+        if unknown := self._settings.keys() - RunSettings.__annotations__.keys():
+            known = ", ".join(RunSettings.__annotations__)
+            raise OptionsError(f"there is no setting {min(unknown)!r} of a run: the settings are {known}")
+        self._deps, self._prompt, self._context = deps, prompt, copy_context()
+        self._events: list[Event] = []
+        self._result: Result | None = None
+
+    def deps_for(self, agent: Agent[Any, Any]) -> Any:
+        """The deps as an agent gets them. Raises `OptionsError` when they are not what it was made for."""
+        kind, deps = agent.deps, self._deps
+        if kind is type(None):
+            return deps
+        try:
+            fits = deps is not None if getattr(kind, "_is_protocol", False) else isinstance(deps, kind)
+        except TypeError:  # a type that nothing can be an instance of, such as a TypedDict
+            fits = deps is not None
+        if not fits:
+            name = getattr(kind, "__name__", shown(kind))
+            raise OptionsError(f"deps must be a {name}, as the agent says, not {shown(deps)}: run(..., deps=...)")
+        return deps
+
+    async def options(self) -> OpenAgenticOptions:
+        """The options of the agent whose turn it is."""
+        options: OpenAgenticOptions = replace(await self.agent._options(self), **self._settings)
+        return options
+
+    async def events(self) -> AsyncGenerator[Event, None]:
+        """The events of all runs, one after the other."""
+        prompt, part = self._prompt, self.agent.options.part
+        if self.agent.handoffs and part == "whole":
+            self._settings["part"] = "first"
+        while True:
+            options = await self.options()
+            await self._answer(options)
+            start = partial(_start, options, prompt)
+            async with aclosing(self._context.copy().run(run_events, start)) as events:
+                async for event in events:
+                    self._take(event)
+                    yield event
+            if self.outcome.handoff is None:
+                break
+            self._go_on(self.outcome.handoff)
+            prompt = None
+        if self._settings.get("part", part) != part and self._result is not None:
+            await end_conversation(options, self._result.session_id)
+
+    def _take(self, event: Event) -> None:
+        if event.seq is not None or isinstance(event, Result):
+            self._events.append(event)
+        if isinstance(event, Result) and event.parent_tool_use_id is None:
+            self._result = event
+
+    def _go_on(self, name: str) -> None:
+        """Let another agent go on with the session, with what is left of the limits."""
+        assert self._result is not None, "a run ends with a result"
+        self.agent = self.agent._next_agents()[name]
+        self.outcome, self.handoffs = AgentOutcome(), self.handoffs + 1
+        options, settings, spent = self.agent.options, self._settings, self._result
+        settings |= {
+            "session": None,
+            "session_id": None,
+            "resume": spent.session_id,
+            "request_id": None,
+            "part": "next",
+        }
+        settings["max_steps"] = max(1, settings.get("max_steps", options.max_steps) - spent.steps)
+        timeout_s = settings.get("timeout_s", options.timeout_s)
+        settings["timeout_s"] = None if timeout_s is None else max(0.001, timeout_s - (spent.duration_s or 0))
+
+    async def _answer(self, options: OpenAgenticOptions) -> None:
+        """Store the answers to the questions of the session, once."""
+        answers, self._answers = self._answers, {}
+        if answers:
+            session = options.session or options.resume
+            if session is None:
+                raise OptionsError("answers: name the session that waits for them: run(None, session=..., answers=...)")
+            await answer_questions(store_of(build_agent(options)), session, answers, key_file=options.key_file)
+
+    def result(self) -> AgentResult[Any]:
+        """What came of it. Raises `RunFailedError` for a run without an answer."""
+        if self._result is None:
+            raise OptionsError("the run was left before its end: it has no result")
+        made = run_result(self._events, self._result)
+        output, outcome = self.outcome.output, self.outcome
+        is_known = outcome.has_output or not made.ok  # a request that was answered before is not checked again
+        if not is_known:
+            output = self.agent._read(made.final_text if made.structured_output is None else made.structured_output)
+        result = AgentResult[Any](
+            **values_of(made), output=output, agent_name=self.agent.name, history_length=len(self.history)
+        )
+        if (tripped := outcome.tripped) is not None:
+            raise GuardrailTrippedError(result, tripped.kind, tripped.guardrail, tripped.reason)
+        if not made.ok:
+            raise RunFailedError(result)
+        return result
+
+
+def _place_of(model: str | Provider | None, options: OpenAgenticOptions) -> tuple[Provider | None, str | None]:
+    """The provider and the model to ask. A word for both counts where no provider is given."""
+    if model is not None and not isinstance(model, str):
+        return model, options.model or model.name
+    word = model or options.model or os.environ.get(MODEL_VARIABLE) or None
+    if options.provider is not None or word is None:
+        return options.provider, word
+    name, word = split_model(word)
+    return find_provider(name), word
+
+
+async def _start(options: OpenAgenticOptions, prompt: Prompt) -> RunTask:
+    agent = build_agent(options)
+    # Where nobody can be asked, a question waits in the log for who answers it later.
+    request = changed(run_request(options, agent), parks=not agent.gate.can_ask)
+    return await RunTask.start(agent, request, read_prompts(prompt))
+
+
+NOTHING = object()

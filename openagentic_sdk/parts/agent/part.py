@@ -1,0 +1,296 @@
+"""What an `Agent` adds to its runs: dependencies, checks of input and output, earlier messages, and handoffs.
+
+Guardrails run beside the model. One that trips ends the run at once; no call starts, and no answer counts, before those of
+the input are done.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import field
+from functools import partial
+from typing import Any, Literal
+
+from ...errors import ModelRetryError, StructuredOutputError, ToolError
+from ...events import AssistantMessage, Event, Result, StopReason, SystemNotice, ToolResult, UserMessage
+from ...ground.checks import shown
+from ...ground.frozen import frozen, mutable
+from ...ground.threads import ask_callable, call_guest, error_words, settled
+from ...kernel.agent import Run
+from ...kernel.lifetime import RunStopped
+from ...kernel.model_step import Reply
+from ...kernel.part import IncomingPrompt
+from ...kernel.tool import Deps, Services, ToolContext
+from ...tools.base import Tool
+from ...tools.labels import OWN_SESSION
+from ...tools.schema import object_schema, string
+from ...tools.session.task import Subagents
+from ..custom import PackagePart
+from ..final_answer import StructuredOutput
+
+# Of (context, value). An async function, or plain code, which runs in a thread.
+Check = Callable[[ToolContext[Any], Any], Any]
+
+
+@frozen
+class Tripped:
+    """Which guardrail stopped a run, and why."""
+
+    kind: Literal["input", "output"]
+    guardrail: str
+    reason: str
+
+    @property
+    def stop_reason(self) -> StopReason:
+        """How the run ends."""
+        return "blocked:input_guardrail" if self.kind == "input" else "blocked:output_guardrail"
+
+    def __str__(self) -> str:
+        return f"the {self.kind} guardrail {self.guardrail} stopped the run: {self.reason}"
+
+
+@mutable
+class AgentOutcome:
+    """What came of a run besides its events: the output as a value of its type, who goes on, and what stopped it."""
+
+    output: Any = None
+    has_output: bool = False
+    handoff: str | None = None
+    tripped: Tripped | None = None
+
+
+@frozen(kw_only=True)
+class AgentRules:
+    """What an agent wants of its runs. `runs_as` names the subagent that it runs as, None for the run of a caller.
+
+    `read` makes the value of an answer: of the text, or of the JSON value where the answer has a schema; it raises
+    `ValueError` for what is none. `outcome` takes what comes of the run.
+    """
+
+    name: str | None = None
+    runs_as: str | None = None
+    deps: Any = None
+    read: Callable[[Any], Any] = lambda value: value
+    validators: Sequence[Check] = ()
+    retries: int = 2
+    input_guardrails: Sequence[Check] = ()
+    output_guardrails: Sequence[Check] = ()
+    history: Sequence[Event] = ()
+    handoffs: Sequence[str] = ()
+    outcome: AgentOutcome = field(default_factory=AgentOutcome)
+
+
+class AgentPart(PackagePart):
+    """Holds one run to the rules of its agent; a subagent that has rules of its own, or none, only gets the dependencies."""
+
+    def __init__(self, run: Run, rules: AgentRules) -> None:
+        super().__init__(run)
+        self._rules = rules if run.agent.name == rules.runs_as else AgentRules(deps=rules.deps)
+        self._outcome = self._rules.outcome
+        self._guards: list[asyncio.Task[None]] = []
+        self._tripped: Tripped | None = None
+        self._handoff: str | None = None
+        self._refused = 0
+
+    def services(self) -> Mapping[type, object]:
+        return {AgentPart: self, Deps: Deps(self._rules.deps)}
+
+    def opening_events(self) -> Sequence[Event]:
+        name = self._rules.name
+        told = [] if name is None else [SystemNotice("agent", f"this run is the agent {name!r}", {"agent": name})]
+        return [*told, *([] if self.run.view.events else self._rules.history)]
+
+    async def begin(self) -> None:
+        """A handoff that the process did not get to before it died still stands."""
+        for event in reversed(self.run.view.events):
+            if isinstance(event, AssistantMessage | UserMessage | Result):
+                return
+            record = self.run.view.calls.get(event.tool_use_id) if isinstance(event, ToolResult) else None
+            name = "" if record is None else record.use.name.removeprefix(HANDOFF)
+            if isinstance(event, ToolResult) and event.outcome == "ok" and name in self._rules.handoffs:
+                self._handoff = name
+                return
+
+    async def fill_prompt(self, prompt: IncomingPrompt) -> None:
+        self._refused, self._handoff = 0, None
+        if guardrails := self._rules.input_guardrails:
+            of_run = asyncio.current_task()
+            self._guards.append(asyncio.create_task(self._watch(guardrails, prompt.text, of_run)))
+
+    async def before_step(self) -> None:
+        if self._handoff is not None:
+            self._outcome.handoff = self._handoff
+            raise RunStopped("handoff", f"the agent {self._handoff!r} goes on with the session")
+
+    async def after_answer(self, reply: Reply) -> None:
+        await self._pass_input()
+
+    async def may_end(self, reply: Reply) -> bool:
+        await self._pass_input()
+        rules, context = self._rules, self.context()
+        structured = self.run.parts.services.find(StructuredOutput)
+        try:
+            output = rules.read(reply.text if structured is None else structured.value)
+            for validator in rules.validators:
+                output = await _ask(validator, context, output, "validator")
+        except (ModelRetryError, ValueError) as error:
+            await self._send_back(error)
+            return False
+        await self._guard("output", rules.output_guardrails, output)
+        if self._tripped is not None:
+            self.run.view.last_text = ""  # a refused answer is not the run's
+            raise RunStopped(self._tripped.stop_reason, str(self._tripped))
+        self._outcome.output, self._outcome.has_output = output, True
+        return True
+
+    async def end(self, ending: RunStopped) -> RunStopped:
+        for guard in self._guards:
+            guard.cancel()
+        await settled(asyncio.gather(*self._guards, return_exceptions=True))
+        if (tripped := self._tripped) is None:
+            return ending
+        self.run.view.last_text = ""
+        self._outcome.tripped = tripped
+        said = {"kind": tripped.kind, "guardrail": tripped.guardrail, "reason": tripped.reason}
+        await self.run.record(SystemNotice("guardrail.tripped", str(tripped), said))
+        return RunStopped(tripped.stop_reason, str(tripped))
+
+    def context(self) -> ToolContext[Any]:
+        """What validators and guardrails are given: where the run is, and its services."""
+        agent = self.run.agent
+        return ToolContext(
+            cwd=agent.cwd,
+            project_dir=agent.project_dir,
+            workspace_roots=agent.workspace_roots,
+            session_id=self.run.session_id,
+            session_dir=self.run.session_dir,
+            agent_name=self._rules.name,
+            services=self.run.parts.services,
+        )
+
+    def hand_over(self, name: str) -> None:
+        """End this run before its next step, for another agent to go on. Raises `ToolError` when one was named already."""
+        if self._handoff is not None:
+            raise ToolError(f"the conversation was handed over to {self._handoff!r} already")
+        self._handoff = name
+
+    async def _watch(self, guardrails: Sequence[Check], prompt: str, of_run: asyncio.Task[Any] | None) -> None:
+        """Run the guardrails of a prompt beside the model; one that trips ends the run where it is."""
+        await self._guard("input", guardrails, prompt)
+        if self._tripped is not None and self.run.depth == 0 and of_run is not None:
+            self.run.lifetime.stopping.asked = "interrupt"
+            of_run.cancel()
+
+    async def _guard(self, kind: Literal["input", "output"], guardrails: Sequence[Check], value: Any) -> None:
+        """Ask these guardrails side by side; the first that trips counts. One that fails has tripped."""
+
+        async def ask(guardrail: Check) -> None:
+            try:
+                said = await _ask(guardrail, self.context(), value, "guardrail")
+                if said is not None and not isinstance(said, str):
+                    said = f"it returned {shown(said)}, and should return None or a reason"
+            except Exception as error:  # noqa: BLE001 - a guardrail that fails has let nothing pass
+                said = f"it failed: {': '.join(error_words(error))}"
+            if said and self._tripped is None:
+                self._tripped = Tripped(kind, name_of(guardrail), said)
+
+        await asyncio.gather(*map(ask, guardrails))
+
+    async def _pass_input(self) -> None:
+        """Wait for the guardrails of the input. Raises `RunStopped` when one has tripped."""
+        while self._guards:
+            await asyncio.shield(self._guards[0])
+            self._guards.pop(0)
+        if self._tripped is not None:
+            raise RunStopped(self._tripped.stop_reason, str(self._tripped))
+
+    async def _send_back(self, error: Exception) -> None:
+        """Tell the model why its answer was refused. Raises `StructuredOutputError` when that was said often enough."""
+        reason = error_words(error)[1]
+        self.run.view.last_text = ""
+        if self._refused >= self._rules.retries:
+            raise StructuredOutputError(
+                f"the final answer was refused after it had been sent back {self._refused} times: {reason}"
+            ) from error
+        self._refused += 1
+        await self.run.record(UserMessage(f"Your answer cannot be used: {reason}. Answer again.", origin="repair"))
+
+
+async def _ask(check: Check, context: ToolContext[Any], value: Any, kind: str) -> Any:
+    """What somebody's function says of a value."""
+    name = f"{kind} {name_of(check)}"
+    return await call_guest(partial(ask_callable, partial(check, context, value), f"openagentic-{name}"), name)
+
+
+def name_of(function: Any) -> str:
+    """What a function is called in the log: its own name, that of the function that it wraps, or that of its class."""
+    while isinstance(function, partial):
+        function = function.func
+    return str(getattr(function, "__name__", type(function).__name__))
+
+
+HANDOFF = "transfer_to_"
+
+
+class HandoffTool(Tool):
+    """Hands the conversation over to another agent, which goes on with it in the same session."""
+
+    labels = OWN_SESSION
+    effect = "read"
+    allowed_callers = ("direct",)
+    input_schema = object_schema({}, additionalProperties=False)
+
+    def __init__(self, agent: str, description: str) -> None:
+        self.agent = agent
+        self.name = f"{HANDOFF}{agent}"
+        about = f" {description}" if description else ""
+        self.description = f"Hand the conversation over to the agent {agent}.{about}"
+
+    async def run(self, input: Mapping[str, Any], ctx: ToolContext[Any]) -> Any:
+        ctx.services.get(AgentPart).hand_over(self.agent)
+        return f"The agent {self.agent} goes on."
+
+
+class AgentTool(Tool):
+    """Asks another agent, which works in a session of its own and gives back its answer."""
+
+    labels = OWN_SESSION
+    allowed_callers = ("direct",)
+    input_schema = object_schema(
+        {"prompt": string("The work, with all that the agent must know.", minLength=1)},
+        required=["prompt"],
+        additionalProperties=False,
+    )
+
+    def __init__(self, agent: Any, name: str, description: str) -> None:
+        self.agent, self.name, self.description = agent, name, description
+
+    @property
+    def parallel(self) -> bool:
+        return True
+
+    async def run(self, input: Mapping[str, Any], ctx: ToolContext[Any]) -> Any:
+        done = await ctx.services.get(Subagents).spawn(ctx.tool_use_id or "", self.name, input["prompt"])
+        if done.stop_reason != "end":
+            why = f": {done.error_message}" if done.error_message else ""
+            raise ToolError(f"the agent {self.name} ended as {done.stop_reason!r}{why}")
+        return done.final_text
+
+
+def bound_hook(hook: Check, deps: Any) -> Callable[[dict[str, Any]], Any]:
+    """A hook of (context, payload) as one of the payload alone."""
+
+    def call(payload: dict[str, Any]) -> Any:
+        told = payload.get("context") or {}
+        context = ToolContext[Any](
+            cwd=told.get("cwd") or ".",
+            project_dir=told.get("project_dir"),
+            session_id=told.get("session_id"),
+            tool_use_id=told.get("tool_use_id"),
+            agent_name=told.get("agent_name"),
+            services=Services({Deps: Deps(deps)}),
+        )
+        return hook(context, payload)
+
+    return call

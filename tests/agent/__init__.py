@@ -1,0 +1,1 @@
+"""A typed agent, as a program uses it."""

@@ -1,0 +1,483 @@
+"""A run of a typed agent: what goes in by type comes out by type, and each failure is a typed error."""
+
+import asyncio
+import unittest
+from dataclasses import replace
+from typing import Any
+from unittest import IsolatedAsyncioTestCase
+
+from openagentic_sdk import Agent, HookDecision, OpenAgenticOptions, PermissionGate, RunFailedError, ToolContext
+from openagentic_sdk.errors import EventLoopError, GuardrailTrippedError, ModelRetryError, OptionsError
+from openagentic_sdk.events import SystemNotice, ToolResult, UserMessage
+from openagentic_sdk.testing import ScriptedProvider
+from tests.runtime.support import assert_closed
+
+from .support import Shop, Verdict, answering, calling, look_up, model_of, scripted
+
+
+def store_of(agent: Agent[Any, Any]) -> Any:
+    return agent.options.session_store
+
+
+class OneRun(IsolatedAsyncioTestCase):
+    async def test_tools_get_the_deps_and_the_output_is_of_its_type(self) -> None:
+        agent = scripted(
+            calling("look_up", order="7"), answering(ok=True, why="paid"), tools=[look_up], output=Verdict, deps=Shop
+        )
+        result = await agent.run("Where is it?", deps=Shop(), session="customer-17")
+        self.assertEqual(result.output, Verdict(True, "paid"))
+        self.assertEqual((result.session_id, result.stop_reason), ("customer-17", "end"))
+        self.assertEqual(
+            [tool["function"]["name"] for tool in model_of(agent).requests[0]["tools"]], ["look_up", "final_answer"]
+        )
+        assert_closed(self, store_of(agent), "customer-17")
+
+    async def test_async_and_plain_functions_tools_and_named_sets_are_tools(self) -> None:
+        async def later(text: str) -> str:
+            """Say it later."""
+            return text
+
+        agent = scripted(calling("later", text="x"), "Done.", tools=["files", later, "shell"])
+        self.assertEqual((await agent.run("Go.")).output, "Done.")
+        names = [tool["function"]["name"] for tool in model_of(agent).requests[0]["tools"]]
+        self.assertEqual(names, ["Read", "Write", "Edit", "Glob", "Grep", "later", "Bash", "BashOutput", "KillBash"])
+        with self.assertRaisesRegex(OptionsError, "no set 'fiels': the sets are files, shell, web"):
+            Agent("m", tools="fiels")
+        with self.assertRaisesRegex(OptionsError, "is no function, tool or name of a set"):
+            Agent("m", tools=[3])  # type: ignore[list-item]
+
+    async def test_an_agent_begins_without_built_in_tools(self) -> None:
+        agent = scripted("Hello.")
+        await agent.run("Hi.")
+        self.assertEqual(list(model_of(agent).requests[0]["tools"]), [])
+
+    async def test_own_tools_run_and_built_in_ones_are_judged(self) -> None:
+        agent = scripted(calling("Write", file_path="/nowhere/x", content="x"), "No.", tools=["files"])
+        with self.assertRaises(RunFailedError) as caught:
+            await agent.run("Write it.")
+        self.assertEqual(caught.exception.result.stop_reason, "waiting")
+        self.assertEqual(caught.exception.result.questions[0].details["tool_name"], "Write")
+
+    async def test_instructions_may_be_functions_of_the_deps(self) -> None:
+        async def orders(ctx: ToolContext[Shop]) -> str:
+            return f"There are {len(ctx.deps.orders)} orders."
+
+        agent = scripted("Hi.", "Again.", instructions=["Be kind.", orders, lambda ctx: ""], deps=Shop)
+        shop = Shop()
+        await agent.run("Hi.", deps=shop, session="s")
+        shop.orders["8"] = "sent"
+        await agent.run("And now?", deps=shop, session="s")
+        prompts = [request["messages"][0]["content"] for request in model_of(agent).requests]
+        self.assertEqual(prompts, ["Be kind.\n\nThere are 1 orders.", "Be kind.\n\nThere are 2 orders."])
+        wrong = scripted("Hi.", instructions=lambda ctx: 3)
+        with self.assertRaisesRegex(OptionsError, "instructions: <lambda> returned 3, and should return text"):
+            await wrong.run("Hi.")
+
+    async def test_missing_and_wrong_deps_are_refused_before_anything_happens(self) -> None:
+        agent = scripted("Hi.", deps=Shop)
+        with self.assertRaisesRegex(
+            OptionsError, r"deps must be a Shop, as the agent says, not None: run\(..., deps=...\)"
+        ):
+            await agent.run("Hi.", session="s")
+        with self.assertRaisesRegex(OptionsError, "deps must be a Shop, as the agent says, not 'shop'"):
+            await agent.run("Hi.", deps="shop")
+        self.assertEqual(store_of(agent).list_session_summaries(), [])
+
+    async def test_a_run_without_an_answer_raises_with_its_result(self) -> None:
+        agent = scripted(calling("look_up", order="7"), "Never.", tools=[look_up], deps=Shop)
+        with self.assertRaises(RunFailedError) as caught:
+            await agent.run("Hi.", deps=Shop(), max_steps=1, session="s")
+        self.assertEqual((caught.exception.result.stop_reason, caught.exception.result.session_id), ("max_steps", "s"))
+        assert_closed(self, store_of(agent), "s")
+
+    async def test_limits_of_use_end_a_run_by_name(self) -> None:
+        agent = scripted(calling("look_up", order="7"), "Never.", tools=[look_up], deps=Shop)
+        with self.assertRaises(RunFailedError) as caught:
+            await agent.run("Hi.", deps=Shop(), max_tokens=1)
+        self.assertEqual(caught.exception.result.stop_reason, "budget")
+        with self.assertRaisesRegex(
+            OptionsError, "no setting 'max_turns' of a run: the settings are session, message_history"
+        ):
+            await agent.run("Hi.", deps=Shop(), max_turns=3)  # type: ignore[call-arg]
+
+    async def test_an_answer_of_another_type_is_sent_back_and_then_ends_the_run(self) -> None:
+        agent = scripted(answering(ok="perhaps"), answering(ok=True, why="paid"), output=Verdict)
+        self.assertEqual((await agent.run("Hi.")).output, Verdict(True, "paid"))
+        agent = scripted("no JSON", "still none", "never", output=Verdict, settings={"output_form": "text"})
+        with self.assertRaises(RunFailedError) as caught:
+            await agent.run("Hi.")
+        self.assertEqual(caught.exception.result.error_type, "StructuredOutputError")
+
+    async def test_lists_and_other_types_are_outputs_too(self) -> None:
+        agent = scripted(answering(value=[1, 2]), output=list[int])
+        self.assertEqual((await agent.run("Hi.")).output, [1, 2])
+        with self.assertRaises(OptionsError):
+            Agent("m", output=complex)
+
+    async def test_run_sync_is_for_plain_code(self) -> None:
+        agent = scripted("Hi.")
+        with self.assertRaises(EventLoopError):
+            agent.run_sync("Hi.")
+        self.assertEqual(await asyncio.to_thread(lambda: agent.run_sync("Hi.").output), "Hi.")
+
+    async def test_another_model_answers_one_run(self) -> None:
+        agent = scripted("Mine.")
+        self.assertEqual((await agent.run("Hi.", model=ScriptedProvider(["Theirs."]))).output, "Theirs.")
+        self.assertEqual((await replace(agent, model=ScriptedProvider(["Other."])).run("Hi.")).output, "Other.")
+
+    async def test_the_same_request_is_answered_once(self) -> None:
+        agent = scripted(answering(ok=True, why="paid"), output=Verdict)
+        first = await agent.run("Hi.", request_id="r1")
+        again = await agent.run("Hi.", request_id="r1")
+        self.assertEqual((again.output, again.session_id), (first.output, first.session_id))
+        self.assertEqual(len(model_of(agent).requests), 1)
+
+    async def test_iter_gives_the_events_of_the_log(self) -> None:
+        agent = scripted("Hi.")
+        types = [event.type async for event in agent.iter("Hi.", session="s")]
+        self.assertEqual((types[0], types[-1]), ("system.init", "result"))
+        kept = [event.type for event in store_of(agent).read_events("s")]
+        self.assertEqual([name for name in types if name != "assistant.delta"], kept)
+
+
+class Messages(IsolatedAsyncioTestCase):
+    async def test_new_messages_of_one_run_begin_another(self) -> None:
+        first = await scripted(calling("look_up", order="7"), "It is paid.", tools=[look_up], deps=Shop).run(
+            "Which?", deps=Shop()
+        )
+        agent = scripted("You asked for 7.")
+        second = await agent.run("What did I ask for?", message_history=first.new_messages())
+        sent = model_of(agent).requests[0]["messages"]
+        self.assertEqual([message["role"] for message in sent], ["user", "assistant", "tool", "assistant", "user"])
+        self.assertEqual([message["role"] for message in second.new_messages()], ["user", "assistant"])
+        assert_closed(self, store_of(agent), second.session_id)
+
+    async def test_calls_of_a_history_never_run_and_a_cut_one_is_closed(self) -> None:
+        call = {"id": "c1", "type": "function", "function": {"name": "look_up", "arguments": '{"order": "7"}'}}
+        history = [
+            {"role": "system", "content": "x"},
+            {"role": "user", "content": "a"},
+            {"role": "assistant", "content": None, "tool_calls": [call]},
+        ]
+        agent = scripted(calling("look_up", order="7"), "Done.", tools=[look_up], deps=Shop)
+        result = await agent.run("Go on.", deps=Shop(), message_history=history)
+        results = [event for event in result.events if isinstance(event, ToolResult)]
+        self.assertEqual([event.outcome for event in results], ["unknown", "ok"])
+        assert_closed(self, store_of(agent), result.session_id)
+
+    async def test_what_is_no_message_is_refused_with_its_place(self) -> None:
+        for history, wanted in (
+            ([3], "message 1 is 3"),
+            ([{"role": "robot", "content": ""}], "message 1 has the role 'robot'"),
+            ([{"role": "tool", "tool_call_id": "x", "content": ""}], "message 1 is the result of 'x'"),
+            (
+                [{"role": "assistant", "tool_calls": [{"id": "x", "function": {"name": "f", "arguments": "["}}]}],
+                "arguments as JSON",
+            ),
+            ([{"role": "user", "content": [{"type": "image_url"}]}], "message 1 holds more than text"),
+        ):
+            with self.subTest(wanted=wanted), self.assertRaisesRegex(OptionsError, wanted):
+                await scripted("Hi.").run("Hi.", message_history=history)
+
+
+class Validators(IsolatedAsyncioTestCase):
+    async def test_a_validator_sends_the_model_back_and_may_change_the_output(self) -> None:
+        async def has_reason(ctx: ToolContext[Shop], verdict: Verdict) -> Verdict:
+            if len(verdict.why) < 4:
+                raise ModelRetryError(f"say why, the shop has {len(ctx.deps.orders)} orders")
+            return replace(verdict, why=verdict.why.upper())
+
+        agent = scripted(
+            answering(ok=True, why="no"),
+            answering(ok=True, why="paid"),
+            output=Verdict,
+            deps=Shop,
+            output_validators=[has_reason],
+        )
+        result = await agent.run("Hi.", deps=Shop())
+        self.assertEqual(result.output, Verdict(True, "PAID"))
+        repairs = [event.text for event in result.events if isinstance(event, UserMessage) and event.origin == "repair"]
+        self.assertEqual(repairs, ["Your answer cannot be used: say why, the shop has 1 orders. Answer again."])
+        assert_closed(self, store_of(agent), result.session_id)
+
+    async def test_a_validator_that_always_fails_ends_the_run(self) -> None:
+        def never(ctx: ToolContext[None], text: str) -> str:
+            raise ValueError("not good enough")
+
+        agent = scripted("a", "b", "c", "d", output_validators=[never], output_retries=2)
+        with self.assertRaises(RunFailedError) as caught:
+            await agent.run("Hi.", session="s")
+        result = caught.exception.result
+        self.assertEqual(
+            (result.stop_reason, result.error_type, result.final_text), ("error", "StructuredOutputError", "")
+        )
+        self.assertEqual(len(model_of(agent).requests), 3)
+        assert_closed(self, store_of(agent), "s")
+
+    async def test_a_validator_with_a_defect_ends_the_run_as_an_error(self) -> None:
+        def broken(ctx: ToolContext[None], text: str) -> str:
+            return {}["x"]
+
+        with self.assertRaises(RunFailedError) as caught:
+            await scripted("a", output_validators=[broken]).run("Hi.")
+        self.assertEqual(caught.exception.result.error_type, "KeyError")
+
+
+class Guardrails(IsolatedAsyncioTestCase):
+    async def test_an_input_guardrail_stops_the_model_while_it_answers(self) -> None:
+        asked = asyncio.Event()
+
+        class Endless:
+            name = "endless"
+
+            async def stream(self, **request: Any) -> Any:
+                asked.set()
+                await asyncio.Event().wait()
+                yield {}
+
+        async def no_homework(ctx: ToolContext[None], prompt: str) -> str | None:
+            await asked.wait()
+            return "this is homework" if "homework" in prompt else None
+
+        agent = replace(scripted(input_guardrails=[no_homework]), model=Endless())
+        with self.assertRaises(GuardrailTrippedError) as caught:
+            await agent.run("Do my homework.", session="s")
+        error = caught.exception
+        self.assertEqual((error.kind, error.guardrail, error.reason), ("input", "no_homework", "this is homework"))
+        self.assertEqual(error.result.stop_reason, "blocked:input_guardrail")
+        notices = [event.code for event in error.result.events if isinstance(event, SystemNotice)]
+        self.assertEqual(notices, ["guardrail.tripped"])
+        assert_closed(self, store_of(agent), "s")
+
+    async def test_no_call_starts_before_the_input_has_passed(self) -> None:
+        ran = []
+
+        def act() -> str:
+            """Act."""
+            ran.append(1)
+            return "done"
+
+        async def no(ctx: ToolContext[None], prompt: str) -> str:
+            for _ in range(20):
+                await asyncio.sleep(0)
+            return "never"
+
+        agent = scripted(calling("act"), "Done.", tools=[act], input_guardrails=[no])
+        with self.assertRaises(GuardrailTrippedError):
+            await agent.run("Act.", session="s")
+        self.assertEqual(ran, [])
+        assert_closed(self, store_of(agent), "s")
+
+    async def test_an_output_guardrail_sees_the_typed_output_and_refuses_it(self) -> None:
+        def polite(ctx: ToolContext[None], verdict: Verdict) -> str | None:
+            return "it is rude" if "fool" in verdict.why else None
+
+        agent = scripted(answering(ok=True, why="you fool"), output=Verdict, output_guardrails=[polite])
+        with self.assertRaises(GuardrailTrippedError) as caught:
+            await agent.run("Hi.", session="s")
+        result = caught.exception.result
+        self.assertEqual((result.stop_reason, result.final_text), ("blocked:output_guardrail", ""))
+        assert_closed(self, store_of(agent), "s")
+
+    async def test_a_guardrail_that_fails_or_returns_no_reason_has_let_nothing_pass(self) -> None:
+        def broken(ctx: ToolContext[None], prompt: str) -> str | None:
+            raise KeyError("x")
+
+        with self.assertRaisesRegex(GuardrailTrippedError, "broken stopped the run: it failed: KeyError"):
+            await scripted("Hi.", input_guardrails=[broken]).run("Hi.")
+        with self.assertRaisesRegex(GuardrailTrippedError, "it returned True, and should return None or a reason"):
+            await scripted("Hi.", output_guardrails=[lambda ctx, text: True]).run("Hi.")
+
+    async def test_guardrails_that_let_pass_cost_nothing_in_the_log(self) -> None:
+        agent = scripted("Hi.", input_guardrails=[lambda ctx, text: None], output_guardrails=[lambda ctx, text: ""])
+        self.assertEqual((await agent.run("Hi.")).output, "Hi.")
+
+
+class Handoffs(IsolatedAsyncioTestCase):
+    def agents(self, *turns: Any, **fields: Any) -> tuple[Agent[Any, Any], ScriptedProvider]:
+        model, store = ScriptedProvider(turns), {"session_store": scripted().options.session_store}
+        options = OpenAgenticOptions(**store)
+        billing = Agent(
+            model,
+            name="billing",
+            description="Refunds.",
+            instructions="You bill.",
+            tools=[look_up],
+            deps=Shop,
+            options=options,
+            handoffs=lambda: [triage],
+        )
+        triage: Agent[Any, Any] = Agent(
+            model, name="triage", instructions="You sort.", handoffs=[billing], deps=Shop, options=options, **fields
+        )
+        return triage, model
+
+    async def test_a_handoff_keeps_the_session_and_the_deps(self) -> None:
+        triage, model = self.agents(calling("transfer_to_billing"), calling("look_up", order="7"), "It is paid.")
+        result = await triage.run("Refund me.", deps=Shop(), session="s")
+        self.assertEqual((result.output, result.agent_name, result.session_id), ("It is paid.", "billing", "s"))
+        self.assertEqual(
+            [request["messages"][0]["content"] for request in model.requests], ["You sort.", "You bill.", "You bill."]
+        )
+        self.assertEqual([message["content"] for message in model.requests[1]["messages"]][1], "Refund me.")
+        ends = [event.stop_reason for event in result.events if event.type == "result"]
+        self.assertEqual(ends, ["handoff", "end"])
+        agents = [event.details["agent"] for event in result.events if isinstance(event, SystemNotice)]
+        self.assertEqual(agents, ["triage", "billing"])
+        assert_closed(self, triage.options.session_store, "s")
+
+    async def test_agents_that_hand_over_for_ever_are_stopped(self) -> None:
+        there, back = calling("transfer_to_billing"), calling("transfer_to_triage")
+        triage, _ = self.agents(*[there, back] * 5, calling("transfer_to_billing"), "I answer myself.")
+        result = await triage.run("Hi.", deps=Shop(), session="s")
+        self.assertEqual((result.output, result.agent_name), ("I answer myself.", "triage"))
+        self.assertEqual(
+            [event.outcome for event in result.events if isinstance(event, ToolResult)], ["ok"] * 10 + ["error"]
+        )
+        assert_closed(self, triage.options.session_store, "s")
+        triage, _ = self.agents(*[there, back] * 5)
+        with self.assertRaises(RunFailedError) as caught:
+            await triage.run("Hi.", deps=Shop(), max_steps=4)
+        self.assertIn(caught.exception.result.stop_reason, ("max_steps", "error"))
+
+    async def test_a_session_goes_on_with_another_agent(self) -> None:
+        triage, model = self.agents("Hello.", "I bill now.")
+        await triage.run("Hi.", deps=Shop(), session="s")
+        billing = triage.handoffs[0]
+        self.assertEqual((await billing.run("Refund.", deps=Shop(), session="s")).output, "I bill now.")
+        self.assertEqual(model.requests[1]["messages"][0]["content"], "You bill.")
+
+    async def test_handoffs_answer_with_the_same_type(self) -> None:
+        judge = Agent("m", name="judge", output=Verdict)
+        with self.assertRaisesRegex(
+            OptionsError, "judge answers .*Verdict.* and this agent .*str.*: give both the same output"
+        ):
+            await scripted("Hi.", handoffs=[judge]).run("Hi.")
+        with self.assertRaisesRegex(OptionsError, "no agent with a name"):
+            await scripted("Hi.", handoffs=[scripted()]).run("Hi.")
+
+
+class AgentsAsTools(IsolatedAsyncioTestCase):
+    async def test_an_agent_is_a_tool_of_another_with_the_same_deps(self) -> None:
+        model = ScriptedProvider(
+            [
+                calling("judge", prompt="Is 7 paid?"),
+                {**calling("look_up", order="7"), "agent": "You judge"},
+                {**answering(ok=True, why="paid"), "agent": "You judge"},
+                "It is fine.",
+            ]
+        )
+        options = scripted().options
+        judge = Agent(model, name="judge", instructions="You judge.", tools=[look_up], output=Verdict, deps=Shop)
+        clerk = Agent(model, instructions="You help.", tools=[judge.as_tool()], deps=Shop, options=options)
+        result = await clerk.run("Is it?", deps=Shop(), session="s")
+        self.assertEqual(result.output, "It is fine.")
+        outputs = {
+            e.tool_use_id: e.output for e in result.events if isinstance(e, ToolResult) and e.parent_tool_use_id is None
+        }
+        self.assertEqual(list(outputs.values()), ['{"ok":true,"why":"paid"}'])
+        self.assertNotIn("Task", [tool["function"]["name"] for tool in model.requests[0]["tools"]])
+        assert_closed(self, options.session_store, "s")
+
+    async def test_what_a_parent_denies_its_tools_agents_may_not_do_either(self) -> None:
+        model = ScriptedProvider(
+            [
+                calling("judge", prompt="Look."),
+                {**calling("look_up", order="7"), "agent": "You judge"},
+                {"text": "I may not.", "agent": "You judge"},
+                "No.",
+            ]
+        )
+        judge = Agent(model, name="judge", instructions="You judge.", tools=[look_up], deps=Shop)
+        options = OpenAgenticOptions(session_store=scripted().options.session_store, disallowed_tools=["look_up"])
+        clerk = Agent(model, instructions="You help.", tools=[judge.as_tool()], deps=Shop, options=options)
+        result = await clerk.run("Is it?", deps=Shop())
+        self.assertNotIn("ok", [e.outcome for e in result.events if isinstance(e, ToolResult) and e.parent_tool_use_id])
+
+    async def test_an_agent_without_a_name_is_no_tool(self) -> None:
+        with self.assertRaisesRegex(OptionsError, "needs a name"):
+            scripted().as_tool()
+
+
+class Approvals(IsolatedAsyncioTestCase):
+    async def test_a_call_that_needs_approval_waits_and_goes_on_the_next_day(self) -> None:
+        agent = scripted(
+            calling("look_up", order="7"), "It is paid.", tools=[look_up], deps=Shop, needs_approval=["look_up"]
+        )
+        with self.assertRaises(RunFailedError) as caught:
+            await agent.run("Where?", deps=Shop(), session="s")
+        waiting = caught.exception.result
+        self.assertEqual((waiting.stop_reason, len(waiting.questions)), ("waiting", 1))
+        result = await agent.run(None, deps=Shop(), session="s", answers={waiting.questions[0].question_id: "yes"})
+        self.assertEqual((result.output, result.questions), ("It is paid.", []))
+        assert_closed(self, store_of(agent), "s")
+
+    async def test_who_can_be_asked_is_asked(self) -> None:
+        async def answer(question: Any) -> str:
+            return "no because it is late"
+
+        gate = PermissionGate(user_answerer=answer)
+        agent = scripted(
+            calling("look_up", order="7"),
+            "No.",
+            tools=[look_up],
+            deps=Shop,
+            needs_approval=["look_up"],
+            settings={"permission_gate": gate},
+        )
+        result = await agent.run("Where?", deps=Shop())
+        self.assertEqual([event.outcome for event in result.events if isinstance(event, ToolResult)], ["denied"])
+
+
+class Hooks(IsolatedAsyncioTestCase):
+    async def test_hooks_get_a_context_with_the_deps(self) -> None:
+        seen = []
+
+        def before(ctx: ToolContext[Shop], payload: dict[str, Any]) -> HookDecision | None:
+            seen.append((ctx.deps.orders["7"], payload["tool_name"], ctx.session_id))
+            return HookDecision(block=True, block_reason="closed")
+
+        agent = scripted(
+            calling("look_up", order="7"), "No.", tools=[look_up], deps=Shop, hooks={"pre_tool_use": [before]}
+        )
+        await agent.run("Where?", deps=Shop(), session="s")
+        self.assertEqual(seen, [("paid", "look_up", "s")])
+        with self.assertRaisesRegex(OptionsError, "hooks: there is no point 'before_tool': the points are"):
+            await scripted("Hi.", hooks={"before_tool": [before]}).run("Hi.")
+
+
+class Streams(IsolatedAsyncioTestCase):
+    async def test_text_comes_in_pieces_and_the_result_behind_it(self) -> None:
+        agent = scripted("It is paid and sent.")
+        async with agent.stream("Where?") as stream:
+            pieces = [text async for text in stream.text()]
+            result = await stream.result()
+        self.assertEqual(
+            ("".join(pieces), len(pieces) > 1, result.output), ("It is paid and sent.", True, "It is paid and sent.")
+        )
+
+    async def test_a_typed_output_grows(self) -> None:
+        agent = scripted('{"ok": true, "why": "it is paid and sent"}', output=Verdict, settings={"output_form": "text"})
+        async with agent.stream("Where?") as stream:
+            values = [value async for value in stream.output()]
+        self.assertTrue(all(isinstance(value, Verdict) and value.ok for value in values))
+        self.assertGreater(len(values), 1)
+        self.assertEqual(values[-1], Verdict(True, "it is paid and sent"))
+
+    async def test_leaving_a_stream_in_the_middle_ends_the_run_with_a_whole_log(self) -> None:
+        agent = scripted("It is paid and sent to you.", "Once more.")
+        async with agent.stream("Where?", session="s") as stream:
+            async for _ in stream.text():
+                break
+        assert_closed(self, store_of(agent), "s")
+        self.assertEqual((await agent.run("Again?", session="s")).output, "Once more.")
+
+    async def test_a_failed_run_raises_at_the_end_of_its_stream(self) -> None:
+        agent = scripted({"error": {"message": "down", "type": "connection"}})
+        async with agent.stream("Where?") as stream:
+            with self.assertRaises(RunFailedError):
+                [text async for text in stream.text()]
+
+
+if __name__ == "__main__":
+    unittest.main()

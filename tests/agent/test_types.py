@@ -1,0 +1,36 @@
+"""What type checkers infer of an `Agent` is what its runs give."""
+
+import os
+import subprocess
+import sys
+import tempfile
+import unittest
+from importlib.util import find_spec
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+USE = "tests/agent/typed_use.py"
+
+
+def said_by(*command: str) -> str:
+    """What a checker prints; empty when it finds nothing."""
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONWARNINGS"}
+    with tempfile.TemporaryDirectory() as folder:
+        arguments = [sys.executable, "-m", *(word.replace("{folder}", folder) for word in command)]
+        done = subprocess.run(arguments, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    return "" if done.returncode == 0 else done.stdout + done.stderr
+
+
+class InferredTypes(unittest.TestCase):
+    @unittest.skipUnless(find_spec("mypy"), "mypy is not installed")
+    def test_mypy_infers_the_types_of_deps_and_output_and_finds_mistakes(self) -> None:
+        flags = ("--strict", "--follow-imports=silent", "--config-file=", "--cache-dir={folder}")
+        self.assertEqual(said_by("mypy", *flags, USE), "")
+
+    @unittest.skipUnless(find_spec("basedpyright"), "basedpyright, which brings pyright, is not installed")
+    def test_pyright_infers_the_types_of_deps_and_output_and_finds_mistakes(self) -> None:
+        self.assertEqual(said_by("basedpyright", "--level", "error", USE), "")
+
+
+if __name__ == "__main__":
+    unittest.main()
