@@ -118,7 +118,10 @@ def read_output_schema(spec: Any) -> OutputSchema:
     if not isinstance(spec, Mapping):
         from ..ground.schemas.typed import json_type  # late: who only gives JSON schemas pays nothing for types
 
-        kind = json_type(spec)
+        try:
+            kind = json_type(spec)
+        except OptionsError as error:
+            raise OptionsError(f"output_schema: {error}") from error
     name = "answer" if isinstance(spec, Mapping) else getattr(spec, "__name__", "answer")
     try:
         schema = dict(spec if kind is None else kind.schema)
