@@ -40,7 +40,7 @@ from ..permissions.subject import NETWORK_TOOLS, SESSION_TOOLS
 from ..sessions.base import SessionStore
 from ..sessions.log.lock import hold, let_go, try_lock
 from ..tools.shell.environment import find_program
-from ..tools.shell.git_config import without_programs
+from ..tools.shell.git_config import overruling
 from ..tools.shell.process import CommandSpec, run_command
 from ..tools.shell.sandbox_plan import probe_sandbox, sandbox_plan
 
@@ -340,7 +340,9 @@ class _Git:
                 raise OptionsError(f"${place.token_env} is to hold the token for {place.url!r}, and is not set here")
             told = base64.b64encode(f"x-access-token:{token}".encode()).decode()
             reaching[f"http.{place.url}.extraHeader"] = f"Authorization: Basic {told}"
-        self._env = {"HOME": "/nonexistent", **_environment(_SETTINGS), "GIT_ALLOW_PROTOCOL": "none"}
+        # Without a program to be found it starts no second git in a repository that a model has put into the tree.
+        nowhere = dict.fromkeys(("HOME", "PATH", "GIT_EXEC_PATH"), "/nonexistent")
+        self._env = {**_environment(_SETTINGS), **nowhere, "GIT_ALLOW_PROTOCOL": "none"}
         self._reaching_env = {
             **{name: os.environ[name] for name in _REACHING if name in os.environ},
             **_environment(reaching),
@@ -418,7 +420,7 @@ def _environment(settings: Mapping[str, str]) -> dict[str, str]:
         "GIT_NO_REPLACE_OBJECTS": "1",
         **{f"GIT_CONFIG_KEY_{number}": key for number, key in enumerate(settings)},
         **{f"GIT_CONFIG_VALUE_{number}": value for number, value in enumerate(settings.values())},
-        **without_programs("/", (), len(settings)),
+        **overruling(len(settings)),
     }
 
 

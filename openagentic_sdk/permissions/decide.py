@@ -16,7 +16,7 @@ from .command_allow import permits_command
 from .command_deny import could_be_anything, first_forbidding_path, forbidding_command_rule
 from .facts import Facts
 from .hold.files import closed_files
-from .hold.git import prints_tracked_content
+from .hold.git import prints_tracked_content, runs_settings
 from .hold.programs import BUILT_IN, held_by_words, unheld_rules
 from .hold.reach import MAX_ENTRIES, Met, Reach, first_met, reach_of
 from .hold.words import opaque_command
@@ -151,6 +151,8 @@ def _doubt(policy: Policy, subject: Subject) -> str | None:
         return (
             "git could tell what it has stored of files that rules forbid: name files that they do not, or use --stat"
         )
+    if not confined and policy.mode != "bypass" and (named := runs_settings(subject)) is not None:
+        return named
     problem = closed_files(people, subject.workspace.bases).problem if confined and people else None
     if problem is not None or isinstance(line, CommandLine):
         return problem

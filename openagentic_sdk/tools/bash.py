@@ -31,7 +31,8 @@ from .schema import boolean, number, object_schema, string
 from .shell.background import CommandFolder, RunShells, command_folder, run_shells
 from .shell.environment import command_environment, find_program
 from .shell.file_policy import NOTHING_CLOSED, CommandRules, FilePolicy, run_temp
-from .shell.git_config import hooks_note, without_programs
+from .shell.git_config import foreign_settings, git_note, overruling
+from .shell.git_settings import Settings
 from .shell.output import keep_output, keep_text, output_paths
 from .shell.overlay import read_effects
 from .shell.process import CommandReport, CommandSpec, run_command
@@ -143,8 +144,8 @@ class BashTool(BlockingTool):
     pass although they look like secrets or steer programs, `environment` adds variables. `sandbox`, `sandbox_...` and
     `bash_effects` are explained in `shell/sandboxed.py`: with them a result has `sandbox` (the rung) and `effects`
     (`{"created", "changed", "deleted", "applied", "total"}`), and what the sandbox gives is a `system.notice` once a run.
-    `trusts_git` lets git run what a repository's own configuration names, its hooks for example; else they are off, and a
-    command that would have run some says so.
+    `trusts_git` lets git run what a repository's own configuration names, its hooks for example; else hooks are off, what
+    else could run something is left out where there are mounts, and the result of a git command tells what was.
     """
 
     name = "Bash"
@@ -231,7 +232,8 @@ class BashTool(BlockingTool):
         temp = run_temp(ctx).folder if sandbox.confines else ""
         direct = sandbox.effects is None and sandbox.confines
         direct = direct and (writes_in_place(command, policy) or named_channel(command, cwd, roots) is not None)
-        with sandbox.confine(cwd, policy, temp, direct=direct) as confinement:
+        foreign = self._foreign(command, cwd, ctx)
+        with sandbox.confine(cwd, policy, temp, direct=direct, foreign=foreign) as confinement:
             spec = self._spec(command, cwd, ctx, confinement)
             report = run_command(spec, timeout_s=timeout_s, is_cancelled=ctx.cancelled.is_set)
             effects = sandbox.settle(confinement, policy, roots[0], functools.partial(keep_files, ctx))
@@ -258,8 +260,10 @@ class BashTool(BlockingTool):
             notes.append("this was a dry run: what is listed under `effects` was not written")
         renaming = renaming_note(confinement, report.stderr.head, report.stderr.tail, report.stdout.tail)
         notes += [renaming] if renaming else []
-        about_hooks = None if self._trusts_git else hooks_note(command, spec.cwd, roots)
-        notes += [about_hooks] if about_hooks else []
+        if not self._trusts_git:
+            foreign = self._foreign(command, spec.cwd, ctx)
+            about_git = git_note(command, spec.cwd, foreign, is_left_out=confinement.has_mounts)
+            notes += [about_git] if about_git else []
         notes += _move(folder, report.cwd, roots, ctx)
         result = self._result(report, spec, notes, ctx)
         place = os.path.realpath(folder.kept() or spec.cwd)
@@ -310,7 +314,8 @@ class BashTool(BlockingTool):
         )
         cwd = _working_dir(command_folder(ctx), ctx)
         timeout_s = min(float(input.get("timeout_s", self._timeout_s)), limits.seconds)
-        confinement = stack.enter_context(sandbox.confine(cwd, policy, run_temp(ctx).folder))
+        foreign = self._foreign(command, cwd, ctx)
+        confinement = stack.enter_context(sandbox.confine(cwd, policy, run_temp(ctx).folder, foreign=foreign))
         spec = replace(self._spec(command, cwd, ctx, confinement), file_bytes=limits.file_bytes)
         room = _FreeSpace(confinement.layers[0][1], limits.file_bytes)
         report = run_command(
@@ -361,13 +366,17 @@ class BashTool(BlockingTool):
         cwd = _working_dir(command_folder(ctx), ctx)
         with ExitStack() as stack:
             temp = run_temp(ctx).folder if sandbox.confines else ""
-            confinement = stack.enter_context(sandbox.confine(cwd, policy, temp, direct=True))
+            foreign = self._foreign(command, cwd, ctx)
+            confinement = stack.enter_context(sandbox.confine(cwd, policy, temp, direct=True, foreign=foreign))
             spec = self._spec(command, cwd, ctx, confinement, is_background=True)
             # What the sandbox stands on stays until the shell has ended.
             shell = shells.start(command, spec, stack.pop_all().close, confinement.dropped)
         note = f"it ends by itself, by KillBash, or with this run; BashOutput({shell.shell_id!r}) reads what it writes"
         notes = [note, *_new_notices(shells, confinement)]
         return {"shell_id": shell.shell_id, "status": "running", "notes": notes}
+
+    def _foreign(self, command: str, cwd: str, ctx: ToolContext) -> dict[str, Settings]:
+        return {} if self._trusts_git else foreign_settings(command, cwd, _roots(ctx))
 
     def _spec(
         self, command: str, cwd: str, ctx: ToolContext, confinement: ConfinedCommand, is_background: bool = False
@@ -376,7 +385,7 @@ class BashTool(BlockingTool):
         extra = {"PWD": cwd, **self._environment, **confinement.environment, "LC_ALL": locale}
         roots = _roots(ctx)
         if not self._trusts_git:
-            extra |= without_programs(cwd, roots, int(self._environment.get("GIT_CONFIG_COUNT", "0")))
+            extra |= overruling(int(self._environment.get("GIT_CONFIG_COUNT", "0")))
         environment = command_environment(keep=self._keep_environment, extra=extra, workspace=roots)
         searched = environment.get("PATH", "").split(os.pathsep)
         inside = [folder for folder in os.environ.get("PATH", "").split(os.pathsep) if folder not in searched]

@@ -157,7 +157,6 @@ class PlainRepository(WorkspaceTestCase):
             '[filter "a"]\n\tclean = ./x\n',
             "[include]\n\tpath = ../x\n",
             '[includeIf "gitdir:/"]\n\tpath = ../x\n',
-            "[extensions]\n\tworktreeConfig = true\n",
             "[alias]\n\tstatus = !x\n",
             "[gpg.ssh]\n\tdefaultKeyCommand = ./x\n",
             "[gpg]\n\tprogram = ./x\n",
@@ -170,6 +169,10 @@ class PlainRepository(WorkspaceTestCase):
                 config.write_text(plain + more, "utf-8")
                 self.assertFalse(is_plain_repository(str(self.folder)))
                 self.assertEqual(outcome(PermissionGate(cwd=str(self.folder)), "git status", str(self.folder)), "ask")
+
+    def test_a_repository_with_a_second_configuration_is_not(self) -> None:
+        (self.folder / ".git" / "config.worktree").write_text("[core]\n")
+        self.assertFalse(is_plain_repository(str(self.folder)))
 
     def test_a_repository_with_another_inside_of_it_or_behind_it_is_not(self) -> None:
         inner = self.folder / "inner"

@@ -305,6 +305,27 @@ class WhatMountsHold(Table):
         for policy in ({"allow": ["Bash"]}, {"permission_mode": "bypass"}):
             self.decided("allow", policy, "echo $(date)", "make test", "./z y")
 
+    def test_without_a_sandbox_git_asks_where_a_repository_names_something_to_run(self) -> None:
+        policy = {"allow": ["Bash"]}
+        config = self.root / ".git" / "config"
+        for text, expected in {
+            "[core]\n\tbare = false\n": "allow",
+            "[core]\n\thooksPath = x\n": "allow",  # the environment overrules it
+            "[core]\n\tpager = ./x\n": "ask",
+            "[some]\n\tnewKey = ./x\n": "ask",
+            "[include]\n\tpath = x\n": "ask",
+        }.items():
+            with self.subTest(config=text):
+                config.write_text(text)
+                self.assertEqual(self.outcome(policy, "Bash", {"command": "git log -p"}), expected)
+                self.assertEqual(self.outcome(policy, "Bash", {"command": "git log -p"}, confined="bwrap"), "allow")
+                self.assertEqual(self.outcome(policy, "Bash", {"command": "true"}), "allow")
+        config.write_text("")
+        (self.root / "v" / ".git").mkdir(parents=True)
+        (self.root / "v" / ".git" / "config").write_text("[core]\n\tpager = ./x\n")
+        self.assertEqual(self.outcome(policy, "Bash", {"command": "git -C v log -p"}), "ask")
+        self.assertEqual(self.outcome({"permission_mode": "bypass"}, "Bash", {"command": "git -C v log"}), "allow")
+
     def test_a_rule_that_names_the_command_lets_it_run_past_rules_that_only_words_hold(self) -> None:
         policy = {"permission_mode": "bypass", "allow": ["Bash(make:*)", "Bash(./z y)"], "deny": ["Read(//srv/x)"]}
         self.decided("allow", policy, "make test", "./z y", "make test && echo done")

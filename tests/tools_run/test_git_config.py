@@ -6,8 +6,16 @@ import os
 import shutil
 import subprocess
 import unittest
+from dataclasses import replace
+from typing import Any
 
-from .support import WorkspaceTestCase
+from openagentic_sdk.kernel.tool import Services, ToolContext
+from openagentic_sdk.tools.shell.file_policy import CommandRules
+from openagentic_sdk.tools.shell.sandbox_plan import probe_sandbox
+
+from .support import WorkspaceTestCase, close_run
+from .test_file_policy import Rules
+from .test_sandbox import needs, pretend
 
 SETTINGS = (
     "core.fsmonitor",
@@ -33,10 +41,15 @@ LINE = "git status; git diff; git add f g; git commit -qm second; git log -p -1;
 
 @unittest.skipIf(shutil.which("git") is None, "there is no git on this machine")
 class GitOfAProjectThatIsNotTrusted(WorkspaceTestCase):
+    rung = "namespaces"
+
     def setUp(self) -> None:
         super().setUp()
-        self.ran = self.workspace.parent / "ran"
+        needs(self.rung)
+        self.ran = self.workspace / "ran"
         self.ran.mkdir()
+        self.ctx = ToolContext(cwd=str(self.workspace), services=Services({CommandRules: Rules(git_writes=True)}))
+        self.addCleanup(close_run, self.ctx)
         self.git("init", "-q", ".")
         for key, value in (("user.email", "a@example.com"), ("user.name", "a")):
             self.git("config", key, value)
@@ -56,6 +69,9 @@ class GitOfAProjectThatIsNotTrusted(WorkspaceTestCase):
             hook.chmod(0o755)
         (self.workspace / "f").write_text("two\n")
 
+    def bash(self, command: str, *, timeout_s: float = 20.0, **settings: Any) -> dict[str, Any]:
+        return super().bash(command, timeout_s=timeout_s, **{"sandbox": "require", **settings})
+
     def git(self, *words: str) -> None:
         subprocess.run(["git", *words], cwd=self.workspace, check=True, capture_output=True)
 
@@ -74,13 +90,39 @@ class GitOfAProjectThatIsNotTrusted(WorkspaceTestCase):
         result = self.bash(LINE)
         self.assertEqual(sorted(os.listdir(self.ran)), [], result["stderr"])
         self.assertIn("second", result["stdout"])
-        self.assertIn("git's hooks were off", " ".join(result["notes"]))
+        notes = " ".join(result["notes"])
+        self.assertIn("git's hooks were off", notes)
+        self.assertIn("git did not follow these settings of a repository here: alias.mine, core.", notes)
+
+    def test_runs_nothing_of_another_repository_in_the_workspace_however_it_is_named(self) -> None:
+        (self.workspace / "v").mkdir()
+        for name in (".git", "f", ".gitattributes"):
+            os.rename(self.workspace / name, self.workspace / "v" / name)
+        self.git("init", "-q", ".")
+        for words in (
+            "git -C v log -p",
+            "git --git-dir=v/.git --work-tree=v diff",
+            "cd v; env -i PATH=$PATH git status",
+            "GIT_DIR=v/.git GIT_WORK_TREE=v git status",
+            "git -C v mine; git -C v grep --textconv one",
+            "sh -c 'cd v && unset GIT_CONFIG_COUNT && git diff && git log -p --ext-diff'",
+        ):
+            with self.subTest(words=words):
+                self.assertIn("git did not follow", " ".join(self.bash(words)["notes"]))
+                self.assertEqual(os.listdir(self.ran), [])
+
+    def test_follows_harmless_settings_of_such_a_repository(self) -> None:
+        self.git("config", "core.quotePath", "false")
+        self.git("config", "remote.origin.url", "https://example.com/x.git")
+        (self.workspace / "\u00e9").touch()
+        self.assertIn("\u00e9", self.bash("git status --short")["stdout"])
+        self.assertIn("example.com", self.bash("git remote -v")["stdout"])
 
     def test_says_nothing_about_hooks_where_nothing_was_changed(self) -> None:
         self.assertNotIn("hooks", " ".join(self.bash("git status; ls")["notes"]))
 
     def test_runs_them_when_the_project_is_trusted(self) -> None:
-        result = self.bash(LINE.replace("git add f g", "git add f"), trusts_git=True)
+        result = self.bash(LINE.replace("git add f g", "git add f"), sandbox="off", trusts_git=True)
         ran = set(os.listdir(self.ran))
         self.assertLessEqual({"pre-commit", "core.fsmonitor", "diff.mine.command", "filter.mine.clean", "alias"}, ran)
         self.assertNotIn("hooks", " ".join(result["notes"]))
@@ -106,6 +148,14 @@ class GitOfAProjectThatIsNotTrusted(WorkspaceTestCase):
         tree = str(self.workspace.parent / "tree")
         self.bash(f"git -C {tree} diff; git -C {tree} commit -qam third")
         self.assertEqual(os.listdir(self.ran), [])
+
+
+class GitInBubblewrap(GitOfAProjectThatIsNotTrusted):
+    rung = "bwrap"
+
+    def setUp(self) -> None:
+        super().setUp()
+        pretend(self, replace(probe_sandbox(), namespaces=False, overlay=False))
 
 
 if __name__ == "__main__":

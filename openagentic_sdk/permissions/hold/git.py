@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from ...ground.disk import nearest_holding
 from ...ground.patterns import regex
+from ...tools.shell.git_config import foreign_settings, is_powerless
 from ..guess import UNKNOWN, loose_commands
 from ..rules import Rule, RuleBook
 from ..shell import CommandLine, word_set
@@ -94,6 +95,20 @@ def index_names(data: bytes) -> Iterator[str]:
         end = data.index(b"\0", start)
         yield os.fsdecode(data[start:end])
         at += (end - at + 8) // 8 * 8
+
+
+def runs_settings(subject: Subject) -> str | None:
+    """What git could run, in a project that nobody trusts, because a repository names it; None where it runs nothing."""
+    command, workspace = subject.command or "", subject.workspace
+    if workspace.trusted or _GIT.search(command) is None:
+        return None
+    for path, settings in foreign_settings(command, workspace.cwd, workspace.roots).items():
+        if not is_powerless(settings):
+            return (
+                f"git follows {path}, which could make it run something ({settings.dropped[0]}), and nothing confines it: "
+                "trust the project once you have looked at that"
+            )
+    return None
 
 
 def writes_git(command: str) -> bool:

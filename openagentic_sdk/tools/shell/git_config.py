@@ -1,20 +1,21 @@
 """Keep git from running what a repository's own configuration names: hooks, monitors, drivers, pagers, helpers.
 
-Git takes its last word from the environment, so the names of a repository's programs are read, without running any, and
-overruled there. Bare repositories that lie in a folder like any other files are not entered at all.
+Git takes its last word from the environment, which turns off hooks and monitors and keeps it out of submodules and of bare
+repositories that lie in a folder like any other files. For everything else a sandbox puts, in the place of a configuration
+that could run something, what of it cannot (`git_settings`); where nothing has mounts the permission gate asks.
 """
 
 from __future__ import annotations
 
 import os
-import subprocess
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from ...ground.disk import nearest_holding
 from ...ground.patterns import regex
-from .environment import find_program
+from .git_settings import MAX_CONFIG_BYTES, Settings, read_settings
+from .protected import common_dir_of, git_dir_of, repository_of
 
-_ALWAYS = {
+_OVERRULED = {
     "core.hooksPath": "/dev/null",
     "core.fsmonitor": "false",
     "diff.ignoreSubmodules": "all",
@@ -29,102 +30,88 @@ _ALWAYS = {
     "protocol.ext.allow": "never",
     "safe.bareRepository": "explicit",
 }
-# What names a program under a name of its own.
-_RUNS = regex(
-    r"(?:alias|pager|trailer\..*|tar\..*|browser\..*|man\..*|difftool\..*|mergetool\..*|guitool\..*)\.[^.]+"
-    r"|(?:filter\..*\.(?:clean|smudge|process)|diff\..*\.(?:command|textconv)|merge\..*\.driver|credential\..*helper)"
-    r"|core\.(?:sshcommand|gitproxy|askpass|editor|alternaterefscommand)|sequence\.editor|gpg\.(?:.*\.)?program|interactive\.difffilter"
-    r"|diff\.external|gpg\.ssh\.defaultkeycommand|remote\..*\.(?:uploadpack|receivepack|vcs)|submodule\..*\.update|uploadpack\.packobjectshook|sendemail\..*",
-)
-# A configuration with nothing else names no program.
-_PLAIN_SECTIONS = frozenset({"core", "remote", "branch", "user", "extensions", "init", "gc", "pack"})
-_SECTION = regex(r"\[\s*([a-z0-9.-]+)")
-_NAMES_A_PROGRAM = regex(r"sshcommand|gitproxy|askpass|editor|refscommand|uploadpack|receivepack|vcs|hookspath")
+_POWERLESS = frozenset(map(str.lower, _OVERRULED))
+_GIT = regex(r"git")
 _CHANGES = regex(
     r"\bgit\b[^;&|\n]*\b(?:commit|merge|rebase|checkout|switch|push|pull|am|cherry-pick|revert|worktree|gc|receive-pack)\b"
 )
+_MOST_NAMED = 5
 
 
-def without_programs(folder: str, workspace: Iterable[str], count: int = 0) -> dict[str, str]:
-    """The variables under which git, started in `folder`, runs no program that the repository names.
-
-    `count` is how many settings the environment gives already.
-    """
-    settings = dict(_ALWAYS)
-    for key in _keys_of(folder, workspace):
-        if _RUNS.fullmatch(key.lower()):
-            settings[key] = _harmless(key.lower())
-    found = {"GIT_CONFIG_COUNT": str(count + len(settings))}
-    for number, (key, value) in enumerate(settings.items(), count):
+def overruling(count: int = 0) -> dict[str, str]:
+    """The variables that overrule what a repository says; `count` is how many settings the environment gives already."""
+    found = {"GIT_CONFIG_COUNT": str(count + len(_OVERRULED))}
+    for number, (key, value) in enumerate(_OVERRULED.items(), count):
         found |= {f"GIT_CONFIG_KEY_{number}": key, f"GIT_CONFIG_VALUE_{number}": value}
     return found
 
 
-def _harmless(key: str) -> str:
-    """What a setting that names a program is set to. An empty name ends every `git diff` of git 2.39 with an error."""
-    if key == "diff.external" or (key.startswith("diff.") and key.endswith(".command")):
-        return 'f() { diff -u -- "$2" "$5" || :; }; f'
-    return {"core.sshcommand": "ssh"}.get(key, "checkout" if key.endswith(".update") else "")
+def is_powerless(settings: Settings) -> bool:
+    """Whether git runs nothing that these settings name, once the environment has overruled some."""
+    return _POWERLESS.issuperset(settings.dropped)
 
 
-def hooks_note(command: str, folder: str, workspace: Iterable[str]) -> str | None:
-    """What a result says when a command that changes a repository ran without the hooks that are there."""
-    git_dir = _git_dir(folder) if _CHANGES.search(command) else None
-    if git_dir is None:
-        return None
-    try:
-        hooks = [name for name in os.listdir(f"{git_dir}/hooks") if not name.endswith(".sample")]
-    except OSError:
-        hooks = []
-    if not hooks and "core.hookspath" not in _keys_of(folder, workspace):
-        return None
-    return "git's hooks were off, as this project is not trusted: what they check has not been checked"
-
-
-def _keys_of(folder: str, workspace: Iterable[str]) -> list[str]:
-    """The names of the settings that the repository of a folder makes, in all files that it includes."""
-    git_dir = _git_dir(folder)
-    git = None if git_dir is None else find_program("git", workspace)
-    if git is None:
-        return []
-    found: list[str] = []
-    for name in ("config", "config.worktree"):
-        path = f"{git_dir}/{name}"
-        try:
-            with open(path, encoding="utf-8", errors="replace") as file:
-                text = file.read(1_000_000).lower()
-        except OSError:
-            continue
-        if not _PLAIN_SECTIONS.issuperset(_SECTION.findall(text)) or _NAMES_A_PROGRAM.search(text):
-            command = [git, "config", "--file", path, "--includes", "--list", "--name-only", "-z"]
-            environment: Mapping[str, str] = {"PATH": os.defpath, "HOME": "/nonexistent", "LC_ALL": "C"}
-            done = subprocess.run(
-                command,
-                env=environment,
-                cwd="/",
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                check=False,
-                timeout=10,
-            )
-            found += done.stdout.decode("utf-8", "replace").split("\0")
+def foreign_settings(command: str, folder: str, roots: Sequence[str]) -> dict[str, Settings]:
+    """The configurations that could run something, by their resolved paths, of the repositories that a command in `folder`
+    may meet: those that it and the workspace lie in and, where the command names git, each in the workspace."""
+    tops = {nearest_holding(".git", place) for place in (folder, *roots)} - {None}
+    if _GIT.search(command):
+        tops.update(_repositories_in(roots))
+    found: dict[str, Settings] = {}
+    for top in tops:
+        for path in _configurations(str(top)):
+            try:
+                with open(path, encoding="utf-8", errors="surrogateescape") as file:
+                    settings = read_settings(file.read(MAX_CONFIG_BYTES))
+            except (OSError, ValueError):  # there is none, or it has no name of a file
+                continue
+            if settings.dropped:
+                found[os.path.realpath(path)] = settings
     return found
 
 
-def _git_dir(folder: str) -> str | None:
-    """Where the repository of a folder keeps its configuration."""
+def _repositories_in(roots: Iterable[str]) -> Iterator[str]:
+    for root in roots:
+        for folder, folders, files in os.walk(root):
+            names = {*folders, *files}
+            if ".git" in names:
+                folders.remove(".git") if ".git" in folders else None
+                yield folder
+            elif names >= {"HEAD", "objects"} or names >= {"HEAD", "commondir"}:
+                folders.clear()
+                yield folder
+
+
+def _configurations(top: str) -> Iterator[str]:
+    """The files that may configure git in a working tree, in those that are linked to it and in its submodules."""
+    link = os.path.join(top, ".git")
+    own = git_dir_of(top) if os.path.lexists(link) else top
+    common = common_dir_of(own)
+    for git_dir in dict.fromkeys((own, common)):
+        yield from (f"{git_dir}/config", f"{git_dir}/config.worktree")
+    for name in ("modules", "worktrees"):
+        for folder, folders, files in os.walk(f"{common}/{name}"):
+            folders[:] = [each for each in folders if each not in ("objects", "refs", "logs")]
+            yield from (os.path.join(folder, each) for each in files if each in ("config", "config.worktree"))
+
+
+def git_note(command: str, folder: str, foreign: Mapping[str, Settings], *, is_left_out: bool) -> str | None:
+    """What a result tells of a git command that did not follow all that a repository says."""
+    parts = []
+    dropped = {name for settings in foreign.values() for name in settings.dropped}
+    if _CHANGES.search(command) and ("core.hookspath" in dropped or _has_hooks(folder)):
+        parts.append("git's hooks were off: what they check has not been checked")
+    named = sorted(dropped - _POWERLESS)
+    if named and is_left_out and _GIT.search(command):
+        more = f" and {len(named) - _MOST_NAMED} more" if len(named) > _MOST_NAMED else ""
+        parts.append(f"git did not follow these settings of a repository here: {', '.join(named[:_MOST_NAMED])}{more}")
+    return f"{'; '.join(parts)}, as this project is not trusted" if parts else None
+
+
+def _has_hooks(folder: str) -> bool:
     top = nearest_holding(".git", folder)
-    if top is None:
-        return None
-    path = os.path.join(top, ".git")
     try:
-        if os.path.isfile(path):  # of a worktree or a submodule
-            with open(path, encoding="utf-8", errors="surrogateescape") as file:
-                path = os.path.join(top, file.read(4096).removeprefix("gitdir:").strip())
-        common = os.path.join(path, "commondir")
-        if os.path.isfile(common):
-            with open(common, encoding="utf-8", errors="surrogateescape") as file:
-                path = os.path.join(path, file.read(4096).strip())
-    except OSError:
-        return None
-    return path
+        names = os.listdir(f"{repository_of(top)}/hooks") if top is not None else []
+    except OSError:  # it has no such folder
+        return False
+    return any(not name.endswith(".sample") for name in names)

@@ -18,6 +18,7 @@ from ...ground.patterns import regex
 from ...ground.system import user_home
 from ...ground.text import is_hidden
 from ...sessions.seal import known_home
+from .git_settings import MAX_CONFIG_BYTES, is_harmless
 
 
 def _names(text: str) -> frozenset[str]:
@@ -151,17 +152,8 @@ def _is_module(path: str, folder: str) -> bool:
 # --- what the configuration of git names ---------------------------------------------------------------------------------
 
 _SECTION = regex(r'\[\s*([A-Za-z0-9.-]+)(?:\s+"((?:[^"\\]|\\.)*)")?\s*\]')
-_RUNNING_SETTINGS = _names("""
-    core.fsmonitor core.sshcommand core.gitproxy core.askpass core.editor core.pager core.alternaterefscommand
-    sequence.editor diff.external interactive.difffilter
-""")
-_RUNNING_SECTIONS = _names("""
-    alias pager filter merge difftool mergetool browser man tar trailer credential gpg guitool hook
-""")
-_RUNNING_NAMES = {"remote": (".uploadpack", ".receivepack", ".vcs"), "diff": (".command", ".textconv")}
-_IS_A_PATH = frozenset({"core.hookspath", "core.attributesfile", "init.templatedir"})
+_NAMES_A_PATH = ("path", "file", "dir", "template")
 _MAX_INCLUDES = 100
-_MAX_CONFIG_BYTES = 1_000_000
 
 
 def git_places(files: Sequence[str], top: str) -> list[str]:
@@ -178,9 +170,9 @@ def git_places(files: Sequence[str], top: str) -> list[str]:
             if key.startswith(("include.", "includeif.")) and key.endswith(".path"):
                 todo.append(_absolute(value, os.path.dirname(path)))
                 found[todo[-1]] = None
-            elif key in _IS_A_PATH:
-                found[_absolute(value, top)] = None
-            elif _runs_a_file(key):
+            elif not is_harmless(key.partition(".")[0], key.rpartition(".")[2]):
+                if key.endswith(_NAMES_A_PATH):
+                    found[_absolute(value, top)] = None
                 words = value.removeprefix("!").replace("'", " ").replace('"', " ").split()
                 paths = ((word, _absolute(word, top)) for word in words if word[0] != "-")
                 found.update((path, None) for word, path in paths if "/" in word or os.path.isfile(path))
@@ -202,22 +194,34 @@ def git_places_above(folder: str) -> list[str]:
 
 def repository_of(top: str) -> str:
     """Where the repository of a working tree keeps its configuration."""
+    return common_dir_of(git_dir_of(top))
+
+
+def git_dir_of(top: str) -> str:
+    """The `.git` of a working tree, or where that of a worktree or a submodule leads."""
     path = os.path.join(top, ".git")
+    return os.path.join(top, _line(path).removeprefix("gitdir:").strip()) if os.path.isfile(path) else path
+
+
+def common_dir_of(git_dir: str) -> str:
+    """What a repository shares with its worktrees."""
+    shared = _line(os.path.join(git_dir, "commondir")).strip()
+    return os.path.normpath(os.path.join(git_dir, shared)) if shared else git_dir
+
+
+def _line(path: str) -> str:
     try:
-        if os.path.isfile(path):  # of a worktree or a submodule
-            with open(path, encoding="utf-8", errors="surrogateescape") as file:
-                path = os.path.join(top, file.read(4096).removeprefix("gitdir:").strip())
-        with open(os.path.join(path, "commondir"), encoding="utf-8", errors="surrogateescape") as file:
-            return os.path.normpath(os.path.join(path, file.read(4096).strip()))
+        with open(path, encoding="utf-8", errors="surrogateescape") as file:
+            return file.read(4096)
     except (OSError, ValueError):
-        return path
+        return ""
 
 
 def _settings(path: str) -> Iterator[tuple[str, str]]:
     """The settings of a configuration file: `section.name` or `section.subsection.name`, in lower case, and the value."""
     try:
         with open(path, encoding="utf-8", errors="surrogateescape") as file:
-            lines = file.read(_MAX_CONFIG_BYTES).replace("\\\n", "").splitlines()
+            lines = file.read(MAX_CONFIG_BYTES).replace("\\\n", "").splitlines()
     except (OSError, ValueError):
         return
     section = ""
@@ -230,13 +234,6 @@ def _settings(path: str) -> Iterator[tuple[str, str]]:
         name = name.strip().lower()
         if equals and name.isascii() and name[:1].isalpha() and name.replace("-", "").isalnum():
             yield f"{section}.{name}", value.strip().strip('"')
-
-
-def _runs_a_file(key: str) -> bool:
-    """Whether the value of a setting of git is a command, or may be one."""
-    section, _, name = key.partition(".")
-    is_command = section in _RUNNING_SECTIONS or name.endswith(_RUNNING_NAMES.get(section, ()))
-    return is_command or key in _RUNNING_SETTINGS
 
 
 def _absolute(name: str, folder: str) -> str:

@@ -153,6 +153,7 @@ def sandbox_plan(
     overlays: Sequence[tuple[str, ...]] = (),
     put: Mapping[str, str] | None = None,
     hidden: Sequence[str] | None = None,
+    replaced: Mapping[str, str] | None = None,
     covered: Sequence[str] = (),
     network: bool = False,
     unix_sockets: bool = False,
@@ -162,7 +163,8 @@ def sandbox_plan(
     """A plan as `sandbox` reads it; only what `marshal` can carry.
 
     The deepest place decides; at one place what takes more away does. `readable` stays as it is; `put` maps places to the
-    folders that take them. Nothing of a `hidden` path can be seen; a `covered` folder is empty but for what is given in it.
+    folders that take them, `replaced` files to those that are read in their place. Nothing of a `hidden` path can be seen; a
+    `covered` folder is empty but for what is given in it.
     `hidden` is `control_sockets()` when None. The key of this installation is always hidden: with it, a command could write
     what counts as allowed.
     """
@@ -173,6 +175,7 @@ def sandbox_plan(
     wanted: list[tuple[Any, ...]] = [("overlay", *overlay[:1], *overlay) for overlay in overlays]
     wanted += [("write", path, path) for path in writable] + [("put", *pair) for pair in (put or {}).items()]
     wanted += [("read", path, path) for path in readable]
+    wanted += [("hide", *pair) for pair in (replaced or {}).items()]
     wanted = [mount for mount in wanted if not f"{mount[1]}/".startswith(below)]
     file, folder = _nothing() if lost else ("", "")
     wanted += [("hide", path, folder if os.path.isdir(path) else file) for path in lost]

@@ -16,15 +16,18 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import field, replace
 from functools import cache
+from hashlib import sha256
+from pathlib import Path
 from typing import Any, Literal
 
 from ...errors import OptionsError, ToolError
-from ...ground.disk import is_within
+from ...ground.disk import SystemDisk, is_within, whole_file
 from ...ground.frozen import frozen, mutable
 from ...ground.patterns import regex
 from ...ground.system import user_home
 from .environment import search_path
 from .file_policy import FilePolicy, forbids_nothing
+from .git_settings import Settings
 from .overlay import (
     Effect,
     apply_effects,
@@ -69,6 +72,11 @@ class ConfinedCommand:
     notes: list[str] = field(default_factory=list)
     touched: list[str] = field(default_factory=list)
     dropped: list[str] = field(default_factory=list)
+
+    @property
+    def has_mounts(self) -> bool:
+        """Whether files are hidden from the command, or others in their places."""
+        return self.plan is not None and self.plan["level"] != "landlock"
 
 
 @frozen
@@ -118,10 +126,19 @@ class BashSandbox:
         return "".join(parts)
 
     @contextmanager
-    def confine(self, cwd: str, policy: FilePolicy, temp: str, *, direct: bool = False) -> Iterator[ConfinedCommand]:
+    def confine(
+        self,
+        cwd: str,
+        policy: FilePolicy,
+        temp: str,
+        *,
+        direct: bool = False,
+        foreign: Mapping[str, Settings] | None = None,
+    ) -> Iterator[ConfinedCommand]:
         """Prepare one command's confinement; raises `ToolError` when what is required is not to be had here.
 
-        `temp` is the folder that the command has for temporary files. A `direct` one writes as it goes, not to a copy.
+        `temp` is the folder that the command has for temporary files. A `direct` one writes as it goes, not to a copy. Where
+        there are mounts git finds of the `foreign` configurations only what it may follow.
         """
         if not self.confines:
             yield ConfinedCommand()
@@ -144,7 +161,7 @@ class BashSandbox:
             yield ConfinedCommand(notes=[self.says(report)])
             return
         with ExitStack() as stack:
-            yield self._confined(stack, cwd, roots, policy, temp, report, on_copy)
+            yield self._confined(stack, cwd, roots, policy, temp, report, on_copy, foreign or {})
 
     def says(self, report: SandboxReport) -> str:
         """What it gives on the machine that the report is about, in one sentence."""
@@ -181,6 +198,7 @@ class BashSandbox:
         temp: str,
         report: SandboxReport,
         on_copy: bool,
+        foreign: Mapping[str, Settings],
     ) -> ConfinedCommand:
         is_off = self.mode == "off"  # then the copy alone decides: nothing is protected, as all of it is only tried
         is_mounted = on_copy or report.is_mounted
@@ -219,6 +237,7 @@ class BashSandbox:
             overlays=overlays,
             put=dict.fromkeys(temps, temp),
             hidden=[*policy.hidden, *(sockets or ())] if sockets is not None else [*policy.hidden, *control_sockets()],
+            replaced=_harmless_copies(foreign, f"{os.path.dirname(temp)}/git") if is_mounted else {},
             covered=[] if is_off else [folder for folder in policy.covered if os.path.isdir(folder)],
             network=self.has_network or is_off,
             unix_sockets=unix_sockets,
@@ -429,6 +448,18 @@ def _folders_on_the_way(paths: Sequence[str], roots: Sequence[str]) -> list[str]
             while is_within(path := os.path.dirname(path), root) and path != root and path not in found:
                 found[path] = None
     return list(found)
+
+
+def _harmless_copies(foreign: Mapping[str, Settings], folder: str) -> dict[str, str]:
+    """Files with what git may follow of each of these configurations, in a folder that no command can write."""
+    copies = {}
+    for path, settings in foreign.items():
+        copies[path] = f"{folder}/{sha256(settings.kept.encode('utf-8', 'surrogateescape')).hexdigest()}"
+        if not os.path.exists(copies[path]):
+            os.makedirs(folder, exist_ok=True)
+            with whole_file(SystemDisk(), Path(copies[path]), sync=False) as temporary:
+                temporary.write_text(settings.kept, encoding="utf-8", errors="surrogateescape")
+    return copies
 
 
 def _temporary_folders(roots: Sequence[str]) -> list[str]:

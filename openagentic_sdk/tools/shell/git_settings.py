@@ -1,0 +1,70 @@
+"""Which settings of a repository run nothing, whatever their values: git follows no other of a project that nobody trusts.
+
+Not a list of settings that run programs, which grows with every release of git, but of those that do not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from ...ground.frozen import frozen
+from ...ground.patterns import regex
+
+MAX_CONFIG_BYTES = 1_000_000
+_SECTION = regex(r'\[([A-Za-z]+)(?:[ \t]+"[^"\\\n]*")?\]')
+_KEY = regex(r"([A-Za-z][A-Za-z0-9-]*)(?:[ \t]*=.*[^\\]|[ \t]*=)?")
+# git-config(1); the values of these are numbers, switches, names and addresses.
+_HARMLESS: Mapping[str, frozenset[str]] = {
+    section: frozenset(keys.split())
+    for section, keys in {
+        "core": """repositoryformatversion filemode bare logallrefupdates ignorecase precomposeunicode symlinks autocrlf eol
+            safecrlf quotepath abbrev compression longpaths sharedrepository trustctime checkstat sparsecheckout
+            sparsecheckoutcone untrackedcache preloadindex""",
+        "index": "sparse version threads",
+        "remote": "url fetch pushurl tagopt prune gh-resolved promisor partialclonefilter",
+        "branch": "remote merge rebase description vscode-merge-base github-pr-owner-number gh-merge-base autosetuprebase",
+        "submodule": "url active",
+        "user": "name email useconfigonly",
+        "extensions": "objectformat refstorage worktreeconfig partialclone preciousobjects noop relativeworktrees",
+        "pull": "rebase ff",
+        "push": "default autosetupremote followtags",
+        "fetch": "prune prunetags",
+        "rerere": "enabled",
+        "init": "defaultbranch",
+        "color": "ui",
+        "gc": "auto",
+        "lfs": "repositoryformatversion",
+    }.items()
+}
+
+
+@frozen
+class Settings:
+    """A configuration file of git: `kept`, its text without what could run something, and the names of what is left out."""
+
+    kept: str
+    dropped: tuple[str, ...]
+
+
+def is_harmless(section: str, key: str) -> bool:
+    """Whether a setting, in lower case and its subsection left out, runs nothing and includes nothing."""
+    return key in _HARMLESS.get(section, ())
+
+
+def read_settings(text: str) -> Settings:
+    """What git may follow of a file; a line in any other form than git itself writes is left out."""
+    section, kept, dropped = "", [], []
+    for line in text.split("\n"):
+        line = line.strip(" \t\r")
+        header, key = _SECTION.fullmatch(line), _KEY.fullmatch(line)
+        if line.startswith("["):
+            section = "" if header is None else header[1].lower()
+            if section in _HARMLESS:
+                kept.append(line)
+            elif header is None:
+                dropped.append(line)
+        elif key is not None and is_harmless(section, key[1].lower()):
+            kept.append(line)
+        elif line and line[0] not in "#;":
+            dropped.append(f"{section}.{key[1].lower()}" if key is not None and section else line)
+    return Settings("".join(f"{line}\n" for line in kept), tuple(dict.fromkeys(dropped)))
