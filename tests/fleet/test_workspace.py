@@ -16,7 +16,7 @@ from openagentic_sdk.agents import Agents, NamedAgent, Repository, load_agents
 from openagentic_sdk.api import run
 from openagentic_sdk.errors import FleetError, OptionsError
 from openagentic_sdk.events import HookEvent, ToolResult, WorkspaceKept
-from openagentic_sdk.fleet.workspace import HOOK, Kept, kept_workspace, open_workspace, read_wish
+from openagentic_sdk.fleet.workspace import HOOK, Kept, _Git, kept_workspace, open_workspace, read_wish
 from openagentic_sdk.options import OpenAgenticOptions
 from openagentic_sdk.permissions.gate import PermissionGate
 from openagentic_sdk.sessions.memory import MemorySessionStore
@@ -221,6 +221,15 @@ class Checkout(WorkspaceTest):
         self.assertIn("b/later", patch)
         self.assertNotIn("b/sub", patch)
         self.assertIn("repositories in it: sub", str(self.store.read_events("s")))
+
+    def test_git_of_the_runtime_finds_no_program_not_even_a_second_git(self) -> None:
+        git = _Git(self.repository(), lambda: False)
+        home = self.host / "own"
+        home.mkdir()
+        for words in (["-c", "alias.x=!touch ran", "x"], ["ls-remote", "https://127.0.0.1:9/x"], ["help", "add"]):
+            with self.subTest(words=words), self.assertRaises(FleetError):
+                git.run(*words, home=home)
+        self.assertEqual(list(home.iterdir()), [])
 
     def test_the_log_says_what_was_kept_before_it_says_the_result(self) -> None:
         self.work(

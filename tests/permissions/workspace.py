@@ -47,7 +47,9 @@ class WorkspaceTestCase(unittest.TestCase):
         for name in ("src", "secrets", ".git/hooks", ".claude", "docs/deep", "other"):
             (self.root / name).mkdir(parents=True)
         for name in ("src/a.py", "README.md", "secrets/key", ".env", ".git/config", "docs/deep/.env", "other/b.py"):
-            (self.root / name).write_text("[x]\n", encoding="utf-8")
+            (self.root / name).write_text("x\n", encoding="utf-8")
+        # Not plain, and nothing that the environment does not overrule.
+        (self.root / ".git/config").write_text("[core]\n\thooksPath = hooks\n", encoding="utf-8")
         (self.outside / "outside.txt").write_text("x\n", encoding="utf-8")
         links = {
             "link_out": "/etc",
