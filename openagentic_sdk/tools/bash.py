@@ -32,7 +32,7 @@ from .shell.background import CommandFolder, RunShells, command_folder, run_shel
 from .shell.environment import command_environment, find_program
 from .shell.file_policy import NOTHING_CLOSED, CommandRules, FilePolicy, run_temp
 from .shell.git_config import foreign_settings, git_note, overruling
-from .shell.git_settings import Settings
+from .shell.git_settings import GitSettings
 from .shell.output import keep_output, keep_text, output_paths
 from .shell.overlay import read_effects
 from .shell.process import CommandReport, CommandSpec, run_command
@@ -375,7 +375,7 @@ class BashTool(BlockingTool):
         notes = [note, *_new_notices(shells, confinement)]
         return {"shell_id": shell.shell_id, "status": "running", "notes": notes}
 
-    def _foreign(self, command: str, cwd: str, ctx: ToolContext) -> dict[str, Settings]:
+    def _foreign(self, command: str, cwd: str, ctx: ToolContext) -> dict[str, GitSettings]:
         return {} if self._trusts_git else foreign_settings(command, cwd, _roots(ctx))
 
     def _spec(

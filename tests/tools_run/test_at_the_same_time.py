@@ -7,13 +7,14 @@ import os
 import threading
 from typing import Any
 
-from openagentic_sdk.tools.base import ToolContext
+from openagentic_sdk.kernel.tool import Services, ToolContext
 from openagentic_sdk.tools.bash import BashTool
 from openagentic_sdk.tools.shell.background import BashOutputTool, KillBashTool
-from openagentic_sdk.tools.shell.file_policy import run_temp
+from openagentic_sdk.tools.shell.file_policy import CommandRules, run_temp
 from tests.waiting import until
 
 from .support import WorkspaceTestCase, close_run
+from .test_file_policy import Rules
 from .test_sandbox import needs
 
 # A command that does its work, says so, and ends when it is told to.
@@ -118,3 +119,19 @@ class InTheBackground(WorkspaceTestCase):
         )
         notes = " ".join(BashOutputTool().run_sync({"shell_id": shell}, self.ctx)["notes"])
         self.assertIn("is now", notes)
+
+    def test_what_a_command_made_inside_of_a_repository_is_set_aside_out_of_it(self) -> None:
+        (self.workspace / ".git/hooks").mkdir(parents=True)
+        rules = Services({CommandRules: Rules(git_writes=True)})
+        self.ctx = ToolContext(cwd=str(self.workspace), services=rules)
+        self.addCleanup(close_run, self.ctx)
+        shell = self.start(
+            "mkdir -p .git/x/.git/hooks .git/hooks; echo 1 > .git/x/.git/HEAD; : git commit; touch one; sleep 1000"
+        )
+        self.made("one")
+        self.end(shell)
+        self.assertEqual(sorted(os.listdir(self.workspace / ".git")), ["hooks"])
+        self.assertEqual(os.listdir(self.workspace / "x.from-sandbox"), [".git.from-sandbox"])
+        self.assertEqual(
+            sorted(os.listdir(self.workspace / "x.from-sandbox/.git.from-sandbox")), ["HEAD.from-sandbox", "hooks"]
+        )

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from ...ground.disk import nearest_holding
 from ...ground.patterns import regex
-from .git_settings import MAX_CONFIG_BYTES, Settings, read_settings
+from .git_settings import MAX_CONFIG_BYTES, GitSettings, read_settings
 from .protected import common_dir_of, git_dir_of, repository_of
 
 _OVERRULED = {
@@ -46,18 +46,18 @@ def overruling(count: int = 0) -> dict[str, str]:
     return found
 
 
-def is_powerless(settings: Settings) -> bool:
+def is_powerless(settings: GitSettings) -> bool:
     """Whether git runs nothing that these settings name, once the environment has overruled some."""
     return _POWERLESS.issuperset(settings.dropped)
 
 
-def foreign_settings(command: str, folder: str, roots: Sequence[str]) -> dict[str, Settings]:
+def foreign_settings(command: str, folder: str, roots: Sequence[str]) -> dict[str, GitSettings]:
     """The configurations that could run something, by their resolved paths, of the repositories that a command in `folder`
     may meet: those that it and the workspace lie in and, where the command names git, each in the workspace."""
     tops = {nearest_holding(".git", place) for place in (folder, *roots)} - {None}
     if _GIT.search(command):
         tops.update(_repositories_in(roots))
-    found: dict[str, Settings] = {}
+    found: dict[str, GitSettings] = {}
     for top in tops:
         for path in _configurations(str(top)):
             try:
@@ -95,7 +95,7 @@ def _configurations(top: str) -> Iterator[str]:
             yield from (os.path.join(folder, each) for each in files if each in ("config", "config.worktree"))
 
 
-def git_note(command: str, folder: str, foreign: Mapping[str, Settings], *, is_left_out: bool) -> str | None:
+def git_note(command: str, folder: str, foreign: Mapping[str, GitSettings], *, is_left_out: bool) -> str | None:
     """What a result tells of a git command that did not follow all that a repository says."""
     parts = []
     dropped = {name for settings in foreign.values() for name in settings.dropped}

@@ -39,7 +39,7 @@ _HARMLESS: Mapping[str, frozenset[str]] = {
 
 
 @frozen
-class Settings:
+class GitSettings:
     """A configuration file of git: `kept`, its text without what could run something, and the names of what is left out."""
 
     kept: str
@@ -51,7 +51,7 @@ def is_harmless(section: str, key: str) -> bool:
     return key in _HARMLESS.get(section, ())
 
 
-def read_settings(text: str) -> Settings:
+def read_settings(text: str) -> GitSettings:
     """What git may follow of a file; a line in any other form than git itself writes is left out."""
     section, kept, dropped = "", [], []
     for line in text.split("\n"):
@@ -67,4 +67,4 @@ def read_settings(text: str) -> Settings:
             kept.append(line)
         elif line and line[0] not in "#;":
             dropped.append(f"{section}.{key[1].lower()}" if key is not None and section else line)
-    return Settings("".join(f"{line}\n" for line in kept), tuple(dict.fromkeys(dropped)))
+    return GitSettings("".join(f"{line}\n" for line in kept), tuple(dict.fromkeys(dropped)))

@@ -27,7 +27,7 @@ from ...ground.patterns import regex
 from ...ground.system import user_home
 from .environment import search_path
 from .file_policy import FilePolicy, forbids_nothing
-from .git_settings import Settings
+from .git_settings import GitSettings
 from .overlay import (
     Effect,
     apply_effects,
@@ -133,7 +133,7 @@ class BashSandbox:
         temp: str,
         *,
         direct: bool = False,
-        foreign: Mapping[str, Settings] | None = None,
+        foreign: Mapping[str, GitSettings] | None = None,
     ) -> Iterator[ConfinedCommand]:
         """Prepare one command's confinement; raises `ToolError` when what is required is not to be had here.
 
@@ -198,7 +198,7 @@ class BashSandbox:
         temp: str,
         report: SandboxReport,
         on_copy: bool,
-        foreign: Mapping[str, Settings],
+        foreign: Mapping[str, GitSettings],
     ) -> ConfinedCommand:
         is_off = self.mode == "off"  # then the copy alone decides: nothing is protected, as all of it is only tried
         is_mounted = on_copy or report.is_mounted
@@ -450,7 +450,7 @@ def _folders_on_the_way(paths: Sequence[str], roots: Sequence[str]) -> list[str]
     return list(found)
 
 
-def _harmless_copies(foreign: Mapping[str, Settings], folder: str) -> dict[str, str]:
+def _harmless_copies(foreign: Mapping[str, GitSettings], folder: str) -> dict[str, str]:
     """Files with what git may follow of each of these configurations, in a folder that no command can write."""
     copies = {}
     for path, settings in foreign.items():

@@ -174,10 +174,10 @@ def new_set_aside(
 def _set_aside(before: Survey, roots: Sequence[str], refusal: Callable[[str], str | None], notes: list[str]) -> None:
     for path, target in before.links.items():
         if not os.path.islink(path) or os.readlink(path) != target:
-            _rename_aside(path, notes, link_to=target)
+            _rename_aside(path, roots, refusal, notes, link_to=target)
     for path in survey(roots, refusal, known=["", *before.repositories]).kinds:
         if path not in before.kinds and not (os.path.dirname(path) in roots and _is_placeholder(path)):
-            _rename_aside(path, notes)
+            _rename_aside(path, roots, refusal, notes)
 
 
 def _is_placeholder(path: str) -> bool:
@@ -188,15 +188,23 @@ def _is_placeholder(path: str) -> bool:
     return is_marked and os.path.basename(path) in PLACEHOLDERS and not os.listdir(path)
 
 
-def _rename_aside(path: str, notes: list[str], link_to: str | None = None) -> None:
-    aside = _aside(path)
+def _rename_aside(
+    path: str,
+    roots: Sequence[str],
+    refusal: Callable[[str], str | None],
+    notes: list[str],
+    link_to: str | None = None,
+) -> None:
+    aside = _aside(path, roots, refusal)
     try:
         is_there = os.path.lexists(path)
         if is_there:
             os.replace(path, aside)
-            for folder, _, names in () if os.path.islink(aside) else os.walk(aside):
-                for name in (name for name in names if name.casefold() == "head"):  # it would still be a repository
-                    os.replace(os.path.join(folder, name), _aside(os.path.join(folder, name)))
+            inner = (
+                [] if os.path.islink(aside) or not os.path.isdir(aside) else survey([aside], refusal, known=[""]).kinds
+            )
+            for name in inner:
+                _rename_aside(name, roots, refusal, [])
         if link_to is not None:
             os.symlink(link_to, path)
     except OSError as error:
@@ -206,10 +214,15 @@ def _rename_aside(path: str, notes: list[str], link_to: str | None = None) -> No
         notes.append(f"{path} decides what other programs do: what the command made of it is now {aside}")
 
 
-def _aside(path: str) -> str:
-    """A free name to which it can go: a command may have taken the first ones."""
-    names = (f"{path}{SET_ASIDE}{suffix}" for suffix in chain([""], map("-{}".format, count(2))))
-    return next(name for name in names if not os.path.lexists(name))
+def _aside(path: str, roots: Sequence[str], refusal: Callable[[str], str | None]) -> str:
+    """A free name to which it can go, in the nearest folder above that is not protected itself: a command may have taken the
+    first ones."""
+    folder, name = os.path.split(path)
+    while refusal(f"{folder}/x") is not None and _is_in(os.path.dirname(folder), roots):
+        folder = os.path.dirname(folder)
+    suffixes = chain([""], map("-{}".format, count(2)))
+    names = (f"{folder}/{name}{SET_ASIDE}{suffix}" for suffix in suffixes)
+    return next(place for place in names if not os.path.lexists(place))
 
 
 # An unusual mode: an empty folder that has it was made to stand for a missing one while a command runs.
