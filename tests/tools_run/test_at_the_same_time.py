@@ -125,13 +125,11 @@ class InTheBackground(WorkspaceTestCase):
         rules = Services({CommandRules: Rules(git_writes=True)})
         self.ctx = ToolContext(cwd=str(self.workspace), services=rules)
         self.addCleanup(close_run, self.ctx)
-        shell = self.start(
-            "mkdir -p .git/x/.git/hooks .git/hooks; echo 1 > .git/x/.git/HEAD; : git commit; touch one; sleep 1000"
-        )
+        made = "mkdir -p .git/x/.git/hooks .git/hooks; echo 1 > .git/x/.git/HEAD; touch one; sleep 1000"
+        shell = self.start(made)
         self.made("one")
         self.end(shell)
+        aside = self.workspace / "x.from-sandbox"
         self.assertEqual(sorted(os.listdir(self.workspace / ".git")), ["hooks"])
-        self.assertEqual(os.listdir(self.workspace / "x.from-sandbox"), [".git.from-sandbox"])
-        self.assertEqual(
-            sorted(os.listdir(self.workspace / "x.from-sandbox/.git.from-sandbox")), ["HEAD.from-sandbox", "hooks"]
-        )
+        self.assertEqual(os.listdir(aside), [".git.from-sandbox"])
+        self.assertEqual(sorted(os.listdir(aside / ".git.from-sandbox")), ["HEAD.from-sandbox", "hooks.from-sandbox"])
