@@ -45,6 +45,7 @@ from .parts.final_answer import (
     final_answer_prompt,
 )
 from .parts.labels.rules import LabelRule, read_label_rules
+from .parts.labels.settings_rules import label_rules_of_settings
 from .parts.masking import Masking, mask_value
 from .parts.memory import Memories
 from .parts.project.agents import AgentFile
@@ -216,6 +217,7 @@ def project_findings(project: Project) -> tuple[Diagnostic, ...]:
     return (
         *project.findings(),
         *rules_of_settings(project.settings, project.root).diagnostics,
+        *label_rules_of_settings(project.settings, is_trusted=project.trust.is_trusted)[1],
         *(Diagnostic("hook", text, is_error=True) for text in hook_problems),
         *(configured.diagnostics if configured is not None else _left_out(project)),
     )
@@ -318,7 +320,7 @@ class _Assembly:
         self._may_export = any(map(methodcaller("startswith", "OTEL_EXPORTER_OTLP_"), environment))
         self._redact = _redact(options.redact, environment, told)
         self._store = _store(options.session_store)
-        self._label_rules: tuple[LabelRule, ...] = read_label_rules(options.labels) if options.labels != "off" else ()
+        self._label_rules, label_notes = _label_rules(options, project)
         self._prices = _prices(options.prices)
         files = {file.name: _definition(file) for file in project.agents.agents}
         self._agents = {**files, **options.agents}
@@ -327,6 +329,7 @@ class _Assembly:
         self._hooks, hook_problems = _with_command_hooks(engine, described, project, self._gate.mode)
         self._notes = [
             *(SystemNotice(f"settings.{note.code}", note.located) for note in rules.diagnostics),
+            *(SystemNotice(f"settings.{note.code}", note.located) for note in label_notes),
             *(SystemNotice("settings.hook", text) for text in hook_problems),
             *(SystemNotice("settings.mode", text) for text in mode_notes),
             *(
@@ -707,6 +710,15 @@ def _gate(
 @cache
 def _usual_gate() -> PermissionGate:
     return PermissionGate()
+
+
+def _label_rules(options: OpenAgenticOptions, project: Project) -> tuple[tuple[LabelRule, ...], list[Diagnostic]]:
+    """The rules on labels of options and settings together, and what of the settings is not understood."""
+    own = () if options.labels == "off" else read_label_rules(options.labels)
+    if not project.settings.labels:
+        return own, []
+    more, notes = label_rules_of_settings(project.settings, is_trusted=project.trust.is_trusted)
+    return (*own, *more), notes
 
 
 def _secret_rules(key_file: str | None, home: Path | None, kept: Sequence[str]) -> list[str]:

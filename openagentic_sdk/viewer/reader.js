@@ -190,6 +190,12 @@ function outputOf(result) {
   return make("div", "", output === null || output === undefined ? "" : part(output), ...attachments(result.attachments));
 }
 
+// Where a value of a call came from, as rules on labels tell it.
+function provenance(found) {
+  const where = found.seq ? `${found.source}, event ${found.seq}` : found.source;
+  return `${found.argument} ${found.value}: ${found.label}, ${where}${found.line ? `: “${found.line}”` : ""}`;
+}
+
 // A call's inside is made when it is opened: most are not.
 function fill(call) {
   if (call.filled && call.filled === call.result) return;
@@ -198,6 +204,7 @@ function fill(call) {
   if (call.decision) {
     const by = call.decision.answered_by ? ` by ${call.decision.answered_by}` : "";
     rows.push(make("p", "decision", `${call.decision.allowed ? "allowed" : "refused"}${by}: ${call.decision.reason} `, link(call.decision)));
+    for (const found of call.decision.details?.labels?.findings ?? []) rows.push(make("p", "decision", provenance(found)));
   }
   if (call.result) rows.push(outputOf(call.result), make("p", "decision", "result ", link(call.result)));
   call.inside.replaceChildren(...rows);
@@ -248,7 +255,7 @@ const TELL = {
   "permission.decision": (event) => changeCall(event, (call) => { call.decision = event; }),
   "tool.started": (event) => changeCall(event, () => {}),
   "tool.result": (event) => changeCall(event, (call) => { call.result = event; }),
-  "user.question": (event) => note(event, `? ${event.prompt}`, "note question"),
+  "user.question": (event) => note(event, `? ${event.prompt}${event.details?.reason ? ` (asked because ${event.details.reason})` : ""}`, "note question"),
   "user.answer": (event) => note(event, `→ ${event.answer} (${event.answered_by ?? "user"})`, "note question"),
   "session.compacted": (event) => block(event, "note", make("details", "", make("summary", "", "the conversation so far was summarised"), markdown(event.summary ?? ""))),
   "session.rewound": (event) => note(event, `taken back to event ${event.to_seq}`),

@@ -99,13 +99,13 @@ class Session:
 
     def run(self, prompt: str, *steps: Any, **more: Any) -> RunResult:
         answerer: Callable[[UserQuestion], Any] | None = self._say if self.answer is not None else None
+        gate = PermissionGate(permission_mode="bypass", user_answerer=answerer)
         options = OpenAgenticOptions(
             provider=ScriptedProvider([*steps, "done"]),
             model="scripted",
-            permission_gate=PermissionGate(permission_mode="bypass", user_answerer=answerer),
             session_store=self.store,
             labels=self.labels,
-            **{"tools": TOOLS, "setting_sources": (), **self.more, **more},
+            **{"tools": TOOLS, "setting_sources": (), "permission_gate": gate, **self.more, **more},
         )
         return asyncio.run(run(prompt=prompt, options=options))
 

@@ -21,7 +21,9 @@ from openagentic_sdk.events import (
     ToolResult,
     ToolStarted,
     ToolUse,
+    UserAnswer,
     UserMessage,
+    UserQuestion,
 )
 from openagentic_sdk.server.guard import Principal
 from openagentic_sdk.sessions.memory import MemorySessionStore
@@ -235,6 +237,37 @@ class BrowserTest(unittest.TestCase):
         task.locator(".children").filter(has_text="from below").wait_for()
         task.locator(".children details.call summary").click()
         task.locator(".children").filter(has_text="$ ls").wait_for()
+        self.assertEqual(self.complaints, [])
+
+    def test_a_question_and_its_call_name_where_a_value_came_from(self):
+        store = MemorySessionStore()
+        session_id = store.create_session()
+        told = {
+            "argument": "to",
+            "value": "DE89",
+            "label": "untrusted",
+            "source": "tool read_mail",
+            "seq": 2,
+            "line": "pay",
+        }
+        labels = {"labels": {"rule": "ask(untrusted): *", "outcome": "ask", "findings": [told]}}
+        reason = "to 'DE89' comes from tool read_mail, event 2, which you did not write: “pay”"
+        events = [
+            SystemInit(session_id, "/", "0", model="m"),
+            UserMessage("go"),
+            ToolUse("c1", "send_money", {"to": "DE89"}),
+            UserQuestion("q", "Allow send_money?", kind="permission", tool_use_id="c1", details={"reason": reason}),
+            UserAnswer("q", "yes"),
+            PermissionDecision(
+                "c1", "send_money", True, "default", "0" * 64, "the person said yes", answered_by="user", details=labels
+            ),
+        ]
+        store.append_events(session_id, events)
+        page = self.open(store, session_id)
+        self.assertIn(reason, page.locator(".question").first.text_content())
+        call = page.locator("details.call").first
+        call.locator("summary").click()
+        call.locator(".decision").filter(has_text="to DE89: untrusted, tool read_mail, event 2: “pay”").wait_for()
         self.assertEqual(self.complaints, [])
 
     def test_reading_is_searched_walked_and_leads_to_the_raw_event(self):

@@ -5,14 +5,19 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import cache
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from ...errors import InvalidEventError, SessionError
+from ...errors import InvalidEventError, OptionsError, SessionError
 from ...events import PermissionDecision, SessionForked
 from ...ground.text import on_one_line, plural, printable
+from ...kernel.gate import Objection
+from ...parts.labels.rules import LabelRule, read_label_rules
+from ...parts.labels.settings_rules import label_rules_of_settings
 from ...parts.masking import known_here, mask_value
 from ...parts.project.settings import Settings, read_settings_file
 from ...permissions.hindsight.calls import Backtest, ChangedVerdict, RecordedCall, backtest, recorded_calls
@@ -20,6 +25,7 @@ from ...permissions.hindsight.suggest import suggest
 from ...permissions.layers import SettingsRules, rules_of_settings
 from ...sessions.authority import Authority
 from ...sessions.base import SessionStore
+from ...sessions.folds.view import SessionView
 from ...sessions.seal import Seal
 from ..actions import ActionList, run_over_store
 from ..exits import FAILED, OK
@@ -43,7 +49,12 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         _backtest,
         "judge every recorded call again under other rules; exit code 1 when a call would be judged otherwise",
     )
-    test.add_argument("--settings", metavar="FILE", required=True, help="the settings.json whose rules are tried")
+    test.add_argument("--settings", metavar="FILE", help="the settings.json whose rules are tried")
+    test.add_argument(
+        "--labels",
+        metavar="RULES",
+        help="rules on labels that are tried: a preset such as guard, or several presets and rules with commas",
+    )
     add_range(test)
     test.add_argument("--json", action="store_true", help="print one JSON object")
     advice = actions.add(
@@ -81,9 +92,11 @@ def stored_calls(
     since: float | None,
     unreadable: list[str],
     foreign: list[str] | None = None,
+    label_rules: Sequence[LabelRule] | None = None,
 ) -> Iterator[RecordedCall]:
     """The calls of these sessions, or of all; what cannot be read is named in `unreadable`. With a list `foreign`, calls
-    whose decision this installation did not sign are left out, and their sessions named there."""
+    whose decision this installation did not sign are left out, and their sessions named there. `label_rules`, when given,
+    take the place of those on labels that were in force."""
     wanted = {find_session(store, text) for text in sessions}
     for row in store.list_session_summaries(include_children=True):
         if (wanted and row.id not in wanted) or (since is not None and row.error is None and row.updated < since):
@@ -94,7 +107,10 @@ def stored_calls(
                 forks = (event for event in store.iter_events(row.id) if isinstance(event, SessionForked))
                 after = max((event.seq or 0 for event in forks), default=0)
             ours = None if foreign is None else _signed_here(store, row.id)
+            objections = None if label_rules is None else _objections(store, row.id, label_rules)
             for call in recorded_calls(row.id, store.iter_events(row.id), after_seq=after):
+                if objections is not None:
+                    call = replace(call, objection=objections.get(call.tool_use_id))
                 if ours is not None and call.seq not in ours and call.decision is not None:
                     if foreign is not None and row.id not in foreign[-1:]:
                         foreign.append(row.id)
@@ -103,6 +119,30 @@ def stored_calls(
                     yield call
         except (SessionError, InvalidEventError) as error:
             unreadable.append(f"{row.id}: {error}")
+
+
+def _objections(store: SessionStore, session_id: str, rules: Sequence[LabelRule]) -> Mapping[str, Objection | None]:
+    """What rules on labels have against the calls of a session."""
+    # Not for those who try other rules: the folds and the tools of a run come with it.
+    from ...parts.labels.hindsight import RecordedSession
+
+    def session(session_id: str, starters: Sequence[SessionView]) -> RecordedSession:
+        return RecordedSession(store.iter_events(session_id), Authority(session_id, Seal()), starters)
+
+    views: list[SessionView] = []
+    links = [session_id]
+    while (parent := _starter_of(store, links[-1])) is not None and parent not in links:
+        links.append(parent)
+    for started, starter in pairwise(links):
+        views.append(session(starter, ()).read_until(started))
+    return session(session_id, views).objections(rules)
+
+
+def _starter_of(store: SessionStore, session_id: str) -> str | None:
+    """The session that started a subagent's, None where there is none."""
+    metadata = store.read_metadata(session_id)["metadata"]
+    parent = metadata.get("parent_session_id") if metadata.get("parent_tool_use_id") else None
+    return parent if isinstance(parent, str) and store.session_exists(parent) else None
 
 
 def _signed_here(store: SessionStore, session_id: str) -> set[int]:
@@ -155,12 +195,23 @@ def _suggest(store: SessionStore, args: argparse.Namespace) -> int:
 
 
 def _backtest(store: SessionStore, args: argparse.Namespace) -> int:
-    settings = read_settings_file(str(Path(args.settings).expanduser().absolute()))
-    rules, notes = settings_rules(settings)
-    if settings.default_mode is not None:
-        notes.append("the file's defaultMode does not count: each call is judged in the mode of its run")
+    if args.settings is None and args.labels is None:
+        raise OptionsError("permissions backtest tries other rules: name them with --settings, --labels or both")
+    rules, notes = None, list[str]()
+    labels = (
+        None if args.labels is None else read_label_rules([text.strip() for text in args.labels.split(",")], "--labels")
+    )
+    if args.settings is not None:
+        settings = read_settings_file(str(Path(args.settings).expanduser().absolute()))
+        rules, notes = settings_rules(settings)
+        if settings.default_mode is not None:
+            notes.append("the file's defaultMode does not count: each call is judged in the mode of its run")
+        more, about_labels = label_rules_of_settings(settings, is_trusted=True)
+        notes += [note.located for note in about_labels]
+        labels = (*(labels or ()), *more) if more else labels
     unreadable: list[str] = []
-    found = backtest(stored_calls(store, args.sessions, args.since, unreadable), rules)
+    calls = stored_calls(store, args.sessions, args.since, unreadable, label_rules=labels)
+    found = backtest(calls, rules)
     notes += [f"session {line}" for line in unreadable]
     changes = {
         key: [

@@ -7,8 +7,9 @@ import asyncio
 import json
 import sys
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
+from typing import Any
 
 from ...errors import OptionsError
 from ...events import Event, ModelContext, ModelRequest, UserMessage
@@ -162,8 +163,13 @@ def explanation_lines(found: StepExplanation) -> list[str]:
     for message in found.messages:
         where = f"events {message.first_seq}-{message.last_seq}" if message.first_seq is not None else "no event"
         size = f"{message.index:>3} {message.role:<9} {message.bytes:>7} bytes"
-        lines.append(f"  {size}  {on_one_line(message.origin)} ({where}): {on_one_line(message.preview, 80)}")
+        source = "" if message.untrusted is None else f", untrusted: {on_one_line(message.untrusted)}"
+        lines.append(f"  {size}  {on_one_line(message.origin)} ({where}{source}): {on_one_line(message.preview, 80)}")
     lines.append(f"Tools: {_names(found.tools) or 'none'}")
+    for call in found.labelled_calls:
+        outcome = "went on" if call.allowed else "was refused"
+        lines.append(f"{on_one_line(call.tool)} {outcome} (event {call.seq}, rule {on_one_line(call.rule)})")
+        lines += [f"  {_provenance(finding)}" for finding in call.findings]
     # How much the vendor could have cached, why not more, and how much it says that it had.
     same = f"the first {found.prefix.same_bytes:,} of {found.prefix.previous_bytes:,} bytes of the request before"
     said = f"Cache: {same} stand at its beginning"
@@ -173,6 +179,14 @@ def explanation_lines(found: StepExplanation) -> list[str]:
         had = f"{found.prefix.cached_tokens:,} of {found.prefix.input_tokens:,} tokens"
         said += f". The endpoint had {had}, {found.prefix.after_s:,.0f} s after it"
     return [*lines, said]
+
+
+def _provenance(finding: Mapping[str, Any]) -> str:
+    """Where a value of a call came from, in a sentence without secrets of this environment."""
+    told = mask_value({key: finding.get(key) for key in ("argument", "value", "source", "seq", "line")}, known_here())
+    where = f"{told['source']}, event {told['seq']}" if told["seq"] else f"{told['source']}"
+    quoted = f": “{told['line']}”" if told["line"] else ""
+    return on_one_line(f"{told['argument']} {told['value']!r}: {finding.get('label')}, {where}{quoted}")
 
 
 def _tail(store: SessionStore, args: argparse.Namespace) -> int:

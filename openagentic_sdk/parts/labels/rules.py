@@ -42,12 +42,16 @@ PRESETS: Mapping[str, tuple[str, ...]] = {
 
 @frozen
 class LabelRule:
-    """One rule: what becomes of a call of `tool` (which may have `*` and `?`) that has `label`."""
+    """One rule: what becomes of a call of `tool` (which may have `*` and `?`) that has `label`.
+
+    Rules of one `layer` decide together; of several layers, the strictest decision holds, so that none loosens another.
+    """
 
     text: str
     effect: RuleEffect
     label: LabelName
     tool: str
+    layer: str = "options"
 
 
 def read_label_rules(written: str | Sequence[str], source: str = "options.labels") -> tuple[LabelRule, ...]:
@@ -69,6 +73,17 @@ def read_label_rules(written: str | Sequence[str], source: str = "options.labels
 
 def deciding_rule(rules: Sequence[LabelRule], label: LabelName, names: Sequence[str]) -> LabelRule | None:
     """The rule that decides about this label of a call that goes by these names, None when no rule covers it."""
-    covering = [rule for rule in rules if rule.label == label and any(fnmatchcase(name, rule.tool) for name in names)]
-    exact = [rule for rule in covering if rule.tool in names] or covering
-    return min(exact, key=lambda rule: _STRICTEST_FIRST.index(rule.effect), default=None)
+    layers: dict[str, list[LabelRule]] = {}
+    for rule in rules:
+        if rule.label == label and any(fnmatchcase(name, rule.tool) for name in names):
+            layers.setdefault(rule.layer, []).append(rule)
+    exact = [[rule for rule in covering if rule.tool in names] or covering for covering in layers.values()]
+    return min((_strictest(covering) for covering in exact), key=_strictness, default=None)
+
+
+def _strictest(rules: Sequence[LabelRule]) -> LabelRule:
+    return min(rules, key=_strictness)
+
+
+def _strictness(rule: LabelRule) -> int:
+    return _STRICTEST_FIRST.index(rule.effect)

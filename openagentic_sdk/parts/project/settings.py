@@ -65,6 +65,7 @@ class CommandHook:
 class Settings:
     """All settings files of a run as one.
 
+    `labels` are presets and rules on labels (`permissions.labels`, see docs/injection.md).
     `agents_md`, `outside_imports`, `skill_precedence` and `enforce_allowed_tools` (in the files `agentsMd`,
     `allowOutsideImports`, `skillPrecedence`, `enforceAllowedTools`) are settings of `read_memory` and `SkillLibrary`.
     `text_commands` and `text_commands_disabled` (`enableSkillShellExecution`, `disableSkillShellExecution`) switch the
@@ -81,6 +82,7 @@ class Settings:
     allow: tuple[SettingsRule, ...] = ()
     ask: tuple[SettingsRule, ...] = ()
     deny: tuple[SettingsRule, ...] = ()
+    labels: tuple[SettingsRule, ...] = ()
     additional_dirs: tuple[SettingsRule, ...] = ()
     hooks: tuple[CommandHook, ...] = ()
     env: Mapping[str, str] = field(default_factory=dict)
@@ -134,10 +136,11 @@ def read_settings(folders: ClaudeFolders, *, trusted: bool = False) -> Settings:
     if whole.hooks_disabled or whole.managed_hooks_only:
         whole = replace(whole, hooks=tuple(hook for hook in whole.hooks if hook.scope == "managed"))
     if whole.managed_rules_only:
-        allow, ask, deny = (
-            tuple(rule for rule in rules if rule.scope == "managed") for rules in (whole.allow, whole.ask, whole.deny)
+        allow, ask, deny, labels = (
+            tuple(rule for rule in rules if rule.scope == "managed")
+            for rules in (whole.allow, whole.ask, whole.deny, whole.labels)
         )
-        whole = replace(whole, allow=allow, ask=ask, deny=deny)
+        whole = replace(whole, allow=allow, ask=ask, deny=deny, labels=labels)
     return whole
 
 
@@ -207,7 +210,7 @@ _KEYS = frozenset({
     "disabledMcpjsonServers",
 })  # fmt: skip
 _PERMISSION_KEYS = frozenset(
-    {"allow", "ask", "deny", "additionalDirectories", "defaultMode", "disableBypassPermissionsMode"}
+    {"allow", "ask", "deny", "labels", "additionalDirectories", "defaultMode", "disableBypassPermissionsMode"}
 )
 _HOOK_KEYS = frozenset({"type", "command", "args", "timeout", "async", "once", "if"})
 # Keys that only managed settings may have.
@@ -245,6 +248,7 @@ class Entries:
             allow=self.rules(permissions, "allow"),
             ask=self.rules(permissions, "ask"),
             deny=self.rules(permissions, "deny"),
+            labels=self.rules(permissions, "labels", one=True),
             additional_dirs=self.rules(permissions, "additionalDirectories"),
             hooks=tuple(self.hooks(self.object(data, "hooks"))),
             env=self.env(self.object(data, "env")),
@@ -330,9 +334,12 @@ class Entries:
     def texts(self, data: Mapping[str, Any], key: str) -> tuple[str, ...]:
         return tuple(each for each in self.list(data, key, key) if isinstance(each, str))
 
-    def rules(self, permissions: Mapping[str, Any], key: str) -> tuple[SettingsRule, ...]:
+    def rules(self, permissions: Mapping[str, Any], key: str, *, one: bool = False) -> tuple[SettingsRule, ...]:
+        """The texts of a list, or with `one` of a text alone."""
         where = f"permissions.{key}"
         rules: list[SettingsRule] = []
+        if one and isinstance(permissions.get(key), str):
+            permissions = {key: [permissions[key]]}
         for i, rule in enumerate(self.list(permissions, key, where)):
             if isinstance(rule, str) and rule.strip():
                 rules.append(SettingsRule(rule.strip(), self.path, self.scope, self.line_of(rule)))
@@ -426,6 +433,8 @@ def _merged(high: Mapping[str, Any], low: Mapping[str, Any]) -> dict[str, Any]:
 
 _JOINED: Mapping[str, Callable[[Any, Any], Any]] = {
     **dict.fromkeys(("allow", "ask", "deny", "additional_dirs"), _joined),
+    # Who wrote a rule decides what it can loosen, so each file keeps its own.
+    "labels": lambda high, low: high + low,
     **dict.fromkeys(("hooks", "sources", "withheld", "diagnostics"), lambda high, low: high + low),
     **dict.fromkeys(
         ("memory_excludes", "servers_enabled", "servers_disabled"),

@@ -32,7 +32,7 @@ from ...events import (
 )
 from ...ground.frozen import changed, frozen
 from ...ground.loose import as_mapping
-from ...kernel.gate import CallContext
+from ...kernel.gate import CallContext, Objection
 from ...serialization import dumps_json
 from ...sessions.request import json_sha256
 from ...skills.activation import skill_policy
@@ -55,6 +55,7 @@ class RecordedCall:
     `policy` is what `Run.policy_record` gave, `facts` what `Facts.told` gave and the wish of a hook. `is_settled` is true of
     what no rule decides (a hook that blocks, the final answer), `by_rule` of a command in a text, which only an allow rule
     lets run. `input` is None when the log does not hold what was judged. `decision` is None while nobody has answered.
+    `objection` is what a part had against the call, or would have.
     """
 
     session_id: str
@@ -70,6 +71,7 @@ class RecordedCall:
     decision: PermissionDecision | None = None
     is_settled: bool = False
     by_rule: bool = False
+    objection: Objection | None = None
 
 
 @frozen
@@ -102,8 +104,8 @@ class Backtest:
 RulesFor = Callable[[str], SettingsRules]
 
 
-def backtest(calls: Iterable[RecordedCall], rules_for: RulesFor) -> Backtest:
-    """Judge the calls under other rules; `rules_for` gives those of a project, by its folder."""
+def backtest(calls: Iterable[RecordedCall], rules_for: RulesFor | None) -> Backtest:
+    """Judge the calls under other rules; `rules_for` gives those of a project, by its folder; None takes the logs' own."""
     found: dict[str, list[ChangedVerdict]] = {"run": [], "ask": [], "refuse": []}
     left_out: Counter[str] = Counter()
     judge, judged = PolicyJudge(rules_for), 0
@@ -148,7 +150,15 @@ class PolicyJudge:
         if call.input is None:
             raise OptionsError("the log does not hold the input that was judged")
         gate = self.gate(call.policy)
-        key = (id(gate), id(call.policy), call.tool, call.input_sha256, call.by_rule, repr(call.facts))
+        key = (
+            id(gate),
+            id(call.policy),
+            call.tool,
+            call.input_sha256,
+            call.by_rule,
+            repr(call.facts),
+            repr(call.objection),
+        )
         known = self._verdicts.get(key)
         if known is None:
             known = _judged(gate, call, call.input)
@@ -199,6 +209,7 @@ def call_context(call: RecordedCall) -> CallContext:
         hook_reason=_text(facts, "wish_reason"),
         names_of=lambda input: names,
         rule_names=lambda input: rule_names,
+        objection=None if call.objection is None else lambda name, input: call.objection,
     )
 
 
@@ -306,6 +317,7 @@ class _Log:
                 "ask",
                 self._facts({}, name),
                 policy,
+                objection=_objection_in(question.details),
             )
 
     def _waiting_for(
@@ -356,6 +368,7 @@ class _Log:
             event,
             is_settled=event.policy_sha256 is None or blocked,
             by_rule=is_text,
+            objection=_objection_in(details),
         )
         if event.allowed and isinstance(kept, list):
             self._remembered = tuple(dict.fromkeys((*self._remembered, *_texts(kept))))
@@ -399,6 +412,15 @@ class _Log:
                 }
             self._policy = {**told, "cwd": cwd}
         return self._policy
+
+
+def _objection_in(details: Mapping[str, Any]) -> Objection | None:
+    """What the labels of a call had against it, as its log has it."""
+    told = as_mapping(details.get("labels"))
+    outcome, rule = told.get("outcome"), str(told.get("rule"))
+    if outcome not in ("ask", "deny", "watch"):
+        return None
+    return Objection(outcome, f"the rule on labels {rule} covers it", rule, {"labels": told})
 
 
 def _outcome(event: PermissionDecision) -> str:

@@ -21,11 +21,15 @@ from ....events import (
     ModelRequest,
     ModelResponse,
     ModelRetry,
+    PermissionDecision,
     SessionCompacted,
     SessionRewound,
     SystemInit,
+    ToolResult,
+    UserMessage,
 )
 from ....ground.frozen import frozen
+from ....ground.loose import as_mapping, as_mappings
 from ....ground.text import shortened
 from ....sessions.folds.usage import normalize_usage
 from ....sessions.rebuild import Conversation, Origin
@@ -47,7 +51,8 @@ class PromptSlice:
 
 @frozen
 class MessagePart:
-    """One message: its role, where it is from, its size as JSON in bytes, and its beginning."""
+    """One message: its role, where it is from, its size as JSON in bytes, and its beginning. `untrusted` is the source of a
+    text that nobody vouches for, None where the log names none."""
 
     index: int
     role: str
@@ -56,6 +61,19 @@ class MessagePart:
     last_seq: int | None
     bytes: int
     preview: str
+    untrusted: str | None = None
+
+
+@frozen
+class LabelledCall:
+    """A call that the answer made and that rules on labels object to: `findings` are its values with their provenance, as
+    the decision, event `seq`, has them."""
+
+    seq: int
+    tool: str
+    allowed: bool
+    rule: str
+    findings: Sequence[Mapping[str, Any]]
 
 
 @frozen
@@ -93,6 +111,7 @@ class StepExplanation:
     messages: Sequence[MessagePart]
     tools: Sequence[str]
     prefix: PrefixReport
+    labelled_calls: Sequence[LabelledCall]
     request: Mapping[str, Any]
 
 
@@ -130,14 +149,43 @@ def explain_step(events: Iterable[Event], step: int) -> StepExplanation:
             )
             for part in slices
         ],
-        _message_parts(request.messages, [] if rewritten else conversation.origins()),
+        _message_parts(request.messages, [] if rewritten else conversation.origins(), _untrusted_seqs(before)),
         [tool["function"]["name"] for tool in request.tools],
         _Prefixes(events).report(previous, request),
+        _labelled_calls(events, request.seq, rebuilt[at + 1].seq if at + 1 < len(rebuilt) else None),
         {"model": request.model, "messages": request.messages, "tools": request.tools},
     )
 
 
-def _message_parts(messages: Sequence[Mapping[str, Any]], origins: Sequence[Origin]) -> list[MessagePart]:
+def _untrusted_seqs(events: Iterable[Event]) -> Mapping[int, str]:
+    """What nobody vouches for, by the `seq` of the event that brought it."""
+    found: dict[int, str] = {}
+    for event in events:
+        told: Any = None
+        match event:
+            case ToolResult():
+                told = (event.meta or {}).get("untrusted")
+            case UserMessage() if event.untrusted:
+                told = ", ".join(event.untrusted)
+        if isinstance(told, str):
+            found[event.seq or 0] = told
+    return found
+
+
+def _labelled_calls(events: Iterable[Event], after: int, until: int | None) -> list[LabelledCall]:
+    """The decisions about the calls of one answer that name labels."""
+    found = []
+    for event in events:
+        if isinstance(event, PermissionDecision) and after < (event.seq or 0) < (until or float("inf")):
+            told = as_mapping(event.details.get("labels"))
+            if findings := as_mappings(told.get("findings")):
+                found.append(LabelledCall(event.seq or 0, event.name, event.allowed, str(told.get("rule")), findings))
+    return found
+
+
+def _message_parts(
+    messages: Sequence[Mapping[str, Any]], origins: Sequence[Origin], untrusted: Mapping[int, str]
+) -> list[MessagePart]:
     """The messages of a request; `origins` are those of the conversation, which the system prompt stands in front of."""
     parts = []
     has_system = bool(messages) and messages[0].get("role") == "system"
@@ -150,7 +198,8 @@ def _message_parts(messages: Sequence[Mapping[str, Any]], origins: Sequence[Orig
         said = content if isinstance(content, str) else json.dumps(content) if content else ""
         calls = [f"{c['function']['name']}({c['function']['arguments']})" for c in message.get("tool_calls") or ()]
         shown = _preview(" ".join([said, *calls]))
-        parts.append(MessagePart(index, role, known, first, last, len(json.dumps(message)), shown))
+        source = next((untrusted[seq] for seq in range(first or 0, (last or -1) + 1) if seq in untrusted), None)
+        parts.append(MessagePart(index, role, known, first, last, len(json.dumps(message)), shown, source))
     return parts
 
 

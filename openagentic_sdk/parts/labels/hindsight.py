@@ -1,0 +1,159 @@
+"""What rules on labels would have done with the calls of a log.
+
+A log that was recorded with labels tells all that the live judgement depends on: the labels of results, what each tool
+declared, and what came in by other ways. Of an older one, built-in tools are known by their names, and all others get the
+careful answer. The live gate and this judge a call by the same functions and at the same place of the log.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cache
+from typing import Any
+
+from ...events import Event, PartState, PermissionDecision, SystemInit, ToolResult, ToolUse, UserQuestion
+from ...ground.loose import as_list, as_mapping
+from ...kernel.gate import Objection
+from ...kernel.tool import BareTool
+from ...sessions.authority import Authority
+from ...sessions.folds.features.untrusted import LABELS_STATE, UntrustedFold
+from ...sessions.folds.view import SessionView
+from ...tools.base import Tool
+from ...tools.defaults import default_tools
+from .fold import LabelsFold
+from .judgement import ActingTool, object_to
+from .marks import ProjectPlace, label_result
+from .rules import LabelRule
+
+
+class RecordedSession:
+    """A log that is read again event by event; `view` is what the session knew so far.
+
+    `authority` tells which events this installation wrote, None takes all for its own. `starters` are the views of the
+    sessions from which this one, a subagent's, was started.
+    """
+
+    def __init__(
+        self, events: Iterable[Event], authority: Authority | None = None, starters: Sequence[SessionView] = ()
+    ) -> None:
+        self._events = list(events)
+        self.view = _RecordedView(_seqs_of_ours(self._events, authority))
+        self._starters = starters
+        self._tools: dict[str, ActingTool] = {}
+        self._place = ProjectPlace(("/",), is_trusted=False)
+        decisions = [event for event in self._events if isinstance(event, PermissionDecision)]
+        # What rules call a tool besides its name stands in the decision, which may come behind the question.
+        self._facts = {event.tool_use_id: as_mapping(event.details.get("facts")) for event in decisions}
+        self._waiting: dict[str, ToolUse] = {}
+
+    def read_until(self, child_session_id: str) -> SessionView:
+        """The view at the place where a subagent was started; that of the whole log where it was not."""
+        for event in self._events:
+            if getattr(event, "child_session_id", None) == child_session_id:
+                break
+            self._take(event)
+        return self.view
+
+    def objections(self, rules: Sequence[LabelRule]) -> dict[str, Objection | None]:
+        """What the rules have against each call that came before the gate, by its id; None for nothing."""
+        found: dict[str, Objection | None] = {}
+        for event in self._events:
+            for tool_use_id, name, input in self._judged_here(event):
+                if tool_use_id not in found:
+                    found[tool_use_id] = self._objection(rules, tool_use_id, name, input)
+            self._take(event)
+        return found
+
+    def _judged_here(self, event: Event) -> Iterator[tuple[str, str, Mapping[str, Any]]]:
+        """The calls that the gate judged before this event: it asked about one, and had judged those before it."""
+        if isinstance(event, UserQuestion) and event.kind == "permission" and event.tool_use_id is not None:
+            for use in [*self._waiting.values()]:
+                if use.tool_use_id == event.tool_use_id:
+                    break
+                yield use.tool_use_id, use.name, self._input_of(use.tool_use_id, use.input)
+            if "input" in event.details:
+                yield event.tool_use_id, str(event.details.get("tool_name")), as_mapping(event.details["input"])
+        elif isinstance(event, PermissionDecision):
+            written = self._waiting.get(event.tool_use_id)
+            yield (
+                event.tool_use_id,
+                event.name,
+                self._input_of(event.tool_use_id, {} if written is None else written.input),
+            )
+
+    def _input_of(self, tool_use_id: str, written: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The input that was judged: as the facts tell it, or as the model wrote it."""
+        judged = self._facts.get(tool_use_id, {}).get("input")
+        return judged if isinstance(judged, Mapping) else written
+
+    def _objection(
+        self, rules: Sequence[LabelRule], tool_use_id: str, name: str, input: Mapping[str, Any]
+    ) -> Objection | None:
+        facts = self._facts.get(tool_use_id, {})
+        names = tuple(map(str, as_list(facts.get("rule_names"))))
+        tool = self._tools.get(name) or _known_tool(name, str(facts.get("effect")))
+        return object_to(rules, tool, lambda input: names, input, (self.view, *self._starters))
+
+    def _take(self, event: Event) -> None:
+        match event:
+            case SystemInit():
+                roots = (event.cwd, *(event.workspace_roots or (event.cwd,)))
+                self._place = ProjectPlace(roots, self._place.is_trusted)
+            case PermissionDecision():
+                policy = as_mapping(event.details.get("policy"))
+                if policy:
+                    self._place = ProjectPlace(self._place.folders, policy.get("trusted") is True)
+                self._waiting.pop(event.tool_use_id, None)
+            case ToolUse():
+                self._waiting[event.tool_use_id] = event
+            case PartState() if event.part == LABELS_STATE:
+                for name, told in as_mapping(as_mapping(event.data).get("tools")).items():
+                    self._tools[name] = ActingTool.from_record(name, as_mapping(told))
+            case ToolResult():
+                self._waiting.pop(event.tool_use_id, None)
+                event = self._labelled(event)
+        self.view.apply(event)
+
+    def _labelled(self, result: ToolResult) -> ToolResult:
+        """The result with the label that it has, or would have had."""
+        record = self.view.calls.get(result.tool_use_id)
+        if record is None or record.started is None or "label" in (result.meta or {}):
+            return result
+        started, name = record.started, record.use.name
+        tool = _built_in().get(name)
+        labels = tool.labels if isinstance(tool, Tool) else None
+        input = record.use.input if started.input is None else started.input
+        return label_result(result, name, input, started.effect, labels, self.view.fold(LabelsFold), self._place)
+
+
+class _RecordedView(SessionView):
+    """A view that is told which events are ours: labels that are added here would break the chain of digests."""
+
+    def __init__(self, ours: frozenset[int | None] | None) -> None:
+        super().__init__((UntrustedFold, LabelsFold))
+        self._ours = ours
+
+    def is_ours(self, event: Event) -> bool:
+        return self._ours is None or event.seq in self._ours
+
+
+def _seqs_of_ours(events: Sequence[Event], authority: Authority | None) -> frozenset[int | None] | None:
+    if authority is None:
+        return None
+    for event in events:
+        authority.apply(event)
+    return frozenset(event.seq for event in events if authority.is_ours(event))
+
+
+@cache
+def _built_in() -> Mapping[str, BareTool]:
+    return {tool.name: tool for tool in default_tools()}
+
+
+def _known_tool(name: str, effect: str) -> ActingTool:
+    """A tool of which the log tells no more than its name and effect."""
+    tool = _built_in().get(name)
+    if tool is not None:
+        return ActingTool.of(tool, tool.labels if isinstance(tool, Tool) else None)
+    changes = effect != "read"
+    return ActingTool.from_record(name, {"changes": changes, "is_sink": changes})

@@ -1,0 +1,33 @@
+"""Rules on labels from settings files: managed ones, and those of a project that nobody trusts, only narrow others."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ...errors import PermissionRuleError
+from ...ground.diagnostic import Diagnostic
+from ..project.settings import Settings
+from .rules import LabelRule, read_label_rules
+
+# What takes the place of a text that is not understood: nobody is left without protection by a slip of the pen.
+_INSTEAD = "guard"
+
+
+def label_rules_of_settings(settings: Settings, *, is_trusted: bool) -> tuple[tuple[LabelRule, ...], list[Diagnostic]]:
+    """The rules of `permissions.labels`, and notes on those that are not understood and count as `guard`."""
+    rules: list[LabelRule] = []
+    notes: list[Diagnostic] = []
+    for written in settings.labels:
+        layer = "options"
+        if written.scope == "managed" or (written.scope != "user" and not is_trusted):
+            layer = written.scope
+        try:
+            found = read_label_rules([written.text], written.source)
+        except PermissionRuleError as error:
+            text = (
+                f"the rule on labels {written.text[:200]!r} is not understood and counts as {_INSTEAD}: {error.reason}"
+            )
+            notes.append(Diagnostic("label-not-understood", text, written.line, written.source, is_error=True))
+            found = read_label_rules(_INSTEAD)
+        rules += [replace(rule, layer=layer) for rule in found]
+    return tuple(rules), notes
