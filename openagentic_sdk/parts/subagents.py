@@ -23,7 +23,7 @@ from ..kernel.tool import RunResources
 from ..serialization import dumps_json
 from ..sessions.closing import SAID_INSTEAD, SUPERSEDED
 from ..sessions.core import TENANT_KEY, StoreCore
-from ..sessions.folds.features.subagents import SubagentsFold
+from ..sessions.folds.features.all import SubagentsFold
 from ..sessions.folds.features.untrusted import UntrustedFold
 from ..sessions.folds.view import SessionView
 from ..tools.session.background_tasks import RunTasks, SubagentResult, describe_result

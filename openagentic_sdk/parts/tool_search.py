@@ -20,7 +20,7 @@ from ..kernel.registry import ToolRegistry, tool_spec
 from ..kernel.tool import BareTool
 from ..permissions.shell import word_set
 from ..providers.wrappers.abilities import can_load_tools
-from ..sessions.folds.features.loaded_tools import LoadedToolsFold
+from ..sessions.folds.features.all import LoadedToolsFold
 from ..sessions.request import canonical_json
 from ..tools.session.tool_search import TOOL_SEARCH, ToolSearchTool
 

@@ -30,7 +30,7 @@ from ..prompts import OnePrompt, Prompt, read_prompt
 from ..sessions.answers import check_answer
 from ..sessions.base import SessionStore
 from ..sessions.core import new_session_id
-from ..sessions.folds.features.subagents import SubagentsFold
+from ..sessions.folds.features.all import SubagentsFold
 from ..sessions.folds.view import SessionView
 from ..sessions.resume import load_view
 from ..sessions.seal import Seal

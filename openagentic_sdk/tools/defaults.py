@@ -16,8 +16,7 @@ from .session.background_tasks import TaskOutputTool
 from .session.task import TaskTool
 from .session.todo_write import TodoWriteTool
 from .shell.background import BashOutputTool, KillBashTool
-from .skill_activate import SkillActivateTool
-from .skill_deactivate import SkillDeactivateTool
+from .skill_activate import SkillActivateTool, SkillDeactivateTool
 from .skill_list import SkillListTool
 from .skill_load import SkillLoadTool
 from .web_fetch import WebFetchTool

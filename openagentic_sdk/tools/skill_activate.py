@@ -1,19 +1,23 @@
-"""SkillActivate: make a skill part of the instructions, on the record."""
+"""SkillActivate and SkillDeactivate: make a skill part of the instructions, and take it out again, on the record."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from ..events import Event, SkillActivated
+from ..errors import SkillNotFoundError
+from ..events import Event, SkillActivated, SkillDeactivated
 from ..kernel.tool import SessionLog, ToolContext, ToolOutput
 from ..sessions.folds.features.skills import SkillsFold
 from ..skills.activation import active_skills, grantable, skill_request
 from ..skills.index import find_skill
+from ..skills.names import name_key
 from ..skills.text_commands import Draft
+from .base import Tool
 from .labels import OWN_SESSION
-from .schema import string
+from .schema import object_schema, string
 from .session.background_tasks import SubagentResult, describe_result
 from .skill_list import SkillTool, one_skill_schema
 from .skill_load import refuse_user_only
@@ -95,3 +99,38 @@ def session_events(ctx: ToolContext) -> list[Event]:
 def active_names(events: list[Event]) -> list[str]:
     """The names of the active skills, in the order of their activation."""
     return [skill.name for skill in active_skills(events)]
+
+
+class SkillDeactivateTool(Tool):
+    """`{"name"}` -> `{"active": [names, in order of activation]}`. A skill that is not active is a `SkillNotFoundError`."""
+
+    name = "SkillDeactivate"
+    labels = OWN_SESSION
+    description = "Deactivate a skill: its instructions no longer stand in the system prompt."
+    input_schema = object_schema(
+        {"name": string("The name of an active skill.")},
+        required=["name"],
+        additionalProperties=False,
+    )
+    effect = "idempotent"
+    allowed_callers = ("direct",)
+
+    async def run(self, input: Mapping[str, Any], ctx: ToolContext) -> dict[str, Any]:
+        events = session_events(ctx)
+        skill = _find_active(str(input["name"]), active_skills(events))
+        event = SkillDeactivated(name=skill.name, reason="asked for by the model")
+        await ctx.services.get(SessionLog).record(event)
+        return {"active": active_names([*events, event])}
+
+
+def _find_active(name: str, active: tuple[SkillActivated, ...]) -> SkillActivated:
+    """The active skill with this declared name, else with this folder's name or qualified id."""
+    wanted = name_key(name)
+    for skill in active:
+        if name_key(skill.name) == wanted:
+            return skill
+    for skill in active:
+        folder = os.path.basename(os.path.dirname(skill.path or ""))
+        if wanted in map(name_key, (folder, f"{skill.scope}:{skill.name}", f"{skill.scope}:{folder}")):
+            return skill
+    raise SkillNotFoundError(name, [skill.name for skill in active])

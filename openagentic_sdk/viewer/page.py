@@ -1,4 +1,4 @@
-"""Put a session into one page: markup, style, script and events, with no request to anywhere.
+"""Put a session, or its signed record, into one page: markup, style, script and events, with no request to anywhere.
 
 Nothing of the session can become markup: events stand in the page as JSON whose `<`, `>` and `&` are escaped, the script
 writes them as text only, and the page's policy lets nothing run or load but its own style and script, named by digest.
@@ -22,6 +22,7 @@ from ..ground.packaged import read_packaged
 from ..ground.patterns import regex
 from ..ground.text import on_one_line, plural
 from ..parts.masking import shown
+from ..parts.record.bundle import bundle_of
 from ..serialization import event_to_dict
 from ..sessions.folds.summary import SessionSummary
 from ..sessions.request import DIGEST
@@ -157,3 +158,14 @@ def _digest(text: str) -> str:
 def asset(name: str) -> str:
     """A file of this room, as text."""
     return read_packaged(__spec__, name)
+
+
+# --- a signed record ----------------------------------------------------------------------------------------------------
+
+
+def build_record_page(session_id: str, events: Iterable[Event]) -> str:
+    """The page of a signed record, which checks itself in the browser: it holds every event as it is, salts included."""
+    script = asset("record.js")
+    data = bundle_of(session_id, list(events))
+    title = f"Record of session {session_id}"
+    return fill_scripted_page("record.html", title, script, data, ("connect-src 'none'",))

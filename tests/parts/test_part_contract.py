@@ -10,7 +10,7 @@ from openagentic_sdk.parts.budgets import Budgets
 from openagentic_sdk.parts.claude.project import ProjectPart
 from openagentic_sdk.parts.record.lifecycle import fork_session
 from openagentic_sdk.parts.tool_search import DeferredTools
-from openagentic_sdk.sessions.folds.features.loaded_tools import LoadedToolsFold
+from openagentic_sdk.sessions.folds.features.all import LoadedToolsFold
 from openagentic_sdk.sessions.folds.features.skills import SkillsFold
 from openagentic_sdk.skills.activation import active_skills
 from openagentic_sdk.testing import part_contract

@@ -13,7 +13,7 @@ from openagentic_sdk.parts.record.sign import sign_session
 from openagentic_sdk.parts.record.signers import SshKey, Trust
 from openagentic_sdk.parts.record.verify import verify_record
 from openagentic_sdk.sessions.memory import MemorySessionStore
-from openagentic_sdk.viewer.record import build_record_page
+from openagentic_sdk.viewer.page import build_record_page
 
 from .support import HAS_SSH, RecordCase
 

@@ -10,8 +10,7 @@ from typing import Any
 
 from openagentic_sdk.errors import FoldNotFoundError, OptionsError
 from openagentic_sdk.events import AssistantMessage, Event, SessionCompacted, SessionRewound, SystemNotice, UserMessage
-from openagentic_sdk.sessions.folds.features.all import ALL_FOLDS
-from openagentic_sdk.sessions.folds.features.observed_files import ObservedFilesFold
+from openagentic_sdk.sessions.folds.features.all import ALL_FOLDS, ObservedFilesFold
 from openagentic_sdk.sessions.folds.features.skills import SkillsFold
 from openagentic_sdk.sessions.folds.view import Cut, Fold, KeptView, SessionView
 from openagentic_sdk.sessions.resume import load_view

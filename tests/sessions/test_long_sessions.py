@@ -30,10 +30,8 @@ from openagentic_sdk.events import (
     UserQuestion,
 )
 from openagentic_sdk.sessions.folds.compaction import ContextLimits, plan_compaction
-from openagentic_sdk.sessions.folds.features.all import ALL_FOLDS
-from openagentic_sdk.sessions.folds.features.observed_files import ObservedFilesFold
+from openagentic_sdk.sessions.folds.features.all import ALL_FOLDS, ObservedFilesFold, SubagentsFold
 from openagentic_sdk.sessions.folds.features.skills import SkillsFold
-from openagentic_sdk.sessions.folds.features.subagents import SubagentsFold
 from openagentic_sdk.sessions.folds.view import KeptView, SessionView
 from openagentic_sdk.sessions.memory import MemorySessionStore
 from openagentic_sdk.sessions.rebuild import rebuild_messages

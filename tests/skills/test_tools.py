@@ -11,8 +11,7 @@ from openagentic_sdk.events import Event, SkillActivated, UserMessage
 from openagentic_sdk.skills.activation import skill_policy
 from openagentic_sdk.skills.library import SkillLibrary
 from openagentic_sdk.tools.base import PathRules, Services, SessionLog, Tool, ToolContext
-from openagentic_sdk.tools.skill_activate import SkillActivateTool
-from openagentic_sdk.tools.skill_deactivate import SkillDeactivateTool
+from openagentic_sdk.tools.skill_activate import SkillActivateTool, SkillDeactivateTool
 from openagentic_sdk.tools.skill_list import SkillListTool
 from openagentic_sdk.tools.skill_load import SkillLoadTool
 from tests.skills.support import ProjectTestCase, RunTestCase

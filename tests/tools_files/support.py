@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from openagentic_sdk.sessions.folds.features.observed_files import ObservedFilesFold
+from openagentic_sdk.sessions.folds.features.all import ObservedFilesFold
 from openagentic_sdk.tools.base import PathRules, Services, Tool, ToolContext
 
 FIXTURES = Path(__file__).parent.parent.parent / "fixtures" / "tools_files"

@@ -47,7 +47,7 @@ def run(args: argparse.Namespace) -> int:
     events = store.read_events(session_id)
     mask = build_mask(args.redact, args.mask, secrets=not args.no_redact)
     if args.format == "record":
-        from ...viewer.record import build_record_page
+        from ...viewer.page import build_record_page
 
         text = build_record_page(session_id, events)  # not masked: its digests would not match
     elif args.format == "markdown":

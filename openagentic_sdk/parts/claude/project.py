@@ -15,7 +15,7 @@ from ...kernel.agent import Run
 from ...kernel.gate import CallContext, Gate, Narrowing, narrowed_by
 from ...kernel.part import IncomingPrompt, Part
 from ...kernel.tool_call import Permitted, ask_gate
-from ...sessions.folds.features.observed_files import ObservedFilesFold
+from ...sessions.folds.features.all import ObservedFilesFold
 from ...sessions.folds.features.skills import SkillsFold
 from ...sessions.folds.view import SessionView
 from ...sessions.system_prompt import SystemPrompt

@@ -19,7 +19,7 @@ from ...kernel.gate import ApprovalResult
 from ...kernel.tool_call import Permitted, decision_event, propose
 from ...kernel.tool_step import after_hooks, execute, masked
 from ...permissions.gate import permission_gate
-from ...sessions.folds.features.text_commands import TextCommandsFold
+from ...sessions.folds.features.all import TextCommandsFold
 from ...sessions.request import json_sha256
 from ...skills.text_commands import Draft
 

@@ -18,7 +18,7 @@ from ...kernel.lifetime import RunStopped
 from ...kernel.model_step import Reply
 from ...kernel.part import Part
 from ...serialization import dumps_json, loads_json
-from ...sessions.folds.features.part_states import PartStatesFold
+from ...sessions.folds.features.all import PartStatesFold
 from ...sessions.rebuild import standing_events
 from . import (
     MAX_BLOCK_BYTES,

@@ -12,7 +12,7 @@ from ...errors import SessionError, SessionLockedError
 from ...events import Event, Result, SubagentFinished, SubagentStarted, UserQuestion
 from ...sessions.closing import LOST, REWOUND, SAID_INSTEAD, SUPERSEDED, closing_events
 from ...sessions.core import StoreCore
-from ...sessions.folds.features.subagents import SubagentsFold
+from ...sessions.folds.features.all import SubagentsFold
 from ...sessions.folds.features.untrusted import UntrustedFold
 from ...sessions.folds.view import CallRecord, SessionView
 from ...sessions.resume import load_view

@@ -19,7 +19,7 @@ from ...errors import ToolError
 from ...ground.frozen import frozen
 from ...ground.text import look_alikes
 from ...kernel.tool import PathRules, ToolContext
-from ...sessions.folds.features.observed_files import ObservedFilesFold
+from ...sessions.folds.features.all import ObservedFilesFold
 
 
 @frozen

@@ -2,15 +2,160 @@
 
 from __future__ import annotations
 
-from ..view import Fold
-from .loaded_tools import LoadedToolsFold
-from .observed_files import ObservedFilesFold
-from .part_states import PartStatesFold
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from ....events import (
+    FilesRestored,
+    FilesRestoring,
+    PartState,
+    SessionRewound,
+    SubagentFinished,
+    SubagentStarted,
+    TextCommandFinished,
+    TextCommandStarted,
+    TodoUpdated,
+    ToolResult,
+    ToolsLoaded,
+)
+from ..view import Cut, Fold, SessionView
 from .skills import SkillsFold
-from .subagents import SubagentsFold
-from .text_commands import TextCommandsFold
-from .todos import TodosFold
 from .untrusted import UntrustedFold
+
+
+class ObservedFilesFold(Fold):
+    """The files that the session has seen: a tool may change one only as the model last saw it.
+
+    `digests` maps each file's path to the digest of what the model saw.
+    """
+
+    name = "observed_files"
+    reads = (ToolResult, FilesRestored)
+
+    def __init__(self) -> None:
+        self.digests: dict[str, str] = {}
+
+    def apply(self, event: ToolResult | FilesRestored, view: SessionView) -> None:
+        if isinstance(event, FilesRestored):
+            self._restored(event, view)
+            return
+        files = event.meta and event.meta.get("files")
+        if files and isinstance(files, Mapping):
+            self.digests.update({str(path): str(digest) for path, digest in files.items()})
+
+    def _restored(self, event: FilesRestored, view: SessionView) -> None:
+        """A model that was taken back too may change files that are again as it saw them, without another look."""
+        journal = next((e for e in reversed(view.events) if isinstance(e, FilesRestoring)), None)
+        for file in journal.files if journal is not None else ():
+            path, digest = str(file.get("path")), file.get("sha256")
+            if path in event.paths and isinstance(digest, str):
+                self.digests[path] = digest
+            elif path in event.paths:
+                self.digests.pop(path, None)
+
+    def kept(self) -> Mapping[str, Any]:
+        return {"digests": dict(self.digests)}
+
+    def restore(self, kept: Mapping[str, Any]) -> None:
+        self.digests = dict(kept["digests"])
+
+
+class TextCommandsFold(Fold):
+    """The commands that the texts of skills and commands ran.
+
+    `ends` maps the id of each to its end, None while it has none.
+    """
+
+    name = "text_commands"
+    reads = (TextCommandStarted, TextCommandFinished)
+
+    def __init__(self) -> None:
+        self.ends: dict[str, TextCommandFinished | None] = {}
+
+    def apply(self, event: TextCommandStarted | TextCommandFinished, view: SessionView) -> None:
+        self.ends[event.command_id] = event if isinstance(event, TextCommandFinished) else None
+
+    def in_force(self, view: SessionView, cut: Cut) -> Iterable[int]:
+        """Those of the present turn: what ran for it before a crash is not run again."""
+        mine = (event.seq or 0 for event in view.events if isinstance(event, self.reads))
+        return [seq for seq in mine if seq > cut.prompt_seq]
+
+
+class SubagentsFold(Fold):
+    """The subagents that started and have not ended: `open` maps the session of each to the event that started it."""
+
+    name = "subagents"
+    reads = (SubagentStarted, SubagentFinished)
+
+    def __init__(self) -> None:
+        self.open: dict[str, SubagentStarted] = {}
+
+    def apply(self, event: SubagentStarted | SubagentFinished, view: SessionView) -> None:
+        if isinstance(event, SubagentStarted):
+            self.open[event.child_session_id] = event
+        else:
+            self.open.pop(event.child_session_id, None)
+
+    def in_force(self, view: SessionView, cut: Cut) -> Iterable[int]:
+        """Those of open subagents, and those of calls that the model still waits for."""
+        return [
+            event.seq or 0
+            for event in view.events
+            if (isinstance(event, self.reads) and event.tool_use_id in cut.open_call_ids)
+            or (isinstance(event, SubagentStarted) and event.child_session_id in self.open)
+        ]
+
+
+class PartStatesFold(Fold):
+    """The states that the caller's own parts keep in the log and that no rewind took back, oldest first."""
+
+    name = "part_states"
+    reads = (PartState, SessionRewound)
+
+    def __init__(self) -> None:
+        self.events: list[PartState] = []
+
+    def apply(self, event: PartState | SessionRewound, view: SessionView) -> None:
+        if isinstance(event, SessionRewound):
+            self.events = [earlier for earlier in self.events if (earlier.seq or 0) <= event.to_seq]
+        else:
+            self.events.append(event)
+
+    def newest(self, part: str) -> PartState | None:
+        """The state that holds for the part of this name."""
+        return next((event for event in reversed(self.events) if event.part == part), None)
+
+    def in_force(self, view: SessionView, cut: Cut) -> Iterable[int]:
+        return {event.part: event.seq or 0 for event in self.events}.values()
+
+
+class LoadedToolsFold(Fold):
+    """The deferred tools whose definitions the model has: `names`, in the order in which they were found."""
+
+    name = "loaded_tools"
+    reads = (ToolsLoaded,)
+
+    def __init__(self) -> None:
+        self.names: dict[str, None] = {}
+
+    def apply(self, event: ToolsLoaded, view: SessionView) -> None:
+        self.names.update(dict.fromkeys(event.names))
+
+    def in_force(self, view: SessionView, cut: Cut) -> Iterable[int]:
+        return [event.seq or 0 for event in view.events if isinstance(event, ToolsLoaded)]
+
+
+class TodosFold(Fold):
+    """The model's to-do list, whose newest state outlives compactions.
+
+    There is no state here: whoever shows the list, or carries it over a compaction, reads the newest event.
+    """
+
+    name = "todos"
+
+    def in_force(self, view: SessionView, cut: Cut) -> Iterable[int]:
+        return [event.seq or 0 for event in cut.standing if isinstance(event, TodoUpdated)][-1:]
+
 
 ALL_FOLDS: tuple[type[Fold], ...] = (
     SkillsFold,
