@@ -181,7 +181,8 @@ async def execute_run(fleet: Fleet, run_id: int, *, lease_s: float = LEASE_S, gr
     """Go on with one run until it is over or parked, whoever goes on with it; returns how it stands then.
 
     For other schedulers, which may call it as often as they like and at the same time: the run is done once. When it is
-    cancelled, it hands the run back first. Raises `RunNotFoundError`, `AgentNotFoundError` and `FleetError`.
+    cancelled, it hands the run back first. Raises `RunNotFoundError`, `AgentNotFoundError` and `FleetError`, and
+    `StorageError` when the database stays away: then call it again.
     """
     who = Claimer(_worker_name(), lease_s, tuple(fleet.agents))
     heart = Heart(fleet.queue, lease_s)
