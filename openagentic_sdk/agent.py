@@ -37,7 +37,7 @@ from .parts.structured import OutputSchema, read_output_schema
 from .permissions.gate import PermissionGate
 from .prompts import Prompt, read_prompts
 from .providers.base import Provider
-from .providers.named import find_provider, split_model
+from .providers.named import MODEL_VARIABLE, find_provider, split_model
 from .runs.background import answer_questions
 from .sessions.base import SessionStore
 from .tools.base import Tool
@@ -53,7 +53,6 @@ else:
     DepsT, OutputT = TypeVar("DepsT"), TypeVar("OutputT")
 
 _NO_DEPS: Any = None
-MODEL_VARIABLE = "OPENAGENTIC_SDK_MODEL"
 MAX_HANDOFFS = 10
 TOOL_SETS: Mapping[str, Sequence[str]] = {
     "files": ("Read", "Write", "Edit", "Glob", "Grep"),

@@ -31,7 +31,7 @@ from .permissions.gate import PermissionGate
 from .permissions.layers import read_mode
 from .permissions.policy import STRICTER, STRICTEST_FIRST
 from .providers.base import Provider
-from .providers.named import find_provider
+from .providers.named import find_provider, split_model
 from .providers.wrappers.guarded import guarded
 from .testing.scripted import ScriptedProvider
 
@@ -291,6 +291,8 @@ def read_agent(name: str, given: Mapping[str, Any], folder: Path, *, offline: bo
     plain = _taken(settings, given)
     if "script" in given:
         plain.setdefault("model", "scripted")
+    elif not given.keys() & {"provider", "base_url"} and (word := split_model(plain.get("model")))[0]:
+        given, plain["model"] = {**given, "provider": word[0]}, word[1]
     options = OpenAgenticOptions(
         provider=ScriptedProvider() if offline else _provider_of(given, folder),
         cwd=str(folder / Path(given.get("project", ".")).expanduser()),

@@ -27,7 +27,7 @@ from .kernel.agent import AgentRuntime, RunRequest
 from .kernel.hooks import end_session
 from .kernel.part import PartOpener
 from .kernel.registry import ToolRegistry
-from .options import AgentDefinition, OpenAgenticOptions, check_options
+from .options import AgentDefinition, OpenAgenticOptions, check_options, located
 from .parts.attachments import Attachments
 from .parts.budgets import Budgets, DayLimits, read_day_limits
 from .parts.claude.names import ALSO, ClaudeNames
@@ -118,7 +118,7 @@ def build_agent(options: OpenAgenticOptions, *, servers: ToolServers | None = No
     cwd = options.working_dir()
     if not cwd.is_dir():
         raise OptionsError(f"cwd {str(cwd)!r} is no folder: create it or pass another")
-    return _Assembly(options, servers).agent()
+    return _Assembly(located(options), servers).agent()
 
 
 def mcp_home() -> McpHome:

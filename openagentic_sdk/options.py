@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import field
+from dataclasses import field, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -220,7 +220,7 @@ class OpenAgenticOptions:
     ] = None
     """Where to ask, see `openagentic_sdk.providers`."""
     model: Annotated[str | None, Doors("--model, $OPENAGENTIC_SDK_MODEL, settings.json", toml=True)] = None
-    """The model's name there."""
+    """The model's name there; without a provider, "openai:gpt-4o" names both."""
     api_key: Annotated[Key | None, Doors("--api-key-env, and so in agents.toml")] = field(default=None, repr=False)
     """The key of each call, a text or a callable that gives one (sync or async, see `providers.keys`); None leaves it to the
     provider and its environment."""
@@ -386,11 +386,21 @@ class OpenAgenticOptions:
         return Path(find_project_root(self.working_dir()))
 
 
+def located(options: OpenAgenticOptions) -> OpenAgenticOptions:
+    """The options with the provider that their model names (`openai:gpt-4o`) if they bring none. Raises `OptionsError`."""
+    if options.provider is not None or options.model is None:
+        return options
+    from .providers.named import find_provider, split_model  # late: most options bring their provider
+
+    name, model = split_model(options.model)
+    return options if name is None else replace(options, provider=find_provider(name), model=model)
+
+
 def check_options(options: OpenAgenticOptions) -> None:
     """Raise `OptionsError` with the name of the first setting that cannot be used, its value and what is accepted."""
     if not isinstance(options, OpenAgenticOptions):
         raise OptionsError(f"options must be OpenAgenticOptions(...), not {shown(options)}")
-    check_settings(options, _REQUIRED_CHECKS)
+    check_settings(located(options), _REQUIRED_CHECKS)
     check_fields(options)
     if options.session and (options.resume or options.session_id or options.continue_last):
         raise OptionsError(

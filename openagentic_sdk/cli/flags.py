@@ -17,7 +17,7 @@ from ..parts.project.claude import find_project_root
 from ..permissions.gate import PermissionGate
 from ..prompts import OnePrompt
 from ..providers.base import Provider
-from ..providers.named import PROVIDERS, find_provider
+from ..providers.named import MODEL_VARIABLE, PROVIDERS, find_provider, split_model
 from ..providers.wrappers.guarded import guarded
 from ..sessions.base import SessionStore
 from ..sessions.folds.summary import TAGS_KEY
@@ -26,7 +26,6 @@ from .actions import add_list_flag
 from .stored.stores import ID_HELP, add_store_flag, find_session, open_session_store
 
 MODES = ("default", "acceptEdits", "plan", "dontAsk", "prompt", "deny", "bypass", "bypassPermissions")
-MODEL_VARIABLE = "OPENAGENTIC_SDK_MODEL"
 _MENTION = regex(r"(?<!\S)@(\S+)")
 
 
@@ -170,7 +169,8 @@ def add_model_flags(parser: argparse._ActionsContainer) -> None:
     parser.add_argument("--script", metavar="FILE", help="play a scripted model from a JSON file, without any network")
     parser.add_argument("--provider", choices=PROVIDERS, help="where to ask (default: openai, or --base-url)")
     parser.add_argument(
-        "--model", help=f"the model's name there (default: ${MODEL_VARIABLE}, or the project's settings)"
+        "--model",
+        help=f"the model's name there, or both as openai:gpt-4o (default: ${MODEL_VARIABLE}, or the project's settings)",
     )
     add_list_flag(parser, "--fallback", metavar="MODEL", help="ask this one when that one fails")
     parser.add_argument(
@@ -189,13 +189,20 @@ def build_provider(args: argparse.Namespace) -> Provider:
         if args.provider or args.base_url:
             raise OptionsError("--script plays a model from a file: leave --provider and --base-url out, or --script")
         return ScriptedProvider.from_file(args.script)
-    endpoint = find_provider(args.provider, base_url=args.base_url, api_key_env=args.api_key_env)
+    named = args.provider or _model_word(args)[0]
+    endpoint = find_provider(named, base_url=args.base_url, api_key_env=args.api_key_env)
     return guarded(endpoint, fallback=args.fallback)
 
 
 def find_model(args: argparse.Namespace) -> str | None:
     """The model's name; None leaves it to the project's settings."""
-    return args.model or os.environ.get(MODEL_VARIABLE) or ("scripted" if args.script else None)
+    return _model_word(args)[1] or ("scripted" if args.script else None)
+
+
+def _model_word(args: argparse.Namespace) -> tuple[str | None, str | None]:
+    """The provider and the model that a word for both names; where a flag says whom to ask, it is a model, whole."""
+    word = args.model or os.environ.get(MODEL_VARIABLE) or None
+    return (None, word) if args.provider or args.base_url or args.script else split_model(word)
 
 
 def with_files(text: str, cwd: str, attached: Sequence[str] = (), *, typed: bool) -> OnePrompt:

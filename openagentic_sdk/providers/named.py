@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from importlib import import_module
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from ..errors import ApiKeyError, OptionsError
 from .base import Provider
@@ -32,6 +32,8 @@ VENDORS = {"anthropic": "ANTHROPIC_API_KEY", "openai": "OPENAI_API_KEY", "openai
 # Clouds, whose place and credentials the environment holds; what they want is said by their own errors.
 CLOUDS = ("bedrock", "gemini", "vertex", "vertex-gemini")
 COMPATIBLE = "openai-compatible"
+# The model of those who name none.
+MODEL_VARIABLE = "OPENAGENTIC_SDK_MODEL"
 PROVIDERS = (*VENDORS, *CLOUDS, COMPATIBLE, *LOCAL_SERVERS)
 _CLASSES = {
     "anthropic": "anthropic:AnthropicProvider",
@@ -82,9 +84,9 @@ def find_provider(
     return compatible(base_url=base_url, api_key=key, name=None if name == COMPATIBLE else name)
 
 
-def split_model(word: str) -> tuple[str | None, str]:
-    """The provider and the model of `openai:gpt-4o`; a word that begins with no provider (`qwen3:8b`) is a model, whole."""
-    provider, _, model = word.partition(":")
+def split_model(word: Any) -> tuple[str | None, Any]:
+    """The provider and the model of `openai:gpt-4o`; what begins with no provider (`qwen3:8b`) is a model, whole."""
+    provider, _, model = word.partition(":") if isinstance(word, str) else ("", "", "")
     return (provider, model) if provider in PROVIDERS and model else (None, word)
 
 

@@ -1,14 +1,26 @@
 """A run of a typed agent: what goes in by type comes out by type, and each failure is a typed error."""
 
 import asyncio
+import os
 import unittest
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 from unittest import IsolatedAsyncioTestCase
 
-from openagentic_sdk import Agent, HookDecision, OpenAgenticOptions, PermissionGate, RunFailedError, ToolContext
-from openagentic_sdk.errors import EventLoopError, GuardrailTrippedError, ModelRetryError, OptionsError
+from openagentic_sdk import (
+    Agent,
+    HookDecision,
+    OpenAgenticOptions,
+    PermissionGate,
+    RunFailedError,
+    ToolContext,
+    run_sync,
+)
+from openagentic_sdk.agents import read_agent
+from openagentic_sdk.errors import ApiKeyError, EventLoopError, GuardrailTrippedError, ModelRetryError, OptionsError
 from openagentic_sdk.events import SystemNotice, ToolResult, UserMessage
+from openagentic_sdk.providers.named import split_model
 from openagentic_sdk.testing import ScriptedProvider
 from tests.runtime.support import assert_closed
 
@@ -138,6 +150,52 @@ class OneRun(IsolatedAsyncioTestCase):
         self.assertEqual((types[0], types[-1]), ("system.init", "result"))
         kept = [event.type for event in store_of(agent).read_events("s")]
         self.assertEqual([name for name in types if name != "assistant.delta"], kept)
+
+
+class Models(unittest.TestCase):
+    def setUp(self) -> None:
+        kept = dict(os.environ)
+        self.addCleanup(lambda: (os.environ.clear(), os.environ.update(kept)))
+        for name in ("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "OPENAGENTIC_SDK_MODEL"):
+            os.environ.pop(name, None)
+
+    def test_a_word_names_the_provider_and_the_model(self) -> None:
+        for word, named in (
+            ("openai:gpt-4o", ("openai", "gpt-4o")),
+            ("ollama:qwen3:8b", ("ollama", "qwen3:8b")),
+            ("qwen3:8b", (None, "qwen3:8b")),
+            ("openai:", (None, "openai:")),
+            ("gpt-4o", (None, "gpt-4o")),
+            ("Openai:x", (None, "Openai:x")),
+            (None, (None, None)),
+        ):
+            self.assertEqual(split_model(word), named)
+
+    def test_an_agent_is_made_without_a_key_and_asks_where_its_word_says(self) -> None:
+        agent = Agent("anthropic:claude-x")
+        with self.assertRaisesRegex(ApiKeyError, "ANTHROPIC_API_KEY"):
+            agent.run_sync("Hi.")
+        os.environ["OPENAGENTIC_SDK_MODEL"] = "anthropic:claude-x"
+        with self.assertRaisesRegex(ApiKeyError, "ANTHROPIC_API_KEY"):
+            Agent().run_sync("Hi.")
+        with self.assertRaisesRegex(ApiKeyError, "OPENAI_API_KEY"):
+            Agent("qwen3:8b").run_sync("Hi.")
+        options = asyncio.run(Agent("ollama:qwen3:8b").to_options())
+        self.assertEqual((options.provider and options.provider.name, options.model), ("ollama", "qwen3:8b"))
+
+    def test_a_given_provider_gets_the_word_whole(self) -> None:
+        model = ScriptedProvider(["Hi."])
+        agent = Agent("openai:gpt-4o", options=replace(scripted().options, provider=model))
+        agent.run_sync("Hi.")
+        self.assertEqual(model.requests[0]["model"], "openai:gpt-4o")
+
+    def test_options_and_agents_of_a_file_take_the_word_too(self) -> None:
+        with self.assertRaisesRegex(ApiKeyError, "ANTHROPIC_API_KEY"):
+            run_sync(prompt="Hi.", options=OpenAgenticOptions(model="anthropic:claude-x"))
+        with self.assertRaisesRegex(OptionsError, "provider must be"):
+            run_sync(prompt="Hi.", options=OpenAgenticOptions(model="qwen3:8b"))
+        found = read_agent("a", {"model": "ollama:qwen3:8b"}, Path.cwd()).options
+        self.assertEqual((found.provider and found.provider.name, found.model), ("ollama", "qwen3:8b"))
 
 
 class Messages(IsolatedAsyncioTestCase):

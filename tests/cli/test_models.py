@@ -36,6 +36,18 @@ class Endpoints(CommandCase):
         self.assertNotIn("authorization", server.requests[0].headers)
         self.assertNotIn(b"sk-not", server.requests[0].body)
 
+    def test_a_word_names_the_provider_and_the_model_where_no_flag_says_whom_to_ask(self) -> None:
+        for name in ("OPENAI_API_KEY", "ANTHROPIC_API_KEY"):
+            os.environ.pop(name, None)
+        for word, key in (("anthropic:claude-x", "ANTHROPIC"), ("openai:gpt-4o", "OPENAI"), ("qwen3:8b", "OPENAI")):
+            _, _, err = self.command("run", "--model", word, "Hello")
+            self.assertIn(f"no API key in ${key}_API_KEY", err, word)
+            os.environ["OPENAGENTIC_SDK_MODEL"] = word
+            self.assertEqual(self.command("run", "Hello")[2], err, word)
+        with Server(answer) as server:
+            self.command("run", "--base-url", f"{server.url}/v1", "--model", "openai:gpt-4o", "Hello")
+        self.assertEqual(json.loads(server.requests[0].body)["model"], "openai:gpt-4o")
+
     def test_a_key_goes_where_its_variable_is_named_and_into_no_log(self) -> None:
         with Server(answer) as server:
             flags = ("--base-url", f"{server.url}/v1", "--model", "m", "--api-key-env", "LOCAL_KEY")
