@@ -31,7 +31,7 @@ from .schema import boolean, number, object_schema, string
 from .shell.background import CommandFolder, RunShells, command_folder, run_shells
 from .shell.environment import command_environment, find_program
 from .shell.file_policy import NOTHING_CLOSED, CommandRules, FilePolicy, run_temp
-from .shell.git_config import foreign_settings, git_note, overruling
+from .shell.git_config import foreign_settings, git_note, names_git, overruling
 from .shell.git_settings import GitSettings
 from .shell.output import keep_output, keep_text, output_paths
 from .shell.overlay import read_effects
@@ -376,7 +376,7 @@ class BashTool(BlockingTool):
         return {"shell_id": shell.shell_id, "status": "running", "notes": notes}
 
     def _foreign(self, command: str, cwd: str, ctx: ToolContext) -> dict[str, GitSettings]:
-        return {} if self._trusts_git else foreign_settings(command, cwd, _roots(ctx))
+        return {} if self._trusts_git else foreign_settings(cwd, _roots(ctx), deep=names_git(command))
 
     def _spec(
         self, command: str, cwd: str, ctx: ToolContext, confinement: ConfinedCommand, is_background: bool = False

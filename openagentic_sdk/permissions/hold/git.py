@@ -10,7 +10,7 @@ from ...ground.patterns import regex
 from ...tools.shell.git_config import foreign_settings, is_powerless
 from ..guess import UNKNOWN, loose_commands
 from ..rules import Rule, RuleBook
-from ..shell import CommandLine, word_set
+from ..shell import CommandLine, NotUnderstood, word_set
 from ..subject import Subject, Workspace
 
 _GIT = regex(r"(?<![\w.-])git(?![\w.-])")
@@ -102,13 +102,26 @@ def runs_settings(subject: Subject) -> str | None:
     command, workspace = subject.command or "", subject.workspace
     if workspace.trusted or _GIT.search(command) is None:
         return None
-    for path, settings in foreign_settings(command, workspace.cwd, workspace.roots).items():
+    for path, settings in foreign_settings(workspace.cwd, workspace.roots, deep=not _stays(subject.line)).items():
         if not is_powerless(settings):
             return (
                 f"git follows {path}, which could make it run something ({settings.dropped[0]}), and nothing confines it: "
                 "trust the project once you have looked at that"
             )
     return None
+
+
+def _stays(line: CommandLine | NotUnderstood | None) -> bool:
+    """Whether git works in the folder of a line and enters no other: it is called plainly, before any option."""
+    if not isinstance(line, CommandLine):
+        return False
+    for command in line.commands:
+        name, *words = command.argv
+        if name == "cd" or command.open_assignments:
+            return False
+        if (name == "git" and words and words[0].startswith("-")) or (name != "git" and any(map(_GIT.search, words))):
+            return False
+    return True
 
 
 def writes_git(command: str) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 
 from ...ground.disk import nearest_holding
 from ...ground.patterns import regex
@@ -36,6 +37,7 @@ _CHANGES = regex(
     r"\bgit\b[^;&|\n]*\b(?:commit|merge|rebase|checkout|switch|push|pull|am|cherry-pick|revert|worktree|gc|receive-pack)\b"
 )
 _MOST_NAMED = 5
+_MOST_FOLDERS = 20_000
 
 
 def overruling(count: int = 0) -> dict[str, str]:
@@ -51,11 +53,11 @@ def is_powerless(settings: GitSettings) -> bool:
     return _POWERLESS.issuperset(settings.dropped)
 
 
-def foreign_settings(command: str, folder: str, roots: Sequence[str]) -> dict[str, GitSettings]:
-    """The configurations that could run something, by their resolved paths, of the repositories that a command in `folder`
-    may meet: those that it and the workspace lie in and, where the command names git, each in the workspace."""
+def foreign_settings(folder: str, roots: Sequence[str], *, deep: bool) -> dict[str, GitSettings]:
+    """The configurations that could run something, by their resolved paths, of the repositories in which a folder and those
+    of the workspace lie and, with `deep`, of those in the workspace, as far as 20,000 folders show them."""
     tops = {nearest_holding(".git", place) for place in (folder, *roots)} - {None}
-    if _GIT.search(command):
+    if deep:
         tops.update(_repositories_in(roots))
     found: dict[str, GitSettings] = {}
     for top in tops:
@@ -70,9 +72,14 @@ def foreign_settings(command: str, folder: str, roots: Sequence[str]) -> dict[st
     return found
 
 
+def names_git(command: str) -> bool:
+    """Whether a command line could mean git, or something of it."""
+    return _GIT.search(command) is not None
+
+
 def _repositories_in(roots: Iterable[str]) -> Iterator[str]:
     for root in roots:
-        for folder, folders, files in os.walk(root):
+        for folder, folders, files in islice(os.walk(root), _MOST_FOLDERS):
             names = {*folders, *files}
             if ".git" in names:
                 folders.remove(".git") if ".git" in folders else None
