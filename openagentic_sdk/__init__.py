@@ -40,7 +40,7 @@ _HOMES = {
         "api": "RunResult compact_session query run run_sync",
         "client": "AgentClient",
         "errors": "EventLoopError OpenAgentSdkError OptionsError RunFailedError ToolError",
-        "events": "Event Outcome Result StopReason UserQuestion",
+        "events": "AnyEvent Event Outcome Result StopReason UserQuestion",
         "hooks.engine": "HookEngine",
         "hooks.models": "HookDecision HookMatcher",
         "kernel.registry": "ToolRegistry",

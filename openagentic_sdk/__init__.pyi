@@ -10,7 +10,7 @@ from .agent import Agent, AgentResult
 from .api import RunResult, compact_session, query, run, run_sync
 from .client import AgentClient
 from .errors import EventLoopError, OpenAgentSdkError, OptionsError, RunFailedError, ToolError
-from .events import Event, Outcome, Result, StopReason, UserQuestion
+from .events import AnyEvent, Event, Outcome, Result, StopReason, UserQuestion
 from .hooks.engine import HookEngine
 from .hooks.models import HookDecision, HookMatcher
 from .kernel.registry import ToolRegistry
@@ -54,6 +54,7 @@ __all__ = [
     "AgentDefinition",
     "AgentResult",
     "AnthropicProvider",
+    "AnyEvent",
     "ApprovalResult",
     "AsyncSessionStore",
     "AsyncStore",

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypedDict, TypeVar, Unpack, cast
 from .api import RunResult, refuse_running_loop, run_result
 from .assemble import build_agent, end_conversation, run_request, store_of
 from .errors import GuardrailTrippedError, OpenAgentSdkError, OptionsError, RunFailedError
-from .events import AssistantDelta, Event, ModelRequest, ModelRetry, Result, UserQuestion
+from .events import AnyEvent, AssistantDelta, ModelRequest, ModelRetry, Result, UserQuestion
 from .ground.checks import shown
 from .ground.frozen import changed, frozen, values_of
 from .ground.threads import ask_callable
@@ -156,7 +156,7 @@ class Agent(Generic[DepsT, OutputT]):
 
     def iter(
         self, prompt: Prompt = None, *, deps: DepsT = _NO_DEPS, **settings: Unpack[RunSettings]
-    ) -> AsyncGenerator[Event, None]:
+    ) -> AsyncGenerator[AnyEvent, None]:
         """The events of a run, as `query()` gives them; behind the `result` of a handoff come those of the next agent."""
         return _AgentRun(self, deps, prompt, settings).events()
 
@@ -350,7 +350,7 @@ class AgentStream(Generic[OutputT]):
     ) -> None:
         await self._events.aclose()
 
-    def events(self) -> AsyncIterator[Event]:
+    def events(self) -> AsyncIterator[AnyEvent]:
         """The events of the run."""
         return self._events
 
@@ -404,7 +404,7 @@ class _AgentRun:
             known = ", ".join(RunSettings.__annotations__)
             raise OptionsError(f"there is no setting {min(unknown)!r} of a run: the settings are {known}")
         self._deps, self._prompt, self._context = deps, prompt, copy_context()
-        self._events: list[Event] = []
+        self._events: list[AnyEvent] = []
         self._result: Result | None = None
 
     def deps_for(self, agent: Agent[Any, Any]) -> Any:
@@ -426,7 +426,7 @@ class _AgentRun:
         options: OpenAgenticOptions = replace(await self.agent._options(self), **self._settings)
         return options
 
-    async def events(self) -> AsyncGenerator[Event, None]:
+    async def events(self) -> AsyncGenerator[AnyEvent, None]:
         """The events of all runs, one after the other."""
         prompt, part = self._prompt, self.agent.options.part
         if self.agent.handoffs and part == "whole":
@@ -446,7 +446,7 @@ class _AgentRun:
         if self._settings.get("part", part) != part and self._result is not None:
             await end_conversation(options, self._result.session_id)
 
-    def _take(self, event: Event) -> None:
+    def _take(self, event: AnyEvent) -> None:
         if event.seq is not None or isinstance(event, Result):
             self._events.append(event)
         if isinstance(event, Result) and event.parent_tool_use_id is None:

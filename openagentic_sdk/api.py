@@ -10,7 +10,7 @@ from typing import Any
 
 from .assemble import build_agent, run_request
 from .errors import EventLoopError, RunFailedError
-from .events import AssistantMessage, Event, Result, StopReason
+from .events import AnyEvent, AssistantMessage, Result, StopReason
 from .ground.frozen import frozen, values_of
 from .kernel.loop import MAX_TEXT_TWICE
 from .kernel.task import RunTask, run_events
@@ -30,7 +30,7 @@ class RunResult:
 
     final_text: str
     session_id: str
-    events: Sequence[Event]
+    events: Sequence[AnyEvent]
     usage: Mapping[str, Any] | None
     cost_usd: float | None
     stop_reason: StopReason
@@ -59,7 +59,7 @@ class RunResult:
         return self.stop_reason == "end" and self.cut_by is None
 
 
-def query(*, prompt: Prompt, options: OpenAgenticOptions) -> AsyncGenerator[Event, None]:
+def query(*, prompt: Prompt, options: OpenAgenticOptions) -> AsyncGenerator[AnyEvent, None]:
     """Run a prompt; yields each event after it is stored, `system.init` first and `result` last.
 
     `prompt` is a str, a list of parts (text, pictures, documents, sound: see `prompts`), or an async iterable of
@@ -86,7 +86,7 @@ async def run(*, prompt: Prompt, options: OpenAgenticOptions, raise_on_error: bo
 
     With `raise_on_error`, a run whose result is not `ok` raises `RunFailedError`, which carries the result.
     """
-    events: list[Event] = []
+    events: list[AnyEvent] = []
     result: Result | None = None
     async for event in query(prompt=prompt, options=options):
         if event.seq is not None or isinstance(event, Result):
@@ -100,7 +100,7 @@ async def run(*, prompt: Prompt, options: OpenAgenticOptions, raise_on_error: bo
     return made
 
 
-def run_result(events: Sequence[Event], result: Result) -> RunResult:
+def run_result(events: Sequence[AnyEvent], result: Result) -> RunResult:
     """What came of a run: its events but for deltas, and its `result`."""
     texts = [event.text for event in events if isinstance(event, AssistantMessage) and event.parent_tool_use_id is None]
     is_cut = len(result.final_text) == MAX_TEXT_TWICE and bool(texts)

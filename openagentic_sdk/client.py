@@ -17,7 +17,7 @@ from types import TracebackType
 from typing import Literal
 
 from .errors import OptionsError
-from .events import Event
+from .events import AnyEvent
 from .options import OpenAgenticOptions
 from .parts.record.folds.metrics import RunMetrics
 from .permissions.gate import PermissionGate
@@ -67,14 +67,14 @@ class AgentClient:
         self._require("connected", "running")
         self._turns.say(prompt)
 
-    def receive(self) -> AsyncGenerator[Event, None]:
+    def receive(self) -> AsyncGenerator[AnyEvent, None]:
         """The events of the turn that `send` asked for, its `result` last. Nothing when nothing was sent.
 
         Leaving the loop early ends the turn; the session can go on. The turn sees the context variables of this call.
         """
         return self._events(copy_context())
 
-    async def _events(self, context: Context) -> AsyncGenerator[Event, None]:
+    async def _events(self, context: Context) -> AsyncGenerator[AnyEvent, None]:
         self._require("connected")
         turns = self._turns
         if (prompt := turns.next_prompt()) is None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import field
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, get_args
 
 from .ground.frozen import frozen
 
@@ -60,7 +60,7 @@ class SystemInit(Event):
     place in a trace, as W3C Trace Context writes it.
     """
 
-    type: ClassVar[str] = "system.init"
+    type: ClassVar[Literal["system.init"]] = "system.init"
     session_id: str
     cwd: str
     sdk_version: str
@@ -80,7 +80,7 @@ class SystemInit(Event):
 class SystemNotice(Event):
     """Something a person should know that is no error: `code` for programs, `message` for people."""
 
-    type: ClassVar[str] = "system.notice"
+    type: ClassVar[Literal["system.notice"]] = "system.notice"
     code: str
     message: str
     details: Mapping[str, Any] = field(default_factory=dict)
@@ -102,7 +102,7 @@ class Result(Event):
     done.
     """
 
-    type: ClassVar[str] = "result"
+    type: ClassVar[Literal["result"]] = "result"
     final_text: str
     session_id: str
     stop_reason: StopReason
@@ -135,7 +135,7 @@ class UserMessage(Event):
     `untrusted` says what of elsewhere stands in it, see `sessions.folds.features.untrusted`.
     """
 
-    type: ClassVar[str] = "user.message"
+    type: ClassVar[Literal["user.message"]] = "user.message"
     text: str
     request_id: str | None = None
     origin: str = "user"
@@ -149,7 +149,7 @@ class UserMessage(Event):
 class UserQuestion(Event):
     """A person is asked something. `kind` is `permission` or `question`; `details` is what an interface may show."""
 
-    type: ClassVar[str] = "user.question"
+    type: ClassVar[Literal["user.question"]] = "user.question"
     question_id: str
     prompt: str
     choices: Sequence[str] = field(default_factory=list)
@@ -167,7 +167,7 @@ class UserAnswer(Event):
     or `editor`, see docs/record.md. `request_id` makes a retried answer harmless.
     """
 
-    type: ClassVar[str] = "user.answer"
+    type: ClassVar[Literal["user.answer"]] = "user.answer"
     question_id: str
     answer: str
     answered_by: str = "user"
@@ -187,7 +187,7 @@ class ModelContext(Event):
     `parts.project.prompt`.
     """
 
-    type: ClassVar[str] = "model.context"
+    type: ClassVar[Literal["model.context"]] = "model.context"
     model: str
     provider: str
     system_prompt: str
@@ -207,7 +207,7 @@ class ModelRequest(Event):
     for; logs before version 0.3 leave that to the `model.context` before.
     """
 
-    type: ClassVar[str] = "model.request"
+    type: ClassVar[Literal["model.request"]] = "model.request"
     step: int
     attempt: int
     request_sha256: str
@@ -227,7 +227,7 @@ class ModelRetry(Event):
     `no_reasoning` or `unsigned`, and the endpoint's host, see `providers.base.ProviderSession`.
     """
 
-    type: ClassVar[str] = "model.retry"
+    type: ClassVar[Literal["model.retry"]] = "model.retry"
     step: int
     attempt: int
     reason: str
@@ -244,7 +244,7 @@ class AssistantDelta(Event):
     `attempt` tells the pieces of one attempt from those of the next, which take their place.
     """
 
-    type: ClassVar[str] = "assistant.delta"
+    type: ClassVar[Literal["assistant.delta"]] = "assistant.delta"
     text_delta: str
     attempt: int = 1
 
@@ -253,7 +253,7 @@ class AssistantDelta(Event):
 class ReasoningDelta(Event):
     """A piece of the model's reasoning as it arrives. Shown, never stored."""
 
-    type: ClassVar[str] = "reasoning.delta"
+    type: ClassVar[Literal["reasoning.delta"]] = "reasoning.delta"
     text_delta: str
     attempt: int = 1
 
@@ -268,7 +268,7 @@ class ModelResponse(Event):
     the model does not take and was left out, `raw` is all that the endpoint sent, when the request's settings ask for it.
     """
 
-    type: ClassVar[str] = "model.response"
+    type: ClassVar[Literal["model.response"]] = "model.response"
     step: int
     attempt: int
     complete: bool = True
@@ -294,7 +294,7 @@ class ModelResponse(Event):
 class AssistantReasoning(Event):
     """The model's reasoning, never sent as text. `extras` go back to the same provider as they came."""
 
-    type: ClassVar[str] = "assistant.reasoning"
+    type: ClassVar[Literal["assistant.reasoning"]] = "assistant.reasoning"
     text: str
 
 
@@ -306,7 +306,7 @@ class AssistantMessage(Event):
     `citations` are what the text refers to, as the vendor sent it.
     """
 
-    type: ClassVar[str] = "assistant.message"
+    type: ClassVar[Literal["assistant.message"]] = "assistant.message"
     text: str
     incomplete: bool = False
     refusal: bool = False
@@ -332,7 +332,7 @@ class ToolUse(Event):
     else what a vendor says of code that it runs, and the model sees the result as that of any call.
     """
 
-    type: ClassVar[str] = "tool.use"
+    type: ClassVar[Literal["tool.use"]] = "tool.use"
     tool_use_id: str
     name: str
     input: Mapping[str, Any]
@@ -351,7 +351,7 @@ class ToolUse(Event):
 class HookEvent(Event):
     """A hook ran. `action` is what came of it: `none`, `block`, `rewrite_input`, `ignored_override_messages`, `error` ..."""
 
-    type: ClassVar[str] = "hook.event"
+    type: ClassVar[Literal["hook.event", "workspace.kept"]] = "hook.event"
     hook_point: str
     name: str
     matched: bool = True
@@ -371,7 +371,7 @@ class WorkspaceKept(HookEvent):
     for nothing; `branch` is what it was pushed to.
     """
 
-    type: ClassVar[str] = "workspace.kept"
+    type: ClassVar[Literal["workspace.kept"]] = "workspace.kept"
     workspace: str = ""
     commit: str = ""
     patch: str = ""
@@ -386,7 +386,7 @@ class PermissionDecision(Event):
     so when a person or callback was asked, `waited_s` how long that took.
     """
 
-    type: ClassVar[str] = "permission.decision"
+    type: ClassVar[Literal["permission.decision"]] = "permission.decision"
     tool_use_id: str
     name: str
     allowed: bool
@@ -410,7 +410,7 @@ class ToolStarted(Event):
     when a call in doubt is run again.
     """
 
-    type: ClassVar[str] = "tool.started"
+    type: ClassVar[Literal["tool.started"]] = "tool.started"
     tool_use_id: str
     name: str
     effect: Effect
@@ -424,7 +424,7 @@ class ToolStarted(Event):
 class TrialStarted(Event):
     """A call is about to be tried on a copy, where it changes nothing; why it may. A later decision judges what it did."""
 
-    type: ClassVar[str] = "trial.started"
+    type: ClassVar[Literal["trial.started"]] = "trial.started"
     tool_use_id: str
     name: str
     mode: Mode
@@ -444,7 +444,7 @@ class ToolResult(Event):
     documents and sounds that the tool gave, as in `user.message`; those of the type `other` are kept and not sent.
     """
 
-    type: ClassVar[str] = "tool.result"
+    type: ClassVar[Literal["tool.result"]] = "tool.result"
     tool_use_id: str
     output: Any = None
     is_error: bool = False
@@ -460,7 +460,7 @@ class ToolResult(Event):
 class ToolProgress(Event):
     """How far a call has come, as its tool says. Shown, never stored. `total` is None when it is not known."""
 
-    type: ClassVar[str] = "tool.progress"
+    type: ClassVar[Literal["tool.progress"]] = "tool.progress"
     tool_use_id: str
     progress: float
     total: float | None = None
@@ -474,7 +474,7 @@ class ToolsLoaded(Event):
     The definitions stand in the `model.context` that follows.
     """
 
-    type: ClassVar[str] = "tools.loaded"
+    type: ClassVar[Literal["tools.loaded"]] = "tools.loaded"
     names: Sequence[str]
     query: str | None = None
     tool_use_id: str | None = None
@@ -487,7 +487,7 @@ class ToolsLoaded(Event):
 class TodoUpdated(Event):
     """The to-do list as it now stands, whole. An item has `content` and `status` (`pending`, `in_progress`, `completed`)."""
 
-    type: ClassVar[str] = "todo.updated"
+    type: ClassVar[Literal["todo.updated"]] = "todo.updated"
     todos: Sequence[Mapping[str, Any]]
 
 
@@ -498,7 +498,7 @@ class PartState(Event):
     The newest one of each part holds, also behind a compaction; a rewind to before it takes it back.
     """
 
-    type: ClassVar[str] = "part.state"
+    type: ClassVar[Literal["part.state"]] = "part.state"
     part: str
     version: int
     data: Any
@@ -512,7 +512,7 @@ class CommandExpanded(Event):
     it brings for the turn.
     """
 
-    type: ClassVar[str] = "command.expanded"
+    type: ClassVar[Literal["command.expanded"]] = "command.expanded"
     name: str
     path: str | None = None
     scope: str | None = None
@@ -529,7 +529,7 @@ class TextCommandStarted(Event):
     this event carries it as its `tool_use_id`.
     """
 
-    type: ClassVar[str] = "text_command.started"
+    type: ClassVar[Literal["text_command.started"]] = "text_command.started"
     command_id: str
     name: str
     command: str
@@ -544,7 +544,7 @@ class TextCommandFinished(Event):
     `outcome` is `ok`, `error` or `cancelled`.
     """
 
-    type: ClassVar[str] = "text_command.finished"
+    type: ClassVar[Literal["text_command.finished"]] = "text_command.finished"
     command_id: str
     output: str = ""
     outcome: Outcome = "ok"
@@ -562,7 +562,7 @@ class SkillActivated(Event):
     the names by which the text asks for the words of `arguments`.
     """
 
-    type: ClassVar[str] = "skill.activated"
+    type: ClassVar[Literal["skill.activated"]] = "skill.activated"
     name: str
     path: str | None = None
     scope: str | None = None
@@ -582,7 +582,7 @@ class SkillActivated(Event):
 class SkillDeactivated(Event):
     """A skill is no longer active."""
 
-    type: ClassVar[str] = "skill.deactivated"
+    type: ClassVar[Literal["skill.deactivated"]] = "skill.deactivated"
     name: str
     reason: str = ""
 
@@ -591,7 +591,7 @@ class SkillDeactivated(Event):
 class SkillDrifted(Event):
     """The file of an active skill is not what was activated any more; the stored text stays in force."""
 
-    type: ClassVar[str] = "skill.drifted"
+    type: ClassVar[Literal["skill.drifted"]] = "skill.drifted"
     name: str
     old_sha256: str | None = None
     new_sha256: str | None = None
@@ -601,7 +601,7 @@ class SkillDrifted(Event):
 class SubagentStarted(Event):
     """A subagent runs in a session of its own, `child_session_id`."""
 
-    type: ClassVar[str] = "subagent.started"
+    type: ClassVar[Literal["subagent.started"]] = "subagent.started"
     tool_use_id: str
     name: str
     child_session_id: str
@@ -615,7 +615,7 @@ class SubagentFinished(Event):
     `untrusted` says what of elsewhere it had read, see `sessions.folds.features.untrusted`; None in logs that do not know.
     """
 
-    type: ClassVar[str] = "subagent.finished"
+    type: ClassVar[Literal["subagent.finished"]] = "subagent.finished"
     tool_use_id: str
     name: str
     child_session_id: str
@@ -636,7 +636,7 @@ class McpServerChanged(Event):
     checked here; `left_out` are the others, `{"tool", "code", "reason"}`.
     """
 
-    type: ClassVar[str] = "mcp.server"
+    type: ClassVar[Literal["mcp.server"]] = "mcp.server"
     name: str
     state: str
     transport: str
@@ -658,7 +658,7 @@ class FileKept(Event):
     permission bits. `problem` says why nothing was kept.
     """
 
-    type: ClassVar[str] = "file.kept"
+    type: ClassVar[Literal["file.kept"]] = "file.kept"
     tool_use_id: str
     path: str
     sha256: str | None = None
@@ -674,7 +674,7 @@ class FilesRestoring(Event):
     shall (null where there is no file), which that session keeps; so a restore that was interrupted can go on.
     """
 
-    type: ClassVar[str] = "files.restoring"
+    type: ClassVar[Literal["files.restoring"]] = "files.restoring"
     to_seq: int
     files: Sequence[Mapping[str, Any]] = field(default_factory=list)
 
@@ -683,7 +683,7 @@ class FilesRestoring(Event):
 class FilesRestored(Event):
     """What came of it: the paths that were put back, and for each that was not, why."""
 
-    type: ClassVar[str] = "files.restored"
+    type: ClassVar[Literal["files.restored"]] = "files.restored"
     to_seq: int
     paths: Sequence[str] = field(default_factory=list)
     failed: Mapping[str, Any] = field(default_factory=dict)
@@ -699,7 +699,7 @@ class SessionCompacted(Event):
     `files_read` and `files_changed` are the absolute paths that tools read and changed in the session so far.
     """
 
-    type: ClassVar[str] = "session.compacted"
+    type: ClassVar[Literal["session.compacted"]] = "session.compacted"
     up_to_seq: int
     summary: str
     trigger: str = "auto"
@@ -717,7 +717,7 @@ class ContextCleared(Event):
     `results` maps each call's id to `{"sha256", "bytes"}` of the blob beside the log that holds what the model had read.
     """
 
-    type: ClassVar[str] = "context.cleared"
+    type: ClassVar[Literal["context.cleared"]] = "context.cleared"
     results: Mapping[str, Any]
     trigger: str = "auto"
     tokens_before: int | None = None
@@ -728,7 +728,7 @@ class ContextCleared(Event):
 class SessionForked(Event):
     """This session began as a copy of another one up to its event `parent_seq`."""
 
-    type: ClassVar[str] = "session.forked"
+    type: ClassVar[Literal["session.forked"]] = "session.forked"
     parent_session_id: str
     parent_seq: int
 
@@ -739,7 +739,7 @@ class SessionRewound(Event):
     rewind harmless.
     """
 
-    type: ClassVar[str] = "session.rewound"
+    type: ClassVar[Literal["session.rewound"]] = "session.rewound"
     to_seq: int
     request_id: str | None = None
 
@@ -748,7 +748,7 @@ class SessionRewound(Event):
 class SessionMeta(Event):
     """A person renamed or tagged the session; a field that is None is left as it was."""
 
-    type: ClassVar[str] = "session.meta"
+    type: ClassVar[Literal["session.meta"]] = "session.meta"
     title: str | None = None
     tags: Sequence[str] | None = None
 
@@ -760,7 +760,7 @@ class LogRecovered(Event):
     Without `moved_to`, they were never put on disk: the sync failed for them, and nothing is left of them.
     """
 
-    type: ClassVar[str] = "log.recovered"
+    type: ClassVar[Literal["log.recovered"]] = "log.recovered"
     bytes: int
     offset: int
     moved_to: str | None = None
@@ -774,7 +774,7 @@ class LogSalvaged(Event):
     stands behind it in the old log, `kept_behind` how many of these events stand at this log's end as `log.fragment`.
     """
 
-    type: ClassVar[str] = "log.salvaged"
+    type: ClassVar[Literal["log.salvaged"]] = "log.salvaged"
     source_session_id: str
     events: int
     damage: str = ""
@@ -787,7 +787,7 @@ class LogFragment(Event):
     """An event that stood behind the damage of the log that this session was salvaged from: a record, and no part of the
     conversation. `is_proved` says whether the line before it vouched for it."""
 
-    type: ClassVar[str] = "log.fragment"
+    type: ClassVar[Literal["log.fragment"]] = "log.fragment"
     source_seq: int
     event: Mapping[str, Any] = field(default_factory=dict)
     is_proved: bool = True
@@ -806,7 +806,7 @@ class RecordSigned(Event):
     make. `opening` holds the salts that the digests were made with; no digest covers it, and erasing takes salts out of it.
     """
 
-    type: ClassVar[str] = "record.signed"
+    type: ClassVar[Literal["record.signed"]] = "record.signed"
     session_id: str
     from_seq: int
     to_seq: int
@@ -824,7 +824,7 @@ class RecordErasing(Event):
     them is. Each of `fields` is `{"seq", "path"}`.
     """
 
-    type: ClassVar[str] = "record.erasing"
+    type: ClassVar[Literal["record.erasing"]] = "record.erasing"
     erasure_id: str
     source_session_id: str
     fields: Sequence[Mapping[str, Any]] = field(default_factory=list)
@@ -838,7 +838,7 @@ class RecordErased(Event):
     fork or child that had nothing to erase has only this. `blobs` counts the stored values that went with the fields.
     """
 
-    type: ClassVar[str] = "record.erased"
+    type: ClassVar[Literal["record.erased"]] = "record.erased"
     erasure_id: str
     source_session_id: str
     blobs: int = 0
@@ -852,7 +852,7 @@ class RecordKept(Event):
     (`until`, epoch seconds; 0 ends that). A field that is None is left as it was.
     """
 
-    type: ClassVar[str] = "record.kept"
+    type: ClassVar[Literal["record.kept"]] = "record.kept"
     held: bool | None = None
     until: float | None = None
     reason: str = ""
@@ -866,7 +866,7 @@ class RecordPurged(Event):
     `signed` is the newest signed statement about it, with its signatures.
     """
 
-    type: ClassVar[str] = "record.purged"
+    type: ClassVar[Literal["record.purged"]] = "record.purged"
     purged_session_id: str
     events: int
     created: float
@@ -889,7 +889,7 @@ class EvalStarted(Event):
     `suite_sha256` is the digest of all that the suite says, `source` is where it stands.
     """
 
-    type: ClassVar[str] = "eval.started"
+    type: ClassVar[Literal["eval.started"]] = "eval.started"
     suite: str
     suite_sha256: str
     plan: Sequence[Mapping[str, Any]]
@@ -910,7 +910,7 @@ class EvalCase(Event):
     session a judge's. `cost_usd` is what this eval paid for the run, None when unknown; what was replayed cost nothing.
     """
 
-    type: ClassVar[str] = "eval.case"
+    type: ClassVar[Literal["eval.case"]] = "eval.case"
     case: str
     variant: str
     repeat: int
@@ -934,7 +934,7 @@ class EvalFinished(Event):
     """An eval stopped: `reason` is `end`, `budget` (`message` says more) or `interrupted`. `left` counts the runs that are
     still to be made."""
 
-    type: ClassVar[str] = "eval.finished"
+    type: ClassVar[Literal["eval.finished"]] = "eval.finished"
     reason: str
     passed: int
     failed: int
@@ -946,6 +946,7 @@ class EvalFinished(Event):
 class UnknownEvent(Event):
     """An event of a type that this version does not know, kept word for word. `data` is the whole JSON object."""
 
+    type: ClassVar[Literal[""]] = ""  # each has its own: nothing but the class tells what it is
     data: Mapping[str, Any]
 
     def __init__(self, data: Mapping[str, Any]) -> None:
@@ -969,9 +970,18 @@ class UnknownEvent(Event):
         return hash((self.seq, self.type))
 
 
-EVENT_CLASSES: Mapping[str, type[Event]] = {
-    cls.type: cls for cls in (*Event.__subclasses__(), *HookEvent.__subclasses__()) if cls is not UnknownEvent
-}
+# Every event by its class, which is how type checkers tell from `type`, or by `match`, what fields an event has.
+AnyEvent = (
+    SystemInit | SystemNotice | Result | UserMessage | UserQuestion | UserAnswer | ModelContext | ModelRequest |
+    ModelRetry | AssistantDelta | ReasoningDelta | ModelResponse | AssistantReasoning | AssistantMessage | ToolUse |
+    HookEvent | WorkspaceKept | PermissionDecision | ToolStarted | TrialStarted | ToolResult | ToolProgress |
+    ToolsLoaded | TodoUpdated | PartState | CommandExpanded | TextCommandStarted | TextCommandFinished |
+    SkillActivated | SkillDeactivated | SkillDrifted | SubagentStarted | SubagentFinished | McpServerChanged |
+    FileKept | FilesRestoring | FilesRestored | SessionCompacted | ContextCleared | SessionForked | SessionRewound |
+    SessionMeta | LogRecovered | LogSalvaged | LogFragment | RecordSigned | RecordErasing | RecordErased | RecordKept |
+    RecordPurged | EvalStarted | EvalCase | EvalFinished | UnknownEvent
+)  # fmt: skip
+EVENT_CLASSES: Mapping[str, type[AnyEvent]] = {cls.type: cls for cls in get_args(AnyEvent) if cls is not UnknownEvent}
 
 # Shown to the caller as they happen; what they add up to is stored in another event.
 UNSTORED = frozenset({AssistantDelta.type, ReasoningDelta.type, ToolProgress.type})

@@ -17,7 +17,7 @@ from operator import attrgetter, call, itemgetter
 from typing import Any, NoReturn
 
 from .errors import InvalidEventError, UnknownEventTypeError
-from .events import EVENT_CLASSES, Event, UnknownEvent
+from .events import EVENT_CLASSES, AnyEvent, Event, UnknownEvent
 from .ground.frozen import values_of
 from .ground.text import sendable
 
@@ -66,7 +66,7 @@ _MOST_LINES = 256
 class _Shape:
     """How one event class looks in JSON, worked out once. `plain` is what each field of a usual event is an instance of."""
 
-    def __init__(self, cls: type[Event]) -> None:
+    def __init__(self, cls: type[AnyEvent]) -> None:
         own = [f for f in fields(cls) if f.name not in ENVELOPE]
         self.cls = cls
         self.defaults = {f.name: f.default for f in fields(cls) if f.default is not MISSING}
@@ -110,7 +110,7 @@ def event_to_dict(event: Event) -> dict[str, Any]:
     return data
 
 
-def event_from_dict(data: Mapping[str, Any], *, strict: bool = True) -> Event:
+def event_from_dict(data: Mapping[str, Any], *, strict: bool = True) -> AnyEvent:
     """The event that a dict describes.
 
     Raises `InvalidEventError` when a required field is missing or a field is of the wrong kind, and
@@ -127,7 +127,7 @@ def event_from_dict(data: Mapping[str, Any], *, strict: bool = True) -> Event:
     return _build_plain(shape, data) or _build(shape, data)
 
 
-def _build_plain(shape: _Shape, data: Mapping[str, Any]) -> Event | None:
+def _build_plain(shape: _Shape, data: Mapping[str, Any]) -> AnyEvent | None:
     """A usual event, built without its constructor: a full read of a log spends most of its time here. None: look closer."""
     values, plain = dict(shape.defaults), shape.plain
     for name, value in data.items():
@@ -143,7 +143,7 @@ def _build_plain(shape: _Shape, data: Mapping[str, Any]) -> Event | None:
     return event
 
 
-def _build(shape: _Shape, data: Mapping[str, Any]) -> Event:
+def _build(shape: _Shape, data: Mapping[str, Any]) -> AnyEvent:
     values: dict[str, Any] = {}
     for name in shape.names:
         if name not in data:
@@ -387,7 +387,7 @@ def dumps_event(event: Event) -> str:
     return dumps_json(event_to_dict(event))
 
 
-def loads_event(text: str | bytes, *, strict: bool = True) -> Event:
+def loads_event(text: str | bytes, *, strict: bool = True) -> AnyEvent:
     """The event of one line; see `event_from_dict` for `strict` and the errors."""
     data = loads_json(text)
     if not isinstance(data, dict):

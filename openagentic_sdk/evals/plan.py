@@ -35,7 +35,7 @@ class Planned:
         """Whether the case is for this variant."""
         return not self.case.variants or variant in self.case.variants
 
-    def recorded(self, suite: Suite, store: SessionStore) -> list[Event]:
+    def recorded(self, suite: Suite, store: SessionStore) -> Sequence[Event]:
         """The events of the recorded session. Raises `SessionError`, and `SuiteError` for a file that cannot be read."""
         if self.session_id is not None:
             return store.read_events(self.session_id)

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from ..errors import QuestionOpenError
-from ..events import Event, Result, UserQuestion
+from ..events import AnyEvent, Result, UserQuestion
 from ..ground.frozen import changed
 from ..ground.threads import KeptThreads, running_loop, settled
 from .agent import AgentRuntime, Run, RunRequest
@@ -25,7 +25,7 @@ class RunTask:
     """One run from `start` to `close`. Whoever starts one closes it, however it ends; `async with` does so."""
 
     def __init__(
-        self, run: Run, channel: EventChannel[Event], prompt: Said | Prompts | None, threads: KeptThreads
+        self, run: Run, channel: EventChannel[AnyEvent], prompt: Said | Prompts | None, threads: KeptThreads
     ) -> None:
         self.session_id = run.session_id
         self._run = run
@@ -42,7 +42,7 @@ class RunTask:
         prompt, and `QuestionOpenError` for a prompt that may not end the questions that are open; then nothing has happened.
         """
         running_loop("a run")
-        channel = EventChannel[Event]()
+        channel = EventChannel[Any]()
         if prompt is None:
             request = replace(request, request_id=None)  # there is no prompt that it could name
         threads = KeptThreads()
@@ -79,7 +79,7 @@ class RunTask:
     async def __aexit__(self, *exc: object) -> None:
         await self.close()
 
-    def next_event(self) -> Coroutine[Any, Any, Event | None]:
+    def next_event(self) -> Coroutine[Any, Any, AnyEvent | None]:
         """The next event, or None after the last one. The run waits until the next call."""
         return self._channel.receive()
 
@@ -151,12 +151,14 @@ async def _check_prompt(run: Run, said: Said, request_id: str | None) -> None:
             raise QuestionOpenError(run.session_id, open_ids)
 
 
-def run_events(start: Callable[[], Coroutine[Any, Any, RunTask]]) -> AsyncGenerator[Event, None]:
+def run_events(start: Callable[[], Coroutine[Any, Any, RunTask]]) -> AsyncGenerator[AnyEvent, None]:
     """The events of the run that `start` begins, in the context of this call, whoever takes them."""
     return _events(start, copy_context())
 
 
-async def _events(start: Callable[[], Coroutine[Any, Any, RunTask]], context: Context) -> AsyncGenerator[Event, None]:
+async def _events(
+    start: Callable[[], Coroutine[Any, Any, RunTask]], context: Context
+) -> AsyncGenerator[AnyEvent, None]:
     async with await RunTask.start_in(context, start) as task:
         while (event := await task.next_event()) is not None:
             yield event

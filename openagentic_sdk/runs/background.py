@@ -17,7 +17,7 @@ from weakref import WeakKeyDictionary
 
 from ..assemble import named_session
 from ..errors import OptionsError, SessionError, SessionLockedError, SessionNotFoundError
-from ..events import Event, Result, StopReason, UserAnswer, UserMessage, UserQuestion
+from ..events import AnyEvent, Result, StopReason, UserAnswer, UserMessage, UserQuestion
 from ..ground.frozen import frozen
 from ..ground.threads import running_loop
 from ..kernel.prompt import Said
@@ -304,7 +304,7 @@ class BackgroundRun:
         if said.request_id is not None:
             self.sent.add(said.request_id)
 
-    async def events(self, *, after_seq: int = 0) -> AsyncGenerator[Event, None]:
+    async def events(self, *, after_seq: int = 0) -> AsyncGenerator[AnyEvent, None]:
         """The stored events as they come, until the run ends or waits; no deltas, no events of subagents."""
         while True:
             self._news.clear()
@@ -319,7 +319,7 @@ class BackgroundRun:
             if self._stored <= after_seq and not self._driver.done():
                 await self._news.wait()
 
-    def _read_events(self, after_seq: int) -> list[Event]:
+    def _read_events(self, after_seq: int) -> list[AnyEvent]:
         store = self._turns.store
         known = store is not None and store.session_exists(self.session_id)
         return store.read_events(self.session_id, after_seq=after_seq) if store is not None and known else []

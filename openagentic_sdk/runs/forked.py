@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import partial
 
 from ..assemble import build_agent, run_request
-from ..events import Event
+from ..events import AnyEvent
 from ..kernel.agent import AgentRuntime
 from ..kernel.recorder import may_block, off_loop
 from ..kernel.task import RunTask, run_events
@@ -18,7 +18,7 @@ from ..prompts import Prompt, read_prompts
 
 def query_forked(
     *, source_id: str, prompt: Prompt, options: OpenAgenticOptions, at_seq: int | None = None
-) -> AsyncGenerator[Event, None]:
+) -> AsyncGenerator[AnyEvent, None]:
     """Fork `source_id` behind `at_seq` (None: its end) and run there; yields what `query()` yields.
 
     `options.session_store` holds the source and gets the copy, whose id is `options.session_id` or a random one. A `prompt`

@@ -111,7 +111,7 @@ class Replay:
         self._current: RecordedStep | None = None
         self._run: Run | None = None
 
-    def replayed_events(self) -> list[Event]:
+    def replayed_events(self) -> Sequence[Event]:
         """The log of the replayed session."""
         return [] if self._session_id is None else self._store.read_events(self._session_id)
 

@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any, Literal
 
 from ..assemble import build_agent, end_conversation, run_request, store_of
-from ..events import Event, Result, UserQuestion
+from ..events import AnyEvent, Event, Result, UserQuestion
 from ..ground.frozen import changed
 from ..kernel.prompt import Said
 from ..kernel.task import RunTask
@@ -85,7 +85,7 @@ class Turns:
         self.go_to(task.session_id, part="whole" if self.options.part == "whole" else "next")
         return task
 
-    async def next_event(self, task: RunTask) -> Event | None:
+    async def next_event(self, task: RunTask) -> AnyEvent | None:
         """The next event of a turn, None after its last. Raises what `RunTask.result` raises."""
         event = await task.next_event()
         if event is None:

@@ -381,7 +381,7 @@ def iter_pages(
         limit = None if limit is None else limit - size
 
 
-def windows_from_end(store: SessionStore, session_id: str, last_seq: int, size: int) -> Iterator[list[Event]]:
+def windows_from_end(store: SessionStore, session_id: str, last_seq: int, size: int) -> Iterator[Sequence[Event]]:
     """The newest `size` events up to `last_seq`, then sixteen times as many, and so on; at last all of them."""
     after_seq = last_seq
     while after_seq:

@@ -11,10 +11,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property
 from types import TracebackType
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 from ..errors import ConcurrencyError, SessionError, SessionNotFoundError
-from ..events import Event, UserMessage
+from ..events import AnyEvent, Event, UserMessage
 from .checkpoint import open_view, seal_view
 from .folds.view import KeptView
 from .log.line import dumps_stored
@@ -129,9 +129,9 @@ class StoreCore(ABC):
 
     # --- derived -----------------------------------------------------------------------------------------------------
 
-    def read_events(self, session_id: str, *, after_seq: int = 0, limit: int | None = None) -> list[Event]:
+    def read_events(self, session_id: str, *, after_seq: int = 0, limit: int | None = None) -> list[AnyEvent]:
         """Like `iter_events`, as a list."""
-        return list(self.iter_events(session_id, after_seq=after_seq, limit=limit))
+        return cast("list[AnyEvent]", [*self.iter_events(session_id, after_seq=after_seq, limit=limit)])
 
     def append_events(
         self, session_id: str, events: Sequence[Event], *, expected_seq: int | None = None

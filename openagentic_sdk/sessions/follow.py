@@ -15,9 +15,10 @@ from collections.abc import AsyncGenerator, Sequence
 from functools import partial
 from itertools import islice
 from threading import Lock
+from typing import cast
 from weakref import WeakKeyDictionary
 
-from ..events import Event, Result, SystemInit
+from ..events import AnyEvent, Event, Result, SystemInit
 from ..ground.checks import COUNT, check_settings
 from ..ground.threads import run_in_thread, running_loop
 from .base import SessionStore
@@ -33,7 +34,7 @@ _LOOK_S, _MAX_LOOKS = 0.1, 50
 
 async def follow(
     store: SessionStore, session_id: str, *, after_seq: int = 0, deltas: bool = False, until_result: bool = False
-) -> AsyncGenerator[Event, None]:
+) -> AsyncGenerator[AnyEvent, None]:
     """The events with `seq > after_seq`, those that are there at once and the others as they come.
 
     With `deltas` also those of a run in this process, as they are shown, from the first behind the newest event on; they
@@ -45,7 +46,7 @@ async def follow(
     ended = False
     try:
         while not (until_result and ended and follower.is_level):
-            for event in await follower.batch():
+            for event in cast("Sequence[AnyEvent]", await follower.batch()):
                 ended = isinstance(event, Result)
                 yield event
     finally:
@@ -146,12 +147,12 @@ class Follower:
             events += fresh
         return events
 
-    async def _read(self) -> list[Event]:
+    async def _read(self) -> Sequence[Event]:
         """The next page of the store."""
         limit = self._page_events
         read = partial(self._store.read_events, self.session_id, after_seq=self.after_seq, limit=limit)
         async with self._watch.reading:  # many that begin at once open no connection each
-            page: list[Event] = await run_in_thread(read, name=_THREAD, moment_s=0)
+            page: list[AnyEvent] = await run_in_thread(read, name=_THREAD, moment_s=0)
         self._page_events = min(limit * 2, _PAGE_EVENTS)
         self._knows_end = len(page) < limit
         if page:

@@ -12,7 +12,7 @@ from ..events import Event
 from .core import StoreCore
 
 # Given the events of a log, those to put in the place of some of them, by `seq`.
-Change = Callable[[list[Event]], Mapping[int, Event]]
+Change = Callable[[Sequence[Event]], Mapping[int, Event]]
 
 
 class Rewriting(StoreCore):

@@ -31,7 +31,7 @@ from __future__ import annotations
 import json
 import os
 from collections import deque
-from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -72,7 +72,8 @@ class ScriptedProvider(StreamedProvider):
 
     def __init__(
         self,
-        turns: Iterable[Mapping[str, Any] | str] = (),
+        # The second is what mypy makes of a list of both that has a name.
+        turns: Iterable[Mapping[str, Any] | str] | Iterable[Collection[str]] = (),
         *,
         name: str = "scripted",
         source: str = "script",
@@ -165,7 +166,7 @@ class ScriptedProvider(StreamedProvider):
         return {"input_tokens": chars // 4 + 1, "output_tokens": written // 4 + 1}
 
 
-def _checked(turn: Mapping[str, Any] | str, number: int, source: str) -> Mapping[str, Any]:
+def _checked(turn: Any, number: int, source: str) -> Mapping[str, Any]:
     if isinstance(turn, str):
         return {"text": turn}
     where = f"{source}, turn {number}"

@@ -14,6 +14,8 @@ HEAD = """# Events
 
 Everything that happens in a run is one of these values, all frozen, all in [events.py](../openagentic_sdk/events.py). This
 page is made from that file by `python3 -m tests.guards.generated`, and a test compares the two.
+`AnyEvent` is the union of them: behind `if event.type == "tool.result"`, or in a `match` on classes, type checkers know
+the fields. A type that this version does not know is an `UnknownEvent`, which is matched by its class.
 
 On the wire and in the log an event is a JSON object with its `type`, its fields and the five that every event has:
 

@@ -51,6 +51,7 @@ NAMES = [
     "AgentDefinition",
     "AgentResult",
     "AnthropicProvider",
+    "AnyEvent",
     "ApprovalResult",
     "AsyncSessionStore",
     "AsyncStore",

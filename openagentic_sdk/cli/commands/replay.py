@@ -7,6 +7,7 @@ import asyncio
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from ...events import Event
@@ -57,7 +58,7 @@ def run(args: argparse.Namespace) -> int:
     return OK if report.ok else FAILED
 
 
-def _emit(events: list[Event], session_id: str, args: argparse.Namespace) -> int:
+def _emit(events: Sequence[Event], session_id: str, args: argparse.Namespace) -> int:
     """Write the test and run it once, to say at once when it fails already."""
     test, log = emit_test(
         events, args.emit_test, session_id=session_id, agent=args.agent, app_dir=args.app_dir, live_tools=args.live

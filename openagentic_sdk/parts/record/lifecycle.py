@@ -444,9 +444,9 @@ def _end_open_calls(store: SessionStore, session_id: str, at_seq: int) -> list[E
     return results
 
 
-def _since_last_request(store: SessionStore, session_id: str, at_seq: int) -> list[Event]:
+def _since_last_request(store: SessionStore, session_id: str, at_seq: int) -> Sequence[Event]:
     """The events from the last prompt or model request up to `at_seq`: no call is left open when these are recorded."""
-    events: list[Event] = []
+    events: Sequence[Event] = []
     for events in windows_from_end(store, session_id, at_seq, _WINDOW_EVENTS):
         settled = [index for index, event in enumerate(events) if isinstance(event, ModelRequest) or _is_prompt(event)]
         if settled:

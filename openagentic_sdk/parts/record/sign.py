@@ -82,10 +82,10 @@ def append_signed_head(store: SessionStore, writer: SessionWriter, signers: Sequ
 
 def _since_last_checkpoint(
     store: SessionStore, session_id: str, last_seq: int
-) -> tuple[RecordSigned | None, list[Event]]:
+) -> tuple[RecordSigned | None, Sequence[Event]]:
     """The newest checkpoint, and the events that it says nothing of; found from the log's end."""
     newest: RecordSigned | None = None
-    events: list[Event] = []
+    events: Sequence[Event] = []
     for events in windows_from_end(store, session_id, last_seq, _WINDOW_EVENTS):
         newest = next((event for event in reversed(events) if isinstance(event, RecordSigned)), None)
         if newest is not None and newest.to_seq >= last_seq - len(events):

@@ -196,7 +196,7 @@ class EditorAgent:
     def _updates(self, session: EditorSession) -> Iterable[Json]:
         store, session_id = self._store, session.id
 
-        def read_child(started: SubagentStarted) -> list[Event]:
+        def read_child(started: SubagentStarted) -> Sequence[Event]:
             """What a subagent did; a log from elsewhere may name any child, so the child must name the call too."""
             try:
                 known = store.read_metadata(started.child_session_id)["metadata"]

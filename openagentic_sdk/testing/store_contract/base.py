@@ -79,7 +79,7 @@ class StoreTest(unittest.TestCase):
         self.assertEqual(rows, [self.store.read_summary(session_id)])
         return rows[0]
 
-    def without_times(self, events: list[Event]) -> list[Event]:
+    def without_times(self, events: Sequence[Event]) -> Sequence[Event]:
         """The events as they are compared: a store with the derived import gives new times to what it copies."""
         if self.keeps_imported_times():
             return events
