@@ -41,9 +41,26 @@ STACKS_SIGNAL = getattr(signal, "SIGUSR2", 0)
 STACKS_END = b"(end of stacks)\n"
 # The process that starts commands is the package's own, one for each process, and stays (tools/shell/process.py).
 HELPER = b"\0-I\0-S\0-c\0"
-# These take longer than their source says, most of them because they wait for processes or clocks: none may be the last.
+# These take longer than their source says, many because they wait for processes or clocks: they begin first, in this order.
 LONG = (
+    "tests.guards.test_rooms_left_out",
     "tests.fleet.test_processes",
+    "tests.fleet.test_workspace",
+    "tests.schemas.test_schemas",
+    "tests.stores.test_garbage",
+    "tests.permissions.test_disk_fuzz",
+    "tests.tools_run.test_file_policy",
+    "tests.providers.test_cut_streams",
+    "tests.acp.test_turns",
+    "tests.security.test_authority",
+    "tests.durability.test_sabotage",
+    "tests.permissions.test_hindsight",
+    "tests.guards.test_docs",
+    "tests.tools_run.test_bash",
+    "tests.cli.test_chat",
+    "tests.guards.test_parallel",
+    "tests.providers.test_structured_output",
+    "tests.skills.test_text_commands",
     "tests.runtime.test_endings",
     "tests.servers.test_llmock",
     "tests.cli.test_main",
@@ -388,10 +405,10 @@ def module_name(suite: unittest.TestSuite) -> str:
     return type(test).__module__
 
 
-def length(suite: unittest.TestSuite) -> tuple[bool, int]:
+def length(suite: unittest.TestSuite) -> tuple[int, int]:
     """How long a module may take, to be compared with others: by its source where nothing else is known."""
     name = module_name(suite)
-    return name in LONG, os.path.getsize(sys.modules[name].__file__ or os.devnull)
+    return -LONG.index(name) if name in LONG else -len(LONG), os.path.getsize(sys.modules[name].__file__ or os.devnull)
 
 
 def spread(found: unittest.TestSuite) -> unittest.TestSuite:

@@ -153,7 +153,7 @@ class Layers(unittest.TestCase):
         found = [
             f"{module.path}:{line} uses {name}"
             for module in package_modules().values()
-            for name, line in _private_names_used(module.tree)
+            for name, line in _private_names_used(module)
             if name not in _ALLOWED_PRIVATE_NAMES
         ]
         self.assertEqual(found, [])
@@ -259,10 +259,10 @@ _ALLOWED_PRIVATE_NAMES = {
 }  # fmt: skip
 
 
-def _private_names_used(tree: ast.AST) -> Iterator[tuple[str, int]]:
+def _private_names_used(module: Module) -> Iterator[tuple[str, int]]:
     """Modules of the standard library, and names in them, that begin with an underscore."""
     modules: set[str] = set()
-    for node in ast.walk(tree):
+    for node in nodes_of(module):
         names = [alias.name for alias in node.names] if isinstance(node, ast.Import | ast.ImportFrom) else []
         if isinstance(node, ast.ImportFrom):
             names = [f"{node.module}.{name}" for name in names] if node.level == 0 else []
@@ -271,8 +271,8 @@ def _private_names_used(tree: ast.AST) -> Iterator[tuple[str, int]]:
                 modules.add(name.partition(".")[0])
                 if name.startswith("_") or "._" in name:
                     yield name.partition(".")[0] if name.startswith("_") else name, node.lineno
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Attribute) and re.match("_[A-Za-z]", node.attr):
+    for node in nodes_of(module):
+        if isinstance(node, ast.Attribute) and node.attr[:1] == "_" and node.attr[1:2].isalpha():
             name = ast.unparse(node)
             if name.partition(".")[0] in modules:
                 yield name, node.lineno

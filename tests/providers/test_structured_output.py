@@ -191,7 +191,7 @@ class WhatStrictModeCannotSay(unittest.TestCase):
     def test_every_value_of_a_schema_can_be_said_in_its_strict_form_and_comes_back_the_same(self) -> None:
         chance = random.Random(29)
         strict_forms = 0
-        for _ in range(20_000 if LARGE else 1_500):
+        for _ in range(20_000 if LARGE else 500):
             schema = {**random_schema(chance, 0, kinds=("object",)), "$defs": DEFINITIONS}
             sent = read_output_schema(schema).response_format()["json_schema"]
             value = random_value(chance, schema)
@@ -205,7 +205,7 @@ class WhatStrictModeCannotSay(unittest.TestCase):
             else:
                 self.assertEqual(sent["schema"], schema)
             self.assertEqual(read_output_schema(schema).read_value(said), value, schema)
-        self.assertGreater(strict_forms, 300)
+        self.assertGreater(strict_forms, 100)
 
 
 class RunsWithASchema(unittest.IsolatedAsyncioTestCase):

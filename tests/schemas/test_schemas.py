@@ -23,6 +23,7 @@ from openagentic_sdk.testing import ScriptedProvider
 from openagentic_sdk.tools.base import Tool, ToolContext
 from openagentic_sdk.tools.function import tool
 
+from ..size import LARGE
 from .support import words
 
 EVIL = {"x-t": {"pattern": "^(a+)+$"}, "properties": {"v": {"$ref": "#/x-t"}}}
@@ -148,9 +149,9 @@ class Meaning(unittest.TestCase):
         for value in huge:
             for schema in ({"enum": huge}, {"const": huge}, {"type": "null"}, {"properties": {"a" * 5000: False}}):
                 given = {"a" * 5000: value} if "properties" in schema else value
-                if words(given, schema):
-                    self.assertLess(len(words(given, schema)), 1_000)
-                    self.assertTrue(words(given, schema).isprintable())
+                if said := words(given, schema):
+                    self.assertLess(len(said), 1_000)
+                    self.assertTrue(said.isprintable())
 
 
 class Patterns(unittest.TestCase):
@@ -282,14 +283,14 @@ class Hostile(unittest.TestCase):
             ({"items": {"anyOf": [{"const": [1]}] * 10_000}}, [["abc"] * 30_000] * 10),
             ({"contains": {"const": 10**4000}, "minContains": 0}, [10**4001] * 600_000),
         ]
-        for number, (schema, value) in enumerate(cases):
+        for number, (schema, value) in enumerate(cases if LARGE else cases[::2]):
             with self.subTest(number):
                 # In a thread, whose stack begins anew: where a call crosses into the next piece of the stack of CPython,
                 # each call costs some 20 times as much, and how deep a test runner stands here is not ours to say.
                 with ThreadPoolExecutor(1) as apart:
                     said, cpu_s = apart.submit(_timed, value, schema).result()
                 self.assertIn(f"{MAX_STEPS:,} steps", said)
-                self.assertLess(cpu_s, 4)  # from 4 seconds to minutes, before
+                self.assertLess(cpu_s, 10)  # up to minutes, before
 
     def test_reading_a_schema_ends_soon_and_takes_little_memory(self) -> None:
         many: dict[str, Any] = {str(n): {} for n in range(15_000)}
@@ -300,7 +301,7 @@ class Hostile(unittest.TestCase):
             {"properties": {"x" * 20_000: {"properties": many}}},
             apart,
             {"$id": "http://a/" + "b/" * 20_000, "properties": {name: {"$ref": "c#"} for name in list(many)[:5_000]}},
-            {"properties": {name: {"pattern": name + "a|" * 500} for name in list(many)[:5_000]}},
+            {"properties": {name: {"pattern": name + "a|" * 500} for name in list(many)[: 5_000 if LARGE else 1_500]}},
             {"pattern": "a" * 1_000_000},
         ]
         for number, schema in enumerate(cases):

@@ -23,7 +23,7 @@ from typing import Any
 
 from tests.waiting import until
 
-from ..guards.source import PACKAGE, ROOT, nodes_of, package_modules
+from ..guards.source import PACKAGE, ROOT, modules_with, nodes_of
 
 # What is done when something of ours is collected: where it is asked for, and what may be asked for there.
 FINALIZERS = {
@@ -84,7 +84,7 @@ threading.Thread(target=work).start()
 def made_in_package(call: str) -> set[str]:
     """The modules in which a lock of this kind is made."""
     found = set()
-    for module in package_modules().values():
+    for module in modules_with(f"{call}("):
         if module.room != "testing" and any(
             isinstance(node, ast.Call) and ast.unparse(node.func) in (call, f"threading.{call}")
             for node in nodes_of(module)
@@ -96,7 +96,7 @@ def made_in_package(call: str) -> set[str]:
 class FinalizerTest(unittest.TestCase):
     def test_every_finalizer_of_the_package_is_in_the_table_that_the_walk_covers(self) -> None:
         found, owners = set(), set()
-        for module in package_modules().values():
+        for module in modules_with("__del__", "weakref", "finalize", "when_collected"):
             for node in nodes_of(module):
                 if isinstance(node, ast.FunctionDef) and node.name == "__del__":
                     found.add((module.name, "__del__"))
@@ -119,7 +119,7 @@ class FinalizerTest(unittest.TestCase):
 
     def test_no_generator_of_the_package_holds_a_lock_where_it_may_be_forgotten(self) -> None:
         """What is collected is closed where it waits; only `with` blocks, which end by themselves, may wait in a lock."""
-        for module in package_modules().values():
+        for module in modules_with("yield"):
             for function in (node for node in nodes_of(module) if isinstance(node, ast.FunctionDef)):
                 if any("contextmanager" in ast.unparse(decorator) for decorator in function.decorator_list):
                     continue
@@ -237,7 +237,7 @@ def _walk() -> None:
     faulthandler.dump_traceback_later(LIMIT_S, exit=True)
     for kind in _real:
         setattr(threading, kind, partial(_Lock, kind))
-    modules = list(package_modules())
+    modules = [module.name for module in modules_with("Lock(", "Condition(", "Semaphore(")]
     gc.disable()
     import asyncio
 
