@@ -82,12 +82,6 @@ def drive(steps: Steps[T], execute: Execute) -> T:
         return result
 
 
-# Which session a request id is bound to; a session takes its rows along.
-REQUESTS = """
-    CREATE TABLE openagentic_requests (
-        id text PRIMARY KEY, session integer NOT NULL REFERENCES {sessions} (key) ON DELETE CASCADE
-    )
-"""
 _CLAIM = """
     INSERT INTO openagentic_requests (id, session) SELECT %s, key FROM {sessions} WHERE id = %s
     ON CONFLICT (id) DO NOTHING

@@ -1,0 +1,103 @@
+-- The tables of a fleet, in words that Postgres and SQLite both understand. Times are seconds since 1970.
+
+-- `body` is JSON: the prompt, and what the client wished. `rank` is the priority with the age in it: a minute of
+-- waiting is worth one priority. `claim` names one claim, so that it is known when its answer was lost; `fence` rises
+-- with each. `lost_owner` held the run before the one who has it now, and did not end it; `steals` counts those. What
+-- a run used is set at its end; `reserved_usd` and `settled_usd` are what it holds of its tenant's budget, and has
+-- taken from it.
+CREATE TABLE openagentic_runs (
+    id {id},
+    format integer NOT NULL,
+    session text NOT NULL,
+    tenant text NOT NULL,
+    queue text NOT NULL,
+    agent text NOT NULL,
+    priority integer NOT NULL,
+    state text NOT NULL,
+    run_at double precision NOT NULL,
+    rank double precision NOT NULL,
+    request_id text NOT NULL,
+    body text NOT NULL,
+    workspace text,
+    traceparent text,
+    parked_seq bigint NOT NULL DEFAULT 0,
+    lease_until double precision,
+    owner text NOT NULL DEFAULT '',
+    lost_owner text NOT NULL DEFAULT '',
+    claim text NOT NULL DEFAULT '',
+    fence bigint NOT NULL DEFAULT 0,
+    attempts integer NOT NULL DEFAULT 0,
+    max_attempts integer NOT NULL,
+    steals integer NOT NULL DEFAULT 0,
+    cancel_requested_at double precision,
+    cancelled_by text,
+    stop_reason text,
+    error text,
+    created_at double precision NOT NULL,
+    started_at double precision,
+    first_event_at double precision,
+    ended_at double precision,
+    input_tokens bigint,
+    output_tokens bigint,
+    cost_usd double precision,
+    unknown integer NOT NULL DEFAULT 0,
+    reserved_usd double precision NOT NULL DEFAULT 0,
+    settled_usd double precision NOT NULL DEFAULT 0,
+    UNIQUE (tenant, request_id)
+){storage};
+
+-- The first run of each tenant, queue and agent is found by jumps along this one, however many wait behind it.
+CREATE INDEX openagentic_runs_queued ON openagentic_runs (tenant, queue, agent, rank DESC, id) WHERE state = 'queued';
+
+CREATE INDEX openagentic_runs_busy ON openagentic_runs (tenant, queue, agent) WHERE state = 'running';
+
+CREATE UNIQUE INDEX openagentic_runs_running ON openagentic_runs (session) WHERE state = 'running';
+
+CREATE INDEX openagentic_runs_waiting ON openagentic_runs (id) WHERE state = 'waiting';
+
+CREATE INDEX openagentic_runs_open ON openagentic_runs (session, id)
+    WHERE state IN ('queued', 'running', 'waiting');
+
+CREATE TABLE openagentic_limits (
+    kind text NOT NULL,
+    name text NOT NULL,
+    max_running integer NOT NULL,
+    PRIMARY KEY (kind, name)
+);
+
+CREATE TABLE openagentic_budgets (
+    tenant text PRIMARY KEY,
+    max_usd double precision NOT NULL,
+    run_usd double precision,
+    spent_usd double precision NOT NULL,
+    reserved_usd double precision NOT NULL
+);
+
+-- A bucket for each key of a provider; without a rate, only how long it is left alone.
+CREATE TABLE openagentic_rates (
+    name text PRIMARY KEY,
+    requests_per_minute double precision,
+    tokens_per_minute double precision,
+    requests double precision,
+    tokens double precision,
+    at double precision NOT NULL,
+    blocked_until double precision NOT NULL
+);
+
+CREATE TABLE openagentic_schedules (
+    name text PRIMARY KEY,
+    cron text NOT NULL,
+    zone text NOT NULL,
+    agent text NOT NULL,
+    body text NOT NULL,
+    tenant text NOT NULL,
+    queue text NOT NULL,
+    priority integer NOT NULL,
+    workspace text,
+    max_attempts integer NOT NULL,
+    is_paused integer NOT NULL,
+    next_at double precision NOT NULL,
+    fired_at double precision,
+    fired bigint NOT NULL,
+    error text
+);

@@ -1,0 +1,27 @@
+"""Read the SQL files of the stores: statements between blank lines, and `-- version N` before those that make a version."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...ground.packaged import read_packaged
+
+
+def read_statements(module: Any, name: str) -> list[str]:
+    """The statements of the file `name` in the folder of a module, which gives its `__spec__`."""
+    return _statements(read_packaged(module, name))
+
+
+def read_migrations(module: Any, **words: str) -> list[list[str]]:
+    """The statements of `schema.sql` by version; a version without any is that of `fleet.sql`, with these words in it."""
+    _, *versions = read_packaged(module, "schema.sql").split("\n-- version ")
+    fleet = [each.format(**words) for each in read_statements(__spec__, "fleet.sql")]
+    return [_statements(f"-- {version}") or fleet for version in versions]
+
+
+def _statements(text: str) -> list[str]:
+    paragraphs = [
+        "\n".join(line for line in paragraph.splitlines() if not line.startswith("--"))
+        for paragraph in text.split("\n\n")
+    ]
+    return [paragraph.removesuffix(";") for paragraph in paragraphs if paragraph]
