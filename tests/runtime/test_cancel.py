@@ -7,6 +7,7 @@ import unittest
 from openagentic_sdk.api import query, run
 from openagentic_sdk.options import AgentDefinition
 from openagentic_sdk.sessions.memory import MemorySessionStore
+from openagentic_sdk.tools.base import Tool
 from openagentic_sdk.tools.function import tool
 from openagentic_sdk.tools.session.task import TaskTool
 from tests.looptime import skip_time
@@ -157,11 +158,12 @@ class CancelTest(unittest.IsolatedAsyncioTestCase):
     async def test_a_finished_call_beside_a_cancelled_one_keeps_its_result_whatever_it_is(self):
         returned = asyncio.Event()
 
-        @tool(effect="read")
-        async def odd() -> object:
-            """Return what JSON cannot say."""
-            returned.set()
-            return {1, 2}.__class__
+        class Odd(Tool):
+            name, description, input_schema, effect = "odd", "Return a class.", {"type": "object"}, "read"
+
+            async def run(self, input, ctx):
+                returned.set()
+                return set
 
         @tool(effect="read")
         async def forever() -> str:
@@ -173,7 +175,7 @@ class CancelTest(unittest.IsolatedAsyncioTestCase):
             await asyncio.Event().wait()
 
         calls = {"tool_calls": [{"name": "forever"}, {"name": "odd"}]}
-        options = options_for([calls, "never"], tools=[odd, forever], timeout_s=60)
+        options = options_for([calls, "never"], tools=[Odd(), forever], timeout_s=60)
         result = await run(prompt="hi", options=options)
         events = assert_closed(self, options.session_store, result.session_id)
         outcomes = [event.outcome for event in events if event.type == "tool.result"]

@@ -12,6 +12,7 @@ from openagentic_sdk.permissions.gate import PermissionGate
 from openagentic_sdk.providers.base import ModelOutput, ToolCall
 from openagentic_sdk.sessions.memory import MemorySessionStore
 from openagentic_sdk.testing.scripted import ScriptedProvider
+from openagentic_sdk.tools.base import Tool
 from tests.looptime import skip_time
 
 from .support import assert_closed, events_of, options_for, result_of, types_of
@@ -188,14 +189,13 @@ class LoopTest(unittest.IsolatedAsyncioTestCase):
         self.assertEqual(result.events[0].type, "system.init")
 
     async def test_an_output_that_json_cannot_say_becomes_text(self):
-        from openagentic_sdk.tools.function import tool
+        class Odd(Tool):
+            name, description, input_schema = "odd", "Return a class.", {"type": "object"}
 
-        @tool
-        def odd() -> object:
-            """Return an object."""
-            return {1, 2}.__class__
+            async def run(self, input, ctx):
+                return set
 
-        events = await events_of("hi", options_for([{"tool_calls": [{"name": "odd"}]}, "Done."], tools=[odd]))
+        events = await events_of("hi", options_for([{"tool_calls": [{"name": "odd"}]}, "Done."], tools=[Odd()]))
         result = next(event for event in events if event.type == "tool.result")
         self.assertIn("no JSON value", result.output)
 
