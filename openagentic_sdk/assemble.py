@@ -44,7 +44,7 @@ from .parts.final_answer import (
     ask_for_final_answer,
     final_answer_prompt,
 )
-from .parts.labels.rules import LabelRule, read_label_rules
+from .parts.labels.rules import PLAN, LabelRule, label_words, read_label_rules
 from .parts.labels.settings_rules import label_rules_of_settings
 from .parts.masking import Masking, mask_value
 from .parts.memory import Memories
@@ -184,6 +184,13 @@ def open_code() -> Tool:
     return CodeTool()
 
 
+def plan_tools() -> list[Tool]:
+    """The tools of a model that makes plans. The door to that room."""
+    from .parts.labels.plans.tools import ExtractTool, PlanCodeTool
+
+    return [PlanCodeTool(), ExtractTool()]
+
+
 def open_project(options: OpenAgenticOptions) -> Project:
     """The project as a run with these options reads it; for `doctor` and `skills` too, so that they say what holds."""
     root = options.project_root()
@@ -321,6 +328,8 @@ class _Assembly:
         self._redact = _redact(options.redact, environment, told)
         self._store = _store(options.session_store)
         self._label_rules, label_notes = _label_rules(options, project)
+        self._label_words = _label_words(options, project)
+        self._makes_plans = PLAN in self._label_words
         self._prices = _prices(options.prices)
         files = {file.name: _definition(file) for file in project.agents.agents}
         self._agents = {**files, **options.agents}
@@ -389,11 +398,15 @@ class _Assembly:
 
     def folds(self) -> tuple[type[Fold], ...]:
         """What the runs fold from the log besides the kernel's own state."""
-        if not self._label_rules:
+        if not (self._label_rules or self._makes_plans):
             return ALL_FOLDS
         from .parts.labels.fold import LabelsFold
 
-        return (*ALL_FOLDS, LabelsFold)
+        if not self._makes_plans:
+            return (*ALL_FOLDS, LabelsFold)
+        from .parts.labels.plans.part import PlannerFold
+
+        return (*ALL_FOLDS, LabelsFold, PlannerFold)
 
     def parts(
         self,
@@ -422,7 +435,7 @@ class _Assembly:
             ShellFolder,
             partial(Confinement, sandbox=options.sandbox),
         ]
-        if defer_bytes is not None:
+        if defer_bytes is not None and not self._makes_plans:
             parts.append(partial(DeferredTools, limit_bytes=defer_bytes))
         if self._memory is not None and MEMORY in tools:
             parts.append(partial(Memories, read=self._memory.memory.overview))
@@ -437,7 +450,7 @@ class _Assembly:
         parts += (KeptFiles, CodeCalls)
         if options.sandbox != "off":
             parts.append(Trials)
-        if self._label_rules:
+        if self._label_rules or self._makes_plans:
             from .parts.labels.part import Labels  # not for those who leave them off
 
             project, is_trusted = self._project, self._project.trust.is_trusted
@@ -445,6 +458,10 @@ class _Assembly:
             root = os.path.realpath(project.root)
             has_guidance = any(is_within(os.path.realpath(path), root) for path in texts)
             parts.append(partial(Labels, rules=self._label_rules, is_trusted=is_trusted, has_guidance=has_guidance))
+        if self._makes_plans:
+            from .parts.labels.plans.part import Plans
+
+            parts.append(partial(Plans, is_strict="strict" in self._label_words, provider=summary_provider))
         if options.record_signers:
             parts.append(partial(RecordSigning, store=self._store, signers=tuple(options.record_signers)))
         # Last: pictures that others have brought to a prompt are stored too.
@@ -519,9 +536,10 @@ class _Assembly:
     def all_tools(self) -> ToolRegistry:
         options = self._options
         own: list[Tool] = [] if self._memory is None else [self._memory]
-        own += [open_code()] if options.code else []
+        own += plan_tools() if self._makes_plans else [open_code()] if options.code else []
         if options.tools is not None:
-            given = ToolRegistry((*options.tools, *own))
+            brought = (tool for tool in options.tools if not (self._makes_plans and tool.name == CODE_CALLER))
+            given = ToolRegistry((*brought, *own))
             if any(
                 isinstance(tool, BashTool) and not tool.keeps(options.sandbox, options.bash_effects) for tool in given
             ):
@@ -696,6 +714,11 @@ def _gate(
             *parse_rules(options.allowed_tools, "allow"),
             *(parse_rules([MEMORY], "allow", "options.memory") if options.memory else ()),
             *(parse_rules([CODE_CALLER], "allow", "options.code") if options.code else ()),
+            *(
+                parse_rules([CODE_CALLER, "extract"], "allow", "options.labels")
+                if PLAN in _label_words(options, project)
+                else ()
+            ),
             *rules.allow,
         ],
         ask=rules.ask,
@@ -710,6 +733,11 @@ def _gate(
 @cache
 def _usual_gate() -> PermissionGate:
     return PermissionGate()
+
+
+def _label_words(options: OpenAgenticOptions, project: Project) -> tuple[str, ...]:
+    """The presets, rules and modes of labels that options and settings name."""
+    return (*label_words(options.labels), *(written.text for written in project.settings.labels))
 
 
 def _label_rules(options: OpenAgenticOptions, project: Project) -> tuple[tuple[LabelRule, ...], list[Diagnostic]]:

@@ -202,9 +202,9 @@ class ModelRequest(Event):
 
     `step` counts the model calls of the whole session. `messages` is set only when a hook rewrote them for this request;
     otherwise they follow from the log before this event. `purpose` is `turn`, or `compaction` for a request that asks for
-    a summary, whose answer is no part of the conversation: it is the conversation and what is `appended` to it, or it has
-    `messages` of its own and no tools. `model` is whom it is
-    for; logs before version 0.3 leave that to the `model.context` before.
+    a summary and `extract` for one that asks for a value, whose answers are no part of the conversation: it is the
+    conversation and what is `appended` to it, or it has `messages` of its own and no tools. `model` is whom it is for; logs
+    before version 0.3 leave that to the `model.context` before.
     """
 
     type: ClassVar[Literal["model.request"]] = "model.request"
@@ -328,7 +328,8 @@ class ToolUse(Event):
 
     `raw_arguments` is set when the call did not arrive whole (the answer was cut, the arguments are no JSON object): the
     call is answered with an error and never runs. `caller` is set when code made the call and not the model itself:
-    `{"type": "Code", "tool_use_id"}` for a call inside of that call of our tool, which the model sees nothing of;
+    `{"type": "Code", "tool_use_id"}` for a call inside of that call of our tool, which the model sees nothing of, with the
+    `labels` of its arguments where a plan made it (docs/injection.md);
     else what a vendor says of code that it runs, and the model sees the result as that of any call.
     """
 

@@ -48,7 +48,7 @@ from .hooks.models import HookMatcher
 from .kernel.agent import AgentRuntime
 from .kernel.registry import ToolRegistry
 from .parts.custom import CustomPart, check_parts
-from .parts.labels.rules import PRESETS, read_label_rules
+from .parts.labels.rules import PLAN, PRESETS, read_label_rules
 from .parts.project.claude import find_project_root
 from .permissions.gate import RULES, PermissionGate
 from .permissions.policy import PermissionMode
@@ -132,12 +132,12 @@ def _traceparent(value: Any) -> str | None:
 
 
 def _label_rules(value: Any) -> str | None:
-    wanted = f"one of {', '.join(PRESETS)}, or a list of these and of rules on labels"
+    wanted = f"one of {', '.join(PRESETS)}, {PLAN}, or a list of these and of rules on labels"
     texts = [value] if isinstance(value, str) else value
     if not isinstance(texts, Sequence) or not all(isinstance(text, str) for text in texts):
         return wanted
     try:
-        read_label_rules(texts)
+        read_label_rules(value)
     except PermissionRuleError as error:
         return f"{wanted} ({error})"
     return None
@@ -279,8 +279,8 @@ class OpenAgenticOptions:
     permission_gate: Annotated[PermissionGate | None, Doors("--permission-mode, settings.json, agents.toml")] = None
     """The whole policy, to which allowed_tools and disallowed_tools are added (default: mode "default")."""
     labels: Annotated[str | Sequence[str], _label_rules, Doors(toml=True, flag="--labels RULES")] = "off"
-    """What untrusted text may not decide: "off", "watch", "guard" (recommended), "strict", or a list of these and of rules
-    like "deny(untrusted): send_money" (docs/injection.md)."""
+    """What untrusted text may not decide: "off", "watch", "guard" (recommended), "strict", "plan" (the model plans before it
+    reads), rules like "deny(untrusted): send_money", or several, as a list or with commas between (docs/injection.md)."""
     sandbox: Annotated[Literal["off", "auto", "require"], Doors(toml=True, flag="--sandbox")] = "auto"
     """For Bash: "auto" (the default) takes what this machine has and announces it, "require" runs nothing without a sandbox
     and leaves commands no network, "off" confines nothing."""

@@ -87,7 +87,7 @@ class _RecordedCallsInside:
         registry = self._inner.agent.tools
         return [registry.get(name) for name in self._run.gate.offered_tools(registry.names())]
 
-    async def make(self, name: str, input: Mapping[str, Any]) -> ToolResult:
+    async def make(self, name: str, input: Mapping[str, Any], labels: Mapping[str, Any] | None = None) -> ToolResult:
         inner, run = self._inner, self._run
         if run.hooks.stopped_by is not None:
             return error_result("", ToolError("a hook has ended this run: no more calls are made"))
@@ -95,7 +95,7 @@ class _RecordedCallsInside:
         self._made += 1
         while f"{outer_id}.{self._made}" in run.view.calls:
             self._made += 1
-        caller = {"type": CODE_CALLER, "tool_use_id": outer_id}
+        caller = {"type": CODE_CALLER, "tool_use_id": outer_id, **({} if labels is None else {"labels": labels})}
         use = ToolUse(f"{outer_id}.{self._made}", name, input, caller=caller)
         run.children += 1
         try:

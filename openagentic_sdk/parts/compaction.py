@@ -23,7 +23,7 @@ from ..kernel.model_step import AnswerRoom, outgoing
 from ..kernel.opening import open_run, session_state
 from ..kernel.part import Part
 from ..kernel.tool_output import put_blob
-from ..providers.base import Provider, Retrying, StreamEvent, for_session
+from ..providers.base import ModelOutput, Provider, Retrying, StreamEvent, for_session
 from ..providers.wrappers.answer import ask, fold
 from ..sessions.folds.clearing import ClearingPlan, plan_clearing
 from ..sessions.folds.compaction import (
@@ -191,24 +191,36 @@ class Compaction(Part):
         self, request: ModelRequest, messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]]
     ) -> str | None:
         """The text that a request for a summary is answered with; None when it is answered with a call."""
-        agent = self.run.agent
-        await self.run.record(request)
-        began = agent.clock.monotonic()
-        provider = self._provider or agent.provider
-        answer = ask(provider, model=self.run.model, messages=messages, tools=tools, api_key=agent.api_key)
-        room = AnswerRoom(self.run)
-        try:
-            output = await call_guest(lambda: fold(_recorded(self.run, answer, room)), f"provider {provider.name}")
-            _, stopped = room.take_output(output)
-            if stopped is not None:
-                raise RunStopped("budget", stopped)
-        except StorageError:
-            raise
-        except Exception as error:
-            await self.run.record(_response(self.run, None, began, error))
-            raise
-        await self.run.record(_response(self.run, output.usage, began))
+        output = await ask_beside(self.run, self._provider, request, messages, tools)
         return None if output.tool_calls else output.assistant_text
+
+
+async def ask_beside(
+    run: Run,
+    provider: Provider | None,
+    request: ModelRequest,
+    messages: Sequence[Mapping[str, Any]],
+    tools: Sequence[Mapping[str, Any]] = (),
+) -> ModelOutput:
+    """Ask a model, None for the run's own, for something that is no part of the conversation; request and answer are in the
+    log."""
+    await run.record(request)
+    began = run.agent.clock.monotonic()
+    provider = provider or run.agent.provider
+    answer = ask(provider, model=run.model, messages=messages, tools=tools, api_key=run.agent.api_key)
+    room = AnswerRoom(run)
+    try:
+        output = await call_guest(lambda: fold(_recorded(run, answer, room)), f"provider {provider.name}")
+        _, stopped = room.take_output(output)
+        if stopped is not None:
+            raise RunStopped("budget", stopped)
+    except StorageError:
+        raise
+    except Exception as error:
+        await run.record(_response(run, None, began, error))
+        raise
+    await run.record(_response(run, output.usage, began))
+    return output
 
 
 async def compact_closed_session(agent: AgentRuntime, request: RunRequest) -> bool:

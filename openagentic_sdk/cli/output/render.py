@@ -181,6 +181,8 @@ class EventPrinter:
             self._head_shown = None
         else:
             self._line(self._head(event.tool_use_id) + tail)
+        if printed := printed_by_plan(event):
+            self._line(printable(printed), depth=self._depth(event))
         trace = (event.meta or {}).get("traceback")
         if self._transcript and isinstance(trace, str):
             self._note(trace, self._depths.get(event.tool_use_id, 0))
@@ -217,6 +219,12 @@ class EventPrinter:
     def _end(self, event: Result) -> None:
         if event.parent_tool_use_id is None:
             self._line(closing_line(event), "dim" if event.stop_reason == "end" else "yellow")
+
+
+def printed_by_plan(event: ToolResult) -> str:
+    """What a plan printed for the user, part of which its model does not see."""
+    printed = (event.meta or {}).get("printed")
+    return printed.rstrip("\n") if isinstance(printed, str) else ""
 
 
 def closing_line(event: Result, id_letters: int | None = None) -> str:

@@ -41,7 +41,7 @@ from ...parts.record.folds.notes import MAX_ERROR_CHARS, describe_input, progres
 from ...sessions.folds.usage import add_cost, normalize_usage
 from ...sessions.rebuild import describe_attachment
 from ..output.diffs import shown_diff
-from ..output.render import EventPrinter, closing_line, seconds
+from ..output.render import EventPrinter, closing_line, printed_by_plan, seconds
 from ..output.terminal import Screen
 from ..output.widths import shortened, text_width, wrapped
 from .markdown import Markdown
@@ -231,6 +231,8 @@ class LivePrinter(EventPrinter):
             )
         for row in self._details(call, event, number):
             self._line(row)
+        if printed := printed_by_plan(event):
+            self._line(printable(printed))
 
     def _details(self, call: _LiveCall | None, event: ToolResult, number: int) -> list[str]:
         """Below a call: what a command printed last, or what changed in a file."""
@@ -319,7 +321,8 @@ class LivePrinter(EventPrinter):
         return [f"  to do, {done} of {len(todos)} done", *rows] if todos else []
 
     def _on_request(self, event: ModelRequest) -> None:
-        self._phase("waiting for the model" if event.purpose == "turn" else "summarising")
+        phases = {"turn": "waiting for the model", "extract": "reading"}
+        self._phase(phases.get(event.purpose, "summarising"))
 
     def _on_reasoning(self, event: ReasoningDelta) -> None:
         self._phase("thinking")

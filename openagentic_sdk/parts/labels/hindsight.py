@@ -20,6 +20,7 @@ from ...sessions.folds.features.untrusted import LABELS_STATE, UntrustedFold
 from ...sessions.folds.view import SessionView
 from ...tools.base import Tool
 from ...tools.defaults import default_tools
+from .carried import CarriedLabels
 from .fold import LabelsFold
 from .judgement import ActingTool, object_to
 from .marks import ProjectPlace, label_result
@@ -92,7 +93,9 @@ class RecordedSession:
         facts = self._facts.get(tool_use_id, {})
         names = tuple(map(str, as_list(facts.get("rule_names"))))
         tool = self._tools.get(name) or _known_tool(name, str(facts.get("effect")))
-        return object_to(rules, tool, lambda input: names, input, (self.view, *self._starters))
+        record = self.view.calls.get(tool_use_id)
+        carried = None if record is None else CarriedLabels.of(record.use)
+        return object_to(rules, tool, lambda input: names, input, (self.view, *self._starters), carried)
 
     def _take(self, event: Event) -> None:
         match event:

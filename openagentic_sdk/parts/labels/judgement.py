@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from typing import Any
 
-from ...ground.frozen import frozen
+from ...events import ToolResult
+from ...ground.frozen import changed, frozen
 from ...ground.text import on_one_line
 from ...kernel.gate import Objection
 from ...kernel.tool import BareTool
 from ...sessions.folds.features.untrusted import UntrustedFold
 from ...sessions.folds.view import SessionView
 from ...tools.labels import ToolLabels
+from .carried import CarriedLabels, Origin
 from .fold import LabelsFold
 from .rules import LabelName, LabelRule, deciding_rule
 from .values import KnownText, leaves, property_names, spelled
@@ -111,8 +113,9 @@ def object_to(
     rule_names: Callable[[Mapping[str, Any]], Sequence[str]],
     input: Mapping[str, Any],
     views: Sequence[SessionView],
+    carried: CarriedLabels | None = None,
 ) -> Objection | None:
-    """What the rules have against a call at this point of a session, None for nothing.
+    """What the rules have against a call at this point of a session, None for nothing. `carried` are the labels of a plan's.
 
     `views` are the session's own and, for a subagent, those of the sessions that it was started from: it may use what its
     starters may, and keeps their secrets.
@@ -125,11 +128,13 @@ def object_to(
     labels = {rule.label for rule in rules}
     findings: list[LabelFinding] = []
     if sources and (tool.is_sink or tool.changes):
-        findings += _untrusted(control, tool, views, chosen="untrusted choice" in labels)
+        findings += _untrusted(control, tool, views, carried, chosen="untrusted choice" in labels)
+        if carried is not None and carried.decided and (tool.is_sink or control):
+            findings.append(_carried_finding("the decision to call", tool.name, carried.decided[0], views[0]))
     if sources and tool.is_sink and "untrusted content" in labels:
-        findings += [_with_label(each, "untrusted content") for each in _untrusted(content, tool, views)]
+        findings += [_with_label(each, "untrusted content") for each in _untrusted(content, tool, views, carried)]
     for fold in secrets:
-        findings += _secrets_carried(control, fold)
+        findings += _secrets_carried(control, fold, fold.secrets if carried is None else carried.secrets)
     names = (tool.name, *rule_names(input))
     deciding = [
         (rule, finding)
@@ -148,21 +153,30 @@ def object_to(
 
 
 def _untrusted(
-    arguments: Mapping[str, Any], tool: ActingTool, views: Sequence[SessionView], *, chosen: bool = False
+    arguments: Mapping[str, Any],
+    tool: ActingTool,
+    views: Sequence[SessionView],
+    carried: CarriedLabels | None,
+    *,
+    chosen: bool = False,
 ) -> Iterator[LabelFinding]:
     """What in these arguments stands in no trusted text and, if `chosen`, what no person wrote or named."""
     folds = [view.fold(LabelsFold) for view in views]
     for name, argument in arguments.items():
         opened = () if name in tool.arguments or argument is None else (("name", name),)
         for place, value in (*opened, *leaves(argument, name, tool.arguments)):
-            if not any(fold.trusts(value) for fold in folds):
+            origins = None if carried is None else carried.origins_of(place, value)
+            if origins is not None:
+                if origins:
+                    yield _carried_finding(place, value, origins[0], views[0])
+            elif not any(fold.trusts(value) for fold in folds):
                 yield LabelFinding("untrusted", place, spelled(value), "")
             elif chosen and not any(fold.is_named(value) for fold in folds):
                 yield LabelFinding("untrusted choice", place, spelled(value), "")
 
 
 def _with_label(finding: LabelFinding, label: LabelName) -> LabelFinding:
-    return LabelFinding(label, finding.argument, finding.value, finding.source)
+    return changed(finding, label=label)
 
 
 def _with_origin(finding: LabelFinding, view: SessionView) -> LabelFinding:
@@ -173,10 +187,23 @@ def _with_origin(finding: LabelFinding, view: SessionView) -> LabelFinding:
     return LabelFinding(finding.label, finding.argument, value, source, seq, line)
 
 
-def _secrets_carried(control: Mapping[str, Any], fold: LabelsFold) -> Iterator[LabelFinding]:
+def _carried_finding(place: str, value: Any, origin: Origin, view: SessionView) -> LabelFinding:
+    """What speaks against a value that a plan made of this origin."""
+    source, call_id = origin
+    record = view.calls.get(call_id)
+    result, text = None if record is None else record.result, on_one_line(spelled(value), _MAX_VALUE_CHARS)
+    seq = None if result is None else result.seq
+    return LabelFinding("untrusted", place, text, source, seq, None if result is None else _line_of(value, result))
+
+
+def _secrets_carried(
+    control: Mapping[str, Any], fold: LabelsFold, carried_names: Container[str]
+) -> Iterator[LabelFinding]:
     """What the session learned that only some may learn, and this call goes to others or does not tell to whom."""
     goes_to = [each for name, argument in control.items() for each in leaves(argument, name) if each[1] is not None]
     for secret, readers in fold.secrets.items():
+        if secret not in carried_names:
+            continue
         known = [KnownText(reader) for reader in readers]
         others = [place for place, value in goes_to if all(reader.place_of(value) is None for reader in known)]
         if others or not goes_to:
@@ -194,10 +221,17 @@ def origin_of(value: Any, view: SessionView) -> tuple[str, int | None, str | Non
         searched += 1
         if searched > _MAX_SEARCHED:
             break
-        for _, leaf in leaves([result.output, result.error_message], "", ()):
-            text = spelled(leaf)
-            for line in text.splitlines() if KnownText(text).place_of(value) is not None else ():
-                if KnownText(line).place_of(value) is not None:
-                    return source, result.seq, on_one_line(line, _MAX_LINE_CHARS)
+        if (line := _line_of(value, result)) is not None:
+            return source, result.seq, line
     newest = next(reversed(view.fold(UntrustedFold).sources), "untrusted text")
     return newest, None, None
+
+
+def _line_of(value: Any, result: ToolResult) -> str | None:
+    """The line of a result in which a value stands."""
+    for _, leaf in leaves([result.output, result.error_message], "", ()):
+        text = spelled(leaf)
+        for line in text.splitlines() if KnownText(text).place_of(value) is not None else ():
+            if KnownText(line).place_of(value) is not None:
+                return on_one_line(line, _MAX_LINE_CHARS)
+    return None

@@ -8,6 +8,7 @@ trust (see `fold`); the gate is told of one that stands in no trusted text, and 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from ...events import PartState, TextCommandStarted, ToolResult, UserMessage
@@ -22,6 +23,7 @@ from ...tools.bash import BashTool
 from ...tools.labels import ToolLabels
 from ...tools.shell.file_policy import CommandRules
 from ...tools.shell.sandbox_plan import probe_sandbox
+from .carried import CarriedLabels
 from .fold import LabelsFold
 from .judgement import ActingTool, object_to
 from .marks import ProjectPlace, label_result
@@ -101,16 +103,18 @@ class Labels(Part):
     def tell_gate(self, context: CallContext, tool: str | None) -> CallContext:
         if tool is None or tool not in self.run.agent.tools:
             return context
-        return changed(context, objection=self._objection)
+        record = self.run.view.calls.get(context.tool_use_id or "")
+        carried = None if record is None else CarriedLabels.of(record.use)
+        return changed(context, objection=partial(self._objection, carried))
 
-    def _objection(self, name: str, input: Mapping[str, Any]) -> Objection | None:
+    def _objection(self, carried: CarriedLabels | None, name: str, input: Mapping[str, Any]) -> Objection | None:
         tool = self.run.agent.tools.get(name)
         views = [self.run.view]
         run = self.run.parent
         while run is not None:  # a subagent may use what its starter may
             views.append(run.view)
             run = run.parent
-        return object_to(self._rules, self._acting_tool(tool), tool.rule_names, input, views)
+        return object_to(self._rules, self._acting_tool(tool), tool.rule_names, input, views, carried)
 
     def _acting_tool(self, tool: BareTool) -> ActingTool:
         labels = self._labels_of(tool)

@@ -54,11 +54,26 @@ class LabelRule:
     layer: str = "options"
 
 
+# No rule, but how the model works: by plans that it makes before it reads, see `labels.plans`. Alone it implies `guard`.
+PLAN = "plan"
+
+
+def label_words(written: str | Sequence[str]) -> tuple[str, ...]:
+    """The presets, rules and modes of a list, or of a text that separates them with commas."""
+    words = written.split(",") if isinstance(written, str) else written
+    return tuple([word.strip() for word in words])
+
+
 def read_label_rules(written: str | Sequence[str], source: str = "options.labels") -> tuple[LabelRule, ...]:
     """The rules of a preset's name, or of a list of presets and rules. Raises `PermissionRuleError`."""
     rules: list[LabelRule] = []
-    for text in [written] if isinstance(written, str) else written:
-        found = _RULE.fullmatch(text.strip())
+    words = label_words(written)
+    if PLAN in words and not {*words} & PRESETS.keys():
+        words = ("guard", *words)
+    for text in words:
+        if text == PLAN:
+            continue
+        found = _RULE.fullmatch(text)
         if found is not None:
             effect, label, tool = found.groups()
             rules.append(LabelRule(text, cast(RuleEffect, effect), cast(LabelName, label), tool))
@@ -66,7 +81,7 @@ def read_label_rules(written: str | Sequence[str], source: str = "options.labels
             rules += read_label_rules(PRESETS[text], source)
         else:
             example = "'ask(untrusted): send_money' or 'deny(secret -> outside): *'"
-            problem = f"a rule on labels is one of {', '.join(PRESETS)}, or like {example}"
+            problem = f"a rule on labels is one of {', '.join(PRESETS)} and {PLAN}, or like {example}"
             raise PermissionRuleError(text, problem, source)
     return tuple(rules)
 

@@ -15,8 +15,9 @@ class CallsInside(Protocol):
     def tools(self) -> Sequence[BareTool]:
         """The tools that may be called."""
 
-    async def make(self, name: str, input: Mapping[str, Any], /) -> ToolResult:
-        """Make a call and wait for its result, which is in the log by then, also when this is cancelled.
+    async def make(self, name: str, input: Mapping[str, Any], labels: Mapping[str, Any] | None = None, /) -> ToolResult:
+        """Make a call and wait for its result, which is in the log by then, also when this is cancelled. `labels` are those
+        of its arguments, from code that tracks them.
 
         Raises what ends the run.
         """

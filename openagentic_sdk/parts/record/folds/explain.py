@@ -300,5 +300,5 @@ def _what_it_broke(event: Event) -> str | None:
         case ModelRetry() if event.control is not None:
             return f"the endpoint wants reasoning left out: {event.control}"
         case ModelRequest() if event.messages is not None:
-            return "a hook rewrote the messages" if event.purpose == "turn" else "a summary was asked for by itself"
+            return "a hook rewrote the messages" if event.purpose == "turn" else f"{event.purpose}: asked for by itself"
     return None

@@ -1,0 +1,64 @@
+"""The labels that a call of a plan brings to the gate, as its `tool.use` holds them in `caller["labels"]`.
+
+They say what each argument was made of, so that nobody has to look for it in what the session has read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ...events import ToolUse
+from ...ground.frozen import frozen
+from ...ground.loose import as_list, as_mapping
+from .values import leaves
+
+# A source in words, and the id of the call that gave it.
+Origin = tuple[str, str]
+
+
+@frozen
+class CarriedLabels:
+    """`origins` maps places of arguments (`recipients.0`) to the untrusted sources they were made of; `input` are the
+    arguments by place as the plan wrote them. `decided` are the sources that decided that the call is made, if that counts.
+    `secrets` are the names of those that the arguments may hold. With `is_tainted`, the model had read untrusted text before
+    it planned, so that what it wrote itself has to be looked for in trusted text.
+    """
+
+    input: Mapping[str, Sequence[Any]]
+    origins: Mapping[str, Sequence[Origin]]
+    decided: Sequence[Origin]
+    secrets: frozenset[str]
+    is_tainted: bool
+
+    @classmethod
+    def of(cls, use: ToolUse | None) -> CarriedLabels | None:
+        """The labels of a plan's call, None for any other."""
+        if use is None or not is_planned(use):
+            return None
+        labels = as_mapping((use.caller or {}).get("labels"))
+        places: dict[str, list[Any]] = {"name": [*use.input]}
+        for name, argument in use.input.items():
+            for place, value in leaves(argument, name, ()):
+                places.setdefault(place, []).append(value)
+        origins = {str(place): _origins(pairs) for place, pairs in as_mapping(labels.get("arguments")).items()}
+        secrets = frozenset(map(str, as_list(labels.get("secrets"))))
+        return cls(places, origins, _origins(labels.get("decided")), secrets, labels.get("tainted") is not False)
+
+    def origins_of(self, place: str, value: Any) -> Sequence[Origin] | None:
+        """What untrusted an argument was made of; None for what the plan's code did not make: it was changed since, or the
+        model wrote it after it had read untrusted text."""
+        found = self.origins.get(place) or self.origins.get(place.split(".")[0]) or ()
+        if found:
+            return found
+        is_same = any(type(each) is type(value) and each == value for each in self.input.get(place, ()))
+        return () if is_same and not self.is_tainted else None
+
+
+def is_planned(use: ToolUse) -> bool:
+    """Whether a plan made the call."""
+    return use.is_inside and isinstance((use.caller or {}).get("labels"), Mapping)
+
+
+def _origins(pairs: Any) -> Sequence[Origin]:
+    return [(str(pair[0]), str(pair[1])) for pair in as_list(pairs) if isinstance(pair, Sequence) and len(pair) == 2]

@@ -1,0 +1,560 @@
+"""Runs the code of a plan: a small part of Python, over values that carry labels.
+
+Its statements are assignments, `if`, `for`, `break`, `continue`, `pass` and expressions; nothing is defined but by `lambda`,
+and nothing of Python itself is in reach: each kind of expression, function and method has its own line here.
+
+Computing joins labels (see `values`). What a value decides without being computed from it is joined when `is_strict`: which
+branch is taken, how often a loop runs, which item of a container is taken. That label goes to all that is made or called
+there, to whatever the branch that was not taken would have changed, and to all that follows in a loop that may be left.
+"""
+
+from __future__ import annotations
+
+import ast
+import asyncio
+import operator
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from ....errors import ToolError
+from ....ground.frozen import frozen
+from ....ground.patterns import regex
+from .values import CLEAN, MAX_CHARS, MAX_ITEMS, PlanValues, Value, ValueLabel
+
+MAX_NESTING = 80
+MAX_LAMBDAS = 8
+_STEPS_AT_ONCE = 2_000
+_SPEC = regex(r"(.?[<>=^])?[-+ ]?#?0?\d{0,3}[,_]?(\.\d{1,2})?[a-zA-Z%]?")
+_CONVERSIONS: Mapping[int, Callable[[Any], Any]] = {ord("r"): repr, ord("a"): ascii, ord("s"): str}
+
+# Makes a call of a tool with these arguments; the label is that of what decided that it is made.
+CallFunction = Callable[[str, Mapping[str, Value], ValueLabel], Awaitable[Value]]
+
+
+@frozen
+class PlanFunction:
+    """A tool as a function of a plan, and its arguments in their order."""
+
+    tool: str
+    arguments: Sequence[str]
+
+
+@frozen
+class _PlanLambda:
+    node: ast.Lambda
+    names: Mapping[str, Value]
+
+
+class _LoopLeft(Exception):
+    """`break` or `continue`."""
+
+    def __init__(self, is_over: bool) -> None:
+        self.is_over = is_over
+
+
+def _multiply(left: Any, right: Any) -> Any:
+    for times, other in ((left, right), (right, left)):
+        if isinstance(times, int) and isinstance(other, str | list | tuple) and times * len(other) > MAX_ITEMS:
+            raise ToolError(f"a product would have more than {MAX_ITEMS} items")
+    return left * right
+
+
+def _modulo(left: Any, right: Any) -> Any:
+    if isinstance(left, str):
+        raise ToolError("% does not format texts here: use an f-string")
+    return left % right
+
+
+def _join(separator: str, parts: Iterable[str]) -> str:
+    parts = [*parts]
+    if sum(map(len, parts)) + len(separator) * len(parts) > MAX_CHARS:
+        raise ToolError(f"a text would be longer than {MAX_CHARS} letters")
+    return separator.join(parts)
+
+
+def _replace(text: str, old: str, new: str) -> str:
+    if text.count(old) * len(new) > MAX_CHARS:
+        raise ToolError(f"a text would be longer than {MAX_CHARS} letters")
+    return text.replace(old, new)
+
+
+def _round(number: float, digits: int = 0) -> Any:
+    return round(number, max(-100, min(digits, 100))) if digits else round(number)
+
+
+def _sum(numbers: Iterable[Any], start: float = 0) -> float:
+    if not all(isinstance(number, int | float) for number in (*numbers, start)):
+        raise TypeError("only numbers can be added up")
+    return sum(numbers, start)
+
+
+def _range(*bounds: int) -> list[int]:
+    if len(range(*bounds)) > MAX_ITEMS:
+        raise ToolError(f"a range holds more than {MAX_ITEMS} numbers")
+    return [*range(*bounds)]
+
+
+def _format(data: Any, conversion: int, form: str) -> str:
+    if not _SPEC.fullmatch(form):
+        raise ToolError("this format is not known here")
+    return format(_CONVERSIONS.get(conversion, lambda same: same)(data), form)
+
+
+_OPERATORS: Mapping[type, Callable[..., Any]] = {
+    ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: _multiply, ast.Div: operator.truediv, ast.Mod: _modulo,
+    ast.FloorDiv: operator.floordiv, ast.Not: operator.not_, ast.USub: operator.neg, ast.UAdd: operator.pos,
+    ast.Eq: operator.eq, ast.NotEq: operator.ne, ast.Lt: operator.lt, ast.LtE: operator.le, ast.Gt: operator.gt,
+    ast.GtE: operator.ge, ast.In: lambda left, right: left in right, ast.NotIn: lambda left, right: left not in right,
+    ast.Is: operator.is_, ast.IsNot: operator.is_not,
+}  # fmt: skip
+_TEXT_METHODS: Mapping[str, Callable[..., Any]] = {
+    "join": _join, "replace": _replace, "capitalize": str.capitalize, "casefold": str.casefold, "count": str.count,
+    "endswith": str.endswith, "find": str.find, "index": str.index, "isalnum": str.isalnum, "isalpha": str.isalpha,
+    "isdigit": str.isdigit, "isspace": str.isspace, "lower": str.lower, "lstrip": str.lstrip, "partition": str.partition,
+    "removeprefix": str.removeprefix, "removesuffix": str.removesuffix, "rfind": str.rfind, "rpartition": str.rpartition,
+    "rsplit": str.rsplit, "rstrip": str.rstrip, "split": str.split, "splitlines": str.splitlines,
+    "startswith": str.startswith, "strip": str.strip, "title": str.title, "upper": str.upper,
+}  # fmt: skip
+_FUNCTIONS: Mapping[str, Callable[..., Any]] = {
+    "str": str, "int": int, "float": float, "bool": bool, "abs": abs, "round": _round, "range": _range, "sum": _sum,
+    "any": any, "all": all,
+}  # fmt: skip
+# They hand items on as they are, each with its labels.
+_SHAPING = ("list", "tuple", "len", "sorted", "reversed", "min", "max", "enumerate", "zip", "print")
+FUNCTIONS = (*_FUNCTIONS, *_SHAPING)
+
+
+class PlanInterpreter:
+    """Runs one plan. `functions` are the tools by their names in the plan, `show` takes printed text, `line` is the line
+    that runs."""
+
+    def __init__(
+        self,
+        values: PlanValues,
+        functions: Mapping[str, PlanFunction],
+        call: CallFunction,
+        show: Callable[[str, ValueLabel], None],
+        *,
+        is_strict: bool,
+    ) -> None:
+        self.line = 0
+        self._values, self._functions, self._call, self._show = values, functions, call, show
+        self._is_strict = is_strict
+        self._names: dict[str, Value] = {}
+        self._decided = CLEAN  # the label of what decided that this place is reached
+        self._steps = self._depth = 0
+
+    async def run(self, code: str) -> None:
+        """Run the code to its end. Raises `ToolError`, whose text holds no value, and whatever an operation raises."""
+        try:
+            level: Sequence[ast.AST] = [tree := ast.parse(code)]
+        except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+            self.line = (error.lineno or 0) if isinstance(error, SyntaxError) else 0
+            raise ToolError(f"the code is no Python: {error}") from None
+        for _ in range(MAX_NESTING):
+            level = [child for node in level for child in ast.iter_child_nodes(node)]
+        if level:
+            raise ToolError(f"the code is nested more than {MAX_NESTING} deep: write it in steps")
+        await self._run_all(tree.body)
+
+    # --- statements --------------------------------------------------------------------------------------------------
+
+    async def _run_all(self, statements: Iterable[ast.stmt]) -> None:
+        for statement in statements:
+            self.line = statement.lineno
+            await self._run(statement)
+
+    async def _run(self, node: ast.stmt) -> None:
+        match node:
+            # Nothing changes a value but these statements, so that `_changed_names` finds each that does.
+            case ast.Expr(ast.Call(ast.Attribute(holder, "append" | "extend" as method), [item], [])):
+                added = await self._eval(item, self._names)
+                items, label = ([added], CLEAN) if method == "append" else (self._items(added), added.label)
+                await self._extend(holder, items, label)
+            case ast.Expr(value):
+                await self._eval(value, self._names)
+            case ast.Assign(targets, value):
+                found = await self._eval(value, self._names)
+                for target in targets:
+                    await self._assign(target, found)
+            case ast.AugAssign(target, operation, value) if isinstance(target, ast.Name | ast.Subscript):
+                old = await self._eval(target, self._names)
+                await self._assign(target, self._operate(operation, old, await self._eval(value, self._names)))
+            case ast.If(test, body, orelse):
+                condition = await self._eval(test, self._names)
+                taken = body if condition.data else orelse
+                await self._under(self._values.label_of(condition), node, self._run_all(taken))
+            case ast.For(target, iterable, body, []):
+                over = await self._eval(iterable, self._names)
+                await self._under(over.label, node, self._loop(target, self._items(over), body))
+            case ast.Break() | ast.Continue():
+                raise _LoopLeft(isinstance(node, ast.Break))
+            case ast.Pass():
+                return
+            case _:
+                raise _unknown(node)
+
+    async def _loop(self, target: ast.expr, items: Sequence[Value], body: Sequence[ast.stmt]) -> None:
+        for item in items:
+            await self._assign(target, item)
+            try:
+                await self._run_all(body)
+            except _LoopLeft as left:
+                if left.is_over:
+                    return
+
+    def _deciding(self, label: ValueLabel) -> ValueLabel:
+        return label if self._is_strict else CLEAN
+
+    async def _under(self, label: ValueLabel, node: ast.If | ast.For, work: Awaitable[None]) -> None:
+        """Do the work of a statement that is decided by what has this label, and mark whatever it could have changed."""
+        before = self._decided
+        self._decided = before.joined(self._deciding(label))
+        try:
+            await work
+        finally:
+            reached = self._decided
+            leaves = isinstance(node, ast.If) and any(isinstance(n, ast.Break | ast.Continue) for n in ast.walk(node))
+            self._decided = reached if leaves else before  # what follows in a loop that may be left depends on it
+            for name in _changed_names(node) & self._names.keys() if reached else ():
+                self._names[name] = self._values.raised(self._names[name], reached)
+
+    async def _assign(self, target: ast.expr, value: Value) -> None:
+        value = self._values.raised(value, self._decided)
+        if isinstance(target, ast.Subscript):
+            container = await self._eval(target.value, self._names)
+            self._put(container, await self._eval(target.slice, self._names), value)
+            return
+        for name, part in self._bound(target, value).items():
+            if name in self._functions or name in FUNCTIONS:
+                raise ToolError(f"{name} is the name of a function: choose another")
+            self._names[name] = part
+
+    def _bound(self, target: ast.expr, value: Value) -> dict[str, Value]:
+        """The names that a target gives to a value and its parts."""
+        if isinstance(target, ast.Name):
+            return {target.id: value}
+        if not isinstance(target, ast.Tuple | ast.List):
+            raise _unknown(target)
+        parts = self._items(value)
+        if len(parts) != len(target.elts):
+            raise ToolError(f"there are not {len(target.elts)} values to unpack")
+        pairs = [self._bound(element, part) for element, part in zip(target.elts, parts, strict=True)]
+        return {name: part for found in pairs for name, part in found.items()}
+
+    def _put(self, container: Value, index: Value, value: Value) -> None:
+        """`container[index] = value`. The index shows in the container's shape."""
+        key, label = self._values.plain(index), self._values.label_of(index)
+        value = self._values.raised(value, label)
+        if isinstance(container.data, dict):
+            container.data[_as_key(key)] = (index, value)
+        elif isinstance(container.data, list) and isinstance(key, int):
+            container.data[key] = value
+        else:
+            raise TypeError("only items of lists and dicts can be set")
+        self._change(container, label)
+
+    async def _extend(self, holder: ast.expr, items: Sequence[Value], label: ValueLabel) -> None:
+        container = await self._eval(holder, self._names)
+        if not isinstance(container.data, list):
+            raise TypeError("only lists can be added to")
+        container.data += [self._values.raised(item, self._decided) for item in items]
+        self._change(container, label)
+
+    def _change(self, container: Value, label: ValueLabel) -> None:
+        container.label = container.label.joined(label).joined(self._decided)
+        self._values.check_size(container.data)
+
+    # --- expressions -------------------------------------------------------------------------------------------------
+
+    async def _eval(self, node: ast.expr, names: Mapping[str, Value]) -> Value:
+        self._values.spend(1)
+        self._steps += 1
+        if self._steps % _STEPS_AT_ONCE == 0:
+            await asyncio.sleep(0)
+        match node:
+            case ast.Constant(data):
+                return self._values.lift(data)
+            case ast.Name(name):
+                if name not in names:
+                    raise ToolError(f"the name {name!r} is not defined")
+                return names[name]
+            case ast.Await(inner):
+                return await self._eval(inner, names)
+            case ast.List(elements) | ast.Tuple(elements):
+                items = [await self._eval(element, names) for element in elements]
+                return Value(items if isinstance(node, ast.List) else tuple(items))
+            case ast.Dict(keys, items) if None not in keys:
+                made = Value({})
+                for key, item in zip(keys, items, strict=True):
+                    assert key is not None, "it was looked for"
+                    self._put(made, await self._eval(key, names), await self._eval(item, names))
+                return made
+            case ast.BinOp(left, operation, right):
+                return self._operate(operation, await self._eval(left, names), await self._eval(right, names))
+            case ast.UnaryOp(operation, operand):
+                return self._operate(operation, await self._eval(operand, names))
+            case ast.BoolOp(operation, operands):
+                return await self._eval_bool(isinstance(operation, ast.And), operands, names)
+            case ast.Compare(left, operations, others):
+                return await self._compare(left, operations, others, names)
+            case ast.IfExp(test, body, orelse):
+                condition = await self._eval(test, names)
+                chosen = body if condition.data else orelse
+                [found] = await self._eval_under(self._values.label_of(condition), [chosen], names)
+                return found
+            case ast.Subscript(container, index):
+                return await self._take(await self._eval(container, names), index, names)
+            case ast.JoinedStr(parts):
+                texts = [await self._eval(part, names) for part in parts]
+                return self._values.compute(lambda *pieces: _join("", pieces), *texts)
+            case ast.FormattedValue(inner, conversion, spec):
+                value = await self._eval(inner, names)
+                form = await self._eval(spec, names) if spec is not None else Value("")
+                return self._values.compute(lambda data, text: _format(data, conversion, text), value, form)
+            case ast.ListComp(element, generators) | ast.GeneratorExp(element, generators):
+                return await self._comprehend([element], generators, names, Value([]))
+            case ast.DictComp(key, value, generators):
+                return await self._comprehend([key, value], generators, names, Value({}))
+            case ast.Lambda():
+                return Value(_PlanLambda(node, names))
+            case ast.Call():
+                return await self._eval_call(node, names)
+            case _:
+                raise _unknown(node)
+
+    def _operate(self, operation: ast.AST, *operands: Value) -> Value:
+        function = _OPERATORS.get(type(operation))
+        if function is None:
+            raise _unknown(operation)
+        left, right = operands[0], operands[-1]
+        if isinstance(operation, ast.Add) and isinstance(left.data, list) and isinstance(right.data, list):
+            self._values.check_size(items := left.data + right.data)
+            self._values.spend(len(items))
+            return Value(items, left.label.joined(right.label))
+        return self._values.compute(function, *operands)
+
+    async def _eval_under(
+        self, label: ValueLabel, nodes: Sequence[ast.expr], names: Mapping[str, Value]
+    ) -> list[Value]:
+        """Expressions that are evaluated because of what has this label."""
+        before, label = self._decided, self._deciding(label)
+        self._decided = before.joined(label)
+        try:
+            return [self._values.raised(await self._eval(node, names), label) for node in nodes]
+        finally:
+            self._decided = before
+
+    async def _eval_bool(self, is_and: bool, operands: Sequence[ast.expr], names: Mapping[str, Value]) -> Value:
+        label, found = CLEAN, Value(None)
+        for operand in operands:
+            [found] = await self._eval_under(label, [operand], names)
+            label = label.joined(self._values.label_of(found))
+            if bool(found.data) != is_and:
+                break
+        return self._values.raised(found, label)
+
+    async def _compare(
+        self,
+        left: ast.expr,
+        operations: Sequence[ast.cmpop],
+        others: Sequence[ast.expr],
+        names: Mapping[str, Value],
+    ) -> Value:
+        value, result = await self._eval(left, names), Value(True)
+        for operation, other in zip(operations, others, strict=True):
+            [right] = await self._eval_under(result.label, [other], names)
+            compared = self._operate(operation, value, right)
+            result, value = Value(compared.data, compared.label.joined(result.label)), right
+            if not result.data:
+                break
+        return result
+
+    def _items(self, value: Value) -> list[Value]:
+        """What a loop over the value goes through."""
+        data = value.data
+        if isinstance(data, str):
+            items = [Value(letter, value.label) for letter in data]
+        elif isinstance(data, dict | list | tuple):
+            items = [name for name, _ in data.values()] if isinstance(data, dict) else [*data]
+        else:
+            raise TypeError("only texts, lists, tuples and dicts can be gone through")
+        self._values.spend(len(items))
+        return [self._values.raised(item, self._deciding(value.label)) for item in items]
+
+    async def _take(self, container: Value, index: ast.expr, names: Mapping[str, Value]) -> Value:
+        """`container[index]`: the item, with the label of the index."""
+        values, data = self._values, container.data
+        if isinstance(index, ast.Slice):
+            ends = [index.lower, index.upper, index.step]
+            bounds = [Value(None) if end is None else await self._eval(end, names) for end in ends]
+            if not isinstance(data, list | tuple):
+                return values.compute(lambda text, *places: text[slice(*places)], container, *bounds)
+            items = data[slice(*map(values.plain, bounds))]
+            values.spend(len(items))
+            return values.raised(Value(items, container.label), values.label_of(*bounds))
+        key = await self._eval(index, names)
+        return values.compute(operator.getitem, container, key) if isinstance(data, str) else self._item(container, key)
+
+    def _item(self, container: Value, key: Value) -> Value:
+        data, place = container.data, self._values.plain(key)
+        if not isinstance(data, dict | list | tuple):
+            raise TypeError("only texts, lists, tuples and dicts have items")
+        found = data[_as_key(place)][1] if isinstance(data, dict) else data[place]
+        return self._values.raised(found, self._values.label_of(key).joined(self._deciding(container.label)))
+
+    async def _comprehend(
+        self,
+        parts: Sequence[ast.expr],
+        generators: Sequence[ast.comprehension],
+        names: Mapping[str, Value],
+        made: Value,
+    ) -> Value:
+        """Put into `made` what the innermost round gives. What is left out shows in its shape."""
+        generator, *inner = generators
+        over = await self._eval(generator.iter, names)
+        made.label = made.label.joined(over.label)
+        for item in self._items(over):
+            inside, label, is_wanted = {**names, **self._bound(generator.target, item)}, over.label, True
+            for condition in generator.ifs:
+                [found] = await self._eval_under(label, [condition], inside) if is_wanted else [Value(False)]
+                label = label.joined(self._values.label_of(found))
+                is_wanted = bool(found.data)
+            made.label = made.label.joined(label)
+            before = self._decided
+            self._decided = before.joined(self._deciding(label))
+            if is_wanted and inner:
+                await self._comprehend(parts, inner, inside, made)
+            elif is_wanted:
+                pair = await self._eval_under(label, parts, inside)
+                if isinstance(made.data, dict):
+                    self._put(made, pair[0], pair[1])
+                else:
+                    made.data += pair
+                    self._values.check_size(made.data)
+            self._decided = before
+        return made
+
+    # --- calls -------------------------------------------------------------------------------------------------------
+
+    async def _eval_call(self, node: ast.Call, names: Mapping[str, Value]) -> Value:
+        if any(isinstance(each, ast.Starred) for each in node.args) or any(each.arg is None for each in node.keywords):
+            raise ToolError("* and ** do not unpack arguments here: name them")
+        target = await self._eval(node.func.value, names) if isinstance(node.func, ast.Attribute) else None
+        given = [await self._eval(each, names) for each in node.args]
+        named = {str(each.arg): await self._eval(each.value, names) for each in node.keywords}
+        match node.func:
+            case ast.Attribute(_, name) if target is not None:
+                return self._call_method(target, name, given, named)
+            case ast.Name(name) if name in self._functions:
+                return await self._call_tool(self._functions[name], given, named)
+            case ast.Name(name) if name in _SHAPING:
+                return await self._shape(name, given, named)
+            case ast.Name(name) if name in _FUNCTIONS and not named:
+                return self._values.compute(_FUNCTIONS[name], *given)
+            case ast.Name(name) if name in names and not named:
+                return await self._apply(names[name], given)
+        raise ToolError("there is no such function, or it takes other arguments")
+
+    async def _call_tool(self, function: PlanFunction, given: Sequence[Value], named: Mapping[str, Value]) -> Value:
+        arguments = dict(zip(function.arguments, given, strict=False))
+        if len(given) > len(function.arguments) or arguments.keys() & named.keys():
+            raise ToolError(f"{function.tool} is given an argument twice, or too many by place")
+        return self._values.raised(
+            await self._call(function.tool, {**arguments, **named}, self._decided), self._decided
+        )
+
+    async def _apply(self, function: Value, given: Sequence[Value]) -> Value:
+        """Call a lambda of the plan."""
+        made = function.data
+        arguments = made.node.args if isinstance(made, _PlanLambda) else None
+        if arguments is None or len(arguments.args) != len(given) or self._depth == MAX_LAMBDAS:
+            raise ToolError(f"a lambda takes its arguments by place, and calls at most {MAX_LAMBDAS} others in turn")
+        inside = {**made.names, **dict(zip((each.arg for each in arguments.args), given, strict=True))}
+        self._depth += 1
+        try:
+            return self._values.raised(await self._eval(made.node.body, inside), function.label)
+        finally:
+            self._depth -= 1
+
+    def _call_method(self, target: Value, name: str, given: Sequence[Value], named: Mapping[str, Value]) -> Value:
+        data, values = target.data, self._values
+        match data, name, given:
+            case str(), _, _ if name in _TEXT_METHODS and not named:
+                return values.compute(_TEXT_METHODS[name], target, *given)
+            case dict(), "get", [key, *usual] if not named and len(usual) < 2:
+                if _as_key(values.plain(key)) in data:
+                    return self._item(target, key)
+                found = usual[0] if usual else Value(None)
+                return values.raised(found, values.label_of(key).joined(self._deciding(target.label)))
+            case dict(), "keys" | "values" | "items", [] if not named:
+                values.spend(len(data))
+                pairs = [*data.values()]
+                if name == "items":
+                    return Value([Value(pair, target.label) for pair in pairs], target.label)
+                return Value([pair[name == "values"] for pair in pairs], target.label)
+        raise ToolError(f"a value has no method {name!r} that can be called so")
+
+    async def _shape(self, name: str, given: Sequence[Value], named: Mapping[str, Value]) -> Value:
+        """The functions that put items together anew without computing from them."""
+        values = self._values
+        match name, given:
+            case "print", _ if not named:
+                shown = values.compute(lambda *parts: _join(" ", map(str, parts)), *given)
+                self._show(shown.data, shown.label.joined(self._decided))
+                return Value(None)
+            case "len", [Value(data=str() | dict() | list() | tuple() as whole)] if not named:
+                return Value(len(whole), given[0].label)
+            case (("min" | "max" | "sorted"), [_, *_]):
+                return await self._order(name, given, dict(named))
+            case "zip", _ if given and not named:
+                rows = zip(*map(self._items, given), strict=False)
+                label = values.label_of(*(Value(None, each.label) for each in given))
+                return Value([Value(row, label) for row in rows], label)
+            case (("list" | "tuple" | "reversed" | "enumerate"), [whole]) if not named:
+                items, label = self._items(whole), whole.label
+                if name == "enumerate":
+                    items = [Value((Value(number, label), item), label) for number, item in enumerate(items)]
+                items = items[::-1] if name == "reversed" else items
+                return Value(tuple(items) if name == "tuple" else items, label)
+        raise ToolError(f"{name} cannot be called so")
+
+    async def _order(self, name: str, given: Sequence[Value], more: dict[str, Value]) -> Value:
+        """`sorted`, whose items keep their labels, and `min` and `max`, which are made of all that is compared."""
+        values = self._values
+        key, backwards, usual = more.pop("key", None), more.pop("reverse", Value(False)), more.pop("default", None)
+        if more or (len(given) > 1 and name == "sorted"):
+            raise ToolError(f"{name} cannot be called so")
+        items = self._items(given[0]) if len(given) == 1 else [*given]
+        keys = items if key is None else [await self._apply(key, [item]) for item in items]
+        label = values.label_of(backwards, *keys).joined(given[0].label if len(given) == 1 else CLEAN)
+        sortable = [*map(values.plain, keys)]
+        is_backwards = name == "max" or bool(backwards.data)
+        order = sorted(range(len(items)), key=sortable.__getitem__, reverse=is_backwards)
+        if name == "sorted":
+            return Value([values.raised(items[place], self._deciding(label)) for place in order], label)
+        if not items and usual is None:
+            raise ValueError(f"{name}() of nothing")
+        return values.raised(items[order[0]] if items or usual is None else usual, label)
+
+
+def _as_key(key: Any) -> Any:
+    if isinstance(key, list | dict | tuple):
+        raise TypeError("a key of a dict is a text or a number")
+    return key
+
+
+def _changed_names(node: ast.AST) -> set[str]:
+    """The names of all that a statement could give another value, or change within."""
+    found: set[str] = set()
+    for each in ast.walk(node):
+        if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store):
+            found.add(each.id)
+        is_set = isinstance(each, ast.Subscript) and isinstance(each.ctx, ast.Store)
+        if is_set or (isinstance(each, ast.Attribute) and each.attr in ("append", "extend")):
+            found |= {name.id for name in ast.walk(each) if isinstance(name, ast.Name)}
+    return found
+
+
+def _unknown(node: ast.AST) -> ToolError:
+    return ToolError(f"{type(node).__name__} is no part of what a plan is written in: write it otherwise")

@@ -1,0 +1,197 @@
+"""The values of a plan, each with the label of what it was made of.
+
+A container's label is that of its shape (how many items, in which order, under which names); the items have their own. A
+value that is computed from others carries the labels of all of them, whatever computes it (`PlanValues.compute`). Only what
+takes an item out of a container or puts one in keeps labels apart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from ....errors import ToolError
+from ....ground.frozen import frozen
+
+MAX_UNITS = 300_000
+MAX_CHARS = 1_000_000
+MAX_ITEMS = 100_000
+MAX_DEPTH = 60
+MAX_BITS = 4_096
+_CHARS_PER_UNIT = 200
+
+
+@frozen
+class ValueLabel:
+    """What a value was made of: untrusted `sources`, each with the id of the call that gave it, and names of `secrets`."""
+
+    sources: frozenset[tuple[str, str]] = frozenset()
+    secrets: frozenset[str] = frozenset()
+
+    def joined(self, other: ValueLabel) -> ValueLabel:
+        """The label of what is made of both."""
+        if other is self or not (other.sources or other.secrets):
+            return self
+        if not (self.sources or self.secrets):
+            return other
+        return ValueLabel(self.sources | other.sources, self.secrets | other.secrets)
+
+    def __bool__(self) -> bool:
+        return bool(self.sources or self.secrets)
+
+
+CLEAN = ValueLabel()
+
+
+class Value:
+    """A value and its label. `data` is None, a bool, a number, a text, a list or tuple of values, a dict that maps each key
+    to the key and the item as values, or a lambda of the plan."""
+
+    __slots__ = ("data", "label")
+
+    def __init__(self, data: Any, label: ValueLabel = CLEAN) -> None:
+        self.data, self.label = data, label
+
+
+class PlanValues:
+    """Makes, reads and combines the values of one plan, within limits. Raises `ToolError` beyond these."""
+
+    def __init__(self) -> None:
+        self._units = 0
+
+    def spend(self, units: int) -> None:
+        self._units += units
+        if self._units > MAX_UNITS:
+            raise ToolError("the plan does more than one plan may: work on less at once")
+
+    def _enter(self, depth: int) -> None:
+        self.spend(1)
+        if depth > MAX_DEPTH:
+            raise ToolError(f"a value is nested more than {MAX_DEPTH} deep")
+
+    def lift(
+        self,
+        data: Any,
+        label: ValueLabel = CLEAN,
+        trusted_paths: Iterable[Sequence[str]] = (),
+        trusted_label: ValueLabel = CLEAN,
+        depth: int = 0,
+    ) -> Value:
+        """Plain data as a value that carries the label all over, but for what stands at `trusted_paths`."""
+        self._enter(depth)
+        if any(not path for path in trusted_paths):
+            label, trusted_paths = trusted_label, ()
+
+        def item(name: object, each: Any) -> Value:
+            below = [path[1:] for path in trusted_paths if path[0] in ("*", name)]
+            return self.lift(each, label, below, trusted_label, depth + 1)
+
+        if isinstance(data, Mapping):
+            self.check_size(data)
+            pairs = {key: (self.lift(key, label), item(key, each)) for key, each in data.items()}
+            return Value(pairs, label)
+        if isinstance(data, list | tuple):
+            self.check_size(data)
+            return Value(type(data)([item("*", each) for each in data]), label)
+        if isinstance(data, str):
+            self.spend(len(data) // _CHARS_PER_UNIT)
+        self.check_size(data)
+        return Value(data, label)
+
+    def check_size(self, data: Any) -> None:
+        """Raise `ToolError` for a text, container or number that is too large, and `TypeError` for anything else."""
+        kind = type(data)
+        if kind is str and len(data) > MAX_CHARS:
+            raise ToolError(f"a text is longer than {MAX_CHARS} letters")
+        if isinstance(data, Mapping | list | tuple) and len(data) > MAX_ITEMS:
+            raise ToolError(f"a container holds more than {MAX_ITEMS} items")
+        if kind is int and data.bit_length() > MAX_BITS:
+            raise ToolError(f"a number has more than {MAX_BITS} bits")
+        if not (data is None or kind in (str, bool, int, float) or isinstance(data, Mapping | list | tuple)):
+            raise TypeError(f"a plan has no values of type {kind.__name__}")
+
+    def plain(self, value: Value, depth: int = 0) -> Any:
+        """The data without labels. Raises `TypeError` for a lambda."""
+        self._enter(depth)
+        data = value.data
+        if isinstance(data, dict):
+            return {key: self.plain(item, depth + 1) for key, (_, item) in data.items()}
+        if isinstance(data, list | tuple):
+            return type(data)([self.plain(item, depth + 1) for item in data])
+        if isinstance(data, str):
+            self.spend(len(data) // _CHARS_PER_UNIT)
+        self.check_size(data)
+        return data
+
+    def _walk(self, value: Value) -> Iterator[Value]:
+        """The value and all that it holds, each container once."""
+        waiting, seen = [value], set[int]()
+        while waiting:
+            each = waiting.pop()
+            self.spend(1)
+            if isinstance(each.data, dict | list | tuple):
+                if id(each) in seen:
+                    continue
+                seen.add(id(each))
+                pairs = each.data.values() if isinstance(each.data, dict) else [each.data]
+                waiting += [item for pair in pairs for item in pair]
+            yield each
+
+    def label_of(self, *values: Value) -> ValueLabel:
+        """The labels of values and of all that they hold."""
+        label = CLEAN
+        for value in values:
+            for each in self._walk(value):
+                label = label.joined(each.label)
+        return label
+
+    def raised(self, value: Value, label: ValueLabel) -> Value:
+        """The value with one more label all over. A container stays the same object, for others that hold it too."""
+        if not label:
+            return value
+        if not isinstance(value.data, dict | list | tuple):
+            return Value(value.data, value.label.joined(label))
+        for each in [*self._walk(value)]:
+            data = each.data
+            if isinstance(data, dict):
+                pairs = {
+                    key: (self._marked(name, label), self._marked(item, label)) for key, (name, item) in data.items()
+                }
+                data.update(pairs)
+            elif isinstance(data, list):
+                data[:] = [self._marked(item, label) for item in data]
+            elif isinstance(data, tuple):
+                each.data = tuple([self._marked(item, label) for item in data])
+            else:
+                continue
+            each.label = each.label.joined(label)
+        return value
+
+    @staticmethod
+    def _marked(item: Value, label: ValueLabel) -> Value:
+        """An item as `raised` leaves it: containers are marked in their turn."""
+        is_container = isinstance(item.data, dict | list | tuple)
+        return item if is_container else Value(item.data, item.label.joined(label))
+
+    def compute(self, function: Callable[..., Any], *values: Value) -> Value:
+        """What a function makes of plain data, with the labels of all that it was given."""
+        return self.lift(function(*map(self.plain, values)), self.label_of(*values))
+
+
+def labelled_leaves(
+    value: Value, place: str, with_shapes: bool, label: ValueLabel = CLEAN
+) -> Iterator[tuple[str, ValueLabel]]:
+    """The labels of the leaves of a value, by the places that `labels.values.leaves` gives them, and of names of fields.
+
+    `with_shapes` adds to a leaf the labels of the containers around it.
+    """
+    label = label.joined(value.label) if with_shapes else label
+    if isinstance(value.data, dict):
+        for key, (name, item) in value.data.items():
+            yield f"name in {place}", name.label.joined(label)
+            yield from labelled_leaves(item, f"{place}.{key}", with_shapes, label)
+    elif isinstance(value.data, list | tuple):
+        for number, item in enumerate(value.data):
+            yield from labelled_leaves(item, f"{place}.{number}", with_shapes, label)
+    else:
+        yield place, value.label.joined(label)
