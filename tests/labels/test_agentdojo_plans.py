@@ -26,11 +26,11 @@ from typing import Any, NamedTuple
 
 from openagentic_sdk import MemorySessionStore, OpenAgenticOptions, PermissionGate, RunResult, UserQuestion, run
 from openagentic_sdk.events import ToolResult, ToolUse
-from openagentic_sdk.parts.labels.fold import values_at
 from openagentic_sdk.parts.labels.values import KnownText
 from openagentic_sdk.providers.base import ModelOutput, ToolCall
 from openagentic_sdk.serialization import dumps_json
 
+from ..size import LARGE
 from .agentdojo_tools import TOOLS, DojoLabels
 from .test_agentdojo import (
     HAS_AGENTDOJO,
@@ -85,8 +85,10 @@ def sums_of(output: Any, wanted: Any, told: Sequence[float]) -> Iterator[tuple[s
 def is_vouched(row: DojoLabels, output: Any, wanted: Any) -> bool:
     if row.labels.source == "trusted":
         return True
-    paths = [path.split(".") for path in row.labels.trusted_fields]
-    return any(wanted == leaf for path in paths for found in values_at(output, path) for leaf in leaves_of(found))
+    fields = [path.removeprefix("*.") for path in row.labels.trusted_fields]
+    items = output if isinstance(output, list) else [output]
+    trusted = [item if field == "*" else item.get(field) for item in items for field in fields]
+    return wanted in [*leaves_of(trusted)]
 
 
 def leaves_of(value: Any) -> Iterator[Any]:
@@ -233,7 +235,7 @@ class PlansTest(unittest.TestCase):
     def test_under_strict_no_attack_succeeds_and_none_reaches_the_planner(self) -> None:
         succeeded: list[Pair] = []
         read = 0
-        for pair in pairs():
+        for pair in pairs()[:: 1 if LARGE else 4]:
             one = asyncio.run(planned(["strict", "plan"], TOOLS, *pair))
             read += one.model.has_read_attack
             self.assertFalse(one.model.has_planned_attack, pair)

@@ -233,7 +233,7 @@ class PlansTest(unittest.TestCase):
         self.assertTrue(report.ok, report.text)
 
     def test_the_backtest_judges_the_calls_of_plans_as_the_gate_did(self) -> None:
-        code = f"m = read_mail()\n{TO_BOB}\nif 'pay' in m:\n    send_money(to='Carol', amount=m[0])"
+        code = f"m = read_mail()\n{TO_BOB}\nif 'pay' in m:\n    send_money(to='Carol', amount=len(m))"
         for labels in ("guard", "strict"):
             for answer in ("yes", "no"):
                 result = self.play(code, labels=[labels, "plan"], answer=answer)
