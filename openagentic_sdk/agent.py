@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypedDict, TypeVar, Unpack, cast
 from .api import RunResult, refuse_running_loop, run_result
 from .assemble import build_agent, end_conversation, run_request, store_of
 from .errors import GuardrailTrippedError, OpenAgentSdkError, OptionsError, RunFailedError
-from .events import AnyEvent, AssistantDelta, ModelRequest, ModelRetry, Result, UserQuestion
+from .events import AnyEvent, AssistantDelta, ModelRequest, ModelRetry, Result, UserAnswer, UserQuestion
 from .ground.checks import shown
 from .ground.frozen import changed, frozen, values_of
 from .ground.threads import ask_callable
@@ -81,9 +81,11 @@ class AgentResult(RunResult, Generic[OutputT]):
     @property
     def questions(self) -> list[UserQuestion]:
         """The questions that wait for a person when the run ended as `waiting`."""
-        answered = {getattr(event, "question_id", None) for event in self.events if event.type == "user.answer"}
-        asked = [event for event in self.events if isinstance(event, UserQuestion)]
-        return [each for each in asked if each.question_id not in answered] if self.stop_reason == "waiting" else []
+        answered = {event.question_id for event in self.events if isinstance(event, UserAnswer)}
+        # One of a subagent stands in its parent's log too.
+        asked = {event.question_id: event for event in self.events if isinstance(event, UserQuestion)}
+        is_waiting = self.stop_reason == "waiting"
+        return [question for name, question in asked.items() if is_waiting and name not in answered]
 
 
 @frozen
@@ -225,7 +227,12 @@ class Agent(Generic[DepsT, OutputT]):
                     f"handoffs: {agent.name} answers {shown(agent.output)} and this agent {shown(self.output)}: give both "
                     "the same output, since the caller of one gets the answer of the other"
                 )
-        return {str(agent.name): agent for agent in given}
+        found = {str(agent.name): agent for agent in given}
+        if len(found) < len(given):
+            raise OptionsError(
+                f"handoffs: two of the agents {', '.join(str(agent.name) for agent in given)} share a name"
+            )
+        return found
 
     async def _options(self, run: _AgentRun, parent: Agent[Any, Any] | None = None, runs_as: str | None = None) -> Any:
         """The options of one run of this agent, or of it as the subagent `runs_as` of `parent`."""
@@ -259,7 +266,7 @@ class Agent(Generic[DepsT, OutputT]):
             retries=self.output_retries,
             input_guardrails=self.input_guardrails,
             output_guardrails=self.output_guardrails,
-            history=run.history if parent is None else (),
+            history=run.history if parent is None and not run.handoffs else (),
             handoffs=tuple(after),
             outcome=run.outcome if parent is None else AgentOutcome(),
         )
@@ -485,6 +492,8 @@ class _AgentRun:
         made = run_result(self._events, self._result)
         output, outcome = self.outcome.output, self.outcome
         is_known = outcome.has_output or not made.ok  # a request that was answered before is not checked again
+        if not is_known and not made.steps:
+            raise OptionsError(f"session {made.session_id} has nothing to go on with: give a prompt")
         if not is_known:
             output = self.agent._read(made.final_text if made.structured_output is None else made.structured_output)
         result = AgentResult[Any](

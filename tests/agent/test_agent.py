@@ -223,6 +223,20 @@ class Messages(IsolatedAsyncioTestCase):
         self.assertEqual([event.outcome for event in results], ["unknown", "ok"])
         assert_closed(self, store_of(agent), result.session_id)
 
+    async def test_a_history_is_for_a_new_session_only(self) -> None:
+        agent = scripted("One.", "Two.")
+        first = await agent.run("Hi.", session="s")
+        with self.assertRaisesRegex(
+            RunFailedError, "message_history is for a new session, and 's' has messages of its own"
+        ):
+            await agent.run("Hi.", session="s", message_history=first.new_messages())
+        assert_closed(self, store_of(agent), "s")
+
+    async def test_a_session_without_anything_to_go_on_with_is_no_answer(self) -> None:
+        for output in (str, Verdict):
+            with self.assertRaisesRegex(OptionsError, "has nothing to go on with: give a prompt"):
+                await scripted("Never.", output=output).run()
+
     async def test_what_is_no_message_is_refused_with_its_place(self) -> None:
         for history, wanted in (
             ([3], "message 1 is 3"),
@@ -414,6 +428,28 @@ class Handoffs(IsolatedAsyncioTestCase):
         with self.assertRaisesRegex(OptionsError, "no agent with a name"):
             await scripted("Hi.", handoffs=[scripted()]).run("Hi.")
 
+    async def test_a_handoff_that_the_process_did_not_get_to_still_stands(self) -> None:
+        triage, _ = self.agents(calling("transfer_to_billing"), "Never seen.")
+        events = (await triage.run("Hi.", deps=Shop(), session="s")).events
+        handed_over = next(place for place, event in enumerate(events) if isinstance(event, ToolResult))
+        store, model = scripted().options.session_store, ScriptedProvider(["I bill."])
+        session = store.create_session(session_id="killed")
+        for event in events[: handed_over + 1]:
+            store.append_event(session, event)
+        options = OpenAgenticOptions(session_store=store)
+        billing = replace(triage.handoffs[0], model=model, options=options)
+        result = await replace(triage, model=model, options=options, handoffs=[billing]).run(
+            deps=Shop(), session=session
+        )
+        self.assertEqual((result.agent_name, result.output), ("billing", "I bill."))
+
+    async def test_of_two_handoffs_in_one_answer_the_first_counts(self) -> None:
+        both = {"tool_calls": [{"name": "transfer_to_billing", "arguments": {}}] * 2}
+        triage, _ = self.agents(both, "I bill.")
+        result = await triage.run("Hi.", deps=Shop(), session="s")
+        self.assertEqual([event.outcome for event in result.events if isinstance(event, ToolResult)], ["ok", "error"])
+        assert_closed(self, triage.options.session_store, "s")
+
 
 class AgentsAsTools(IsolatedAsyncioTestCase):
     async def test_an_agent_is_a_tool_of_another_with_the_same_deps(self) -> None:
@@ -451,6 +487,34 @@ class AgentsAsTools(IsolatedAsyncioTestCase):
         clerk = Agent(model, instructions="You help.", tools=[judge.as_tool()], deps=Shop, options=options)
         result = await clerk.run("Is it?", deps=Shop())
         self.assertNotIn("ok", [e.outcome for e in result.events if isinstance(e, ToolResult) and e.parent_tool_use_id])
+
+    async def test_what_stops_the_inner_agent_is_an_error_for_the_outer_model(self) -> None:
+        for rule in ({"input_guardrails": [lambda ctx, prompt: "no"]}, {"output_guardrails": [lambda ctx, text: "no"]}):
+            model = ScriptedProvider(
+                [calling("judge", prompt="Look."), {"text": "Rude.", "agent": "You judge"}, "Sorry."]
+            )
+            judge = Agent(model, name="judge", instructions="You judge.", **rule)
+            clerk = Agent(model, instructions="You help.", tools=[judge.as_tool()], options=scripted().options)
+            result = await clerk.run("Is it?", session="s")
+            self.assertEqual(result.output, "Sorry.")
+            said = [event.error_message for event in result.events if isinstance(event, ToolResult)]
+            self.assertRegex(str(said), "the agent judge ended as 'blocked:(in|out)put_guardrail'")
+            assert_closed(self, clerk.options.session_store, "s")
+
+    async def test_an_approval_of_the_inner_agent_waits_once_for_both(self) -> None:
+        looking = {**calling("look_up", order="7"), "agent": "You judge"}
+        model = ScriptedProvider(
+            [calling("judge", prompt="Look."), looking, {"text": "Paid.", "agent": "You judge"}, "It is."]
+        )
+        judge = Agent(
+            model, name="judge", instructions="You judge.", tools=[look_up], deps=Shop, needs_approval=["look_up"]
+        )
+        clerk = Agent(model, instructions="You help.", tools=[judge.as_tool()], deps=Shop, options=scripted().options)
+        with self.assertRaises(RunFailedError) as caught:
+            await clerk.run("Is it?", deps=Shop(), session="s")
+        (question,) = caught.exception.result.questions
+        result = await clerk.run(deps=Shop(), session="s", answers={question.question_id: "yes"})
+        self.assertEqual(result.output, "It is.")
 
     async def test_an_agent_without_a_name_is_no_tool(self) -> None:
         with self.assertRaisesRegex(OptionsError, "needs a name"):

@@ -12,7 +12,7 @@ from dataclasses import field
 from functools import partial
 from typing import Any, Literal
 
-from ...errors import ModelRetryError, StructuredOutputError, ToolError
+from ...errors import ModelRetryError, OptionsError, StructuredOutputError, ToolError
 from ...events import AssistantMessage, Event, Result, StopReason, SystemNotice, ToolResult, UserMessage
 from ...ground.checks import shown
 from ...ground.frozen import frozen, mutable
@@ -99,7 +99,12 @@ class AgentPart(PackagePart):
     def opening_events(self) -> Sequence[Event]:
         name = self._rules.name
         told = [] if name is None else [SystemNotice("agent", f"this run is the agent {name!r}", {"agent": name})]
-        return [*told, *([] if self.run.view.events else self._rules.history)]
+        if self._rules.history and self.run.view.conversation.messages():
+            raise OptionsError(
+                f"message_history is for a new session, and {self.run.session_id!r} has messages of its own: leave it out, "
+                "or name another session"
+            )
+        return [*told, *self._rules.history]
 
     async def begin(self) -> None:
         """A handoff that the process did not get to before it died still stands."""
