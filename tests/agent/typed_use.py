@@ -3,8 +3,9 @@
 from dataclasses import dataclass
 from typing import Any, assert_type
 
-from openagentic_sdk import Agent, AgentResult, Event, HookDecision, ToolContext, tool
+from openagentic_sdk import Agent, AgentResult, HookDecision, ToolContext, tool
 from openagentic_sdk.agent import AgentStream
+from openagentic_sdk.events import ToolResult
 
 
 @dataclass
@@ -101,4 +102,5 @@ async def mistakes(shop: Shop) -> None:
 
 async def events() -> None:
     async for event in plain.iter("Hello."):
-        assert_type(event, Event)
+        if event.type == "tool.result":
+            assert_type(event, ToolResult)
