@@ -565,14 +565,15 @@ class _Assembly:
 
     def publish(self) -> Callable[[str, Sequence[Event]], None]:
         """What tells followers in this process, and a collector, what a run stored or shows."""
-        export, store = self.export(), self._store
+        export, tell = self.export(), partial(publish, self._store)
+        if export is None:
+            return tell
 
-        def tell(session_id: str, events: Sequence[Event]) -> None:
-            publish(store, session_id, events)
-            if export is not None:
-                export(session_id, events)
+        def tell_both(session_id: str, events: Sequence[Event]) -> None:
+            tell(session_id, events)
+            export(session_id, events)
 
-        return tell
+        return tell_both
 
     def export(self) -> Callable[[str, Sequence[Event]], None] | None:
         """What sends the sessions of this store to a collector. The door to that room. Raises `OptionsError`."""

@@ -80,8 +80,9 @@ def check_fields(value: object, where: str = "", **others: Any) -> None:
     """
     cls: Any = value.__class__
     for of, names in ((value, _given_names(value, cls)), (others, others)):
-        checks = {name: check for name in names if (check := _check_of(cls, name)) is not None}
-        check_settings(of, checks, where)
+        if names:
+            checks = {name: check for name in names if (check := _check_of(cls, name)) is not None}
+            check_settings(of, checks, where)
 
 
 @cache

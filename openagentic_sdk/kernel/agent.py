@@ -164,7 +164,10 @@ class Run:
     @property
     def model(self) -> str:
         """The model that is asked next: the agent's, unless a part names another."""
-        return next(filter(None, (part.model() for part in self.parts.at(Part.model))), self.agent.model)
+        for part in self.parts.at(Part.model):
+            if model := part.model():
+                return model
+        return self.agent.model
 
     @property
     def gate(self) -> Gate:

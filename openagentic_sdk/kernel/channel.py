@@ -35,15 +35,16 @@ class EventChannel(Generic[T]):
         for event in first:
             self._waiting.append((event, None))
         self._waiting.append((last, handled))
-        if self._arrival is not None:
-            _release(self._arrival)
+        arrival, self._arrival = self._arrival, None
+        if arrival is not None and not arrival.done():
+            arrival.set_result(None)
         await handled
 
     async def receive(self) -> T | None:
         """The next event, or None after `close` when none is left."""
-        if self._in_hand is not None:
-            _release(self._in_hand)
-            self._in_hand = None
+        in_hand, self._in_hand = self._in_hand, None
+        if in_hand is not None and not in_hand.done():
+            in_hand.set_result(None)
         while not self._waiting:
             if self.is_closed:
                 return None

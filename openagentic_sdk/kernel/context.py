@@ -28,8 +28,10 @@ _NO_PROMPT = SystemPrompt("", ())
 
 
 def _system_prompt(run: Run) -> SystemPrompt:
-    prompts = (part.system_prompt() for part in run.parts.at(Part.system_prompt))
-    return next((prompt for prompt in prompts if prompt is not None), _NO_PROMPT)
+    for part in run.parts.at(Part.system_prompt):
+        if (prompt := part.system_prompt()) is not None:
+            return prompt
+    return _NO_PROMPT
 
 
 class RequestContext:

@@ -39,12 +39,11 @@ async def open_run(
     Raises `SessionNotFoundError`, `SessionLockedError`, `RequestConflictError` or `LogCorruptError`, and then nothing was
     changed. A subagent shares its parent's deadline.
     """
-    kinds = [kind_of(opener) for opener in agent.parts]
     for name, limit in (("max_tokens", request.max_tokens), ("max_cost_usd", request.max_cost_usd)):
-        # An opener that is a plain function may open any part.
-        if limit is not None and all(
-            isinstance(k, type) and issubclass(k, Part) and name not in k.limits for k in kinds
-        ):
+        if limit is None:
+            continue
+        kinds = map(kind_of, agent.parts)  # an opener that is a plain function may open any part
+        if all(isinstance(k, type) and issubclass(k, Part) and name not in k.limits for k in kinds):
             raise OptionsError(f"{name}={limit} needs a part that holds a run to it, as `Budgets` does")
     deadline = parent.lifetime.deadline if parent else Deadline.after(agent.clock, request.timeout_s)
     came: list[SessionWriter] = []

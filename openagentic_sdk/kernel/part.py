@@ -224,12 +224,14 @@ class Parts:
 
     def __init__(self, parts: Sequence[Part] = (), offered: Mapping[type, object] | None = None) -> None:
         self._parts = parts
-        for part in parts:
-            _watch(part)
-        by_parts = {kind: service for part in parts for kind, service in part.services().items()}
-        self.services = Services({**(offered or {}), **by_parts})
-        self._by_seam: dict[str, tuple[Part, ...]] = {}
         self._kinds = tuple(map(type, parts))
+        for place in _foreign(self._kinds):
+            _watch(parts[place])
+        self._by_seam: dict[str, tuple[Part, ...]] = {}
+        services = dict(offered or {})
+        for part in self.at(Part.services):
+            services |= part.services()
+        self.services = Services(services)
 
     def offering(self, services: Mapping[type, object]) -> Parts:
         """The same parts beside these services of the kernel."""
@@ -268,11 +270,16 @@ _RETURNS: Mapping[str, type] = {
 }  # fmt: skip
 
 
+@cache
+def _foreign(kinds: tuple[type[Part], ...]) -> tuple[int, ...]:
+    """The places of the classes that are not of this package, whose parts are held to their types when they are checked."""
+    package = __name__.partition(".")[0]
+    return tuple([place for place, kind in enumerate(kinds) if kind.__module__.partition(".")[0] != package])
+
+
 def _watch(part: Part) -> None:
-    """Let errors name the part and the seam. The parts of this package are held to their types when they are checked."""
+    """Let errors name the part and the seam."""
     kind = type(part)
-    if kind.__module__.partition(".")[0] == __name__.partition(".")[0]:
-        return
     for seam, default in vars(Part).items():
         if seam[0] != "_" and callable(default) and getattr(kind, seam) is not default:
             setattr(part, seam, _watched(kind.__name__, seam, getattr(part, seam), default))

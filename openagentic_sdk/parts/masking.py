@@ -164,7 +164,10 @@ def mask_value(value: Any, redact: Redact) -> Any:
             for key, item in value.items()
         }
     if isinstance(value, list | tuple):
-        masked = [item if item.__class__ in _NO_TEXT else mask_value(item, redact) for item in value]
+        masked = [
+            item if item.__class__ in _NO_TEXT else redact(item) if item.__class__ is str else mask_value(item, redact)
+            for item in value
+        ]
         return masked if isinstance(value, list) else tuple(masked)
     return value
 

@@ -190,8 +190,9 @@ class PermissionGate:
     @property
     def mode(self) -> Mode:
         """The mode in which it decides: the strictest of its layers'."""
-        modes = [layer.mode for layer in self.layers]
-        return modes[0] if len(modes) == 1 else min(modes, key=STRICTEST_FIRST.index)
+        if len(self.layers) == 1:
+            return self.layers[0].mode
+        return min([layer.mode for layer in self.layers], key=STRICTEST_FIRST.index)
 
     # --- other gates made from this one ----------------------------------------------------------------------------------
 

@@ -133,7 +133,7 @@ StreamEvent = TextDelta | ReasoningPiece | ToolCallReady | Retrying | Done
 
 def fits(provider: object, protocol: Callable[..., T]) -> TypeGuard[T]:
     """Whether a provider has all that one of these protocols names, at a thirtieth of the price of `isinstance`."""
-    return all(getattr(provider, name, None) is not None for name in _members(protocol))
+    return None not in [getattr(provider, name, None) for name in _members(protocol)]
 
 
 @cache

@@ -53,6 +53,7 @@ class ProjectPart(Part, SkillRuns):
     def __init__(self, run: Run, guidance: ProjectGuidance) -> None:
         super().__init__(run)
         self._guidance = guidance
+        self._fold = run.view.fold(SkillsFold)
         self._skills: tuple[int, SkillPolicy, Sequence[SkillActivated]] | None = None
         self._facts: tuple[int, Mapping[str, str]] = (-1, {})
         self._transcript_file: TranscriptFile | None = None
@@ -70,9 +71,9 @@ class ProjectPart(Part, SkillRuns):
         return self._guidance.system_prompt(servers.instructions or () if servers else ())
 
     def facts(self) -> Mapping[str, str]:
-        changes = self.run.view.fold(SkillsFold).changes
+        changes = self._fold.changes
         if self._facts[0] != changes:
-            active = active_skills(self.run.view.fold(SkillsFold).events)
+            active = active_skills(self._fold.events)
             self._facts = changes, {f"skill:{skill.name}@{skill.seq}": skill_message(skill) for skill in active}
         return self._facts[1]
 
@@ -110,7 +111,7 @@ class ProjectPart(Part, SkillRuns):
 
     def policy(self) -> SkillPolicy:
         """What the active skills change about calls, folded again when another event has come."""
-        changes, events = self.run.view.fold(SkillsFold).changes, self.run.view.fold(SkillsFold).events
+        changes, events = self._fold.changes, self._fold.events
         if self._skills is None or self._skills[0] != changes:
             self._skills = (changes, skill_policy(events), active_skills(events))
         return self._skills[1]
@@ -139,7 +140,7 @@ class ProjectPart(Part, SkillRuns):
         )
 
     def tell_hooks(self) -> Mapping[str, Any]:
-        active = active_skills(self.run.view.fold(SkillsFold).events)
+        active = active_skills(self._fold.events)
         return {
             "transcript": self._transcript,
             "is_active": lambda name: any(skill.name == name for skill in active),

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field
 from functools import cache
+from operator import attrgetter
 from typing import Any, ClassVar, TypeVar
 
 from ...errors import FoldNotFoundError, OptionsError
@@ -308,7 +309,7 @@ class SessionView:
 
     def _bind(self, kind: str) -> _Calls:
         """What is called for events of this type: the kernel's function, and `apply` of each fold that reads them."""
-        reads = tuple([self._folds[fold].apply for fold in self._readers.get(kind, ())])
+        reads = tuple(map(attrgetter("apply"), map(self._folds.__getitem__, self._readers.get(kind, ()))))
         self._dispatch[kind] = calls = _FOLDS.get(kind), reads
         return calls
 
