@@ -113,7 +113,7 @@ def start_thread(work: Callable[[], T], name: str, *, keep: bool = False) -> asy
     done: _ThreadOutcome[T] = _ThreadOutcome(loop=loop)
     carry = partial(_carry, partial(contextvars.copy_context().run, work), loop, done)
     kept = _kept.get() if keep else None
-    if kept is not None and kept.is_open_in(loop):
+    if kept is not None and kept.is_open and kept.loop is loop:
         kept.do(carry, name)
         return done
     # One that has handed over its outcome only has to return, and then nothing of it is left.
@@ -130,17 +130,13 @@ class KeptThreads:
     """
 
     def __init__(self) -> None:
-        self._loop = asyncio.get_running_loop()
+        self.loop = asyncio.get_running_loop()
         self._idle: list[_KeptThread] = []
-        self._is_open = True
+        self.is_open = True
 
     def use(self) -> None:
         """Let this context, and those that are copied from it, run work that may be kept in these threads."""
         _kept.set(self)
-
-    def is_open_in(self, loop: asyncio.AbstractEventLoop) -> bool:
-        """Whether work of this event loop may run here."""
-        return self._is_open and loop is self._loop
 
     def do(self, work: Callable[[Callable[[], None]], None], name: str) -> None:
         """Do work in an idle thread or a new one; the work is given what makes the thread idle, for the loop to call."""
@@ -150,12 +146,12 @@ class KeptThreads:
 
     def close(self) -> None:
         """End the threads that are idle, and each of the others behind its work."""
-        self._is_open = False
+        self.is_open = False
         while self._idle:
             self._idle.pop().end()
 
     def _take_back(self, worker: _KeptThread) -> None:
-        if self._is_open:
+        if self.is_open:
             self._idle.append(worker)
         else:
             worker.end()

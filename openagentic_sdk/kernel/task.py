@@ -30,6 +30,8 @@ class RunTask:
         self.session_id = run.session_id
         self._run = run
         self._channel = channel
+        # The next event, or None after the last one. The run waits until the next call.
+        self.next_event = channel.receive
         self._task = asyncio.create_task(run_session(run, prompt))
         self._task.add_done_callback(lambda _: channel.close())
         self._task.add_done_callback(lambda _: threads.close())
@@ -78,10 +80,6 @@ class RunTask:
 
     async def __aexit__(self, *exc: object) -> None:
         await self.close()
-
-    def next_event(self) -> Coroutine[Any, Any, AnyEvent | None]:
-        """The next event, or None after the last one. The run waits until the next call."""
-        return self._channel.receive()
 
     def say(self, said: Said) -> None:
         """Add a message, which the model reads before its next step."""

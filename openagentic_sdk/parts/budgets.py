@@ -72,9 +72,9 @@ class Budget:
 
     def complaint(self) -> str | None:
         """Why no further call may be made, or None."""
-        shared = next(filter(None, (budget.complaint() for budget in self.shared)), None)
-        if shared is not None:
-            return shared
+        for budget in self.shared:
+            if (shared := budget.complaint()) is not None:
+                return shared
         today, of_name, way_out = "", "", ""
         if self.name:
             today, of_name, way_out = " today", f" in {self.name}", ": go on tomorrow (UTC) or raise it"

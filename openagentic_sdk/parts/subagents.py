@@ -50,8 +50,9 @@ class SubagentRuns(Part, Subagents):
         return {Subagents: self}
 
     async def settle(self, prompt_follows: bool) -> None:
-        open_calls = {record.use.tool_use_id for record in self.run.view.open_calls()}
-        for started in list(self.run.view.fold(SubagentsFold).open.values()):
+        open_subagents = list(self.run.view.fold(SubagentsFold).open.values())
+        open_calls = {record.use.tool_use_id for record in self.run.view.open_calls()} if open_subagents else set[str]()
+        for started in open_subagents:
             await self._settle(started, is_open=started.tool_use_id in open_calls, prompt_follows=prompt_follows)
 
     async def supersede(self, questions: Sequence[UserQuestion]) -> Sequence[Event]:

@@ -11,15 +11,19 @@ import hashlib
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from fnmatch import fnmatchcase
+from functools import lru_cache
 from typing import Any
 
+from ...errors import InvalidEventError
 from ...ground.diagnostic import Diagnostic
 from ...ground.frozen import frozen
 from ...ground.loose import as_list
 from ...ground.schemas import compiled
 from ...ground.text import without_hidden
+from ...serialization import dumps_json, loads_json
 from ...sessions.request import canonical_json, json_sha256
 from .server_config import McpServer
 
@@ -150,6 +154,19 @@ def read_schema(schema: Any) -> dict[str, Any]:
         schema = {}
     if not isinstance(schema, Mapping):
         raise ValueError(f"its input schema is no object but a {type(schema).__name__}")
+    with suppress(InvalidEventError):
+        text = dumps_json(schema)
+        if len(text) <= MAX_SCHEMA_BYTES:
+            return _read_again(text)
+    return _read_object(schema)
+
+
+@lru_cache(maxsize=128)  # each run lists the tools of its servers anew
+def _read_again(text: str) -> dict[str, Any]:
+    return _read_object(loads_json(text))
+
+
+def _read_object(schema: Mapping[str, Any]) -> dict[str, Any]:
     root = _SchemaReader().read(schema)
     if root.get("type", "object") not in ("object", ["object"]):
         raise ValueError(f"its input schema describes {root['type']!r:.60}, and arguments are an object")
