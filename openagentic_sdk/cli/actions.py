@@ -37,6 +37,11 @@ def add_list_flag(parser: argparse._ActionsContainer, *flags: str, metavar: str,
     parser.add_argument(*flags, metavar=metavar, action="append", default=[], help=help)
 
 
+def add_yes_flag(parser: argparse.ArgumentParser) -> None:
+    """`--yes`, for actions that ask with `is_agreed` first."""
+    parser.add_argument("--yes", action="store_true", help="do not ask; needed where nobody can be asked")
+
+
 def run_over_store(args: argparse.Namespace) -> int:
     """Run the action that was asked for with the store that `--store` names; returns the exit code."""
     with closing(open_session_store(args.store)) as store:

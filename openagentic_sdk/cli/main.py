@@ -9,13 +9,16 @@ from __future__ import annotations
 import argparse
 import importlib
 import os
+import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from typing import NoReturn
 
 from ..errors import OpenAgentSdkError, OptionsError, PermissionRuleError
-from ..ground.text import printable
+from ..ground.patterns import regex
+from ..ground.text import look_alikes, printable
 from ..version import __version__
-from .commands import COMMANDS, Subcommand, load_command
+from .commands import ADMIN, COMMANDS, FIRST_COMMANDS, Subcommand, load_command
 from .exits import FAILED, INTERRUPTED, USAGE
 
 _EPILOG = "exit codes: 0 ended, 1 failed or refused, 2 wrong usage, 130 interrupted, 128 + n stopped by signal n"
@@ -32,11 +35,38 @@ def main(argv: Sequence[str] | None = None) -> int:
         return INTERRUPTED
 
 
+class CommandParser(argparse.ArgumentParser):
+    """A parser that says what an unknown command, action or flag may have meant."""
+
+    def error(self, message: str) -> NoReturn:
+        unknown = message.partition("unrecognized arguments: ")[2].split()
+        known = {flag for parser in self._tree() for flag in parser._option_string_actions}
+        if wrong := _CHOICE.search(message):
+            unknown, known = [wrong[1]], {*re.findall(r"[\w-]+", wrong[2])}
+            message = message[: wrong.start()] + f"there is no {wrong[1]!r}"
+        near = [name for word in unknown for name in look_alikes(word.partition("=")[0], known, 0.6)]
+        super().error(
+            f"{message}; did you mean {' or '.join(near)}?" if near else f"{message}; --help lists what there is"
+        )
+
+    def _tree(self) -> Iterator[argparse.ArgumentParser]:
+        yield self
+        for action in self._actions:
+            if isinstance(action, argparse._SubParsersAction):
+                for parser in action.choices.values():
+                    yield from parser._tree() if isinstance(parser, CommandParser) else ()
+
+
+_CHOICE = regex(r"invalid choice: '([^']*)' \(choose from (.*)\)")
+
+
 def read_command_line(argv: Sequence[str]) -> tuple[Subcommand, argparse.Namespace]:
     """The subcommand and its arguments. Raises `SystemExit` for a request for help and for wrong usage."""
+    argv = argv[1:] if len(argv) > 1 and argv[0] == ADMIN and argv[1] in COMMANDS else argv
     name = argv[0] if argv and argv[0] in COMMANDS else None
     command = load_command(name) if name else None
-    parser = argparse.ArgumentParser(
+    is_admin = list(argv[:1]) == [ADMIN]
+    parser: argparse.ArgumentParser = CommandParser(
         prog="openagentic-sdk", description="Run an LLM agent whose every step is a durable event.", epilog=_EPILOG
     )
     parser.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
@@ -44,8 +74,16 @@ def read_command_line(argv: Sequence[str]) -> tuple[Subcommand, argparse.Namespa
     for other, summary in COMMANDS.items():
         if command is not None and other == name:
             command.add_parser(subparsers)
+        elif (other in FIRST_COMMANDS) is is_admin:
+            subparsers.add_parser(other, add_help=False)  # known, and not listed here
         else:
             subparsers.add_parser(other, help=summary, add_help=False)
+    if is_admin:
+        if argv[1:] and not argv[1].startswith("-"):
+            parser.parse_args(argv[1:])
+        parser.print_help()
+        raise SystemExit(0 if {"-h", "--help"} & {*argv} else USAGE)
+    subparsers.add_parser(ADMIN, help="list the other commands, which work with this word and without", add_help=False)
     if "-h" in argv or "--help" in argv:
         examples = importlib.import_module(".examples", __package__)
         examples.add_examples(parser)

@@ -170,7 +170,8 @@ def _checked(turn: Any, number: int, source: str) -> Mapping[str, Any]:
     if isinstance(turn, str):
         return {"text": turn}
     where = f"{source}, turn {number}"
-    _check_keys(turn, _KEYS, where)
+    given: Mapping[str, Any] = turn
+    _check_keys(given, _KEYS, where)
     _check_keys(turn.get("error") or {}, _ERROR_KEYS, f"{where}, error")
     _check_keys(turn.get("expect") or {}, _EXPECT_KEYS, f"{where}, expect")
     for place, call in enumerate(turn.get("tool_calls") or (), 1):
@@ -178,7 +179,7 @@ def _checked(turn: Any, number: int, source: str) -> Mapping[str, Any]:
             _check_keys(call, _CALL_KEYS, f"{where}, call {place}")
             if not isinstance(call.get("name"), str):
                 raise ScriptError(f"{where}, call {place}: needs a name")
-    return turn
+    return given
 
 
 def _check_keys(given: Any, known: frozenset[str], where: str) -> None:

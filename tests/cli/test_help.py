@@ -8,9 +8,10 @@ import io
 import shlex
 import unittest
 
+from openagentic_sdk.cli.commands import COMMANDS
 from openagentic_sdk.cli.commands.completion import _walk, _whole_parser
 from openagentic_sdk.cli.examples import EXAMPLES
-from openagentic_sdk.cli.main import COMMANDS, main
+from openagentic_sdk.cli.main import main
 
 
 def command_line(line: str) -> list[str]:

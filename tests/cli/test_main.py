@@ -14,8 +14,9 @@ import unittest
 from pathlib import Path
 from typing import Any
 
+from openagentic_sdk.cli.commands import COMMANDS, FIRST_COMMANDS
 from openagentic_sdk.cli.exits import FAILED, INTERRUPTED, OK, USAGE
-from openagentic_sdk.cli.main import COMMANDS, main
+from openagentic_sdk.cli.main import main
 from openagentic_sdk.sessions.store import FileSessionStore
 from openagentic_sdk.sessions.stores.locate import open_store
 from openagentic_sdk.tools.shell.sandbox_plan import probe_sandbox
@@ -71,8 +72,33 @@ class Help(CommandCase):
         code, out, _ = self.command("--help")
         self.assertEqual(code, OK)
         self.assertIn("usage: openagentic-sdk", out)
-        for name in COMMANDS:
-            self.assertIn(name, out)
+        for name in FIRST_COMMANDS:
+            self.assertIn(f"    {name} ", out)
+        code, others, _ = self.command("admin", "--help")
+        self.assertEqual(code, OK)
+        for name in {*COMMANDS} - {*FIRST_COMMANDS}:
+            self.assertRegex(others, rf"\n    {name}\s")
+            self.assertNotRegex(out, rf"\n    {name}\s")
+
+    def test_commands_beside_the_first_ones_work_with_admin_before_them_and_without(self) -> None:
+        self.assertEqual(
+            self.command("skills", "list", "--help")[:2], self.command("admin", "skills", "list", "--help")[:2]
+        )
+        self.assertEqual(self.command("admin")[0], USAGE)
+
+    def test_an_unknown_command_action_flag_or_choice_is_told_what_was_meant(self) -> None:
+        for argv, near in (
+            (("sesions", "list"), "sessions"),
+            (("admin", "trsut"), "trust"),
+            (("sessions", "lst"), "list"),
+            (("run", "--alow", "x", "hi"), "--allow"),
+            (("sessions", "delete", "--yse", "x"), "--yes"),
+            (("run", "--permission-mode", "pln", "hi"), "plan"),
+        ):
+            with self.subTest(argv):
+                code, out, err = self.command(*argv)
+                self.assertEqual((code, out), (USAGE, ""))
+                self.assertRegex(err.splitlines()[-1], f"did you mean .*{near}")
 
     def test_the_version_is_the_packages(self) -> None:
         from openagentic_sdk import __version__
@@ -94,6 +120,32 @@ class Help(CommandCase):
 
 
 class Running(CommandCase):
+    def test_quiet_prints_the_answer_alone_and_json_result_one_object(self) -> None:
+        answer = 'Here: {"n": 3}'
+        schema = self.folder / "schema.json"
+        schema.write_text('{"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}')
+        look = {"tool_calls": [{"name": "Read", "arguments": {"file_path": "src/version.py"}}]}
+
+        def printed(*flags: str) -> tuple[int, str, str]:
+            return self.command(
+                "run", "--script", self.script(look, answer), "--cwd", str(PROJECT), *flags, "How many?"
+            )
+
+        self.assertEqual(printed("--quiet"), (OK, f"{answer}\n", ""))
+        self.assertEqual(printed("--quiet", "--output-schema", str(schema)), (OK, '{"n": 3}\n', ""))
+        code, out, err = printed("--json-result", "--output-schema", str(schema))
+        result = json.loads(out)
+        self.assertEqual((code, result["structured_output"], result["final_text"]), (OK, {"n": 3}, answer))
+        self.assertEqual((result["stop_reason"], result["session_id"] in self.session_ids()), ("end", True))
+        self.assertIn("[Read] src/version.py", err)
+        code, out, err = printed("--quiet", "--max-steps", "1")
+        self.assertEqual((code, out, "max_steps is 1" in err), (FAILED, "", True))
+        code, out, err = printed("--json-result", "--max-steps", "1")
+        self.assertEqual((code, json.loads(out)["stop_reason"]), (FAILED, "max_steps"))
+        schema.write_text("[]")
+        self.assertEqual(printed("--output-schema", str(schema))[0], USAGE)
+        self.assertEqual(printed("--output-schema", str(self.folder / "missing"))[0], USAGE)
+
     def test_a_run_prints_text_calls_and_a_closing_line(self) -> None:
         script = self.script(
             {"text": "Looking.", "tool_calls": [{"name": "Read", "arguments": {"file_path": "src/version.py"}}]},
@@ -378,7 +430,10 @@ class Sessions(CommandCase):
 
     def test_delete_removes_only_the_whole_id(self) -> None:
         self.assertEqual(self.command("sessions", "delete", self.session_id[:6])[0], FAILED)
-        self.assertEqual(self.command("sessions", "delete", self.session_id)[0], OK)
+        code, out, err = self.command("sessions", "delete", self.session_id)
+        self.assertEqual((code, out, self.session_ids()), (FAILED, "", [self.session_id]))
+        self.assertIn("Say --yes", err)
+        self.assertEqual(self.command("sessions", "delete", self.session_id, "--yes")[0], OK)
         self.assertEqual(self.session_ids(), [])
 
     def _log(self) -> Path:

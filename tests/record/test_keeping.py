@@ -141,7 +141,9 @@ class Commands(RecordCase):
         self.assertEqual((code, json.loads(receipt)["to_seq"]), (0, 10))
         (self.folder / "receipt").write_text(receipt)
         (self.folder / "text").write_text("4711-secret\n")
-        code, said = self.command("erase", "s", "--text-file", str(self.folder / "text"), "--reason", "asked for")
+        code, said = self.command(
+            "erase", "s", "--text-file", str(self.folder / "text"), "--reason", "asked for", "--yes"
+        )
         self.assertEqual((code, "erased" in said), (0, True))
         self.assertNotIn("4711-secret", (self.store.session_dir("s") / "events.jsonl").read_text())
         code, said = self.command("verify", "--signed", "s", "--receipt", str(self.folder / "receipt"))
@@ -163,12 +165,12 @@ class Commands(RecordCase):
 
     def test_a_session_is_held_kept_and_purged_from_the_command_line(self) -> None:
         self.assertEqual(self.command("hold", "s")[0], 0)
-        code, said = self.command("delete", "s")
+        code, said = self.command("delete", "s", "--yes")
         self.assertEqual((code, "is held" in said), (1, True))
         self.assertEqual(self.command("hold", "s", "--release")[0], 0)
         self.assertEqual(self.command("retain", "s", "--for", "10y")[0], 0)
-        self.assertEqual(self.command("purge", "--older-than", "0h")[0], 1)
+        self.assertEqual(self.command("purge", "--older-than", "0h", "--yes")[0], 1)
         self.assertEqual(self.command("retain", "s", "--release")[0], 0)
-        code, said = self.command("purge", "--older-than", "0h", "--json")
+        code, said = self.command("purge", "--older-than", "0h", "--json", "--yes")
         self.assertEqual((code, [row["session_id"] for row in json.loads(said)["purged"]]), (0, ["s"]))
         self.assertEqual(self.command("retain", "tombstones", "--until", "soon")[0], 2)

@@ -31,6 +31,9 @@ COMMANDS = {
     "completion": "print what bash, zsh or fish evaluate for completion",
     "doctor": "say what this machine, this project and an endpoint give an agent, and what to set",
 }
+# What most people need; the others stand under `admin`, and work without that word too.
+FIRST_COMMANDS = ("run", "chat", "sessions", "replay", "eval", "view", "serve", "doctor")
+ADMIN = "admin"
 # `import` is a keyword of Python, so its module has another name.
 _MODULES = {"import": "importing"}
 

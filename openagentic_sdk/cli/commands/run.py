@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import json
 import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 from ...errors import OptionsError
 from ...ground.rooms import is_installed
@@ -15,7 +19,7 @@ from ..flags import add_run_flags, build_options, with_files
 from ..output.questions import Asker, build_gate, somebody_is_there
 from ..output.render import EventPrinter
 from ..output.terminal import Screen
-from ..output.turn import Countdown, JsonPrinter, Turn
+from ..output.turn import Countdown, JsonPrinter, ResultPrinter, Turn
 from .trust import ask_about_servers, ask_for_trust, check_mode, check_prompt
 
 
@@ -25,22 +29,34 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "prompt", nargs="?", metavar="PROMPT", help="what to do; without it, or as -, it is read from stdin"
     )
     add_list_flag(parser, "--attach", metavar="FILE", help="a picture, PDF, sound or text to send along; also @FILE")
-    parser.add_argument("--json", action="store_true", help="print the events as JSON lines instead of text")
+    form = parser.add_mutually_exclusive_group()
+    form.add_argument("--json", action="store_true", help="print the events as JSON lines instead of text")
+    form.add_argument(
+        "--json-result", action="store_true", help="print one JSON object, the result, and all else on stderr"
+    )
+    form.add_argument("--quiet", action="store_true", help="print the final answer alone, and all else on stderr")
+    parser.add_argument("--output-schema", metavar="FILE", help="the JSON schema that the final answer must fit")
     add_run_flags(parser)
 
 
 def run(args: argparse.Namespace) -> int:
     prompt = _read_prompt(args.prompt)
-    screen = Screen(sys.stdout, plain=args.plain)
+    is_result = args.json_result or args.quiet
+    screen = Screen(sys.stderr if is_result else sys.stdout, plain=args.plain)
     asker = Asker(screen) if somebody_is_there() and not args.json else None
     options = build_options(args, build_gate(args, asker))
+    if args.output_schema is not None:
+        options = replace(options, output_schema=_read_schema(args.output_schema))
     if asker is not None:
         ask_for_trust(options, screen)
         ask_about_servers(options, screen)
     check_mode(args, options)
     if wrong := check_prompt(options, prompt):
         raise OptionsError(wrong)
-    turn = Turn(Turns(options), JsonPrinter()) if args.json else printed_turn(options, screen)
+    if is_result:
+        turn = Turn(Turns(options), ResultPrinter(None if args.quiet else EventPrinter(screen)))
+    else:
+        turn = Turn(Turns(options), JsonPrinter()) if args.json else printed_turn(options, screen)
     with asyncio.Runner() as runner:
         code = turn.play(runner, with_files(prompt, str(options.cwd), args.attach, typed=prompt == args.prompt))
     turn.say_how_to_go_on()
@@ -55,6 +71,16 @@ def printed_turn(options: OpenAgenticOptions, screen: Screen) -> Turn:
 
     printer = LivePrinter(screen)
     return Turn(Turns(options), printer, tick=printer.tick)
+
+
+def _read_schema(path: str) -> dict[str, Any]:
+    try:
+        schema = json.loads(Path(path).read_bytes())
+    except (OSError, ValueError, RecursionError) as error:
+        raise OptionsError(f"--output-schema {path}: {error}") from error
+    if not isinstance(schema, dict):
+        raise OptionsError(f"--output-schema {path}: a schema is a JSON object, not {type(schema).__name__}")
+    return schema
 
 
 def _read_prompt(prompt: str | None) -> str:

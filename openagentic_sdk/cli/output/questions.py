@@ -81,6 +81,15 @@ def agrees(question: str) -> bool:
         return False
 
 
+def is_agreed(question: str, args: argparse.Namespace) -> bool:
+    """Whether a person agrees to what cannot be taken back, at the terminal or by `--yes`; says what is needed if not."""
+    if args.yes or (sys.stdin.isatty() and agrees(question)):
+        return True
+    if not sys.stdin.isatty():
+        sys.stderr.write(f"nobody can be asked here: {question} Say --yes\n")
+    return False
+
+
 def read_typed(question: UserQuestion, words: str) -> str | None:
     """`read_answer` for somebody who reads the choices with numbers in front of them."""
     several = question.details.get("multi_select") is True

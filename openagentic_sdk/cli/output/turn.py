@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import math
 import signal
 import sys
 from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
+from ...api import run_result
 from ...events import Event, ModelRetry, Result
+from ...ground.frozen import values_of
+from ...ground.schemas.typed import to_json
 from ...ground.text import printable
 from ...kernel.task import RunTask
 from ...parts.masking import shown
@@ -41,6 +45,32 @@ class JsonPrinter:
 
     def show(self, event: Event) -> None:
         print(dumps_event(shown(event)), flush=True)
+
+
+class ResultPrinter:
+    """Prints one thing at the end of the run: its result as a JSON object behind `others`, which get every event as it
+    comes, or the final answer alone where there are none."""
+
+    def __init__(self, others: Printer | None) -> None:
+        self._others, self._events = others, list[Any]()
+
+    def show(self, event: Event) -> None:
+        self._events += () if event.seq is None else (event,)
+        if self._others is not None:
+            self._others.show(event)
+        if not isinstance(event, Result) or event.parent_tool_use_id is not None:
+            return
+        result = run_result(self._events, event)
+        if self._others is not None:
+            told = {name: value for name, value in values_of(result).items() if name != "events"}
+            print(json.dumps(to_json(told)), flush=True)
+        elif event.stop_reason == "end":
+            is_text = result.structured_output is None
+            text = result.final_text if is_text else json.dumps(result.structured_output)
+            print(printable(text) if sys.stdout.isatty() else text, flush=True)
+        else:
+            why = event.error_message or f"the run ended as {event.stop_reason}"
+            print(f"openagentic-sdk: {printable(why)}", file=sys.stderr, flush=True)
 
 
 class Stopped(BaseException):

@@ -11,8 +11,9 @@ from ...ground.text import on_one_line
 from ...parts.record.archive import archive_session, restore_session
 from ...parts.record.lifecycle import copy_missing, delete_session, fork_session, rename_session, tag_session
 from ...sessions.base import SessionStore
-from ..actions import ActionList
-from ..exits import OK
+from ..actions import ActionList, add_yes_flag
+from ..exits import FAILED, OK
+from ..output.questions import is_agreed
 from ..output.terminal import Screen
 from .stores import ID_HELP, add_id, find_session, open_session_store
 
@@ -42,6 +43,7 @@ def add_actions(actions: ActionList) -> None:
     copy.add_argument("--to", required=True, metavar="STORE", help="where they go: a folder, or an address")
     delete = actions.add("delete", _delete, "remove a session and its subagents' for good")
     delete.add_argument("id", metavar="ID", help="the whole id")
+    add_yes_flag(delete)
 
 
 def _fork(store: SessionStore, args: argparse.Namespace) -> int:
@@ -71,6 +73,8 @@ def _restore(store: SessionStore, args: argparse.Namespace) -> int:
 def _delete(store: SessionStore, args: argparse.Namespace) -> int:
     if not store.session_exists(args.id):  # the start of an id is not enough to delete
         raise SessionNotFoundError(args.id)
+    if not is_agreed(f"delete session {on_one_line(args.id)} and its subagents' for good?", args):
+        return FAILED
     return _say(*(f"deleted {name}" for name in delete_session(store, args.id)))
 
 

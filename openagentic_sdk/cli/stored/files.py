@@ -20,7 +20,7 @@ from ...sessions.base import SessionStore
 from ..actions import ActionList, add_list_flag
 from ..exits import FAILED, OK
 from ..output.diffs import shown_diff
-from ..output.questions import agrees
+from ..output.questions import is_agreed
 from ..output.terminal import Screen
 from .stores import add_id, find_session
 
@@ -78,12 +78,10 @@ def _rewind(store: SessionStore, args: argparse.Namespace) -> int:
     if is_stopped:
         screen.line("nothing was changed: --conflicts skip leaves those files alone, --conflicts overwrite does not")
         return FAILED
-    if any(file.action in ("write", "delete") for file in plan.files) and not args.yes:
-        if not sys.stdin.isatty():
-            sys.stderr.write("nobody can be asked here: look at it with --dry-run, then say --yes\n")
-        if not (sys.stdin.isatty() and agrees("put these files back?")):
-            screen.line("nothing was changed")
-            return FAILED
+    is_change = any(file.action in ("write", "delete") for file in plan.files)
+    if is_change and not is_agreed("put these files back?", args):
+        screen.line("nothing was changed")
+        return FAILED
     screen.lines(_do(store, session_id, args, to_seq, roots))
     return OK
 

@@ -15,8 +15,9 @@ from ...ground.text import on_one_line
 from ...parts.record.erase import erase, finish_erasures
 from ...parts.record.keep import hold_session, purge_sessions, retain_session
 from ...sessions.base import SessionStore
-from ..actions import ActionList, add_list_flag
+from ..actions import ActionList, add_list_flag, add_yes_flag
 from ..exits import FAILED, OK
+from ..output.questions import is_agreed
 from ..output.terminal import Screen
 from .stores import add_id, find_session, span_s
 
@@ -38,6 +39,7 @@ def add_actions(actions: ActionList) -> None:
     add_list_flag(erasing, "--archive", metavar="FILE", help="write this archive anew without it")
     erasing.add_argument("--finish", action="store_true", help="go on with what was killed while it erased")
     _add_common(erasing)
+    add_yes_flag(erasing)
     holding = actions.add("hold", _hold, "hold a session: nothing deletes, purges or erases from it")
     add_id(holding)
     holding.add_argument("--release", action="store_true", help="end that")
@@ -52,6 +54,7 @@ def add_actions(actions: ActionList) -> None:
     purging = actions.add("purge", _purge, "delete old sessions and leave tombstones")
     purging.add_argument("--older-than", metavar="TIME", required=True, help=f"since the last event: {_SPAN_HELP}")
     _add_common(purging)
+    add_yes_flag(purging)
 
 
 def _add_common(parser: argparse.ArgumentParser, *, dry_run: bool = True) -> None:
@@ -69,6 +72,8 @@ def _erase(store: SessionStore, args: argparse.Namespace) -> int:
         known = {"session_id": session_id, "finished": finished}
         screen.tell(args.json, known, [f"finished {len(finished)} erasures"])
         return OK
+    if not args.dry_run and not is_agreed(f"erase from session {on_one_line(session_id)} for good?", args):
+        return FAILED
     done = erase(
         store,
         session_id,
@@ -148,7 +153,10 @@ def _span_s(text: str) -> float:
 
 
 def _purge(store: SessionStore, args: argparse.Namespace) -> int:
-    rows = purge_sessions(store, _span_s(args.older_than), reason=args.reason, by=user_name(), dry_run=args.dry_run)
+    older_than_s = _span_s(args.older_than)
+    if not args.dry_run and not is_agreed(f"delete every session older than {args.older_than} for good?", args):
+        return FAILED
+    rows = purge_sessions(store, older_than_s, reason=args.reason, by=user_name(), dry_run=args.dry_run)
     verb = "would purge" if args.dry_run else "purged"
     lines = []
     for row in rows:
