@@ -53,23 +53,9 @@ from .folds.summary import start_summary
 from .log.line import Durability, check_durability, dumps_stored
 from .stores.database import SessionRow, intact_blob, text_key
 from .stores.log_state import LogHead, copied_head, read_head
-from .stores.redis.link import driver, run, without_settings
+from .stores.redis.link import driver, without_settings
 from .stores.redis.rewriting import RewritingRedis
-from .stores.redis.scripts import (
-    ADOPT,
-    APPEND,
-    CHANGE,
-    CLAIM,
-    CLAIM_REQUEST,
-    CREATE,
-    DELETE,
-    FORMAT,
-    KEEP,
-    POSITION,
-    PUT_BLOB,
-    STAGE,
-    STAGE_COPY,
-)
+from .stores.redis.scripts import FORMAT, run
 from .stores.remote import Batch
 
 DEFAULT_PREFIX = "openagentic"
@@ -129,7 +115,7 @@ class RedisSessionStore(RewritingRedis):
 
     def _position_on(self, db: Any, session_id: str) -> SessionRow:
         keys = [*self._own(session_id), self._key("by", "all")]
-        left, *found = run(POSITION, keys, [session_id, self._key("holder", ""), *_FIELDS], db)
+        left, *found = run("position", keys, [session_id, self._key("holder", ""), *_FIELDS], db)
         if found:
             length, left_ms, fields = found
             return _position(session_id, fields, length, left_ms)
@@ -160,7 +146,7 @@ class RedisSessionStore(RewritingRedis):
             head = _position(session_id, fields, length, 0).head
         keys = [*self._own(session_id), *old, name("by", "all"), *self._indexes(head)]
         stale = " ".join(name("by", each) for each in _index_names(head))
-        answer = run(ADOPT, keys, [session_id, name("holder", ""), epoch, length, stale], db)
+        answer = run("adopt", keys, [session_id, name("holder", ""), epoch, length, stale], db)
         if answer > 0:
             raise SessionLockedError(session_id, f"{holder.partition(' ')[2]}, of an older version", answer / 1000)
         return True
@@ -184,25 +170,25 @@ class RedisSessionStore(RewritingRedis):
         keys = [head, log, self._key("followers", at.id), self._server.old_name("touches", ""), *indexes]
         fence = [at.id, at.key, at.epoch, at.holder, at.revision, batch.expected_seq, epoch, holder]
         row = [repr(batch.head.summary.updated), batch.head.to_json() or "", stale]
-        answer = run(APPEND, keys, [*fence, *row, *batch.lines], db)
+        answer = run("append", keys, [*fence, *row, *batch.lines], db)
         if answer == -1:
             raise LogCorruptError(at.id, db.llen(log) + 1, 0, "missing")
         return bool(answer)
 
     def _claim(self, db: Any, at: SessionRow, holder: str) -> bool:
-        return bool(run(CLAIM, [self._key("head", at.id)], [at.key, at.epoch, holder], db))
+        return bool(run("claim", [self._key("head", at.id)], [at.key, at.epoch, holder], db))
 
     def _delete(self, db: Any, at: SessionRow) -> bool:
         keys = [*self._own(at.id), self._key("followers", at.id), self._server.old_name("head", at.id)]
         keys += self._indexes(at.head)
-        return bool(run(DELETE, keys, [at.id, at.key, at.epoch, at.holder, at.head.last_seq], db))
+        return bool(run("delete", keys, [at.id, at.key, at.epoch, at.holder, at.head.last_seq], db))
 
     def _change_metadata(self, db: Any, at: SessionRow, metadata: str, head: LogHead) -> bool:
         indexes = self._indexes(head)
         stale = " ".join(name for name in self._indexes(at.head) if name not in indexes)
         row = [metadata, repr(head.summary.updated), head.to_json() or "", stale]
         keys = [*self._own(at.id)[:2], *indexes]
-        return bool(run(CHANGE, keys, [at.id, at.key, at.revision, head.last_seq, *row], db))
+        return bool(run("change", keys, [at.id, at.key, at.revision, head.last_seq, *row], db))
 
     def open_writer(self, session_id: str) -> SessionWriter:
         self._call(
@@ -227,12 +213,12 @@ class RedisSessionStore(RewritingRedis):
                 self._server.old_name("head", session_id),
             ]
             keys += self._indexes(start)
-            self._call(session_id, partial(run, DELETE, keys, [session_id, "", "", "", 0]))
+            self._call(session_id, partial(run, "delete", keys, [session_id, "", "", "", 0]))
 
     def claim_request(self, session_id: str, request_id: str) -> str:
         self._position(session_id)
         key, head = self._key("request", text_key(request_id)), self._key("head", session_id)
-        owner = self._call(session_id, partial(run, CLAIM_REQUEST, [key, head], [session_id, self._key("head", "")]))
+        owner = self._call(session_id, partial(run, "claim_request", [key, head], [session_id, self._key("head", "")]))
         if owner is None:
             raise SessionNotFoundError(session_id, self._server.where)
         return str(owner.decode())
@@ -240,7 +226,7 @@ class RedisSessionStore(RewritingRedis):
     def put_blob(self, session_id: str, data: bytes) -> str:
         digest = hashlib.sha256(data).hexdigest()
         head, _, blobs = self._own(session_id)
-        if not self._call(session_id, partial(run, PUT_BLOB, [head, blobs], [digest, data])):
+        if not self._call(session_id, partial(run, "put_blob", [head, blobs], [digest, data])):
             self._position(session_id)  # says why not
             raise SessionNotFoundError(session_id, self._server.where)
         return digest
@@ -256,7 +242,7 @@ class RedisSessionStore(RewritingRedis):
     # --- what the server does better ---------------------------------------------------------------------------------
 
     def keep_checkpoint(self, session_id: str, data: bytes) -> None:
-        self._call(session_id, partial(run, KEEP, [self._key("head", session_id)], [data]))
+        self._call(session_id, partial(run, "keep", [self._key("head", session_id)], [data]))
 
     def read_checkpoint(self, session_id: str) -> bytes | None:
         fields = ("format", "checkpoint")
@@ -326,7 +312,7 @@ class RedisSessionStore(RewritingRedis):
         with self._staged(session_id) as staged:
             while batch := list(islice(events, self.page_events)):
                 lines = [dumps_stored(event) for event in batch]
-                stage = partial(run, STAGE, [staged.log, staged.blobs], [head.last_seq, STAGED_S, *lines])
+                stage = partial(run, "stage", [staged.log, staged.blobs], [head.last_seq, STAGED_S, *lines])
                 head = head.after(batch)
                 if self._call(session_id, stage) != head.last_seq:
                     raise _lost_a_part(session_id)
@@ -349,7 +335,7 @@ class RedisSessionStore(RewritingRedis):
         with self._staged(target_id) as staged:
             keys = [staged.log, staged.blobs, *self._own(source_id)]
             lines = [dumps_stored(event) for event in stamped]
-            stage = partial(run, STAGE_COPY, keys, [source.key, at_seq - 1, STAGED_S, *lines])
+            stage = partial(run, "stage_copy", keys, [source.key, at_seq - 1, STAGED_S, *lines])
             length, blobs = self._call(source_id, stage)
             if length == -1:
                 self._position(source_id)  # says why not
@@ -466,7 +452,7 @@ class RedisSessionStore(RewritingRedis):
             arguments += [name, str(value)]
         old_name = self._server.old_name
         keys = [*self._own(session_id), old_name("touches", ""), old_name("head", session_id), *self._indexes(head)]
-        made = self._call(session_id, partial(run, CREATE, keys, arguments))
+        made = self._call(session_id, partial(run, "create", keys, arguments))
         if made == -1:
             raise _lost_a_part(session_id)
         if not made:

@@ -16,7 +16,7 @@ from ..exits import OK
 from ..output.terminal import Screen
 
 _MAIN = "openagentic_sdk.cli.main:main"
-_SHIPPED = (".py", ".json", ".toml", ".sql", ".typed", ".html", ".css", ".js")
+_SHIPPED = (".py", ".json", ".toml", ".sql", ".lua", ".typed", ".html", ".css", ".js")
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from functools import partial
 from types import ModuleType
@@ -15,7 +15,7 @@ from ...log.line import Durability
 from ..holders import LEASE_S
 from ..per_process import SharedByName
 from ..server import RETRIES, StoreServer
-from .scripts import FOLLOW, FORMAT
+from .scripts import FORMAT, run
 
 T = TypeVar("T")
 MAX_CONNECTIONS = 16
@@ -196,7 +196,7 @@ class _RedisNews:
     def _follow(self, session_id: str, channel: str, for_s: float, client: Any) -> None:
         keys = [self._server.name("head", session_id), self._server.name("followers", session_id)]
         with suppress(driver().exceptions.ReadOnlyError):
-            client.register_script(FOLLOW)(keys, [channel, int(for_s)])
+            run("follow", keys, [channel, int(for_s)], client)
 
     def places(self, session_ids: Collection[str]) -> dict[str, tuple[int, int]]:
         names = list(session_ids)
@@ -232,11 +232,6 @@ def without_settings(url: str) -> tuple[str, str | None, str | None]:
     query = dict(parse_qsl(parts.query))
     prefix, durability = query.pop("prefix", None), query.pop("durability", None)
     return urlunsplit(parts._replace(query=urlencode(query))), prefix, durability
-
-
-def run(script: str, keys: Sequence[str], arguments: Sequence[Any], client: Any) -> Any:
-    """The script's answer."""
-    return client.register_script(script)(keys, arguments)
 
 
 def _setting(client: Any, name: str) -> str | None:

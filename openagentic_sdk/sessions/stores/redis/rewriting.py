@@ -12,8 +12,8 @@ from ....errors import LeaseLostError, SessionError
 from ..database import SessionRow
 from ..log_state import LogHead
 from ..remote import RemoteStore
-from .link import SERVERS, RedisServer, run
-from .scripts import DROP_BLOBS, FORMAT
+from .link import SERVERS, RedisServer
+from .scripts import FORMAT, run
 
 
 class RewritingRedis(RemoteStore[RedisServer]):
@@ -28,7 +28,7 @@ class RewritingRedis(RemoteStore[RedisServer]):
     def delete_blobs(self, session_id: str, digests: Collection[str]) -> None:
         head, _, blobs = self._own(session_id)
 
-        if digests and not self._call(session_id, partial(run, DROP_BLOBS, [head, blobs], list(digests))):
+        if digests and not self._call(session_id, partial(run, "drop_blobs", [head, blobs], list(digests))):
             self._position(session_id)  # says why not
 
     def scrub(self, session_id: str) -> Sequence[str]:
