@@ -3,7 +3,8 @@
     python3 -m benchmarks._questions tests/cli [--no-sandbox] [--shard 0/2] [--out FILE]
 
 `tests/cli` is the folder of that name of github.com/ldayton/Dippy, whose tests say of 7,340 lines whether they are harmless.
-It is not part of this repository. Each line that the rules do not settle runs for real, on a copy; so the whole program runs
+It is not part of this repository. Each line that the rules do not settle runs for real, on a copy, dangerous ones also where a
+program that they name is not installed; so the whole program runs
 inside of bubblewrap: everything read-only but a throwaway home and temporary folder, no network, no other processes, limits
 of memory and files. After each line the throwaway folders are compared with what they were.
 """
@@ -137,7 +138,7 @@ def measure(rows: list[tuple[str, str, bool]], sandbox: str, out: Path) -> None:
             missing = [word for word in programs_of(line) if "/" not in word and _is_missing(word)]
             if gate.verdict("Bash", {"command": line}, {"cwd": str(root)}).outcome == "allow":
                 found["by_rule"] = True
-            elif missing:
+            elif missing and harmless:
                 found["missing"] = missing[0]
             elif sandbox != "off":
                 found |= outcome_of(line, root, sandbox)

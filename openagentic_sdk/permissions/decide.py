@@ -18,7 +18,7 @@ from .facts import Facts
 from .hold.files import closed_files
 from .hold.git import prints_tracked_content, runs_settings
 from .hold.programs import BUILT_IN, held_by_words, unheld_rules
-from .hold.reach import MAX_ENTRIES, Met, Reach, first_met, reach_of
+from .hold.reach import MAX_ENTRIES, Met, first_met, reach_of
 from .hold.words import opaque_command
 from .offers import advice
 from .paths import TOO_MANY_PATHS, LinkFollower
@@ -84,7 +84,21 @@ def is_left_open(facts: Facts) -> bool:
 
 
 def decide(policy: Policy, subject: Subject) -> Verdict:
-    """Whether the call may run under this policy."""
+    """Whether the call may run under this policy: what the first of these steps says that says anything."""
+    if subject.command is None:
+        return _forbidden(policy, subject) or _asked_by_rule(policy, subject) or _permitted(policy, subject)
+    return (
+        _forbidden(policy, subject)
+        or _denied_on_the_way(policy, subject)
+        or _asked_by_rule(policy, subject)
+        or _doubted(policy, subject)
+        or _asked_on_the_way(policy, subject)
+        or _permitted_plainly(policy, subject)
+    )
+
+
+def _forbidden(policy: Policy, subject: Subject) -> Verdict | None:
+    """What a deny rule, a list of all that may be used, or the mode forbids."""
     rule = forbidding_rule(policy.deny, subject)
     if rule is not None:
         return Verdict("deny", f"the deny rule {rule.text} ({rule.source}) forbids it", "deny_rule", rule)
@@ -95,36 +109,35 @@ def decide(policy: Policy, subject: Subject) -> Verdict:
         return Verdict("deny", "mode deny allows no call", "mode")
     if policy.mode == "plan" and not _changes_nothing(policy, subject):
         return Verdict("deny", "mode plan only reads: describe the change instead of making it", "mode")
-    reach = Reach()
-    confined = subject.workspace.confined
-    if subject.command is not None and (policy.deny.paths or policy.ask.paths):
-        reach = reach_of(subject) if policy.ask.paths or not confined else reach
-        met = first_met(policy.deny, subject, reach) if policy.deny.paths and not confined else None
-        if met is not None:
-            return _verdict_of(met, "deny")
-    asked = forbidding_rule(policy.ask, subject)
-    if asked is not None:
-        return Verdict("ask", f"the ask rule {asked.text} ({asked.source}) covers it", "ask_rule", asked, firm=True)
-    if subject.command is not None:
-        doubt = _doubt(policy, subject)
-        if doubt is not None:
-            return Verdict("ask", doubt, "ask_rule", firm=True)
-        if (policy.deny.about_commands or policy.ask.about_commands) and could_be_anything(subject):
-            doubt = "only the shell can say which command this runs, and rules forbid some"
-            return Verdict("ask", doubt, "ask_rule", firm=True)
-        if (policy.deny.paths or policy.ask.paths) and any(
-            access.places.problem == TOO_MANY_PATHS for access in subject.possible_accesses
-        ):
-            return Verdict("ask", f"{TOO_MANY_PATHS}, and rules forbid some", "ask_rule", firm=True)
-        met = first_met(policy.ask, subject, reach) if policy.ask.paths else None
-        if met is not None:
-            return _verdict_of(met, "ask")
+    return None
+
+
+def _denied_on_the_way(policy: Policy, subject: Subject) -> Verdict | None:
+    """A denied file that no word of a command names and that it may come to all the same, where no mount hides it."""
+    if not policy.deny.paths or subject.workspace.confined:
+        return None
+    met = first_met(policy.deny, subject, reach_of(subject))
+    return None if met is None else _verdict_of(met, "deny")
+
+
+def _asked_by_rule(policy: Policy, subject: Subject) -> Verdict | None:
+    rule = forbidding_rule(policy.ask, subject)
+    if rule is None:
+        return None
+    return Verdict("ask", f"the ask rule {rule.text} ({rule.source}) covers it", "ask_rule", rule, firm=True)
+
+
+def _asked_on_the_way(policy: Policy, subject: Subject) -> Verdict | None:
+    """A file of an ask rule that no word of a command names and that it may come to all the same."""
+    met = first_met(policy.ask, subject, reach_of(subject)) if policy.ask.paths else None
+    return None if met is None else _verdict_of(met, "ask")
+
+
+def _permitted_plainly(policy: Policy, subject: Subject) -> Verdict:
+    """What mode and allow rules say of a command, if its words show all that deny rules forbid."""
     verdict = _permitted(policy, subject)
-    if subject.command is not None and verdict.outcome == "allow":
-        opaque = opaque_command(policy, subject)
-        if opaque is not None:
-            return Verdict("ask", opaque, "ask_rule", firm=True)
-    return verdict
+    opaque = opaque_command(policy, subject) if verdict.outcome == "allow" else None
+    return verdict if opaque is None else Verdict("ask", opaque, "ask_rule", firm=True)
 
 
 def _verdict_of(met: Met, effect: str) -> Verdict:
@@ -142,11 +155,16 @@ def _verdict_of(met: Met, effect: str) -> Verdict:
     return Verdict("ask", reason, "ask_rule", met.rule, firm=True)
 
 
+def _doubted(policy: Policy, subject: Subject) -> Verdict | None:
+    """The question about a command for which rules that forbid can be held neither by mounts nor by its words."""
+    doubt = _doubt(policy, subject)
+    return None if doubt is None else Verdict("ask", doubt, "ask_rule", firm=True)
+
+
 def _doubt(policy: Policy, subject: Subject) -> str | None:
-    """Why the rules that forbid cannot be held for a command, neither by mounts nor by its words."""
     line, confined = subject.line, subject.workspace.confined
-    people = [rule for rule in (*policy.deny.paths, *policy.ask.paths) if rule.source != BUILT_IN]
-    people = [rule for rule in people if rule.tool not in EDIT_TOOLS]
+    paths = (*policy.deny.paths, *policy.ask.paths)
+    people = [rule for rule in paths if rule.source != BUILT_IN and rule.tool not in EDIT_TOOLS]
     if people and prints_tracked_content(subject, people):
         return (
             "git could tell what it has stored of files that rules forbid: name files that they do not, or use --stat"
@@ -154,12 +172,17 @@ def _doubt(policy: Policy, subject: Subject) -> str | None:
     if not confined and policy.mode != "bypass" and (named := runs_settings(subject)) is not None:
         return named
     problem = closed_files(people, subject.workspace.bases).problem if confined and people else None
-    if problem is not None or isinstance(line, CommandLine):
+    if problem is not None:
         return problem
-    rule = next(unheld_rules((*policy.deny.rules, *policy.ask.rules), confined=confined), None)
-    return (
-        None if rule is None else f"the command is not plain enough to be judged, and {held_by_words(rule, confined)}"
-    )
+    if not isinstance(line, CommandLine):
+        rule = next(unheld_rules((*policy.deny.rules, *policy.ask.rules), confined=confined), None)
+        if rule is not None:
+            return f"the command is not plain enough to be judged, and {held_by_words(rule, confined)}"
+    if (policy.deny.about_commands or policy.ask.about_commands) and could_be_anything(subject):
+        return "only the shell can say which command this runs, and rules forbid some"
+    if paths and any(access.places.problem == TOO_MANY_PATHS for access in subject.possible_accesses):
+        return f"{TOO_MANY_PATHS}, and rules forbid some"
+    return None
 
 
 def _changes_nothing(policy: Policy, subject: Subject) -> bool:
