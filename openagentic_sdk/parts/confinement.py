@@ -11,10 +11,9 @@ from ..ground.threads import run_in_thread
 from ..kernel.agent import Run
 from ..kernel.gate import CallContext
 from ..kernel.part import Part
-from ..kernel.tool import RunResources, ToolContext
+from ..kernel.tool import ToolContext
 from ..permissions.gate import PermissionGate
 from ..tools.bash import BashTool
-from ..tools.shell.background import RunShells
 from ..tools.shell.file_policy import CommandRules, FilePolicy
 from ..tools.shell.sandbox_plan import probe_sandbox
 
@@ -33,9 +32,8 @@ class Confinement(Part):
 
     async def before_step(self) -> None:
         """Set aside what background shells that have ended made of protected places."""
-        shells = self.run.parts.services.get(RunResources).find(RunShells)
-        if shells is not None and shells.has_shells:
-            await run_in_thread(shells.settle)
+        if self._rules.before_step is not None:
+            await run_in_thread(self._rules.before_step)
 
     def tell_gate(self, context: CallContext, tool: str | None) -> CallContext:
         if tool != _SHELL or _SHELL not in self.run.agent.tools:

@@ -213,8 +213,11 @@ def forbidding_rule(book: RuleBook, subject: Subject) -> Rule | None:
 
 def _tool_rule(book: RuleBook, subject: Subject) -> Rule | None:
     """The first rule about every use of the tool, by any of its names."""
-    rules = (book.for_tool(name) for name in (subject.tool, *subject.rule_names))
-    return next((rule for rule in rules if rule is not None), None)
+    for name in (subject.tool, *subject.rule_names):
+        rule = book.for_tool(name)
+        if rule is not None:
+            return rule
+    return None
 
 
 def _permitted(policy: Policy, subject: Subject) -> Verdict:

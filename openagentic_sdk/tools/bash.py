@@ -225,6 +225,7 @@ class BashTool(BlockingTool):
         policy = rules.policy(ctx, command) if sandbox.confines else NOTHING_CLOSED
         roots = _roots(ctx)
         if input.get("run_in_background", False):
+            rules.before_step = shells.settle
             return self._start_in_background(command, shells, ctx, sandbox, policy)
         timeout_s = float(input.get("timeout_s", self._timeout_s))
         folder = command_folder(ctx)
@@ -232,7 +233,7 @@ class BashTool(BlockingTool):
         temp = run_temp(ctx).folder if sandbox.confines else ""
         direct = sandbox.effects is None and sandbox.confines
         direct = direct and (writes_in_place(command, policy) or named_channel(command, cwd, roots) is not None)
-        foreign = self._foreign(command, cwd, ctx)
+        foreign = self._foreign(command, cwd, ctx) if sandbox.confines else {}
         with sandbox.confine(cwd, policy, temp, direct=direct, foreign=foreign) as confinement:
             spec = self._spec(command, cwd, ctx, confinement)
             report = run_command(spec, timeout_s=timeout_s, is_cancelled=ctx.cancelled.is_set)
@@ -260,7 +261,7 @@ class BashTool(BlockingTool):
             notes.append("this was a dry run: what is listed under `effects` was not written")
         renaming = renaming_note(confinement, report.stderr.head, report.stderr.tail, report.stdout.tail)
         notes += [renaming] if renaming else []
-        if not self._trusts_git:
+        if names_git(command) and not self._trusts_git:
             foreign = self._foreign(command, spec.cwd, ctx)
             about_git = git_note(command, spec.cwd, foreign, is_left_out=confinement.has_mounts)
             notes += [about_git] if about_git else []
@@ -489,7 +490,7 @@ def _checked_command(command: str) -> str:
 
 
 def _roots(ctx: ToolContext) -> list[str]:
-    return [os.path.realpath(root) for root in ctx.workspace_roots or (ctx.cwd,)]
+    return list(map(os.path.realpath, ctx.workspace_roots or (ctx.cwd,)))
 
 
 def _working_dir(folder: CommandFolder, ctx: ToolContext) -> str:

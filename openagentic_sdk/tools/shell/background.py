@@ -175,11 +175,6 @@ class RunShells:
         self._shells[shell_id] = shell
         return shell
 
-    @property
-    def has_shells(self) -> bool:
-        """Whether a shell was ever started."""
-        return bool(self._shells)
-
     def settle(self) -> None:
         """Do what is to be done at the end of each shell that has ended by itself."""
         for shell in list(self._shells.values()):

@@ -92,7 +92,7 @@ def find_program(name: str, workspace: Iterable[str] = ()) -> str | None:
 
 def _resolved(workspace: Iterable[str]) -> tuple[str, ...]:
     """The folders with a slash at their ends; a workspace that is the whole tree says nothing about any program."""
-    return tuple(real + "/" for root in workspace if (real := os.path.realpath(root).rstrip("/")))
+    return tuple([real + "/" for root in workspace if (real := os.path.realpath(root).rstrip("/"))])
 
 
 # A command has no terminal: a pager or an editor would wait for ever.

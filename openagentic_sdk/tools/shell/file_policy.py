@@ -95,6 +95,8 @@ class CommandRules:
     """
 
     sandbox: Literal["off", "auto", "require"] = "off"
+    # What is to be done before the next request to the model, once a command runs in the background.
+    before_step: Callable[[], None] | None = None
 
     def policy(self, ctx: ToolContext, command: str) -> FilePolicy:
         """What the command of this call may do, which was permitted."""

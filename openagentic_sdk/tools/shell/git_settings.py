@@ -14,7 +14,7 @@ MAX_CONFIG_BYTES = 1_000_000
 _SECTION = regex(r'\[([A-Za-z]+)(?:[ \t]+"[^"\\\n]*")?\]')
 _KEY = regex(r"([A-Za-z][A-Za-z0-9-]*)(?:[ \t]*=.*[^\\]|[ \t]*=)?")
 # git-config(1); the values of these are numbers, switches, names and addresses.
-_HARMLESS: Mapping[str, frozenset[str]] = {
+HARMLESS: Mapping[str, frozenset[str]] = {
     section: frozenset(keys.split())
     for section, keys in {
         "core": """repositoryformatversion filemode bare logallrefupdates ignorecase precomposeunicode symlinks autocrlf eol
@@ -46,11 +46,6 @@ class GitSettings:
     dropped: tuple[str, ...]
 
 
-def is_harmless(section: str, key: str) -> bool:
-    """Whether a setting, in lower case and its subsection left out, runs nothing and includes nothing."""
-    return key in _HARMLESS.get(section, ())
-
-
 def read_settings(text: str) -> GitSettings:
     """What git may follow of a file; a line in any other form than git itself writes is left out."""
     section, kept, dropped = "", [], []
@@ -59,11 +54,11 @@ def read_settings(text: str) -> GitSettings:
         header, key = _SECTION.fullmatch(line), _KEY.fullmatch(line)
         if line.startswith("["):
             section = "" if header is None else header[1].lower()
-            if section in _HARMLESS:
+            if section in HARMLESS:
                 kept.append(line)
             elif header is None:
                 dropped.append(line)
-        elif key is not None and is_harmless(section, key[1].lower()):
+        elif key is not None and key[1].lower() in HARMLESS.get(section, ()):
             kept.append(line)
         elif line and line[0] not in "#;":
             dropped.append(f"{section}.{key[1].lower()}" if key is not None and section else line)

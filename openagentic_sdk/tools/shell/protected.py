@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import cache
 
@@ -18,7 +18,7 @@ from ...ground.patterns import regex
 from ...ground.system import user_home
 from ...ground.text import is_hidden
 from ...sessions.seal import known_home
-from .git_settings import MAX_CONFIG_BYTES, is_harmless
+from .git_settings import HARMLESS, MAX_CONFIG_BYTES
 
 
 def _names(text: str) -> frozenset[str]:
@@ -166,16 +166,19 @@ def git_places(files: Sequence[str], top: str) -> list[str]:
         if path in seen:
             continue
         seen.add(path)
-        for key, value in _settings(path):
-            if key.startswith(("include.", "includeif.")) and key.endswith(".path"):
+        for section, name, value in _settings(path):
+            kind = section.partition(".")[0]
+            if kind in ("include", "includeif") and name == "path":
                 todo.append(_absolute(value, os.path.dirname(path)))
                 found[todo[-1]] = None
-            elif not is_harmless(key.partition(".")[0], key.rpartition(".")[2]):
-                if key.endswith(_NAMES_A_PATH):
+            elif name not in HARMLESS.get(kind, ()):
+                if name.endswith(_NAMES_A_PATH):
                     found[_absolute(value, top)] = None
                 words = value.removeprefix("!").replace("'", " ").replace('"', " ").split()
                 paths = ((word, _absolute(word, top)) for word in words if word[0] != "-")
                 found.update((path, None) for word, path in paths if "/" in word or os.path.isfile(path))
+    if not found:
+        return []
     real = [os.path.realpath(path) for path in found]
     return [path for path in dict.fromkeys((*found, *real)) if not is_within(top, path)]
 
@@ -217,23 +220,24 @@ def _line(path: str) -> str:
         return ""
 
 
-def _settings(path: str) -> Iterator[tuple[str, str]]:
-    """The settings of a configuration file: `section.name` or `section.subsection.name`, in lower case, and the value."""
+def _settings(path: str) -> list[tuple[str, str, str]]:
+    """The settings of a configuration file: the section with its subsection, the name, both in lower case, and the value."""
     try:
         with open(path, encoding="utf-8", errors="surrogateescape") as file:
             lines = file.read(MAX_CONFIG_BYTES).replace("\\\n", "").splitlines()
     except (OSError, ValueError):
-        return
-    section = ""
+        return []
+    section, found = "", []
     for line in lines:
         header = _SECTION.search(line) if line.lstrip().startswith("[") else None
         if header:
-            section = ".".join(part for part in (header[1], header[2]) if part is not None).lower()
+            section = (header[1] if header[2] is None else f"{header[1]}.{header[2]}").lower()
             line = line[header.end() :]
         name, equals, value = line.partition("=")
         name = name.strip().lower()
         if equals and name.isascii() and name[:1].isalpha() and name.replace("-", "").isalnum():
-            yield f"{section}.{name}", value.strip().strip('"')
+            found.append((section, name, value.strip().strip('"')))
+    return found
 
 
 def _absolute(name: str, folder: str) -> str:
