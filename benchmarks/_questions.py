@@ -3,10 +3,10 @@
     python3 -m benchmarks._questions tests/cli [--no-sandbox] [--shard 0/2] [--out FILE]
 
 `tests/cli` is the folder of that name of github.com/ldayton/Dippy, whose tests say of 7,340 lines whether they are harmless.
-It is not part of this repository. Each line that the rules do not settle runs for real, on a copy, dangerous ones also where a
-program that they name is not installed; so the whole program runs
-inside of bubblewrap: everything read-only but a throwaway home and temporary folder, no network, no other processes, limits
-of memory and files. After each line the throwaway folders are compared with what they were.
+It is not part of this repository. Each line that the rules do not settle runs for real, on a copy, a dangerous one also
+where a program that it names is not installed; so all of this runs inside of bubblewrap: everything read-only but a
+throwaway home and temporary folder, no network, no other processes, limits of memory and files. After each line the
+throwaway folders are compared with what they were.
 """
 
 from __future__ import annotations
