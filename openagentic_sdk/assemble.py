@@ -437,7 +437,8 @@ class _Assembly:
         ]
         if defer_bytes is not None and not self._makes_plans:
             parts.append(partial(DeferredTools, limit_bytes=defer_bytes))
-        if self._memory is not None and MEMORY in tools:
+        # A note may hold what others wrote: a plan reads it by a call, and the model that plans does not.
+        if self._memory is not None and MEMORY in tools and not self._makes_plans:
             parts.append(partial(Memories, read=self._memory.memory.overview))
         own = [opener for opener in options.parts if not is_of_package(opener)]
         parts += [partial(CustomPartRun, kind=class_of(opener), opener=opener) for opener in own]

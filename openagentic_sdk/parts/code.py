@@ -95,6 +95,8 @@ class _RecordedCallsInside:
         self._made += 1
         while f"{outer_id}.{self._made}" in run.view.calls:
             self._made += 1
+        if labels is not None:
+            inner.notes = []  # what hooks add to a result of a plan is not for the model that planned
         caller = {"type": CODE_CALLER, "tool_use_id": outer_id, **({} if labels is None else {"labels": labels})}
         use = ToolUse(f"{outer_id}.{self._made}", name, input, caller=caller)
         run.children += 1

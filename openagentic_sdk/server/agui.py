@@ -33,6 +33,7 @@ from ..events import (
 )
 from ..ground.frozen import frozen
 from ..parts.masking import known_here, shown
+from ..parts.record.folds.notes import printed_by_plan
 from ..serialization import dumps_json
 from ..sessions.answers import takes_own_words
 from ..sessions.folds.streamed import Piece, Streamed, message_id
@@ -267,7 +268,7 @@ class RunEvents:
             case ToolUse():
                 return self._call(shown(event, self._redact))
             case ToolResult():
-                text = result_text(event)
+                text = printed_by_plan(event) or result_text(event)
                 known = {"messageId": f"result.{event.seq}", "toolCallId": event.tool_use_id, "role": "tool"}
                 return [{"type": "TOOL_CALL_RESULT", **known, "content": text}]
             case TodoUpdated():

@@ -20,8 +20,10 @@ from openagentic_sdk.hooks.engine import HookEngine
 from openagentic_sdk.hooks.models import HookDecision, HookMatcher
 from openagentic_sdk.parts.labels.hindsight import RecordedSession
 from openagentic_sdk.parts.labels.rules import read_label_rules
+from openagentic_sdk.parts.record.folds.notes import printed_by_plan
 from openagentic_sdk.runs.agent_replay import replay_agent
 from openagentic_sdk.runs.replay import replay_events
+from openagentic_sdk.server.acp.calls import describe_result
 from openagentic_sdk.sessions.rebuild import rebuild_messages
 from openagentic_sdk.testing import ScriptedProvider
 from openagentic_sdk.tools.session.ask_user_question import AskUserQuestionTool
@@ -218,6 +220,23 @@ class PlansTest(unittest.TestCase):
         masked = self.play("print(contacts())", redact=lambda text: text.replace("GB29", "****"))
         self.assertIn("****NWBK", told(masked))
         self.assertNotIn("GB29", str(masked.events))
+
+    def test_what_a_hook_adds_to_a_result_does_not_reach_the_planner(self) -> None:
+        def add(payload: Mapping[str, Any]) -> HookDecision:
+            return HookDecision(additional_context=f"It said: {payload['tool_output']}")
+
+        hooks = HookEngine(post_tool_use=[HookMatcher("add", "read_mail", add)])
+        result = self.play("m = read_mail()\nprint('read')", hooks=hooks)
+        self.assertIn("read", told(result))
+        self.assertNotIn("It said", told(result))
+
+    def test_people_see_what_a_plan_printed_in_editors_and_pages_too(self) -> None:
+        result = self.play("print(read_mail())")
+        [outer] = [
+            event for event in result.events if isinstance(event, ToolResult) and event.parent_tool_use_id is None
+        ]
+        self.assertIn("bob@evil.example", str(describe_result("Code", outer)))
+        self.assertEqual(printed_by_plan(outer), MAIL)
 
     def test_the_log_holds_all_and_replays(self) -> None:
         code = "m = read_mail()\nprint(extract(m, {'type': 'string'}, 'sender'))\nsend_money(to='Carol', amount=50)"

@@ -29,7 +29,7 @@ from ...events import (
 )
 from ...ground.text import on_one_line, printable, settled
 from ...parts.masking import known_here, shown
-from ...parts.record.folds.notes import MAX_ERROR_CHARS, describe_input, note_of
+from ...parts.record.folds.notes import MAX_ERROR_CHARS, describe_input, note_of, printed_by_plan
 from ...sessions.folds.usage import cached_share, normalize_usage
 from ...sessions.rebuild import describe_attachment
 from .terminal import Screen
@@ -219,12 +219,6 @@ class EventPrinter:
     def _end(self, event: Result) -> None:
         if event.parent_tool_use_id is None:
             self._line(closing_line(event), "dim" if event.stop_reason == "end" else "yellow")
-
-
-def printed_by_plan(event: ToolResult) -> str:
-    """What a plan printed for the user, part of which its model does not see."""
-    printed = (event.meta or {}).get("printed")
-    return printed.rstrip("\n") if isinstance(printed, str) else ""
 
 
 def closing_line(event: Result, id_letters: int | None = None) -> str:

@@ -37,11 +37,11 @@ from ...events import (
 from ...ground.frozen import mutable
 from ...ground.text import on_one_line, printable
 from ...parts.masking import shown
-from ...parts.record.folds.notes import MAX_ERROR_CHARS, describe_input, progress_words
+from ...parts.record.folds.notes import MAX_ERROR_CHARS, describe_input, printed_by_plan, progress_words
 from ...sessions.folds.usage import add_cost, normalize_usage
 from ...sessions.rebuild import describe_attachment
 from ..output.diffs import shown_diff
-from ..output.render import EventPrinter, closing_line, printed_by_plan, seconds
+from ..output.render import EventPrinter, closing_line, seconds
 from ..output.terminal import Screen
 from ..output.widths import shortened, text_width, wrapped
 from .markdown import Markdown

@@ -16,7 +16,7 @@ from typing import Any
 from ...events import ToolResult
 from ...ground.patterns import regex
 from ...ground.text import escape, is_hidden, on_one_line
-from ...parts.record.folds.notes import describe_input
+from ...parts.record.folds.notes import describe_input, printed_by_plan
 from ...serialization import dumps_json, nesting
 
 Json = dict[str, Any]
@@ -136,7 +136,9 @@ def describe_result(name: str, result: ToolResult, shown: Sequence[Json] = ()) -
     output = result.output
     if name == "TodoWrite" and ended["status"] == "completed":
         return ended  # the plan shows it
-    if result.is_error and result.error_message:
+    if printed := printed_by_plan(result):
+        ended["content"] = [*kept, content(fenced(printed))]
+    elif result.is_error and result.error_message:
         ended["content"] = [*kept, content(fenced(result.error_message))]
     elif not (kept and ended["status"] == "completed"):
         ended["content"] = [*kept, *([] if output is None else _output_blocks(name, output))]

@@ -33,6 +33,7 @@ from ....sessions.rebuild import result_text
 from ....sessions.request import request_sha256
 from ....tools.code.inner_calls import CallsInside, InnerCalls
 from ...compaction import ask_beside
+from ...record.folds.notes import printed_by_plan
 from ..carried import is_planned
 from .interpreter import PlanInterpreter
 from .tools import EXTRACT, PlanRunner, TextReader, plan_functions, plan_signatures
@@ -127,7 +128,7 @@ class Plans(Part, PlanRunner, TextReader):
                 break
             use = self.run.view.calls[event.tool_use_id].use if isinstance(event, ToolResult) else None
             if isinstance(event, ToolResult) and use is not None and use.name == CODE_CALLER and not use.is_inside:
-                printed += filter(None, [(event.meta or {}).get("printed")])
+                printed += filter(None, [printed_by_plan(event)])
         if not printed or result.structured_output is not None:
             return result
         text = "\n\n".join([*reversed(printed), *([result.final_text] if result.final_text else [])])

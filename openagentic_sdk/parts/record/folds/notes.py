@@ -28,6 +28,7 @@ from ....events import (
     TextCommandFinished,
     TextCommandStarted,
     ToolProgress,
+    ToolResult,
 )
 from ....ground.text import on_one_line, plural
 
@@ -128,3 +129,9 @@ def note_of(event: Event) -> tuple[str, str] | None:
         case SessionMeta() if event.title is not None:
             return f"titled {on_one_line(event.title)!r}", "dim"
     return None
+
+
+def printed_by_plan(result: ToolResult) -> str:
+    """What a plan printed for the user, of which its model sees a part; empty for other results."""
+    printed = (result.meta or {}).get("printed")
+    return printed.rstrip("\n") if isinstance(printed, str) else ""
