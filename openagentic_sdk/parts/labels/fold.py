@@ -203,25 +203,22 @@ class LabelsFold(Fold):
         return True
 
     def trusts(self, value: Any) -> bool:
-        """Whether a value stands in a trusted text, or is a trusted field. A boolean or None carries nothing."""
-        return (
-            value is None
-            or isinstance(value, bool)
-            or self._meanings.issuperset(meanings_of(value))
-            or any(known.place_of(value) is not None for _, known in reversed(self.texts))
-            or self.is_typed(value)
-        )
+        """Whether a value stands in a trusted text, or is a trusted field. What is empty or a boolean carries nothing."""
+        if value is None or isinstance(value, bool) or value == "":
+            return True
+        meanings = meanings_of(value)
+        return _holds(self.typed, meanings) or self._meanings.issuperset(meanings) or _holds(self.texts, meanings)
 
     def is_typed(self, value: Any) -> bool:
         """Whether a person wrote this value."""
-        return any(known.place_of(value) is not None for _, known in reversed(self.typed))
+        return _holds(self.typed, meanings_of(value))
 
     def is_named(self, value: Any) -> bool:
         """Whether a person wrote this value, or what names the record of a trusted result that holds it.
 
         A name is no number and is longer than two letters, and of all records of its result only this one has it.
         """
-        if value is None or isinstance(value, bool) or self.is_typed(value):
+        if value is None or isinstance(value, bool) or value == "" or self.is_typed(value):
             return True
         wanted = frozenset(meanings_of(value))
         for records in self.results:
@@ -237,7 +234,7 @@ class LabelsFold(Fold):
             kind in _NAMING_KINDS
             and letters >= _MIN_NAME_CHARS
             and sum(meaning in record for record in records) == 1
-            and any(known.place_of_meanings((meaning,)) is not None for _, known in self.typed)
+            and _holds(self.typed, (meaning,))
         )
 
     def kept(self) -> Mapping[str, Any]:
@@ -263,6 +260,11 @@ class LabelsFold(Fold):
         self._questions = {key: (asked, tuple(choices)) for key, (asked, choices) in kept["questions"].items()}
         self.secrets, self.written = dict(kept["secrets"]), dict(kept["written"])
         self.shell_source, self._is_derived = kept["shell_source"], kept["is_derived"]
+
+
+def _holds(texts: Sequence[tuple[int, KnownText]], meanings: tuple[str, ...]) -> bool:
+    """Whether all of this stands in one of the texts, of which the newest are looked at first."""
+    return any(known.place_of_meanings(meanings) is not None for _, known in reversed(texts))
 
 
 def _input_of(record: CallRecord | None) -> Mapping[str, Any]:

@@ -51,8 +51,8 @@ def label_result(
     declared = labels or ToolLabels()
     label: dict[str, Any] = {}
     source = untrusted_source(name, input, result, place.folders[0], place.folders)
-    if labels is not None and labels.described_by is None and name.startswith("mcp__") and "untrusted" not in known:
-        source = None  # a tool of this process under a server's name
+    if labels is not None and labels.source != "untrusted" and name.startswith("mcp__") and "untrusted" not in known:
+        source = None  # whoever named the server, or wrote the tool, says more of it than its name does
     if source is None:
         source = _source_of(name, input, result, effect, labels, fold, place)
     if source is not None or declared.source != "derived":

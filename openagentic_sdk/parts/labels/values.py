@@ -198,7 +198,14 @@ def meanings_of(value: Any) -> tuple[str, ...]:
     """What a value means, in texts that are equal for every spelling of it: its typed values, or else all its words."""
     if isinstance(value, int | float):
         return (f"number:{_plain_decimal(spelled(value)) or 'none'}",)
-    text = str(value).strip()
+    return _meanings_of_text(str(value))
+
+
+@lru_cache(maxsize=1024)
+def _meanings_of_text(text: str) -> tuple[str, ...]:
+    text = text.strip()
+    if text.isalpha():
+        return (f"words:{text}",)
     whole = _whole(text)
     return tuple([f"{each.kind}:{each.canonical}" for each in whole]) or (f"words:{_words(text)}",)
 

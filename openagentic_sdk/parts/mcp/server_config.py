@@ -27,6 +27,7 @@ from ...ground.settings import AnyPath, check_fields
 from ...permissions.redact import Redactor, secrets_of
 from ...providers.wire.http import check_headers, read_url
 from ...tools.base import Tool
+from ...tools.labels import ToolLabels
 
 CONNECT_TIMEOUT_S = 30.0
 IDLE_TIMEOUT_S = 300.0
@@ -78,6 +79,13 @@ _EFFECTS = _fits(
     ),
     "a mapping of names of tools to 'read', 'idempotent' or 'unsafe'",
 )
+_LABELS = _fits(
+    lambda value: (
+        isinstance(value, Mapping)
+        and all(isinstance(name, str) and isinstance(labels, ToolLabels) for name, labels in value.items())
+    ),
+    "a mapping of names of tools to ToolLabels",
+)
 _PROGRAM = _fits(lambda value: passable(value) and value.strip() != "", "the name of a program")
 _VARIABLES = _fits(_variables, "a mapping of names of variables to texts")
 _TOKEN = _fits(lambda value: isinstance(value, str) or callable(value), "a text or a callable")
@@ -100,7 +108,8 @@ class McpServer:
 
     `allow` and `deny` name the server's tools, with `*` for any letters: those of `deny` are not offered, and with `allow`
     no others are. `effects` maps names of tools to what the *user* says of them: `read` and `idempotent` calls may be
-    repeated when the server dies in the middle; what the server says of itself never counts. With `pin`, the tools of a
+    repeated when the server dies in the middle; what the server says of itself never counts. `labels` says the same for the
+    rules on labels; what it says of no tool is taken from the tool's annotations. With `pin`, the tools of a
     server given in code are held to what they were when it was first used; those of configured servers always are. `source`
     says where the entry stands, for messages; no message repeats `env`, `headers`, a token, or what `secrets` names besides.
     """
@@ -122,6 +131,7 @@ class McpServer:
     allow: Annotated[Sequence[str], _TOOL_NAMES] | None = None
     deny: Annotated[Sequence[str], _TOOL_NAMES] = ()
     effects: Annotated[Mapping[str, Effect], _EFFECTS] = field(default_factory=dict)
+    labels: Annotated[Mapping[str, ToolLabels], _LABELS] = field(default_factory=dict)
     pin: bool = False
     source: str = "options"
     secrets: _Named = field(default_factory=dict, repr=False)

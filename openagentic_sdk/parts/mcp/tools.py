@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any, Protocol
 
@@ -46,7 +47,7 @@ class RemoteTool(Tool):
         self.name = definition.shown
         self.description, self.input_schema = definition.description, definition.input_schema
         self.effect = seat.settings.effects.get(definition.name, "unsafe")
-        self.labels = _remote_labels(seat.name, as_mapping(definition.raw.get("annotations")))
+        self.labels = _remote_labels(seat, definition)
         self._seat = seat
 
     def unchecked(self) -> dict[str, list[str]]:
@@ -109,10 +110,16 @@ class OwnTool(Tool):
         return await self.inner.reconcile(call, ctx)
 
 
-def _remote_labels(server: str, hints: Mapping[str, Any]) -> ToolLabels:
-    """What a server is asked leaves the machine unless it says of the tool that it only reads and reaches nothing else."""
+def _remote_labels(seat: ToolServer, definition: ToolDefinition) -> ToolLabels:
+    """What the user says of the tool; else what it is asked leaves the machine unless the server says that it only reads
+    and reaches nothing else. Either way, the server wrote its description."""
+    described_by = f"MCP: {seat.name}, in what it says of its tools"
+    said = seat.settings.labels.get(definition.name)
+    if said is not None:
+        return replace(said, described_by=described_by)
+    hints = as_mapping(definition.raw.get("annotations"))
     is_closed = hints.get("openWorldHint") is False and hints.get("readOnlyHint") is True
-    return ToolLabels(sink=not is_closed, described_by=f"MCP: {server}, in what it says of its tools")
+    return ToolLabels(sink=not is_closed, described_by=described_by)
 
 
 def _full_name(server: str, tool: str, shown: str) -> tuple[str, ...]:
