@@ -261,8 +261,8 @@ def _settle(done: _ThreadOutcome[Any], result: Any, failure: BaseException | Non
         done.set_exception(RuntimeError("StopIteration was raised"))
     else:
         done.set_exception(failure)
-    if done.waiter is not None:
-        _wake(done.waiter)
+    if done.waiter is not None and not done.waiter.done():
+        done.waiter.set_result(None)
 
 
 async def _wait_a_moment(

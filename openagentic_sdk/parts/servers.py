@@ -66,6 +66,7 @@ class ServerTools(Part):
         self._own = tuple(run.agent.tools)
         self._known_changes: dict[str, int] = {}
         self._offered: tuple[BareTool, ...] = ()
+        self._served_before: tuple[list[BareTool], list[BareTool]] = [], []
         self._is_held = False
 
     def services(self) -> Mapping[type, object]:
@@ -80,7 +81,7 @@ class ServerTools(Part):
     async def before_step(self) -> None:
         await self._servers.ready()
         changes = self._servers.changes(self._known_changes)
-        await self.run.record(*(event for event in changes if event != self._last_recorded(event.name)))
+        await self.run.record(*[event for event in changes if event != self._last_recorded(event.name)])
         await self._announce(tuple(self._servers.instructions()))
         tools = (*self._own, *self._served())
         if len(tools) == len(self._offered) and all(map(is_, tools, self._offered)):
@@ -120,16 +121,19 @@ class ServerTools(Part):
             self._is_held = False
             await self._servers.release()
 
-    def _served(self) -> Iterable[BareTool]:
+    def _served(self) -> list[BareTool]:
         """The servers' tools that this agent may have, by name."""
-        offers = self._offers
+        offers, (before, kept) = self._offers, self._served_before
         served = self._servers.tools(lambda name: bool(tuple(offers((f"mcp__{name}__resource",)))))
+        if len(served) == len(before) and all(map(is_, served, before)):
+            return kept
         offered = {tool.name: tool for tool in served}
         # A tool whose name had to be cut is offered only when it would be under its whole name, too.
         whole = {name: (name, *tool.rule_names({})) for name, tool in offered.items()}
         wanted = {name for name in offered if len(tuple(offers(whole[name]))) == len(whole[name])}
         wanted -= {tool.name for tool in self._own}
-        return [tool for name, tool in sorted(offered.items()) if name in wanted]
+        self._served_before = served, [tool for name, tool in sorted(offered.items()) if name in wanted]
+        return self._served_before[1]
 
     def _last_recorded(self, name: str) -> McpServerChanged | None:
         """The log's last event about a server without its envelope: a state that is recorded need not be recorded again."""

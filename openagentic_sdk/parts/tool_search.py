@@ -60,6 +60,8 @@ class DeferredTools(Part):
     def update(self) -> None:
         """Decide again, when tools, the model or what it sees are others than at the last decision."""
         run = self.run
+        if len(run.agent.tools) < _LEAST_DEFERRED and not run.view.fold(LoadedToolsFold).names:
+            return
         tools = tuple([tool for tool in run.agent.tools if not isinstance(tool, ToolSearchTool)])
         if (
             not run.view.fold(LoadedToolsFold).names

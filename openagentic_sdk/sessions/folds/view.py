@@ -321,7 +321,7 @@ class SessionView:
 
     def open_calls(self) -> list[CallRecord]:
         """The calls that the model still waits for, in the order in which it asked."""
-        return [self.calls[use.tool_use_id] for use in self.conversation.open_calls()]
+        return [*map(self.calls.__getitem__, map(attrgetter("tool_use_id"), self.conversation.open_calls()))]
 
     def open_inner_calls(self) -> list[CallRecord]:
         """The calls without a result that were made inside of others, by the code that those run."""
