@@ -38,7 +38,6 @@ from .permissions.gate import PermissionGate
 from .prompts import Prompt, read_prompts
 from .providers.base import Provider
 from .providers.named import MODEL_VARIABLE, find_provider, split_model
-from .runs.background import answer_questions
 from .sessions.base import SessionStore
 from .tools.base import Tool
 from .tools.defaults import default_tools
@@ -480,6 +479,8 @@ class _AgentRun:
         """Store the answers to the questions of the session, once."""
         answers, self._answers = self._answers, {}
         if answers:
+            from .runs.background import answer_questions  # late: it brings much that other runs do without
+
             session = options.session or options.resume
             if session is None:
                 raise OptionsError("answers: name the session that waits for them: run(None, session=..., answers=...)")
