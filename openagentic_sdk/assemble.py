@@ -6,7 +6,7 @@ Everything that is looked up in the environment, the home folder or the project 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache, partial
 from operator import methodcaller
@@ -21,6 +21,7 @@ from .ground.disk import is_within
 from .ground.frozen import changed
 from .ground.rooms import is_installed
 from .ground.system import working_dir
+from .ground.text import look_alikes
 from .ground.threads import error_words
 from .hooks.engine import HookEngine
 from .kernel.agent import AgentRuntime, RunRequest
@@ -348,6 +349,7 @@ class _Assembly:
         ]
         self._memory = open_memory(options) if options.memory else None
         self._tools = self.all_tools()
+        self._notes += _mistyped_tools(options, self._tools.names())
 
     def agent(self) -> AgentRuntime:
         """The agent that the caller talks to."""
@@ -730,6 +732,20 @@ def _gate(
         workspace_roots=gate.workspace_roots or project.workspace_roots,
     )
     return gate, notes
+
+
+def _mistyped_tools(options: OpenAgenticOptions, names: Sequence[str]) -> Iterator[SystemNotice]:
+    """Notices of rules of the caller for a tool that there is not, where the name of one that there is comes near."""
+    own = options.permission_gate.layers[:1] if isinstance(options.permission_gate, PermissionGate) else ()
+    allowed = [*parse_rules(options.allowed_tools, "allow"), *(rule for layer in own for rule in layer.allow.rules)]
+    denied = [*parse_rules(options.disallowed_tools, "deny"), *(rule for layer in own for rule in layer.deny.rules)]
+    for option, rules in (("allowed_tools", allowed), ("disallowed_tools", denied)):
+        for rule in rules:
+            is_known = rule.source not in ("options", "command line") or any(map(rule.covers, names))
+            near = [] if is_known else look_alikes(rule.tool, names, 0.6)
+            if near:
+                text = f"{option}: no tool is called {rule.tool!r}; did you mean {' or '.join(near)}?"
+                yield SystemNotice("options.tool", text)
 
 
 @cache

@@ -128,6 +128,28 @@ class GatesTest(unittest.IsolatedAsyncioTestCase):
         with self.assertRaisesRegex(OptionsError, "OnlyTools"):
             permission_gate(OnlyTools([]))
 
+    async def test_a_rule_for_a_mistyped_tool_is_told_at_the_start_with_the_name_that_is_near(self):
+        @tool(effect="read")
+        def lookup(key: str) -> str:
+            """Look it up."""
+            return key
+
+        for more, told in (
+            ({"allowed_tools": ["lokup"]}, ["allowed_tools: no tool is called 'lokup'; did you mean lookup?"]),
+            ({"disallowed_tools": ["Lookup"]}, ["disallowed_tools: no tool is called 'Lookup'; did you mean lookup?"]),
+            (
+                {"permission_gate": PermissionGate(allow=["lookpu"])},
+                ["allowed_tools: no tool is called 'lookpu'; did you mean lookup?"],
+            ),
+            ({"allowed_tools": ["lookup", "mcp__far__away", "WebFetch(domain:a.example)"]}, []),
+        ):
+            with self.subTest(more):
+                events = await events_of("Go.", options_for(["Done."], tools=[lookup], **more))
+                found = [
+                    event.message for event in events if event.type == "system.notice" and event.code == "options.tool"
+                ]
+                self.assertEqual(found, told)
+
     async def test_claude_codes_names_of_tools_are_read_by_a_part(self):
         @tool(name="Task")
         def task(agent: str, prompt: str) -> str:
