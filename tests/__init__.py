@@ -17,6 +17,9 @@ write_in_memory()
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
+# Modes of files are compared with what most umasks make of them.
+os.umask(0o022)
+
 
 def load_tests(loader: unittest.TestLoader, tests: unittest.TestSuite, pattern: str | None) -> unittest.TestSuite:
     """unittest asks here when all of them are discovered."""

@@ -245,6 +245,7 @@ def _walk() -> None:
     from openagentic_sdk.events import UserMessage
     from openagentic_sdk.kernel.tool import RunResources
     from openagentic_sdk.providers.wire.http import HttpTransport
+    from openagentic_sdk.providers.wire.timeouts import Timeouts
     from openagentic_sdk.sessions.stores.per_process import SharedByName
     from openagentic_sdk.sessions.stores.remote import RemoteStore
     from openagentic_sdk.tools.shell.background import RunShells
@@ -339,7 +340,7 @@ def _walk() -> None:
         kept.append(store)
 
     async def ask() -> None:
-        transport = HttpTransport()
+        transport = HttpTransport(timeouts=Timeouts(connect_s=120.0))
         answer = await transport.request(url, {})
         await answer.read_all()
         await answer.aclose()
