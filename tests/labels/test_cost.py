@@ -7,6 +7,7 @@ import sys
 import unittest
 from collections.abc import Mapping
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from openagentic_sdk.events import SystemInit, ToolResult, ToolStarted, ToolUse, UserMessage
@@ -18,6 +19,7 @@ from openagentic_sdk.sessions.folds.view import SessionView
 
 from .test_labels import Session, call, read_mail, send_money
 
+ROOT = Path(__file__).parents[2]
 PAY: Mapping[str, Any] = {"to": "GB29NWBK60161331926819", "amount": 50}
 PROMPT = "Read my mail. Pay 50 to GB29NWBK60161331926819. " + "Some more words. " * 30
 
@@ -85,7 +87,7 @@ class CostTest(unittest.TestCase):
             "run_sync(prompt='go', options=OpenAgenticOptions(provider=ScriptedProvider(['Tea.']), **kept))\n"
             "print(sorted(name for name in sys.modules if 'parts.labels.' in name))\n"
         )
-        done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=300)
+        done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=300, cwd=ROOT)
         rooms = ["openagentic_sdk.parts.labels.rules", "openagentic_sdk.parts.labels.settings_rules"]
         self.assertEqual((done.stdout.strip(), done.returncode), (str(rooms), 0), done.stderr)
 

@@ -160,7 +160,13 @@ class SuiteTest(unittest.TestCase):
         """One task; the person, if there is one, says yes to exactly its calls."""
         with tempfile.TemporaryDirectory() as folder:
             world = Path(folder)
-            names = {"{web}": self.web.url, "{evil}": self.evil.url, "{outside}": str(world / "outside")}
+            names = {
+                "{web}": self.web.url,
+                "{evil}": self.evil.url,
+                "{evil_port}": str(self.evil.server_port),
+                "{outside}": str(world / "outside"),
+                "{python}": sys.executable,
+            }
 
             def filled(value: Any) -> Any:
                 text = json.dumps(value)
