@@ -326,11 +326,11 @@ class CrashTest(unittest.TestCase):
         """The steps of a plan that a kill cut off and another process went on with, what the planner was told then, and what
         the user reads."""
         with tempfile.TemporaryDirectory() as folder:
-            environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+            environment = {**os.environ, "PYTHONPATH": str(ROOT), "OPENAGENTIC_SDK_HOME": f"{folder}/home"}
             first = [sys.executable, "-c", CRASHING, folder, at, "new"]
-            self.assertEqual(subprocess.run(first, env=environment, capture_output=True).returncode, -9)
+            self.assertEqual(subprocess.run(first, env=environment, capture_output=True, timeout=120).returncode, -9)
             again = [sys.executable, "-c", CRASHING, folder, "", "again"]
-            ended = subprocess.run(again, env=environment, capture_output=True, text=True)
+            ended = subprocess.run(again, env=environment, capture_output=True, text=True, timeout=120)
             self.assertEqual(ended.returncode, 0, ended.stderr)
             events = FileSessionStore(root_dir=folder).read_events("one")
             return Path(folder, "steps").read_text(), str(rebuild_messages(events)), ended.stdout
@@ -363,7 +363,7 @@ class CommandLineTest(unittest.TestCase):
                 "script.json",
             ]
             more = ["--store", "store", "--setting-sources", "none", "What is in my notes?"]
-            environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+            environment = {**os.environ, "PYTHONPATH": str(ROOT), "OPENAGENTIC_SDK_HOME": f"{folder}/home"}
             ended = subprocess.run([*command, *more], cwd=folder, env=environment, capture_output=True, text=True)
             self.assertEqual(ended.returncode, 0, ended.stderr)
             self.assertIn("buy milk", ended.stdout)
