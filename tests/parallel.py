@@ -34,8 +34,8 @@ from .waiting import until
 
 # How long what a module left behind may take to end.
 PATIENCE_S = 60.0
-# How long one test may take, and what it sets up: some ten times what the slowest takes on a busy machine.
-TEST_LIMIT_S = 4 * 3600.0 if LARGE else 300.0
+# How long one test may take, and what it sets up: several times what the slowest takes on a busy machine.
+TEST_LIMIT_S = 4 * 3600.0 if LARGE else 600.0
 # Tells a worker to write its stacks. Nothing else here uses it.
 STACKS_SIGNAL = getattr(signal, "SIGUSR2", 0)
 STACKS_END = b"(end of stacks)\n"

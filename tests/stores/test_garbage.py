@@ -43,7 +43,7 @@ NOT_TAKEN = {
     "openagentic_sdk.fleet.lease",
 }
 ON_SERVERS = {f"openagentic_sdk.sessions.stores.{name}" for name in ("server", "news", "holders", "remote")}
-LIMIT_S = 90.0
+LIMIT_S = 300.0
 # What is collected is ended in a thread that holds a lock for a moment, and the process forks meanwhile.
 _FORKS_MEANWHILE = """
 import os, threading, warnings
