@@ -25,7 +25,8 @@ class MediaPart:
 
 @frozen
 class Said:
-    """A prompt as it was given. `parts` are let go of as they are stored; `attachments` are stored already.
+    """A prompt as it was given. `parts` are let go of as they are stored; `attachments` are stored already. `typed` is what
+    of the text a person wrote, None for all of it.
 
     `request_id` names the prompt or message within its session: one that is in the log is not taken again. `may_answer` is
     False for a sender who may answer no question, and so may end none by saying something else. `names_files` is False for
@@ -38,6 +39,7 @@ class Said:
     request_id: str | None = None
     may_answer: bool = True
     names_files: bool = True
+    typed: str | None = None
 
 
 # Prompts that run one after the other.

@@ -96,6 +96,10 @@ class ServerTools(Part):
         if not _are_same(registry, agent.tools):
             self.run.agent = replace(agent, tools=registry)
 
+    def told_sources(self) -> list[str]:
+        """The servers whose instructions the model reads, as sources of untrusted text."""
+        return [f"MCP: {name}, in its instructions" for name, _ in self._servers.instructions()]
+
     async def expand_prompt(self, prompt: IncomingPrompt) -> None:
         """Raises `McpError`."""
 

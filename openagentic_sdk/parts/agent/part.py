@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any, Literal
 
 from ...errors import ModelRetryError, OptionsError, StructuredOutputError, ToolError
-from ...events import AssistantMessage, Event, Result, StopReason, SystemNotice, ToolResult, UserMessage
+from ...events import AssistantMessage, Event, PartState, Result, StopReason, SystemNotice, ToolResult, UserMessage
 from ...ground.checks import shown
 from ...ground.frozen import frozen, mutable
 from ...ground.threads import ask_callable, call_guest, error_words, settled
@@ -22,6 +22,7 @@ from ...kernel.lifetime import RunStopped
 from ...kernel.model_step import Reply
 from ...kernel.part import IncomingPrompt
 from ...kernel.tool import Deps, Services, ToolContext
+from ...sessions.folds.features.untrusted import LABELS_STATE
 from ...tools.base import Tool
 from ...tools.labels import OWN_SESSION
 from ...tools.schema import object_schema, string
@@ -98,12 +99,17 @@ class AgentPart(PackagePart):
 
     def opening_events(self) -> Sequence[Event]:
         name = self._rules.name
-        told = [] if name is None else [SystemNotice("agent", f"this run is the agent {name!r}", {"agent": name})]
+        told: list[Event] = (
+            [] if name is None else [SystemNotice("agent", f"this run is the agent {name!r}", {"agent": name})]
+        )
         if self._rules.history and self.run.view.conversation.messages():
             raise OptionsError(
                 f"message_history is for a new session, and {self.run.session_id!r} has messages of its own: leave it out, "
                 "or name another session"
             )
+        if any(not isinstance(event, UserMessage) for event in self._rules.history):
+            # Nobody here saw what a model or a tool is said to have said: only the prompts are a person's words.
+            told.append(PartState(LABELS_STATE, 1, {"untrusted": ["message_history"]}))
         return [*told, *self._rules.history]
 
     async def begin(self) -> None:

@@ -41,17 +41,21 @@ Record = frozenset[str]
 
 
 class _Trusted(NamedTuple):
-    """What an event holds that counts as trusted once a voucher of ours is there."""
+    """What an event holds that counts as trusted once a voucher of ours is there, but for what stands in `asked`."""
 
     seq: int | None
     text: str = ""
+    asked: str = ""
     fields: Sequence[tuple[str, Any]] = ()
     is_typed: bool = False
 
 
 class LabelsFold(Fold):
-    """`typed` are the texts that people wrote, `texts` those of trusted results, each with the `seq` of its event, and
-    `results` the records of trusted structured results; `secrets` maps what only some may learn to its readers.
+    """What a session may trust, and what it keeps secret.
+
+    `typed` are the texts that people wrote, each with the `seq` of its event, `texts` those of trusted results, each with
+    that of its input, since a result does not vouch for what it may only repeat; `results` are the records of trusted
+    structured results, and `secrets` maps what only some may learn to its readers.
 
     A field of a structured result is trusted as a whole: a channel's name may hold a sentence of whoever made the channel.
 
@@ -60,12 +64,12 @@ class LabelsFold(Fold):
     """
 
     name = "labels"
-    version = 2
+    version = 3
     reads = (SystemInit, UserMessage, UserQuestion, UserAnswer, ToolUse, ToolResult, Result, SessionForked, PartState)
 
     def __init__(self) -> None:
         self.typed: list[tuple[int, KnownText]] = []
-        self.texts: list[tuple[int, KnownText]] = []
+        self.texts: list[tuple[KnownText, KnownText]] = []
         self.results: list[tuple[Record, ...]] = []
         self.secrets: dict[str, list[str]] = {}
         self.written: dict[str, str] = {}
@@ -111,8 +115,8 @@ class LabelsFold(Fold):
             return
         if view.is_ours(voucher):
             for each in found:
-                self._trust(each.seq, each.text, is_typed=each.is_typed)
-                self._trust_fields(each.fields)
+                self._trust(each)
+                self._trust_fields(each.fields, KnownText(each.asked))
         elif len(self._foreign) < _MAX_FOREIGN:
             self._foreign.append((voucher, found))
 
@@ -139,13 +143,14 @@ class LabelsFold(Fold):
         record = view.calls.get(event.tool_use_id)
         input = _input_of(record)
         if label.get("source", "") is None or source is None:
+            asked = "" if source is None else _text_of(input)
             if isinstance(event.output, str) or not label.get("is_structured"):
-                self._unvouched.append(_Trusted(event.seq, _text_of(event.output, input)))
+                self._unvouched.append(_Trusted(event.seq, _text_of(event.output), asked))
             else:
-                self._unvouched.append(_Trusted(event.seq, fields=[*leaves(event.output, "")]))
+                self._unvouched.append(_Trusted(event.seq, asked=asked, fields=[*leaves(event.output, "")]))
         elif paths := as_list(label.get("trusted_fields")):
             fields = [each for path in paths for each in leaves_at(event.output, str(path).split("."))]
-            self._unvouched.append(_Trusted(event.seq, fields=fields))
+            self._unvouched.append(_Trusted(event.seq, asked=_text_of(input), fields=fields))
         if (readers := label.get("readers")) is not None:
             self._keep_secret(str(label.get("name")), as_list(readers))
         if record is not None and source is not None and event.outcome != "denied":
@@ -172,19 +177,19 @@ class LabelsFold(Fold):
         told = [str(reader) for reader in readers]
         self.secrets[name] = told if known is None else [reader for reader in known if reader in told]
 
-    def _trust(self, seq: int | None, text: str, *, is_typed: bool = False) -> None:
-        if not text:
-            return
-        if is_typed:
-            self.typed.append((seq or 0, KnownText(text)))
-        elif self._has_room(len(text)):
-            self.texts.append((seq or 0, KnownText(text)))
+    def _trust(self, found: _Trusted) -> None:
+        if found.text and found.is_typed:
+            self.typed.append((found.seq or 0, KnownText(found.text)))
+        elif found.text and self._has_room(len(found.text) + len(found.asked)):
+            self.texts.append((KnownText(found.text), KnownText(found.asked)))
 
-    def _trust_fields(self, fields: Sequence[tuple[str, Any]]) -> None:
+    def _trust_fields(self, fields: Sequence[tuple[str, Any]], asked: KnownText) -> None:
         """Values that stand side by side in an object of a list, or in the only object, are those of one record."""
         records: dict[str, set[str]] = {}
         for place, value in fields:
             if value is None or isinstance(value, bool):
+                continue
+            if asked.place_of(value) is not None and not self.trusts(value):
                 continue
             whole = place.rpartition(".")[0]
             is_alone = place.rpartition(".")[2].isdigit()  # an item of a list of names
@@ -207,7 +212,14 @@ class LabelsFold(Fold):
         if value is None or isinstance(value, bool) or value == "":
             return True
         meanings = meanings_of(value)
-        return _holds(self.typed, meanings) or self._meanings.issuperset(meanings) or _holds(self.texts, meanings)
+        return (
+            _holds(self.typed, meanings)
+            or self._meanings.issuperset(meanings)
+            or any(
+                known.place_of_meanings(meanings) is not None and asked.place_of_meanings(meanings) is None
+                for known, asked in reversed(self.texts)
+            )
+        )
 
     def is_typed(self, value: Any) -> bool:
         """Whether a person wrote this value."""
@@ -240,7 +252,7 @@ class LabelsFold(Fold):
     def kept(self) -> Mapping[str, Any]:
         return {
             "typed": [[seq, known.text] for seq, known in self.typed],
-            "texts": [[seq, known.text] for seq, known in self.texts],
+            "texts": [[known.text, asked.text] for known, asked in self.texts],
             "results": [[sorted(record) for record in records] for records in self.results],
             "questions": {
                 key: [is_permission, list(choices)] for key, (is_permission, choices) in self._questions.items()
@@ -253,10 +265,12 @@ class LabelsFold(Fold):
 
     def restore(self, kept: Mapping[str, Any]) -> None:
         self.typed = [(seq, KnownText(text)) for seq, text in kept["typed"]]
-        self.texts = [(seq, KnownText(text)) for seq, text in kept["texts"]]
+        self.texts = [(KnownText(text), KnownText(asked)) for text, asked in kept["texts"]]
         self.results = [tuple(map(frozenset, records)) for records in kept["results"]]
         self._meanings = {meaning for records in self.results for record in records for meaning in record}
-        self._kept_chars = sum(len(known.text) for _, known in self.texts) + sum(map(len, self._meanings))
+        self._kept_chars = sum(len(known.text) + len(asked.text) for known, asked in self.texts) + sum(
+            map(len, self._meanings)
+        )
         self._questions = {key: (asked, tuple(choices)) for key, (asked, choices) in kept["questions"].items()}
         self.secrets, self.written = dict(kept["secrets"]), dict(kept["written"])
         self.shell_source, self._is_derived = kept["shell_source"], kept["is_derived"]
@@ -273,12 +287,11 @@ def _input_of(record: CallRecord | None) -> Mapping[str, Any]:
     return record.use.input if record.started is None else record.started.input or record.use.input
 
 
-def _text_of(output: Any, input: Mapping[str, Any]) -> str:
-    """The text of a result without what the tool only repeats of its input, such as a query."""
-    if isinstance(output, str) or output is None:
-        return output or ""
-    repeated = {spelled(value) for _, value in leaves(input, "")}
-    return "\n|\n".join(text for _, value in leaves(output, "", ()) if (text := spelled(value)) not in repeated)
+def _text_of(value: Any) -> str:
+    """The values of a result or an input as one text, in which none is joined to the next."""
+    if isinstance(value, str) or value is None:
+        return value or ""
+    return "\n|\n".join(spelled(each) for _, each in leaves(value, "", ()))
 
 
 def leaves_at(value: Any, path: Sequence[str], place: str = "") -> Iterator[tuple[str, Any]]:

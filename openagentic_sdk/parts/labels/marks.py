@@ -55,7 +55,9 @@ def label_result(
         source = None  # whoever named the server, or wrote the tool, says more of it than its name does
     if source is None:
         source = _source_of(name, input, result, effect, labels, fold, place)
-    if source is not None or declared.source != "derived":
+    # What writes a file gives back what the model wrote: it is neither trusted nor one more source.
+    is_written = declared.source == "files" and effect != "read"
+    if source is not None or not (is_written or declared.source == "derived"):
         label["source"] = source
     if source is not None:
         known["untrusted"] = source
@@ -103,7 +105,7 @@ def _source_of(
     if name == _SHELL and not place.is_trusted:
         return short_source(f"a command in a project that nobody trusts ({input.get('command')})")
     if source != "files" or effect != "read":
-        return None  # what writes a file gives back what the model wrote
+        return None
     if not place.is_trusted:
         return short_source(f"a file of a project that nobody trusts ({name})")
     if fold.shell_source is not None:

@@ -23,6 +23,7 @@ from ...tools.bash import BashTool
 from ...tools.labels import ToolLabels
 from ...tools.shell.file_policy import CommandRules
 from ...tools.shell.sandbox_plan import probe_sandbox
+from ..servers import ServerTools
 from .carried import CarriedLabels
 from .fold import LabelsFold
 from .judgement import ActingTool, object_to
@@ -62,6 +63,8 @@ class Labels(Part):
         sources = [each.described_by for each in labels if each is not None and each.described_by]
         if self._has_guidance and not self._place.is_trusted:
             sources.append("texts of a project that nobody trusts")
+        servers = self.run.parts.services.find(ServerTools)
+        sources += [] if servers is None else servers.told_sources()
         known = self.run.view.fold(UntrustedFold).sources
         noted: dict[str, Any] = {}
         if new := [each for each in dict.fromkeys(map(short_source, sources)) if each not in known]:
@@ -76,13 +79,14 @@ class Labels(Part):
         """Tell what a person typed from the files, commands and pictures that come with it."""
         said, fold = prompt.said, self.run.view.fold(LabelsFold)
         is_more = prompt.text != said.text or prompt.behind != "" or bool(said.parts)
-        if said.attachments or any(part.path is None or not self._place.holds(part.path) for part in said.parts):
+        is_relayed = said.typed is not None or bool(said.attachments)
+        if is_relayed or any(part.path is None or not self._place.holds(part.path) for part in said.parts):
             prompt.sources.append(_ATTACHED)
         elif is_more and (not self._place.is_trusted or fold.written or fold.shell_source is not None):
             prompt.sources.append(_NAMED)
         prompt.sources += self._fetched()
         if prompt.sources:
-            prompt.events.append(PartState(LABELS_STATE, 1, {"typed": said.text}))
+            prompt.events.append(PartState(LABELS_STATE, 1, {"typed": said.text if said.typed is None else said.typed}))
 
     def _fetched(self) -> list[str]:
         """What of elsewhere the commands in the text of this prompt have read."""

@@ -9,6 +9,7 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from ...errors import OptionsError
+from ...ground.frozen import changed
 from ...ground.media import part_type_of
 from ...ground.patterns import regex
 from ...ground.text import on_one_line, without_hidden
@@ -26,7 +27,10 @@ def read_blocks(blocks: Any) -> Said:
     parts = [_part(block, f"block {number} of the prompt") for number, block in enumerate(blocks, 1)]
     if not any(part.get("type") != "text" or str(part["text"]).strip() for part in parts):
         raise OptionsError("the prompt is empty: say what should be done")
-    return read_prompt(parts, paths=False)
+    said = read_prompt(parts, paths=False)
+    pairs = [(block, part["text"]) for block, part in zip(blocks, parts, strict=True) if part["type"] == "text"]
+    typed = [text for block, text in pairs if block["type"] != "resource"]
+    return said if len(typed) == len(pairs) else changed(said, typed="\n\n".join(typed))
 
 
 def _part(block: Any, where: str) -> Mapping[str, Any]:
