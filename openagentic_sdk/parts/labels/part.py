@@ -130,7 +130,8 @@ class Labels(Part):
     def _labels_of(self, tool: BareTool) -> ToolLabels | None:
         if isinstance(tool, BashTool):
             sandbox = tool.sandbox_under(self.run.parts.services.find(CommandRules) or CommandRules())
-            if sandbox.mode != "off" and not sandbox.has_network and probe_sandbox().is_mounted:
+            reaches_others = sandbox.mode == "off" or sandbox.has_network or sandbox.unix_sockets
+            if not reaches_others and probe_sandbox().is_mounted:
                 return _CLOSED_SHELL
         return tool.labels if isinstance(tool, Tool) else None
 

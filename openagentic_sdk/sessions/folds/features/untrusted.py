@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ....events import Event, PartState, SubagentFinished, SystemInit, TextCommandStarted, ToolResult, UserMessage
+from ....ground.frozen import changed
 from ....ground.loose import as_list, as_mapping
 from ....ground.patterns import regex
 from ....ground.text import on_one_line
@@ -57,6 +58,8 @@ class UntrustedFold(Fold):
                 if record is not None:
                     started, (cwd, *roots) = record.started, self.place or ("/",)
                     input = record.use.input if started is None or started.input is None else started.input
+                    if event.outcome == "cancelled" and started is not None:  # what it had written by then is there
+                        event = changed(event, outcome="unknown")
                     sources = (untrusted_source(record.use.name, input, event, cwd, roots),)
             case UserMessage():
                 sources = event.untrusted
