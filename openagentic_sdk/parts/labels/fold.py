@@ -30,6 +30,7 @@ from .values import KnownText, leaves, meanings_of, spelled
 MAX_TRUSTED_CHARS = 500_000
 _MAX_SECRETS = 100
 _MAX_FOREIGN = 10_000
+_MAX_UNLABELLED = 100
 _WRITERS = frozenset({"Write", "Edit", "MultiEdit", "NotebookEdit"})
 _PATH_KEYS = ("file_path", "notebook_path")
 # What names a record must be more than a number or a short word, which stand in a prompt for many reasons.
@@ -55,7 +56,8 @@ class LabelsFold(Fold):
 
     `typed` are the texts that people wrote, each with the `seq` of its event, `texts` those of trusted results, each with
     that of its input, since a result does not vouch for what it may only repeat; `results` are the records of trusted
-    structured results, and `secrets` maps what only some may learn to its readers.
+    structured results, and `secrets` maps what only some may learn to its readers. `unlabelled` names the tools of which
+    results have no label, the first hundred: a run without labels stored them, or the call was cut off.
 
     A field of a structured result is trusted as a whole: a channel's name may hold a sentence of whoever made the channel.
 
@@ -72,6 +74,7 @@ class LabelsFold(Fold):
         self.texts: list[tuple[KnownText, KnownText]] = []
         self.results: list[tuple[Record, ...]] = []
         self.secrets: dict[str, list[str]] = {}
+        self.unlabelled: dict[str, None] = {}
         self.written: dict[str, str] = {}
         self.shell_source: str | None = None
         self._meanings: set[str] = set()
@@ -142,7 +145,9 @@ class LabelsFold(Fold):
         source = next(iter(view.fold(UntrustedFold).sources), None)
         record = view.calls.get(event.tool_use_id)
         input = _input_of(record)
-        if label.get("source", "") is None or source is None:
+        if not label and record is not None and record.started is not None and len(self.unlabelled) < _MAX_UNLABELLED:
+            self.unlabelled[record.use.name] = None
+        if label and (label.get("source", "") is None or source is None):
             asked = "" if source is None else _text_of(input)
             if isinstance(event.output, str) or not label.get("is_structured"):
                 self._unvouched.append(_Trusted(event.seq, _text_of(event.output), asked))
@@ -257,6 +262,7 @@ class LabelsFold(Fold):
             "questions": {
                 key: [is_permission, list(choices)] for key, (is_permission, choices) in self._questions.items()
             },
+            "unlabelled": list(self.unlabelled),
             "secrets": dict(self.secrets),
             "written": dict(self.written),
             "shell_source": self.shell_source,
@@ -273,6 +279,7 @@ class LabelsFold(Fold):
         )
         self._questions = {key: (asked, tuple(choices)) for key, (asked, choices) in kept["questions"].items()}
         self.secrets, self.written = dict(kept["secrets"]), dict(kept["written"])
+        self.unlabelled = dict.fromkeys(kept["unlabelled"])
         self.shell_source, self._is_derived = kept["shell_source"], kept["is_derived"]
 
 

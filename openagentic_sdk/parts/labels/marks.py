@@ -42,19 +42,22 @@ def label_result(
     labels: ToolLabels | None,
     fold: LabelsFold,
     place: ProjectPlace,
+    is_started: bool = True,
 ) -> ToolResult:
     """The result with its label. `labels` is what the tool declares, None for nothing.
 
-    What the tool itself says of the result in `meta` (`untrusted`, a text, and `readers`, a list) makes it no more trusted.
+    `is_started` is True for a call that began: what it had done when it was cancelled is there. What the tool itself says of
+    the result in `meta` (`untrusted`, a text, and `readers`, a list) makes it no more trusted.
     """
     known = {key: value for key, value in (result.meta or {}).items() if key not in ("label", "readers")}
+    seen = changed(result, outcome="unknown") if is_started and result.outcome == "cancelled" else result
     declared = labels or ToolLabels()
     label: dict[str, Any] = {}
-    source = untrusted_source(name, input, result, place.folders[0], place.folders)
+    source = untrusted_source(name, input, seen, place.folders[0], place.folders)
     if labels is not None and labels.source != "untrusted" and name.startswith("mcp__") and "untrusted" not in known:
         source = None  # whoever named the server, or wrote the tool, says more of it than its name does
     if source is None:
-        source = _source_of(name, input, result, effect, labels, fold, place)
+        source = _source_of(name, input, seen, effect, labels, fold, place)
     # What writes a file gives back what the model wrote: it is neither trusted nor one more source.
     is_written = declared.source == "files" and effect != "read"
     if source is not None or not (is_written or declared.source == "derived"):
@@ -67,7 +70,7 @@ def label_result(
         label["is_structured"] = True
     if declared.source == "derived" and declared.sink is False and name != _SHELL:
         label["is_own"] = True  # it acts on the session alone
-    if (readers := _readers_of(declared, result)) is not None:
+    if (readers := _readers_of(declared, seen)) is not None:
         label["readers"] = readers
         label["name"] = short_source(f"{name} {dumps_json(dict(input))}")
     return changed(result, meta={**known, "label": label})

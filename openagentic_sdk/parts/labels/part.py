@@ -7,7 +7,7 @@ trust (see `fold`); the gate is told of one that stands in no trusted text, and 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -50,6 +50,7 @@ class Labels(Part):
         self._place = ProjectPlace((agent.cwd, *(agent.workspace_roots or (agent.cwd,))), is_trusted)
         self._acting: dict[str, tuple[BareTool, ToolLabels | None, ActingTool]] = {}
         self._told_tools: dict[str, Any] = {}
+        self._has_begun = False
 
     def services(self) -> Mapping[type, object]:
         return {Labels: self}
@@ -65,6 +66,9 @@ class Labels(Part):
             sources.append("texts of a project that nobody trusts")
         servers = self.run.parts.services.find(ServerTools)
         sources += [] if servers is None else servers.told_sources()
+        if not self._has_begun:
+            self._has_begun = True
+            sources += self._unlabelled_sources()
         known = self.run.view.fold(UntrustedFold).sources
         noted: dict[str, Any] = {}
         if new := [each for each in dict.fromkeys(map(short_source, sources)) if each not in known]:
@@ -146,10 +150,20 @@ class Labels(Part):
         input = record.use.input if started is None or started.input is None else started.input
         effect = "unsafe" if tool is None else tool.effect
         labels = None if tool is None else self._labels_of(tool)
-        labelled = label_result(result, name, input, effect, labels, run.view.fold(LabelsFold), self._place)
+        fold, is_started = run.view.fold(LabelsFold), started is not None
+        labelled = label_result(result, name, input, effect, labels, fold, self._place, is_started)
         if run.parent is not None:
             await self._tell_starters(labelled)
         return labelled
+
+    def _unlabelled_sources(self) -> Iterator[str]:
+        """The sources of results that earlier runs stored without labels: they had none, or the call was cut off."""
+        for name in self.run.view.fold(LabelsFold).unlabelled:
+            tool = self.run.agent.tools.get(name) if name in self.run.agent.tools else None
+            declared = (None if tool is None else self._labels_of(tool)) or ToolLabels()
+            is_projects = declared.source == "files" and self._place.is_trusted
+            if not is_projects and declared.source not in ("derived", "trusted"):
+                yield f"tool {name}, in a result without a label"
 
     async def _tell_starters(self, result: ToolResult) -> None:
         """What a subagent has read, its starter has read: the answer that it gives back may be made of it."""
