@@ -98,9 +98,10 @@ class MinimalWriter(SessionWriter):
     def append(self, events: Sequence[Event]) -> list[Event]:
         if self.session is None:
             raise StorageError("closed", session_id=self.session_id)
-        stamped = stamp_events(events, first_seq=self.last_seq + 1, now=time.time())
-        self.session["lines"].extend([dumps_stored(event) for event in stamped])
-        self.store.touch(self.session_id)
+        with self.store.changing:
+            stamped = stamp_events(events, first_seq=self.last_seq + 1, now=time.time())
+            self.session["lines"].extend([dumps_stored(event) for event in stamped])
+            self.store.touch(self.session_id)
         return stamped
 
     def close(self) -> None:

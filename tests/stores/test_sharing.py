@@ -21,7 +21,7 @@ from openagentic_sdk.sessions.base import SessionStore
 from openagentic_sdk.sessions.core import SessionWriter
 from openagentic_sdk.sessions.stores.locate import open_store
 from tests.pythons import Python
-from tests.waiting import pause
+from tests.waiting import pause, until
 
 from ..size import LARGE
 from . import servers
@@ -101,6 +101,7 @@ class ForkTest(unittest.TestCase):
                 self.addCleanup(store.close)
                 names = [store.create_session(session_id=f"s{number}") for number in range(3)]
                 end = threading.Event()
+                self.addCleanup(end.set)
                 failures: list[BaseException] = []
                 counts = dict.fromkeys(names, 0)
 
@@ -143,6 +144,7 @@ class ForkTest(unittest.TestCase):
                         store.append_event(names[0], UserMessage("not while the parent writes"))
                         raise AssertionError("the parent's session was taken")
 
+                until(lambda counts=counts, failures=failures: failures or all(counts.values()), "every thread writes")
                 for first in range(0, workers, 4):
                     children = [in_child(lambda number=number: serve(number)) for number in range(first, first + 4)]  # type: ignore[misc]
                     for child in children:

@@ -37,6 +37,14 @@ def children(parents: set[int]) -> set[int]:
     return {pid for pid, parent in process_parents().items() if parent in parents}
 
 
+def is_dead(pid: int) -> bool:
+    """Whether a process has ended, also where nobody has asked for its exit code yet."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] in "ZX"
+    except OSError:
+        return True
+
+
 def unique_seconds() -> str:
     """A duration for `sleep` that no other process of this machine has in its command line."""
     return f"1{secrets.randbelow(10**9):09d}"
@@ -324,6 +332,8 @@ class NothingSurvives(WorkspaceTestCase):
                 waiting = until(lambda parents=waiting: children(parents), "a process that waits for a command")
             for pid in waiting:
                 os.kill(pid, signal.SIGKILL)
+            for pid in waiting:  # one that is given a command before it dies takes that along
+                until(lambda pid=pid: is_dead(pid), f"the death of process {pid}")
             self.assertEqual(self.bash("echo still works")["stdout"], "still works\n")
 
     def test_the_helper_starts_commands_from_a_process_with_one_thread_whatever_this_one_has(self) -> None:
