@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import sys
@@ -9,6 +10,9 @@ import tempfile
 import unittest
 from pathlib import Path
 from typing import Any
+
+from openagentic_sdk.errors import RpcError
+from openagentic_sdk.server.acp.buffers import unsaved_guard
 
 from .editor import ALL, Editor, choose, settled
 from .schema import check_messages
@@ -100,13 +104,52 @@ class UnsavedText(unittest.IsolatedAsyncioTestCase):
     async def test_what_is_typed_and_not_saved_is_not_changed(self) -> None:
         text, failed = await self._edit({"content": "zero\none\nand more\n"})
         self.assertNotIn("two", text)
-        self.assertIn("not saved", json.dumps(failed))
+        self.assertIn("unsaved changes", json.dumps(failed))
 
-    async def test_what_the_editor_has_as_the_disk_has_it_or_does_not_say_is_changed(self) -> None:
-        for held in ({"content": "zero\none\n"}, {"content": "\ufeffzero\r\none"}, {"content": 5}, [], "x"):
+    async def test_what_the_editor_has_as_the_disk_has_it_is_changed(self) -> None:
+        for held in ({"content": "zero\none\n"}, {"content": "\ufeffzero\r\none"}):
             with self.subTest(str(held)):
                 text, failed = await self._edit(held)
                 self.assertEqual((failed, "two" in text), ([], True))
+
+    async def test_a_file_that_the_editor_does_not_give_is_not_changed(self) -> None:
+        for held in ({"content": 5}, [], "x", {}):
+            with self.subTest(str(held)):
+                text, failed = await self._edit(held)
+                self.assertNotIn("two", text)
+                self.assertIn("gave no text", json.dumps(failed))
+
+    async def _look(self, read: Any, path: str, name: str = "file_path") -> str | None:
+        payload = {"tool_input": {name: path}, "context": {"cwd": self.folder}}
+        decision = await unsaved_guard(read, wait_s=0).hook(payload)
+        return None if decision is None else decision.block_reason
+
+    async def test_only_a_file_that_neither_the_disk_nor_the_editor_holds_is_made_unseen(self) -> None:
+        with tempfile.TemporaryDirectory() as self.folder:
+            Path(self.folder, "text").write_text("one")
+            Path(self.folder, "latin").write_bytes(b"caf\xe9")
+
+            async def never(path: str) -> Any:
+                await asyncio.get_running_loop().create_future()
+
+            async def fails(path: str) -> Any:
+                raise RpcError(-32603, "internal error")
+
+            async def empty(path: str) -> Any:
+                return {"content": ""}
+
+            async def holds(path: str) -> Any:
+                return {"content": "typed"}
+
+            for name in ("file_path", "notebook_path"):
+                self.assertIn("did not give it within", await self._look(never, "text", name) or "")
+                self.assertIn("internal error", await self._look(fails, "text", name) or "")
+            self.assertIn("did not give it within", await self._look(never, "new") or "")
+            self.assertIn("unsaved changes", await self._look(holds, "new") or "")
+            self.assertIn("cannot be compared", await self._look(empty, "latin") or "")
+            self.assertIn("cannot be asked", await self._look(empty, "te\u202ext") or "")
+            self.assertIsNone(await self._look(fails, "new"))
+            self.assertIsNone(await self._look(empty, "new"))
 
     async def test_an_editor_that_offers_no_files_is_not_asked(self) -> None:
         editor = Editor(

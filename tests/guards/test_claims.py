@@ -20,6 +20,7 @@ from openagentic_sdk.parts.mcp import seat, server_config
 from openagentic_sdk.parts.record.async_store import AsyncStore
 from openagentic_sdk.serialization import dumps_event
 from openagentic_sdk.server import call, connection, guard, http1, mcp_tools, streams
+from openagentic_sdk.server.acp import buffers
 from openagentic_sdk.sessions.base import SessionStore
 from openagentic_sdk.sessions.stores import holders
 from openagentic_sdk.sessions.stores.postgres import link as postgres_link
@@ -36,6 +37,7 @@ MIB = 1 << 20
 WORDS = ("nought", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
 # A sentence of a page, and the figure in it as the code has it.
 FIGURES: tuple[tuple[str, str, float], ...] = (
+    ("editors", r"gives no text within (\d+) s", buffers.WAIT_S),
     ("mcp", r"`connect_timeout_s` (\d+)", server_config.CONNECT_TIMEOUT_S),
     ("mcp", r"`idle_timeout_s` (\d+)", server_config.IDLE_TIMEOUT_S),
     ("mcp", r"`call_timeout_s` (\d+)", server_config.CALL_TIMEOUT_S),
