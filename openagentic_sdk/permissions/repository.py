@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 
-from ..tools.shell.git_settings import MAX_CONFIG_BYTES, read_settings
+from ..tools.shell.git_settings import read_config
 
 MAX_INDEX_BYTES = 64 * 1024 * 1024
 # The mode of an entry of the index that is a repository of its own, which `git status` enters (gitformat-index).
@@ -40,14 +40,13 @@ def _is_plain(found: str) -> bool:
     if any(name.startswith("sharedindex.") for name in names):
         return False
     try:
-        with open(os.path.join(found, "config"), encoding="utf-8") as file:
-            config = file.read(MAX_CONFIG_BYTES + 1)
         index = b""
         if "index" in names:
             with open(os.path.join(found, "index"), "rb") as file:
                 index = file.read(MAX_INDEX_BYTES + 1)
-    except (OSError, UnicodeDecodeError):
+    except OSError:
         return False
-    if len(config) > MAX_CONFIG_BYTES or len(index) > MAX_INDEX_BYTES or _GITLINK in index:
+    if len(index) > MAX_INDEX_BYTES or _GITLINK in index:
         return False
-    return not read_settings(config).dropped
+    settings = read_config(os.path.join(found, "config"))
+    return settings is not None and not settings.dropped

@@ -7,11 +7,12 @@ from collections.abc import Iterator, Sequence
 
 from ...ground.disk import nearest_holding
 from ...ground.patterns import regex
-from ...tools.shell.git_config import foreign_settings, is_powerless
+from ...tools.shell.git_config import foreign_settings, hook_folders, is_powerless
 from ..guess import UNKNOWN, loose_commands
 from ..rules import Rule, RuleBook
-from ..shell import CommandLine, NotUnderstood, word_set
+from ..shell import CommandLine, NotUnderstood, SimpleCommand, word_set
 from ..subject import Subject, Workspace
+from .programs import BUILTINS
 
 _GIT = regex(r"(?<![\w.-])git(?![\w.-])")
 # Commands of git that print or bring back no content of files, whatever they are given.
@@ -25,6 +26,8 @@ _ONLY_NAMES = frozenset(
 )
 _CONTENT_OPTIONS = regex(r"-[pucm]|--patch.*|-[ULW].*|--unified.*|--word-diff.*|--color-words.*|--cc|--diff-merges.*")
 _VERBOSE = regex(r"-[a-z]*[vpie][a-z]*|--verbose|--patch|--interactive|--edit")
+# Builtins of the shell that may set a variable or run something that does.
+_COULD_SET = BUILTINS - {"cd", "echo", "false", "pwd", "test", "true", "["}
 _WRITES = regex(
     r"\b(?:add|am|apply|branch|bisect|checkout|cherry-pick|clean|commit|fetch|gc|merge|mv|notes|pack-refs|prune|pull|push"
     r"|rebase|reflog|remote|reset|restore|revert|rm|stash|submodule|switch|symbolic-ref|tag|update-index|update-ref|worktree)\b"
@@ -102,26 +105,35 @@ def runs_settings(subject: Subject) -> str | None:
     command, workspace = subject.command or "", subject.workspace
     if workspace.trusted or _GIT.search(command) is None:
         return None
-    for path, settings in foreign_settings(workspace.cwd, workspace.roots, deep=not _stays(subject.line)).items():
-        if not is_powerless(settings):
-            return (
-                f"git follows {path}, which could make it run something ({settings.dropped[0]}), and nothing confines it: "
-                "trust the project once you have looked at that"
-            )
-    return None
+    remedy = "and nothing confines it: trust the project once you have looked at that"
+    # Only git that the shell starts itself has the variables that overrule a repository.
+    commands = _plain_commands(subject.line)
+    for path, settings in foreign_settings(workspace.cwd, workspace.roots, deep=not _stays(commands)).items():
+        if not (commands and is_powerless(settings)):
+            return f"git follows {path}, which could make it run something ({settings.dropped[0]}), {remedy}"
+    hooks = None if commands else next(hook_folders(workspace.cwd, workspace.roots), None)
+    return None if hooks is None else f"git could run the hooks in {hooks}, {remedy}"
 
 
-def _stays(line: CommandLine | NotUnderstood | None) -> bool:
-    """Whether git works in the folder of a line and enters no other: it is called plainly, before any option."""
+def _plain_commands(line: CommandLine | NotUnderstood | None) -> tuple[SimpleCommand, ...]:
+    """The commands of a line, if git appears in them only as the name of one and nothing sets a variable; else none."""
     if not isinstance(line, CommandLine):
-        return False
+        return ()
     for command in line.commands:
-        name, *words = command.argv
-        if name == "cd" or command.open_assignments:
-            return False
-        if (name == "git" and words and words[0].startswith("-")) or (name != "git" and any(map(_GIT.search, words))):
-            return False
-    return True
+        name = command.argv[0] if command.argv else ""
+        names_git = name != "git" and any(map(_GIT.search, command.argv))
+        if command.open_assignments or names_git or name in _COULD_SET:
+            return ()
+    return line.commands
+
+
+def _stays(commands: tuple[SimpleCommand, ...]) -> bool:
+    """Whether git works in the folder of a line and enters no other: it is called with its command before any option."""
+    return bool(commands) and not any(
+        command.argv[:1] == ("cd",)
+        or (command.argv[:1] == ("git",) and command.argv[1:2] and command.argv[1][0] == "-")
+        for command in commands
+    )
 
 
 def writes_git(command: str) -> bool:

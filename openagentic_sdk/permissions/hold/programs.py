@@ -17,7 +17,7 @@ _NEEDED = frozenset({"bash"})
 def program_files(rule: Rule) -> tuple[str, ...] | None:
     """The files of a program that a rule is about as a whole; None where hiding files could not hold the rule: it is about
     some words of it, about a builtin of the shell, or the program is one name of a file with others."""
-    if rule.kind != "command" or rule.exact or len(rule.words) != 1 or rule.words[0] in _NEEDED | _BUILTINS:
+    if rule.kind != "command" or rule.exact or len(rule.words) != 1 or rule.words[0] in _NEEDED | BUILTINS:
         return None
     name = rule.words[0]
     searched = [*USUAL_FOLDERS, "/sbin", "/usr/sbin", *filter(None, os.environ.get("PATH", "").split(os.pathsep))]
@@ -26,7 +26,7 @@ def program_files(rule: Rule) -> tuple[str, ...] | None:
     return tuple(sorted(real)) if all(os.path.basename(path) == os.path.basename(name) for path in real) else None
 
 
-_BUILTINS = word_set("""
+BUILTINS = word_set("""
     . : [ alias bg bind break builtin caller cd command compgen complete compopt continue declare dirs disown echo enable
     eval exec exit export false fc fg getopts hash help history jobs kill let local logout mapfile popd printf pushd pwd
     read readarray readonly return set shift shopt source suspend test time times trap true type typeset ulimit umask

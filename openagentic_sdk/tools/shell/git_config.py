@@ -13,7 +13,7 @@ from itertools import islice
 
 from ...ground.disk import nearest_holding
 from ...ground.patterns import regex
-from .git_settings import MAX_CONFIG_BYTES, GitSettings, read_settings
+from .git_settings import GitSettings, read_config
 from .protected import common_dir_of, git_dir_of, repository_of
 
 _OVERRULED = {
@@ -56,20 +56,27 @@ def is_powerless(settings: GitSettings) -> bool:
 def foreign_settings(folder: str, roots: Sequence[str], *, deep: bool) -> dict[str, GitSettings]:
     """The configurations that could run something, by their resolved paths, of the repositories in which a folder and those
     of the workspace lie and, with `deep`, of those in the workspace, as far as 20,000 folders show them."""
+    found: dict[str, GitSettings] = {}
+    for path in _all_configurations(folder, roots, deep):
+        settings = read_config(path)
+        if settings is not None and settings.dropped:
+            found[os.path.realpath(path)] = settings
+    return found
+
+
+def hook_folders(folder: str, roots: Sequence[str]) -> Iterator[str]:
+    """The folders of hooks that git runs in the same repositories, with those in the workspace, unless it is told not to."""
+    for git_dir in {os.path.dirname(path) for path in _all_configurations(folder, roots, deep=True)}:
+        if _holds_hooks(f"{git_dir}/hooks"):
+            yield f"{git_dir}/hooks"
+
+
+def _all_configurations(folder: str, roots: Sequence[str], deep: bool) -> Iterator[str]:
     tops = {nearest_holding(".git", place) for place in (folder, *roots)} - {None}
     if deep:
         tops.update(_repositories_in(roots))
-    found: dict[str, GitSettings] = {}
     for top in tops:
-        for path in _configurations(str(top)):
-            try:
-                with open(path, encoding="utf-8", errors="surrogateescape") as file:
-                    settings = read_settings(file.read(MAX_CONFIG_BYTES))
-            except (OSError, ValueError):  # there is none, or it has no name of a file
-                continue
-            if settings.dropped:
-                found[os.path.realpath(path)] = settings
-    return found
+        yield from _configurations(str(top))
 
 
 def names_git(command: str) -> bool:
@@ -82,7 +89,8 @@ def _repositories_in(roots: Iterable[str]) -> Iterator[str]:
         for folder, folders, files in islice(os.walk(root), _MOST_FOLDERS):
             names = {*folders, *files}
             if ".git" in names:
-                folders.remove(".git") if ".git" in folders else None
+                if ".git" in folders:
+                    folders.remove(".git")
                 yield folder
             elif names >= {"HEAD", "objects"} or names >= {"HEAD", "commondir"}:
                 folders.clear()
@@ -117,8 +125,12 @@ def git_note(command: str, folder: str, foreign: Mapping[str, GitSettings], *, i
 
 def _has_hooks(folder: str) -> bool:
     top = nearest_holding(".git", folder)
+    return top is not None and _holds_hooks(f"{repository_of(top)}/hooks")
+
+
+def _holds_hooks(folder: str) -> bool:
     try:
-        names = os.listdir(f"{repository_of(top)}/hooks") if top is not None else []
-    except OSError:  # it has no such folder
+        names = os.listdir(folder)
+    except (OSError, ValueError):  # there is none, or no file can have this name
         return False
     return any(not name.endswith(".sample") for name in names)

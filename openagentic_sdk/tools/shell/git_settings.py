@@ -5,12 +5,14 @@ Not a list of settings that run programs, which grows with every release of git,
 
 from __future__ import annotations
 
+import os
+import stat
 from collections.abc import Mapping
 
 from ...ground.frozen import frozen
 from ...ground.patterns import regex
 
-MAX_CONFIG_BYTES = 1_000_000
+_MAX_CONFIG_BYTES = 1_000_000
 _SECTION = regex(r'\[([A-Za-z]+)(?:[ \t]+"[^"\\\n]*")?\]')
 _KEY = regex(r"([A-Za-z][A-Za-z0-9-]*)(?:[ \t]*=.*[^\\]|[ \t]*=)?")
 # git-config(1); the values of these are numbers, switches, names and addresses.
@@ -46,10 +48,34 @@ class GitSettings:
     dropped: tuple[str, ...]
 
 
-def read_settings(text: str) -> GitSettings:
-    """What git may follow of a file; a line in any other form than git itself writes is left out."""
+def config_lines(path: str) -> list[str]:
+    """The lines of a configuration file, ended by line feeds alone as git has it.
+
+    Raises OSError, and ValueError if no file can have this name, for anything but a regular file and over 1 MB.
+    """
+    # Opening a FIFO would wait for its other end for ever.
+    with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            raise ValueError(f"{path} is not a regular file")
+        data = file.read(_MAX_CONFIG_BYTES + 1)
+    if len(data) > _MAX_CONFIG_BYTES:
+        raise ValueError(f"{path} is larger than {_MAX_CONFIG_BYTES} bytes")
+    return data.decode("utf-8", "surrogateescape").split("\n")
+
+
+def read_config(path: str) -> GitSettings | None:
+    """What git may follow of a file, None if there is none; a line in any other form than git itself writes is left out.
+
+    Nothing is kept of a file that is too large to be read whole.
+    """
+    try:
+        lines = config_lines(path)
+    except OSError:
+        return None
+    except ValueError as error:
+        return GitSettings("", (str(error),))
     section, kept, dropped = "", [], []
-    for line in text.split("\n"):
+    for line in lines:
         line = line.strip(" \t\r")
         header, key = _SECTION.fullmatch(line), _KEY.fullmatch(line)
         if line.startswith("["):

@@ -18,7 +18,7 @@ from ...ground.patterns import regex
 from ...ground.system import user_home
 from ...ground.text import is_hidden
 from ...sessions.seal import known_home
-from .git_settings import HARMLESS, MAX_CONFIG_BYTES
+from .git_settings import HARMLESS, config_lines
 
 
 def _names(text: str) -> frozenset[str]:
@@ -223,8 +223,7 @@ def _line(path: str) -> str:
 def _settings(path: str) -> list[tuple[str, str, str]]:
     """The settings of a configuration file: the section with its subsection, the name, both in lower case, and the value."""
     try:
-        with open(path, encoding="utf-8", errors="surrogateescape") as file:
-            lines = file.read(MAX_CONFIG_BYTES).replace("\\\n", "").splitlines()
+        lines = "\n".join(config_lines(path)).replace("\\\n", "").split("\n")
     except (OSError, ValueError):
         return []
     section, found = "", []
