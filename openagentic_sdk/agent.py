@@ -44,6 +44,7 @@ from .tools.defaults import default_tools
 from .tools.function import tool
 
 if TYPE_CHECKING:  # checkers bring this module themselves: `Agent("m")` is an `Agent[None, str]`
+    from typing_extensions import TypeForm
     from typing_extensions import TypeVar as TypeVarWithDefault
 
     DepsT = TypeVarWithDefault("DepsT", default=None)
@@ -109,7 +110,7 @@ class Agent(Generic[DepsT, OutputT]):
     _: KW_ONLY
     instructions: Instruction[DepsT] | Sequence[Instruction[DepsT]] = ""
     tools: AnyTool | Sequence[AnyTool] = ()
-    output: type[OutputT] = str  # type: ignore[assignment]  # the default of its variable
+    output: TypeForm[OutputT] = str  # type: ignore[assignment]  # the default of its variable
     deps: type[DepsT] = type(None)  # type: ignore[assignment]
     name: str | None = None
     description: str = ""

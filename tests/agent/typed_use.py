@@ -59,6 +59,8 @@ with_deps = Agent("openai:gpt-4o", deps=Shop, instructions=["Be kind.", orders],
 assert_type(with_deps, Agent[Shop, str])
 listed = Agent("openai:gpt-4o", output=list[int])
 assert_type(listed, Agent[None, list[int]])
+either = Agent("openai:gpt-4o", output=Verdict | Shop)
+assert_type(either, Agent[None, Verdict | Shop])
 judge = Agent(
     "openai:gpt-4o",
     name="judge",
