@@ -1,5 +1,6 @@
-"""What type checkers infer of an `Agent` is what its runs give."""
+"""What type checkers infer of an `Agent` is what its runs give, and the programs and ports of `examples/` are well typed."""
 
+import json
 import os
 import subprocess
 import sys
@@ -10,6 +11,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 USE = "tests/agent/typed_use.py"
+PROGRAMS = [str(path.relative_to(ROOT)) for room in ("apps", "ports") for path in ROOT.glob(f"examples/{room}/*.py")]
 
 
 def said_by(*command: str) -> str:
@@ -25,11 +27,15 @@ class InferredTypes(unittest.TestCase):
     @unittest.skipUnless(find_spec("mypy"), "mypy is not installed")
     def test_mypy_infers_the_types_of_deps_and_output_and_finds_mistakes(self) -> None:
         flags = ("--strict", "--follow-imports=silent", "--config-file=", "--cache-dir={folder}")
-        self.assertEqual(said_by("mypy", *flags, USE), "")
+        self.assertEqual(said_by("mypy", *flags, USE, *PROGRAMS), "")
 
     @unittest.skipUnless(find_spec("basedpyright"), "basedpyright, which brings pyright, is not installed")
     def test_pyright_infers_the_types_of_deps_and_output_and_finds_mistakes(self) -> None:
         self.assertEqual(said_by("basedpyright", "--level", "error", USE), "")
+        with tempfile.TemporaryDirectory() as folder:
+            strict = {"typeCheckingMode": "strict", "include": [str(ROOT / each) for each in PROGRAMS]}
+            Path(folder, "pyrightconfig.json").write_text(json.dumps({**strict, "extraPaths": [str(ROOT)]}))
+            self.assertEqual(said_by("basedpyright", "--level", "error", "-p", folder), "")
 
 
 if __name__ == "__main__":

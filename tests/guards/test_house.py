@@ -144,7 +144,7 @@ class Layers(unittest.TestCase):
             for name, line in imports_of(module)
             if name.split(".")[0] not in {*sys.stdlib_module_names, PACKAGE}
             and line not in lines_for_type_checkers(module)
-            and not (name.startswith("model.") and module.path.parent.name == "examples")
+            and not (module.path.parent / f"{name.split('.')[0]}.py").exists()
             and not module.name.startswith(DRIVERS.get(name.split(".")[0], "-"))
         ]
         self.assertEqual(foreign, [])
