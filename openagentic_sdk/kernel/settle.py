@@ -132,7 +132,7 @@ async def _end_in_doubt(run: Run, record: CallRecord, tool: BareTool | None) -> 
         raise  # it asks a person, who may answer later
     except Exception:  # noqa: BLE001 - a tool may raise anything; not knowing is the safe answer
         output = None
-    if output is None:
+    if output is None or tool is None:
         return unknown_result(use_id, IN_DOUBT)
-    result = result_of(use_id, plain_output(output))
+    result = result_of(use_id, plain_output(output, tool))
     return await shrink_output(run, masked(run, await store_result(run, result)))

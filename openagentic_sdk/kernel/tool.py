@@ -243,14 +243,16 @@ class BareTool(ABC):
 
     @abstractmethod
     async def run(self, input: Mapping[str, Any], ctx: ToolContext) -> Any:
-        """Do it, with input that fits `input_schema`. Returns a JSON value or a `ToolOutput`.
-
-        Whatever it raises becomes an error result for the model.
-        """
+        """Do it, with input that fits `input_schema`. Returns what `json_value` takes, or a `ToolOutput`; whatever it raises
+        becomes an error result for the model."""
 
     def rule_names(self, input: Mapping[str, Any]) -> tuple[str, ...]:
         """What permission rules may call this tool, with this input, besides its name."""
         return ()
+
+    def json_value(self, output: Any) -> Any:
+        """What `run` gave, as JSON values; what they cannot hold stays as it is, or is a `ToolError`."""
+        return output
 
     async def reconcile(self, call: ToolUse, ctx: ToolContext) -> Any | None:
         """Say what came of a call that was started before a crash: its result, or None when it cannot be known."""

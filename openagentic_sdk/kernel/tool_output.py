@@ -17,7 +17,7 @@ from ..serialization import dumps_json, loads_json
 from .agent import Run
 from .part import Part
 from .recorder import ask_store
-from .tool import ToolOutput
+from .tool import BareTool, ToolOutput
 
 SHOWN_CHARS = 8_000
 
@@ -36,12 +36,12 @@ def plain_value(value: Any) -> Any:
         return f"the tool's output is no JSON value ({error}); as text: {text}"
 
 
-def plain_output(given: Any) -> ToolOutput:
+def plain_output(given: Any, tool: BareTool) -> ToolOutput:
     """What a tool gave, with all that it may hold as plain JSON values."""
-    if not isinstance(given, ToolOutput):
-        return ToolOutput(plain_value(given), attachments=[])
+    given = given if isinstance(given, ToolOutput) else ToolOutput(given)
     attachments = plain_value([dict(part) for part in given.attachments]) if given.attachments else []
-    return ToolOutput(plain_value(given.output), plain_value(given.meta), given.is_error, attachments)
+    meta = given.meta and plain_value(tool.json_value(given.meta))
+    return ToolOutput(plain_value(tool.json_value(given.output)), meta, given.is_error, attachments)
 
 
 async def shrink_output(run: Run, result: ToolResult) -> ToolResult:

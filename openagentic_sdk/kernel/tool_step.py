@@ -47,8 +47,8 @@ class Job:
         began = clock.monotonic()
         try:
             # A copy: what is in the log and goes back to the model is not the tool's to change.
-            input = _own_copy(self.call.input)
-            return plain_output(await self.call.tool.run(input, tool_context(self._run, self.call.use)))
+            input, tool = _own_copy(self.call.input), self.call.tool
+            return plain_output(await tool.run(input, tool_context(self._run, self.call.use)), tool)
         finally:
             self._seconds = round(clock.monotonic() - began, 6)
 

@@ -9,9 +9,12 @@ import asyncio
 import concurrent.futures
 from abc import abstractmethod
 from collections.abc import Mapping
+from contextlib import suppress
 from contextvars import copy_context
+from math import isfinite
 from typing import Any
 
+from ..errors import ToolError
 from ..ground.schemas import compiled
 from ..ground.threads import run_in_thread
 from ..kernel.tool import (
@@ -56,6 +59,18 @@ class Tool(BareTool):
         checked: Mapping[str, Any] = compiled(self.input_schema).check(input, name)
         return checked
 
+    def json_value(self, output: Any) -> Any:
+        with suppress(RecursionError):  # it holds itself: `to_json` words that
+            if _is_plain(output):
+                return output
+        from ..ground.schemas.typed import to_json  # late: most tools give what JSON has
+
+        with suppress(
+            ToolError
+        ):  # the kernel says of the rest that it is no JSON value: the call was made all the same
+            return to_json(output)
+        return output
+
     def run_sync(self, input: Mapping[str, Any], ctx: ToolContext) -> Any:
         """Run the tool to its end from plain code, with or without a running event loop in this thread.
 
@@ -65,7 +80,7 @@ class Tool(BareTool):
 
         async def output() -> Any:
             result = await self.run(input, ctx)
-            return result.output if isinstance(result, ToolOutput) else result
+            return self.json_value(result.output if isinstance(result, ToolOutput) else result)
 
         try:
             asyncio.get_running_loop()
@@ -73,6 +88,21 @@ class Tool(BareTool):
             return asyncio.run(output())
         with concurrent.futures.ThreadPoolExecutor(1, "openagentic-tool") as apart:
             return apart.submit(copy_context().run, asyncio.run, output()).result()
+
+
+def _is_plain(value: Any) -> bool:
+    """Whether JSON has this value as it is."""
+    kind = value.__class__
+    if kind is dict:
+        return all(
+            key.__class__ is str and (item.__class__ in _PLAIN or _is_plain(item)) for key, item in value.items()
+        )
+    if kind is list:
+        return all(item.__class__ in _PLAIN or _is_plain(item) for item in value)
+    return kind in _PLAIN or (kind is float and isfinite(value))
+
+
+_PLAIN = frozenset({str, int, bool, type(None)})
 
 
 class BlockingTool(Tool):
@@ -91,4 +121,4 @@ class BlockingTool(Tool):
     def run_sync(self, input: Mapping[str, Any], ctx: ToolContext) -> Any:
         input = self.check_input(input)
         result = self.execute(input, ctx)
-        return result.output if isinstance(result, ToolOutput) else result
+        return self.json_value(result.output if isinstance(result, ToolOutput) else result)

@@ -15,7 +15,6 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import Annotated, Any, Concatenate, Generic, ParamSpec, TypeVar, get_args, get_origin, overload
 
 from ..errors import OptionsError
@@ -187,6 +186,9 @@ class FunctionTool(Tool, Generic[P, R]):
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         return self.function(*args, **kwargs)
 
+    def json_value(self, output: Any) -> Any:
+        return to_json(output)
+
     async def run(self, input: Mapping[str, Any], ctx: ToolContext) -> Any:
         arguments = {name: make() for name, make in self._defaults.items()} | self._arguments.read(
             input, "the arguments"
@@ -200,9 +202,7 @@ class FunctionTool(Tool, Generic[P, R]):
             result = await run_in_thread(lambda: function(**arguments), ctx.cancelled)
             if inspect.isawaitable(result):
                 result = await result
-        if isinstance(result, ToolOutput):
-            return replace(result, output=to_json(result.output))
-        return to_json(result)
+        return result
 
 
 def _inside_partials(function: Any) -> Any:

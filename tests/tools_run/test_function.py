@@ -5,9 +5,11 @@ import enum
 import functools
 import importlib.util
 import unittest
+import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from decimal import Decimal
+from typing import Annotated, Any, Literal, NamedTuple
 
 from openagentic_sdk import (
     MemorySessionStore,
@@ -19,8 +21,10 @@ from openagentic_sdk import (
     tool,
 )
 from openagentic_sdk.errors import MissingServiceError, OptionsError, ToolError, ToolInputError
+from openagentic_sdk.ground.schemas.typed import to_json
 from openagentic_sdk.kernel.tool import Deps, Services
 from openagentic_sdk.testing import ScriptedProvider
+from openagentic_sdk.tools.base import BlockingTool, Tool
 
 
 class Colour(enum.Enum):
@@ -32,6 +36,15 @@ class Colour(enum.Enum):
 class Point:
     x: int
     y: int = 0
+
+
+class Place(NamedTuple):
+    name: str
+    floor: int
+
+
+class Level(enum.IntEnum):
+    LOW = 1
 
 
 @dataclass
@@ -157,6 +170,49 @@ class TypedFunctions(unittest.TestCase):
 def returned(result: Any) -> Any:
     """Give it."""
     return result
+
+
+class ResultsOfClasses(unittest.IsolatedAsyncioTestCase):
+    async def test_a_class_gives_whatever_a_function_gives(self) -> None:
+        day = datetime.datetime(2024, 5, 31, 12, tzinfo=datetime.UTC)
+        known = (day, {"at": day}, Decimal("1.50"), uuid.UUID(int=7), {1}, b"a", Colour.RED, {Colour.RED: 1}, Level.LOW)
+        records = (Point(1), [Point(1)], Place("a", 1), [Place("a", 1)])
+        values = (*known, *records, [Level.LOW], (1, 2), float("nan"), {"n": [float("-inf")]}, "text", 7)
+
+        class Given(Tool):
+            name, description, input_schema, effect = "given", "Give it.", {"type": "object"}, "read"
+
+            async def run(self, input: Any, ctx: ToolContext) -> Any:
+                return ToolOutput(values[input["at"]], {"at": day}) if input.get("wrapped") else values[input["at"]]
+
+        class Blocking(BlockingTool):
+            name, description, input_schema, effect = "blocking", "Give it.", {"type": "object"}, "read"
+
+            def execute(self, input: Any, ctx: ToolContext) -> Any:
+                return values[input["at"]]
+
+        def function(at: int, wrapped: bool = False) -> Any:
+            """Give it."""
+            return values[at]
+
+        names = [("function", {}), ("given", {}), ("given", {"wrapped": True}), ("blocking", {})]
+        calls = [{"name": name, "arguments": {"at": at, **more}} for at in range(len(values)) for name, more in names]
+        options = OpenAgenticOptions(
+            provider=ScriptedProvider([{"tool_calls": calls}, "Done."]),
+            model="m",
+            tools=[Given(), Blocking(), tool(effect="read")(function)],
+            session_store=MemorySessionStore(),
+        )
+        results = [event for event in (await run(prompt="Go.", options=options)).events if event.type == "tool.result"]
+        for at, value in enumerate(values):
+            of_function, *others = [(event.outcome, event.output) for event in results[4 * at : 4 * at + 4]]
+            with self.subTest(repr(value)):
+                self.assertEqual(others, [of_function] * 3)
+                self.assertEqual(of_function, ("ok", to_json(value)))
+                self.assertNotIn("no JSON value", str(of_function))
+        self.assertEqual(results[2].meta, {"at": "2024-05-31T12:00:00+00:00"})
+        self.assertEqual(Given().run_sync({"at": 0}, ToolContext()), "2024-05-31T12:00:00+00:00")
+        self.assertEqual(Blocking().run_sync({"at": 9}, ToolContext()), {"x": 1, "y": 0})
 
 
 class Shop:

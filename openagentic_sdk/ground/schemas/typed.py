@@ -12,6 +12,7 @@ import collections.abc as abc
 import dataclasses
 import enum
 import json
+import math
 import os
 import re
 import sys
@@ -123,7 +124,7 @@ def _names_around(thing: Any) -> Mapping[str, Any]:
 
 def to_json(value: Any) -> Any:
     """A value as JSON: records become objects, sets and tuples lists, enum members their values, times ISO 8601 and bytes
-    base64. Raises `ToolError` for what JSON cannot hold."""
+    base64, numbers without a form in JSON their names ("NaN"). Raises `ToolError` for what JSON cannot hold."""
     try:
         return _to_json(value)
     except RecursionError:
@@ -132,8 +133,10 @@ def to_json(value: Any) -> Any:
 
 def _to_json(value: Any) -> Any:
     kind = type(value)
-    if value is None or kind in (str, int, float, bool):
+    if value is None or kind in (str, int, bool):
         return value
+    if kind is float:
+        return value if math.isfinite(value) else _NOT_FINITE.get(value, "NaN")
     if isinstance(value, enum.Enum):
         return _to_json(value.value)
     if hasattr(kind, "model_dump"):
@@ -148,12 +151,15 @@ def _to_json(value: Any) -> Any:
     if text is not None:
         return text.write(value)
     if isinstance(value, str | int | float):
-        return next(base(value) for base in (str, int, float) if isinstance(value, base))
+        return _to_json(next(base(value) for base in (str, int, float) if isinstance(value, base)))
     if isinstance(value, abc.Collection):
         return [_to_json(item) for item in value]
     if (adapter := _adapter(kind, kind)) is not None:
         return adapter.dump_python(value, mode="json")
     raise ToolError(f"JSON cannot hold {shown(value)}: return text, numbers, lists, dicts or a dataclass of them")
+
+
+_NOT_FINITE = {math.inf: "Infinity", -math.inf: "-Infinity"}
 
 
 def require_writable(annotation: Any, others: tuple[type, ...] = ()) -> None:
