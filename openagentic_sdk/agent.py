@@ -280,6 +280,7 @@ class Agent(Generic[DepsT, OutputT]):
             permission_gate=gate,
             hooks=self._hooks(deps),
             output_schema=base.output_schema if self._schema is None else self.output,
+            output_repair_turns=base.output_repair_turns if self._schema is None else self.output_retries,
             agents={**base.agents, **definitions},
             parts=(*base.parts, cast(Any, partial(AgentPart, rules=rules))),
         )
@@ -411,6 +412,7 @@ class _AgentRun:
             known = ", ".join(RunSettings.__annotations__)
             raise OptionsError(f"there is no setting {min(unknown)!r} of a run: the settings are {known}")
         self._deps, self._prompt, self._context = deps, prompt, copy_context()
+        self._left: dict[str, Any] = {}
         self._events: list[AnyEvent] = []
         self._result: Result | None = None
 
@@ -429,9 +431,12 @@ class _AgentRun:
         return deps
 
     async def options(self) -> OpenAgenticOptions:
-        """The options of the agent whose turn it is."""
+        """The options of the agent whose turn it is, with what is left of the limits that the run began with."""
         options: OpenAgenticOptions = replace(await self.agent._options(self), **self._settings)
-        return options
+        limits: dict[str, Any] = {name: getattr(options, name) for name in _LIMITS}
+        self._left = self._left or limits
+        limits = {name: _least(own, self._left[name]) for name, own in limits.items() if own is not self._left[name]}
+        return replace(options, **limits)
 
     async def events(self) -> AsyncGenerator[AnyEvent, None]:
         """The events of all runs, one after the other."""
@@ -464,17 +469,17 @@ class _AgentRun:
         assert self._result is not None, "a run ends with a result"
         self.agent = self.agent._next_agents()[name]
         self.outcome, self.handoffs = AgentOutcome(), self.handoffs + 1
-        options, settings, spent = self.agent.options, self._settings, self._result
-        settings |= {
+        spent = self._result
+        self._settings |= {
             "session": None,
             "session_id": None,
             "resume": spent.session_id,
             "request_id": None,
             "part": "next",
         }
-        settings["max_steps"] = max(1, settings.get("max_steps", options.max_steps) - spent.steps)
-        timeout_s = settings.get("timeout_s", options.timeout_s)
-        settings["timeout_s"] = None if timeout_s is None else max(0.001, timeout_s - (spent.duration_s or 0))
+        self._left["max_steps"] = max(0, self._left["max_steps"] - spent.steps)
+        if self._left["timeout_s"] is not None:
+            self._left["timeout_s"] = max(0.001, self._left["timeout_s"] - (spent.duration_s or 0))
 
     async def _answer(self, options: OpenAgenticOptions) -> None:
         """Store the answers to the questions of the session, once."""
@@ -498,14 +503,24 @@ class _AgentRun:
             raise OptionsError(f"session {made.session_id} has nothing to go on with: give a prompt")
         if not is_known:
             output = self.agent._read(made.final_text if made.structured_output is None else made.structured_output)
+        ends = [event for event in self._events if isinstance(event, Result) and event.parent_tool_use_id is None]
+        of_all = {"steps": sum(end.steps for end in ends), "duration_s": sum(end.duration_s or 0.0 for end in ends)}
         result = AgentResult[Any](
-            **values_of(made), output=output, agent_name=self.agent.name, history_length=len(self.history)
+            **values_of(made) | of_all, output=output, agent_name=self.agent.name, history_length=len(self.history)
         )
         if (tripped := outcome.tripped) is not None:
             raise GuardrailTrippedError(result, tripped.kind, tripped.guardrail, tripped.reason)
         if not made.ok:
             raise RunFailedError(result)
         return result
+
+
+_LIMITS = ("max_steps", "max_tokens", "max_cost_usd", "timeout_s")
+
+
+def _least(*limits: float | None) -> float | None:
+    """The tightest limit, None for no limit."""
+    return min((limit for limit in limits if limit is not None), default=None)
 
 
 def _place_of(model: str | Provider | None, options: OpenAgenticOptions) -> tuple[Provider | None, str | None]:
@@ -516,7 +531,7 @@ def _place_of(model: str | Provider | None, options: OpenAgenticOptions) -> tupl
     if options.provider is not None or word is None:
         return options.provider, word
     name, word = split_model(word)
-    return find_provider(name), word
+    return find_provider(name, api_key=options.api_key), word
 
 
 async def _start(options: OpenAgenticOptions, prompt: Prompt) -> RunTask:

@@ -513,6 +513,9 @@ class _Assembly:
             named = [tool for tool in served if names_all or any(rule.covers(tool) for rule in patterns)]
             return gate.offered_tools(tool for tool in named if tool not in definition.disallowed_tools)
 
+        model = definition.model
+        if definition.provider is None:
+            model = served_model(model or "", self._project.settings.model_names)
         provider = starter.provider if starter.name else guarded_provider(self._options, self._clock)
         tools = tools.only(gate.offered_tools(tools.names()))
         guidance = ProjectGuidance(self._project, base=definition.prompt, brings=definition.skills)
@@ -520,7 +523,7 @@ class _Assembly:
             parent,
             name=name,
             provider=definition.provider or provider,
-            model=served_model(definition.model or "", self._project.settings.model_names) or starter.model,
+            model=model or starter.model,
             tools=tools,
             gate=gate,
             parts=self.parts(guidance, offers, tools),

@@ -18,7 +18,7 @@ from typing import Literal
 
 from .errors import OptionsError
 from .events import AnyEvent
-from .options import OpenAgenticOptions
+from .options import OpenAgenticOptions, with_model
 from .parts.record.folds.metrics import RunMetrics
 from .permissions.gate import PermissionGate
 from .permissions.policy import PermissionMode
@@ -111,8 +111,11 @@ class AgentClient:
         self._turns.take_back()
 
     def set_model(self, model: str) -> None:
-        """Another model, from the next step on. Raises `OptionsError` for an invalid one, and then nothing has changed."""
-        self._turns.change(replace(self._turns.options, model=model))
+        """Another model, from the next step on, or one of another provider (`openai:gpt-4o`) from the next turn on.
+
+        Raises `OptionsError` for an invalid one, and then nothing has changed.
+        """
+        self._turns.change(with_model(self._turns.options, model))
 
     def set_permission_mode(self, mode: PermissionMode) -> None:
         """Another permission mode, from the next call on, of subagents too. Raises `OptionsError` for an unknown mode."""

@@ -387,21 +387,46 @@ class OpenAgenticOptions:
 
 
 def located(options: OpenAgenticOptions) -> OpenAgenticOptions:
-    """The options with the provider that their model names (`openai:gpt-4o`) if they bring none. Raises `OptionsError`."""
-    if options.provider is not None or options.model is None:
-        return options
-    from .providers.named import find_provider, split_model  # late: most options bring their provider
+    """The options with the providers that their model, and those of their agents, name (`openai:gpt-4o`) if they bring none.
 
-    name, model = split_model(options.model)
-    return options if name is None else replace(options, provider=find_provider(name), model=model)
+    Raises `OptionsError`.
+    """
+    named = {
+        name: agent
+        for name, agent in options.agents.items()
+        if isinstance(agent, AgentDefinition) and agent.provider is None and ":" in str(agent.model)
+    }
+    if (options.provider is not None or options.model is None) and not named:
+        return options
+    from .providers.named import find_model  # late: most options bring their provider
+
+    provider, model = options.provider, options.model
+    if provider is None and model is not None:
+        provider, model = find_model(model, api_key=options.api_key)
+    agents = {**options.agents}
+    for name, agent in named.items():
+        of_agent, word = find_model(str(agent.model), provider)
+        agents[name] = replace(agent, provider=None if of_agent is provider else of_agent, model=word)
+    return replace(options, provider=provider, model=model, agents=agents)
+
+
+def with_model(options: OpenAgenticOptions, word: str) -> OpenAgenticOptions:
+    """The options with another model, at another provider where the word names one. Raises `OptionsError`."""
+    from .providers.named import find_model
+
+    here = located(options)
+    provider, model = find_model(word, here.provider)
+    if provider is here.provider:
+        return replace(here, model=model)
+    return replace(here, provider=provider, model=model, api_key=None)
 
 
 def check_options(options: OpenAgenticOptions) -> None:
     """Raise `OptionsError` with the name of the first setting that cannot be used, its value and what is accepted."""
     if not isinstance(options, OpenAgenticOptions):
         raise OptionsError(f"options must be OpenAgenticOptions(...), not {shown(options)}")
-    check_settings(located(options), _REQUIRED_CHECKS)
     check_fields(options)
+    check_settings(located(options), _REQUIRED_CHECKS)
     if options.session and (options.resume or options.session_id or options.continue_last):
         raise OptionsError(
             f"session={options.session!r} names the session: leave out resume, session_id and continue_last"

@@ -13,6 +13,7 @@ from ..errors import OpenAgentSdkError, OptionsError
 from ..events import UserQuestion
 from ..ground.disk import write_for_one
 from ..ground.text import on_one_line
+from ..options import with_model
 from ..parts.masking import known_here
 from ..parts.record.folds.export import to_markdown
 from ..parts.record.lifecycle import fork_session, rewind_point, rewind_session
@@ -87,7 +88,7 @@ class SlashCommands:
     async def _model(self, rest: str) -> None:
         turns = self._conversation.turns
         if rest:
-            turns.change(replace(turns.options, model=rest))
+            turns.change(with_model(turns.options, rest))
         self._say(f"model: {build_agent(turns.options).model}")
 
     async def _mode(self, rest: str) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 
 from ..ground.schemas import validate
 from ..ground.text import without_hidden
-from ..options import OpenAgenticOptions
+from ..options import OpenAgenticOptions, with_model
 from ..parts.masking import known_here, mask_value
 from ..parts.structured import FINAL_ANSWER
 from ..permissions.gate import PermissionGate
@@ -43,9 +43,10 @@ can be) to 1 (fits the rubric in full)."""
 def judge_options(judge: Judge, base: OpenAgenticOptions) -> OpenAgenticOptions:
     """The options of a judge's run: the model of `base`, and nothing else of that agent."""
     asking = ("provider", "api_key", "stream", "retry", "fallback", "prices", "redact", "key_file", "clock", "cwd")
+    asked = base if judge.model is None else with_model(base, judge.model)
     return OpenAgenticOptions(
-        **{name: getattr(base, name) for name in asking},
-        model=judge.model or base.model,
+        **{name: getattr(asked, name) for name in asking},
+        model=asked.model,
         system_prompt=_SYSTEM,
         tools=(),
         permission_gate=PermissionGate(permission_mode="deny"),

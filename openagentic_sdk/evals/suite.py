@@ -24,7 +24,7 @@ from ..ground.schemas import compiled, validate
 from ..ground.schemas.typed import json_schema
 from ..ground.system import working_dir
 from ..ground.threads import error_words
-from ..options import OpenAgenticOptions, check_options
+from ..options import OpenAgenticOptions, check_options, with_model
 from ..permissions.gate import PermissionGate
 from ..permissions.policy import PermissionMode
 from ..testing.scripted import ScriptedProvider
@@ -175,6 +175,9 @@ def varied(base: OpenAgenticOptions, variant: Variant, folder: str, *, offline: 
         assert isinstance(other, OpenAgenticOptions), "a table gives options"
         changes |= {"provider": other.provider, "api_key": None}
         changes.setdefault("model", other.model or base.model)
+    elif variant.model is not None and not offline:
+        asked = with_model(base, variant.model)
+        changes |= {"provider": asked.provider, "model": asked.model, "api_key": asked.api_key}
     if variant.disallowed_tools or variant.deny:
         changes["disallowed_tools"] = (*base.disallowed_tools, *variant.disallowed_tools, *variant.deny)
     if variant.allow:

@@ -5,12 +5,12 @@ Every attempt is in the log: a call of the final tool with its result, or an ans
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
 from ..errors import OptionsError, StructuredOutputError, ToolInputError
-from ..events import Result, UserMessage
+from ..events import Event, Result, ToolResult, UserMessage
 from ..ground.frozen import frozen
 from ..kernel.agent import Run
 from ..kernel.model_step import Reply
@@ -77,6 +77,27 @@ class FinalAnswerTool(Tool):
         return "The answer was accepted."
 
 
+class Repairs:
+    """How often the answers of a run were refused, whatever the reason, and how often they may be."""
+
+    def __init__(self, run: Run, most: int) -> None:
+        self._run, self._most, self.count = run, most, 0
+
+    def count_one(self, verdict: str, reason: str) -> None:
+        """Count an answer that the model is told to repair. Raises `StructuredOutputError` for one too many."""
+        if self.count >= self._most:
+            raise StructuredOutputError(f"the final answer {verdict} after {self.count} repair turns: {reason}")
+        self.count += 1
+
+    async def send_back(self, prompt: str, verdict: str, reason: str) -> None:
+        """Count an answer, and tell the model to repair it. Raises `StructuredOutputError` for one too many."""
+        self.count_one(verdict, reason)
+        await self._run.record(UserMessage(prompt, origin="repair"))
+
+
+_MISFIT = "does not fit output_schema"
+
+
 class StructuredOutput(Part):
     """Holds a run to its schema: reads the answer, and sends one that does not fit back to the model."""
 
@@ -85,7 +106,8 @@ class StructuredOutput(Part):
         self._wanted = wanted
         self._value: Any = None
         self._is_given = False
-        self._repairs = 0
+        self._misfit: str | None = None
+        self.repairs = Repairs(run, wanted.repair_turns)
 
     def services(self) -> Mapping[type, object]:
         return {StructuredOutput: self}
@@ -96,7 +118,20 @@ class StructuredOutput(Part):
         return self._value
 
     async def expand_prompt(self, prompt: IncomingPrompt) -> None:
-        self._value, self._is_given, self._repairs = None, False, 0
+        self._value, self._is_given, self._misfit = None, False, None
+        self.repairs.count = 0
+
+    def stored(self, events: Sequence[Event]) -> None:
+        for event in events:
+            if isinstance(event, ToolResult) and event.error_type == "ToolInputError":
+                record = self.run.view.calls.get(event.tool_use_id)
+                if record is not None and record.use.name == FINAL_ANSWER:
+                    self._misfit = event.error_message or ""
+
+    async def before_step(self) -> None:
+        misfit, self._misfit = self._misfit, None
+        if misfit is not None:  # its result has told the model
+            self.repairs.count_one(_MISFIT, misfit)
 
     def accept(self, value: Any) -> None:
         """Take a value that fits the schema as the run's answer."""
@@ -117,12 +152,7 @@ class StructuredOutput(Part):
             self._value = self._wanted.schema.read_text(reply.text)
             return True
         except ToolInputError as error:
-            if self._repairs >= self._wanted.repair_turns:
-                raise StructuredOutputError(
-                    f"the final answer does not fit output_schema after {self._repairs} repair turns: {error}"
-                ) from None
-            self._repairs += 1
-            await self.run.record(UserMessage(self._wanted.schema.repair_prompt(error), origin="repair"))
+            await self.repairs.send_back(self._wanted.schema.repair_prompt(error), _MISFIT, str(error))
             return False
 
     def complete_result(self, result: Result) -> Result:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from ..errors import ApiKeyError, OptionsError
 from .base import Provider
+from .keys import ApiKey
 
 if TYPE_CHECKING:
     from .anthropic import AnthropicProvider
@@ -52,24 +53,25 @@ def find_provider(
     *,
     base_url: str | None = None,
     api_key_env: str | None = None,
+    api_key: ApiKey | None = None,
     environ: Mapping[str, str] = os.environ,
 ) -> Provider:
     """The provider of this name. None is openai, or with a `base_url` whatever compatible server listens there.
 
-    `api_key_env` names the variable that holds the key. Raises `OptionsError` with what to set, as a flag and as a key of
-    a file.
+    `api_key_env` names the variable that holds the key, `api_key` is the key itself. Raises `OptionsError` with what to set,
+    as a flag and as a key of a file.
     """
     name = name or (COMPATIBLE if base_url else "openai")
     if name in VENDORS:
         vendor = cast("type[AnthropicProvider | OpenAIProvider | OpenAIResponsesProvider]", _class_of(name))
-        if api_key_env is None and not vendor(base_url=base_url).is_at_home:
+        if api_key is None and api_key_env is None and not vendor(base_url=base_url).is_at_home:
             raise OptionsError(
                 f"${VENDORS[name]} goes to the vendor only: name the variable that holds the key for {base_url} with "
                 f"--api-key-env (api_key_env), or ask it without a key with the provider {COMPATIBLE}"
             )
-        return vendor(base_url=base_url, api_key=_key(api_key_env or VENDORS[name], environ))
+        return vendor(base_url=base_url, api_key=api_key or _key(api_key_env or VENDORS[name], environ))
+    key = _key(api_key_env, environ) if api_key_env else api_key
     if name in CLOUDS:
-        key = _key(api_key_env, environ) if api_key_env else None
         return _class_of(name)(base_url=base_url, api_key=key)
     if name != COMPATIBLE and name not in LOCAL_SERVERS:
         raise OptionsError(f"there is no provider {name!r}: the providers are {', '.join(PROVIDERS)}")
@@ -79,7 +81,6 @@ def find_provider(
             f"the provider {COMPATIBLE} needs an address (--base-url, base_url), such as {LOCAL_SERVERS['ollama']}"
         )
     # A server of somebody's own gets a key only when its variable is named: OPENAI_API_KEY is nothing to send to it.
-    key = _key(api_key_env, environ) if api_key_env else None
     compatible = cast("type[OpenAICompatibleProvider]", _class_of(COMPATIBLE))
     return compatible(base_url=base_url, api_key=key, name=None if name == COMPATIBLE else name)
 
@@ -88,6 +89,17 @@ def split_model(word: Any) -> tuple[str | None, Any]:
     """The provider and the model of `openai:gpt-4o`; what begins with no provider (`qwen3:8b`) is a model, whole."""
     provider, _, model = word.partition(":") if isinstance(word, str) else ("", "", "")
     return (provider, model) if provider in PROVIDERS and model else (None, word)
+
+
+def find_model(word: str, here: Provider | None = None, api_key: ApiKey | None = None) -> tuple[Provider | None, str]:
+    """The provider and the model there that a word for both names; `here` where it names that provider, or none.
+
+    `api_key` is that of another provider. Raises what `find_provider` raises.
+    """
+    name, model = split_model(word)
+    if name is None or (here is not None and here.name == name):
+        return here, model
+    return find_provider(name, api_key=api_key), model
 
 
 def _class_of(name: str) -> type[EndpointProvider]:

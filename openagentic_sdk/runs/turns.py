@@ -135,8 +135,11 @@ class Turns:
         check_options(options)
         if self.running is not None:
             agent = build_agent(options, servers=self._servers)
+            before = build_agent(self.options, servers=self._servers)
+            is_there = agent.provider.name == before.provider.name  # a running turn asks one provider to its end
             # The run's own gate keeps what people allowed in this session; settings may forbid the mode that was asked for.
-            self.running.change(agent.model, permission_gate(self.running.gate).with_mode(agent.gate.mode))
+            model = agent.model if is_there else before.model
+            self.running.change(model, permission_gate(self.running.gate).with_mode(agent.gate.mode))
         self.options = options
 
     async def end_conversation(self, reason: str = "other") -> list[Event]:

@@ -6,8 +6,10 @@ import re
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
+from ..errors import OptionsError
 from ..ground.diagnostic import Diagnostic
 from ..ground.text import one_line, without_hidden
+from ..providers.named import split_model
 from .frontmatter import Frontmatter
 from .yaml_subset import Value
 
@@ -105,13 +107,19 @@ def served_model(name: str, model_names: Mapping[str, str] | None = None) -> str
     """The model that a file asks for by the name that an endpoint knows it by; None when it asks for none.
 
     `model_names` says which model a word stands for; a word of the menu without a model leaves the model as it is.
+    Raises `OptionsError` for a word that names a provider too: whom to ask is not a file's to choose.
     """
     plain = name.strip()
     word = plain.partition("[")[0].casefold()
     known = {each.casefold(): model for each, model in (model_names or {}).items()}
-    if word in known:
-        return known[word]
-    return None if word in _MENU_WORDS else plain or None
+    found = known.get(word, None if word in _MENU_WORDS else plain or None)
+    provider, model = split_model(found)
+    if provider is not None:
+        raise OptionsError(
+            f"the model {found!r} of a file names a provider, and a file names models of the one that is asked: write "
+            f"{model!r} there, and choose the provider in code or with --model"
+        )
+    return found
 
 
 def split_rules(text: str) -> list[str]:

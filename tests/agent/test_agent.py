@@ -1,26 +1,36 @@
 """A run of a typed agent: what goes in by type comes out by type, and each failure is a typed error."""
 
 import asyncio
+import json
 import os
 import unittest
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 from unittest import IsolatedAsyncioTestCase
 
 from openagentic_sdk import (
     Agent,
+    AgentDefinition,
+    Fallback,
     HookDecision,
     OpenAgenticOptions,
+    OpenAIProvider,
     PermissionGate,
     RunFailedError,
     ToolContext,
     run_sync,
 )
 from openagentic_sdk.agents import read_agent
+from openagentic_sdk.assemble import guarded_provider
 from openagentic_sdk.errors import ApiKeyError, EventLoopError, GuardrailTrippedError, ModelRetryError, OptionsError
 from openagentic_sdk.events import SystemNotice, ToolResult, UserMessage
+from openagentic_sdk.ground.clock import SystemClock
+from openagentic_sdk.options import located, with_model
 from openagentic_sdk.providers.named import split_model
+from openagentic_sdk.providers.wrappers.guarded import guarded
+from openagentic_sdk.skills.fields import served_model
 from openagentic_sdk.testing import ScriptedProvider
 from tests.runtime.support import assert_closed
 
@@ -197,6 +207,58 @@ class Models(unittest.TestCase):
         found = read_agent("a", {"model": "ollama:qwen3:8b"}, Path.cwd()).options
         self.assertEqual((found.provider and found.provider.name, found.model), ("ollama", "qwen3:8b"))
 
+    def test_every_place_in_code_that_names_a_model_takes_the_word(self) -> None:
+        options = replace(scripted("Hi.").options, provider=ScriptedProvider(["Hi."]), model="m")
+
+        def fallback(*words: Fallback | str) -> Any:
+            return guarded_provider(replace(options, fallback=words), SystemClock())
+
+        def agent(**fields: Any) -> AgentDefinition:
+            return located(replace(options, agents={"a": AgentDefinition("d", "p", **fields)})).agents["a"]
+
+        own = ScriptedProvider(["Hi."])
+        placed = fallback("ollama:qwen3:8b", "qwen3:8b", Fallback("vllm:x"), Fallback("vllm:x", own)).fallbacks
+        self.assertEqual([one.provider and one.provider.name for one in placed], ["ollama", None, "vllm", "scripted"])
+        self.assertEqual([one.model for one in placed], ["qwen3:8b", "qwen3:8b", "x", "vllm:x"])
+        found = [
+            agent(model=word, provider=given)
+            for word, given in (("ollama:q:8b", None), ("q:8b", None), ("vllm:x", own))
+        ]
+        self.assertEqual([one.provider and one.provider.name for one in found], ["ollama", None, "scripted"])
+        self.assertEqual([one.model for one in found], ["q:8b", "q:8b", "vllm:x"])
+        self.assertEqual(agent(model="scripted:x"), AgentDefinition("d", "p", model="scripted:x"))
+        for word, name, model in (("ollama:q:8b", "ollama", "q:8b"), ("q:8b", "scripted", "q:8b")):
+            other = with_model(options, word)
+            self.assertEqual((other.provider and other.provider.name, other.model), (name, model))
+        at_home = OpenAgenticOptions(model="ollama:a")
+        self.assertEqual([with_model(at_home, word).model for word in ("b", "ollama:b", "vllm:b")], ["b"] * 3)
+        keyless = (
+            partial(fallback, "openai:x"),
+            partial(agent, model="openai:x"),
+            partial(with_model, options, "openai:x"),
+        )
+        for use in keyless:
+            with self.assertRaisesRegex(ApiKeyError, "no API key in"):
+                use()
+        self.assertIsNotNone(fallback(Fallback("anthropic:x", api_key="k")).fallbacks[0].provider)
+        keyed = located(OpenAgenticOptions(model="openai:x", api_key="k"))
+        self.assertEqual(keyed.provider and keyed.provider.name, "openai")
+
+    def test_one_provider_is_asked_for_its_own_word(self) -> None:
+        """A fallback or subagent at `openai:...` of a run at openai goes where the run goes: to its proxy, with its key."""
+        first = OpenAIProvider(api_key="k", base_url="http://127.0.0.1:1/v1")
+        placed: Any = guarded(first, fallback=["openai:small"])
+        self.assertEqual((placed.fallbacks[0].provider, placed.fallbacks[0].model), (None, "small"))
+        agents = {"a": AgentDefinition("d", "p", model="openai:small")}
+        found = located(OpenAgenticOptions(provider=first, model="m", agents=agents)).agents["a"]
+        self.assertEqual((found.provider, found.model), (None, "small"))
+
+    def test_a_file_chooses_no_provider(self) -> None:
+        self.assertEqual(served_model("qwen3:8b"), "qwen3:8b")
+        for word, names in (("openai:gpt-4o", {}), ("haiku", {"haiku": "openai:gpt-4o"})):
+            with self.assertRaisesRegex(OptionsError, "write 'gpt-4o' there, and choose the provider in code"):
+                served_model(word, names)
+
 
 class Messages(IsolatedAsyncioTestCase):
     async def test_new_messages_of_one_run_begin_another(self) -> None:
@@ -285,6 +347,32 @@ class Validators(IsolatedAsyncioTestCase):
         )
         self.assertEqual(len(model_of(agent).requests), 3)
         assert_closed(self, store_of(agent), "s")
+
+    async def test_answers_that_do_not_fit_and_answers_that_are_refused_count_together(self) -> None:
+        def has_reason(ctx: ToolContext[None], verdict: Verdict) -> Verdict:
+            if not verdict.why:
+                raise ModelRetryError("say why")
+            return verdict
+
+        misfit, refused, good = {"ok": "perhaps"}, {"ok": True, "why": ""}, {"ok": True, "why": "paid"}
+        for form in ("tool", "text"):
+            for retries, given in (
+                (0, [misfit]),
+                (0, [refused]),
+                (1, [misfit, refused]),
+                (3, [misfit, refused, misfit, refused]),
+            ):
+                script = [answering(**each) if form == "tool" else json.dumps(each) for each in (*given, *[good] * 3)]
+                fields: dict[str, Any] = {"output": Verdict, "output_validators": [has_reason]}
+                with self.subTest(form=form, retries=retries):
+                    agent = scripted(*script, output_retries=retries, settings={"output_form": form}, **fields)
+                    with self.assertRaises(RunFailedError) as caught:
+                        await agent.run("Hi.", session="s")
+                    self.assertEqual(caught.exception.result.error_type, "StructuredOutputError")
+                    self.assertEqual(len(model_of(agent).requests), retries + 1)
+                    assert_closed(self, store_of(agent), "s")
+                    again = scripted(*script, output_retries=retries + 1, settings={"output_form": form}, **fields)
+                    self.assertEqual((await again.run("Hi.")).output, Verdict(True, "paid"))
 
     async def test_a_validator_with_a_defect_ends_the_run_as_an_error(self) -> None:
         def broken(ctx: ToolContext[None], text: str) -> str:
@@ -393,7 +481,7 @@ class Handoffs(IsolatedAsyncioTestCase):
         )
         self.assertEqual([message["content"] for message in model.requests[1]["messages"]][1], "Refund me.")
         ends = [event.stop_reason for event in result.events if event.type == "result"]
-        self.assertEqual(ends, ["handoff", "end"])
+        self.assertEqual((ends, result.steps), (["handoff", "end"], 3))
         agents = [event.details["agent"] for event in result.events if isinstance(event, SystemNotice)]
         self.assertEqual(agents, ["triage", "billing"])
         assert_closed(self, triage.options.session_store, "s")
@@ -411,6 +499,31 @@ class Handoffs(IsolatedAsyncioTestCase):
         with self.assertRaises(RunFailedError) as caught:
             await triage.run("Hi.", deps=Shop(), max_steps=4)
         self.assertIn(caught.exception.result.stop_reason, ("max_steps", "error"))
+
+    async def test_limits_hold_over_all_agents_of_a_run(self) -> None:
+        """Whoever states the limit: the run, the agent that it begins with, or the one that goes on."""
+        usage = {"usage": {"input_tokens": 90, "output_tokens": 10}}
+        limits = ({"max_tokens": 250}, {"max_cost_usd": 2.5}, {"max_steps": 3})
+        for limit in limits:
+            for place in ("run", "first", "second"):
+                turns = [
+                    {**calling("transfer_to_billing"), **usage},
+                    *[{**calling("look_up", order="7"), **usage} for _ in range(5)],
+                ]
+                triage, model = self.agents(*turns)
+                both = {"prices": {model.name: {"input": 10_000, "output": 10_000}}}
+                first = {**both, **(limit if place == "first" else {})}
+                second = {**both, **(limit if place == "second" else {})}
+                billing = replace(triage.handoffs[0], options=replace(triage.options, **second), handoffs=())
+                agent = replace(triage, options=replace(triage.options, **first), handoffs=[billing])
+                with self.subTest(limit=limit, place=place), self.assertRaises(RunFailedError) as caught:
+                    await agent.run("Hi.", deps=Shop(), **(limit if place == "run" else {}))
+                with self.subTest(limit=limit, place=place):
+                    self.assertEqual(
+                        caught.exception.result.stop_reason, "max_steps" if "max_steps" in limit else "budget"
+                    )
+                    # A limit in steps of the second agent's own counts its steps alone.
+                    self.assertEqual(len(model.requests), 4 if "max_steps" in limit and place == "second" else 3)
 
     async def test_a_session_goes_on_with_another_agent(self) -> None:
         triage, model = self.agents("Hello.", "I bill now.")

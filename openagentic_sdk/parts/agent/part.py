@@ -12,7 +12,7 @@ from dataclasses import field
 from functools import partial
 from typing import Any, Literal
 
-from ...errors import ModelRetryError, OptionsError, StructuredOutputError, ToolError
+from ...errors import ModelRetryError, OptionsError, ToolError
 from ...events import AssistantMessage, Event, PartState, Result, StopReason, SystemNotice, ToolResult, UserMessage
 from ...ground.checks import shown
 from ...ground.frozen import frozen, mutable
@@ -28,7 +28,7 @@ from ...tools.labels import OWN_SESSION
 from ...tools.schema import object_schema, string
 from ...tools.session.task import Subagents
 from ..custom import PackagePart
-from ..final_answer import StructuredOutput
+from ..final_answer import Repairs, StructuredOutput
 
 # Of (context, value). An async function, or plain code, which runs in a thread.
 Check = Callable[[ToolContext[Any], Any], Any]
@@ -92,7 +92,7 @@ class AgentPart(PackagePart):
         self._guards: list[asyncio.Task[None]] = []
         self._tripped: Tripped | None = None
         self._handoff: str | None = None
-        self._refused = 0
+        self._repairs = Repairs(run, self._rules.retries)
 
     def services(self) -> Mapping[type, object]:
         return {AgentPart: self, Deps: Deps(self._rules.deps)}
@@ -124,7 +124,7 @@ class AgentPart(PackagePart):
                 return
 
     async def fill_prompt(self, prompt: IncomingPrompt) -> None:
-        self._refused, self._handoff = 0, None
+        self._repairs.count, self._handoff = 0, None
         if guardrails := self._rules.input_guardrails:
             of_run = asyncio.current_task()
             self._guards.append(asyncio.create_task(self._watch(guardrails, prompt.text, of_run)))
@@ -146,7 +146,7 @@ class AgentPart(PackagePart):
             for validator in rules.validators:
                 output = await _ask(validator, context, output, "validator")
         except (ModelRetryError, ValueError) as error:
-            await self._send_back(error)
+            await self._send_back(error, self._repairs if structured is None else structured.repairs)
             return False
         await self._guard("output", rules.output_guardrails, output)
         if self._tripped is not None:
@@ -216,16 +216,11 @@ class AgentPart(PackagePart):
         if self._tripped is not None:
             raise RunStopped(self._tripped.stop_reason, str(self._tripped))
 
-    async def _send_back(self, error: Exception) -> None:
-        """Tell the model why its answer was refused. Raises `StructuredOutputError` when that was said often enough."""
+    async def _send_back(self, error: Exception, repairs: Repairs) -> None:
+        """Tell the model why its answer was refused. Raises `StructuredOutputError` when it was told often enough."""
         reason = error_words(error)[1]
         self.run.view.last_text = ""
-        if self._refused >= self._rules.retries:
-            raise StructuredOutputError(
-                f"the final answer was refused after it had been sent back {self._refused} times: {reason}"
-            ) from error
-        self._refused += 1
-        await self.run.record(UserMessage(f"Your answer cannot be used: {reason}. Answer again.", origin="repair"))
+        await repairs.send_back(f"Your answer cannot be used: {reason}. Answer again.", "was refused", reason)
 
 
 async def _ask(check: Check, context: ToolContext[Any], value: Any, kind: str) -> Any:

@@ -33,13 +33,21 @@ def guarded(
     first = _watched(provider, retry, clock)
     if not fallback:
         return first
+    placed = [_placed(Fallback(one) if isinstance(one, str) else one, provider) for one in fallback]
     ready = [
-        one
-        if isinstance(one, str) or one.provider is None
-        else replace(one, provider=_watched(one.provider, retry, clock))
-        for one in fallback
+        one if one.provider is None else replace(one, provider=_watched(one.provider, retry, clock)) for one in placed
     ]
     return FallbackProvider(first, ready, mid_answer=(retry or RetryPolicy()).mid_answer)
+
+
+def _placed(fallback: Fallback, first: Provider) -> Fallback:
+    """The fallback with the provider that its model names (`anthropic:claude-x`). Raises `OptionsError`."""
+    if fallback.provider is not None or ":" not in fallback.model:
+        return fallback
+    from ..named import find_model  # late: few fallbacks name a provider
+
+    provider, model = find_model(fallback.model, first, fallback.api_key)
+    return replace(fallback, provider=None if provider is first else provider, model=model)
 
 
 def unstreamed(provider: Provider) -> Provider:

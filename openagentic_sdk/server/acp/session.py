@@ -17,7 +17,7 @@ from ...ground.system import user_name
 from ...ground.threads import run_in_thread
 from ...hooks.engine import HookEngine
 from ...kernel.prompt import Said
-from ...options import OpenAgenticOptions
+from ...options import OpenAgenticOptions, with_model
 from ...permissions.gate import PermissionGate
 from ...permissions.policy import PermissionMode
 from ...runs.turns import Turns
@@ -265,7 +265,7 @@ class EditorSession:
             self.turns.change(replace(self.turns.options, permission_gate=self._gate.with_mode(value)))
             self.mode = value
         elif name == "model" and value in self._models:
-            self.turns.change(replace(self.turns.options, model=value))
+            self.turns.change(with_model(self.turns.options, value))
             self.model = value
         else:
             known = {"mode": ", ".join(self._modes), "model": ", ".join(self._models)}
