@@ -16,11 +16,11 @@ from typing import Any, ClassVar, Literal, get_args
 from .ground.frozen import frozen
 
 StopReason = Literal[
-    "end", "max_steps", "timeout", "budget", "interrupted", "waiting", "error", "handoff", "blocked:input_guardrail",
-    "blocked:output_guardrail", "blocked:session_start", "blocked:user_prompt_submit", "blocked:before_model_call",
-    "blocked:after_model_call", "blocked:pre_tool_use", "blocked:post_tool_use", "blocked:stop",
-    "blocked:permission_request", "blocked:notification", "blocked:subagent_start", "blocked:subagent_stop",
-    "blocked:pre_compact", "blocked:post_compact",
+    "end", "max_steps", "timeout", "budget", "interrupted", "suspended", "waiting", "error", "handoff",
+    "blocked:input_guardrail", "blocked:output_guardrail", "blocked:session_start", "blocked:user_prompt_submit",
+    "blocked:before_model_call", "blocked:after_model_call", "blocked:pre_tool_use", "blocked:post_tool_use",
+    "blocked:stop", "blocked:permission_request", "blocked:notification", "blocked:subagent_start",
+    "blocked:subagent_stop", "blocked:pre_compact", "blocked:post_compact",
 ]  # fmt: skip
 Outcome = Literal["ok", "error", "denied", "cancelled", "unknown"]
 Effect = Literal["read", "idempotent", "unsafe"]
@@ -90,8 +90,9 @@ class SystemNotice(Event):
 class Result(Event):
     """A run ended. Last event of every run.
 
-    `stop_reason` is `end`, `max_steps`, `timeout`, `budget`, `interrupted`, `error`, `waiting`, `handoff` (another agent
-    goes on with the session), `blocked:<hook point>`, `blocked:input_guardrail` or `blocked:output_guardrail`.
+    `stop_reason` is `end`, `max_steps`, `timeout`, `budget`, `interrupted` (by a person or the caller), `suspended` (its
+    process was told to end: the run goes on elsewhere), `error`, `waiting`, `handoff` (another agent goes on with the
+    session), `blocked:<hook point>`, `blocked:input_guardrail` or `blocked:output_guardrail`.
     `usage` and `cost_usd` are what the session has spent so far, subagents included; `cost_usd` is None when a price is
     unknown. `cached_share` is how much of all prompts came from the vendor's cache, 0 to 1, None when unknown. `steps`
     counts the model calls of this run. `saved` is False when events of this run could not be stored. `request_id` is that

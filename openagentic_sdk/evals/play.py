@@ -198,7 +198,9 @@ def ended_by(events: Sequence[Event]) -> StopReason | None:
     """The stop reason of a session's last run; None when its process or the budget ended it, so that it can go on."""
     for event in reversed(events):
         if isinstance(event, Result):
-            was_cut = event.stop_reason == "interrupted" and not (event.error_message or "").endswith(NEVER_MADE)
+            was_cut = event.stop_reason in ("interrupted", "suspended") and not (event.error_message or "").endswith(
+                NEVER_MADE
+            )
             return None if was_cut or event.stop_reason == "budget" else event.stop_reason
         if isinstance(event, SystemInit | UserMessage):
             return None

@@ -154,7 +154,7 @@ async def _ending(store: SessionStore, lease: Lease, background: BackgroundRun) 
     result = await background.wait()
     if result.stop_reason == "waiting":
         return Outcome("waiting", "waiting", parked_seq=background.last_seq)
-    if result.stop_reason == "interrupted":
+    if result.stop_reason in ("interrupted", "suspended"):
         return Outcome("cancelled", "interrupted") if lease.is_cancelled else Outcome("queued")
     if result.state == "failed":
         # A store that refused has no result: then the run is not over.

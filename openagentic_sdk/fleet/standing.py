@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import time
-from functools import partial
-from itertools import takewhile
 
 from ..errors import FleetError, LogCorruptError, SessionNotFoundError
-from ..events import Event, Result, SystemInit, ToolResult, UserAnswer, UserMessage
+from ..events import Result, SystemInit, ToolResult, UserAnswer
 from ..ground.frozen import frozen
 from ..sessions.base import SessionStore
 from ..sessions.core import TENANT_KEY
+from ..sessions.folds.standing import find_request
 from ..sessions.folds.usage import Usage, add_cost, add_usage, own_spending
 from ..sessions.resume import load_view
 from .record import FleetRun, Outcome, Used
@@ -41,26 +40,19 @@ def look(store: SessionStore, run: FleetRun) -> Standing:
     if (known.get(TENANT_KEY) or "") != run.tenant:
         raise FleetError(f"run {run.id}: there is no session {run.session!r} for this tenant", run_id=run.id)
     view, _ = load_view(store, run.session)
-    request = view.requests.get(run.request_id)
-    if request is None:
+    said = view.requests.get(run.request_id)
+    behind = () if said is None else store.iter_events(run.session, after_seq=said.seq - 1)
+    newest = find_request(behind, run.request_id.__eq__)
+    if newest is None:
         return Standing(True, after_seq=store.last_seq(run.session), cost_usd=view.cost_usd)
-    said_at, is_newest = request.seq, run.request_id in view.requests.asked
-    behind = [*takewhile(partial(_is_behind, run.request_id), store.iter_events(run.session, after_seq=said_at))]
-    results = [event for event in behind if isinstance(event, Result)]
-    if not is_newest and results and results[-1].stop_reason == "waiting":
-        superseded = Outcome("cancelled", "interrupted", "its question was not answered: another prompt came instead")
-        return Standing(True, is_newest, superseded, said_at - 1, view.cost_usd)
-    final = next((result for result in results if result.stop_reason not in ("waiting", "interrupted")), None)
-    if final is not None:
-        return Standing(True, is_newest, outcome_of(final), said_at - 1, view.cost_usd)
-    last = results[-1] if results else None
-    outcome = None if last is None else _pause(store, run, last)
-    return Standing(True, is_newest, outcome, said_at - 1, view.cost_usd)
-
-
-def _is_behind(request_id: str, event: Event) -> bool:
-    """Whether the event still belongs to this request, and not to a later prompt."""
-    return not isinstance(event, UserMessage) or event.origin != "user" or event.request_id == request_id
+    outcome, last = None, newest.result
+    if not newest.is_newest and last is not None and last.stop_reason == "waiting":
+        outcome = Outcome("cancelled", "interrupted", "its question was not answered: another prompt came instead")
+    elif newest.state == "over" and last is not None and last.stop_reason != "interrupted":
+        outcome = outcome_of(last)
+    elif last is not None:
+        outcome = _pause(store, run, last)
+    return Standing(True, run.request_id in view.requests.asked, outcome, newest.said_seq - 1, view.cost_usd)
 
 
 def used_behind(store: SessionStore, session: str, after_seq: int) -> Used | None:

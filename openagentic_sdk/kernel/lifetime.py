@@ -52,11 +52,11 @@ class Stopping:
     """How a run and its subagents were told to end, if they were.
 
     An `interrupt` is a person's, and closes the question that they are asked; a `suspend` leaves it open, as a
-    cancellation does. `soon` ends the run before its next step. `mismatch` is what a test's scripted model did not expect.
-    `guard` is that of the request.
+    cancellation and a `close` of the caller's do. `soon` suspends the run before its next step. `mismatch` is what a
+    test's scripted model did not expect. `guard` is that of the request.
     """
 
-    asked: Literal["interrupt", "suspend"] | None = None
+    asked: Literal["interrupt", "suspend", "close"] | None = None
     soon: bool = False
     mismatch: ScriptMismatchError | None = None
     guard: Callable[[], None] | None = None

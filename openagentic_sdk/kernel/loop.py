@@ -88,7 +88,7 @@ async def _run_to_end(run: Run, prompt: Said | Prompts | None) -> Result:
         ending = await _converse_in_time(run, prompt)
     except asyncio.CancelledError as error:
         cancelled, run.lifetime.is_ending = error, True
-        ending = RunStopped("interrupted")
+        ending = RunStopped("suspended" if run.lifetime.stopping.asked == "suspend" else "interrupted")
         if run.questions.parked:
             ids = ", ".join(question.question_id for question in run.questions.parked.values())
             ending = RunStopped("waiting", f"stopped while waiting for an answer to question {ids}")
@@ -328,7 +328,7 @@ def _check_limits(run: Run) -> None:
     if run.hooks.stopped_by is not None:
         raise run.hooks.stopped_by
     if run.lifetime.stopping.soon:
-        raise RunStopped("interrupted", "the run was suspended: resume the session to go on")
+        raise RunStopped("suspended", "its process was told to end: resume the session to go on")
     if run.lifetime.deadline.remaining_s() == 0:
         raise RunStopped("timeout", "timeout_s is over")
 

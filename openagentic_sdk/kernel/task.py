@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Callable, Coroutine
 from contextvars import Context, copy_context
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 
 from ..errors import QuestionOpenError
 from ..events import AnyEvent, Result, UserQuestion
@@ -107,12 +107,15 @@ class RunTask:
 
     def interrupt(self) -> None:
         """End the run as its person wants: an open question is closed. Its last events still come."""
-        self._run.lifetime.stopping.asked = "interrupt"
-        self._task.cancel()
+        self._end("interrupt")
 
     def suspend(self) -> None:
         """End the run so that it can go on: an open question stays open. Its last events still come."""
-        self._run.lifetime.stopping.asked = self._run.lifetime.stopping.asked or "suspend"
+        self._end("suspend")
+
+    def _end(self, how: Literal["interrupt", "suspend", "close"]) -> None:
+        stopping = self._run.lifetime.stopping
+        stopping.asked = how if how == "interrupt" else stopping.asked or how
         self._task.cancel()
 
     def suspend_soon(self) -> None:
@@ -129,7 +132,7 @@ class RunTask:
         An open question stays open, unless the run is to `interrupt`.
         """
         self._channel.close()
-        self.interrupt() if interrupt else self.suspend()
+        self._end("interrupt" if interrupt else "close")
         _, cancelled = await settled(self._task)
         if not self._task.cancelled():
             self._task.exception()  # looked at, or asyncio would complain that nobody did

@@ -370,7 +370,7 @@ class BackgroundRun:
             async with self._slots or nullcontext():
                 self.state = "running"
                 result = await self._run(prompt)
-                while result.stop_reason != "interrupted" and self._told_to is None:
+                while result.stop_reason not in ("interrupted", "suspended") and self._told_to is None:
                     # What came when the last step was over is the next prompt.
                     if (said := self._turns.next_prompt()) is None:
                         break

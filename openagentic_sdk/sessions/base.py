@@ -31,6 +31,7 @@ from ..ground.text import on_one_line
 from ..serialization import dumps_event, loads_event
 from .core import SessionWriter
 from .folds.search import SearchHit, scan_events, search_words
+from .folds.standing import ROW_STATES, with_lease
 from .folds.summary import (
     LAST_TIME,
     SessionSummary,
@@ -326,11 +327,11 @@ def as_shown(
     state = row.state
     if questions:
         state = "waiting"
-    elif state == "running" and (is_held or partial(store.is_held, row.id))() is False:
+    elif state == "running" and with_lease("running", (is_held or partial(store.is_held, row.id))()) == "dead":
         newer = store.kept_summary(row.id)
         if newer.events > row.events:  # its run ended, or another began, between the two looks
             return as_shown(store, newer)
-        state = "stopped"
+        state = ROW_STATES["dead"]
     return replace(row, state=state, open_questions=tuple(questions))
 
 

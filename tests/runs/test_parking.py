@@ -234,7 +234,7 @@ class ParkingTest(unittest.IsolatedAsyncioTestCase):
         await asyncio.sleep(0)
         release.set()
         await suspending
-        self.assertEqual((await background.wait()).stop_reason, "interrupted")
+        self.assertEqual((await background.wait()).stop_reason, "suspended")
         outcome = [event.outcome for event in store.read_events(background.session_id) if event.type == "tool.result"]
         self.assertEqual(outcome, ["ok"])
         again = self.settings(["Done."], session_store=store, resume=background.session_id)

@@ -406,7 +406,7 @@ class LeavingTest(FaceCase):
         os.close(ours[0])
         self.assertEqual(said["status"] in ("running", "done"), True, said)
         last = self.desk.store.read_events(said["session_id"])[-1]
-        self.assertEqual((last.type, last.stop_reason), ("result", "interrupted"))
+        self.assertEqual((last.type, last.stop_reason), ("result", "suspended"))
 
 
 class StdioTest(unittest.TestCase):

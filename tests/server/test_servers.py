@@ -104,7 +104,7 @@ class ServersCase(unittest.TestCase):
         server.process.wait(WAIT_S)
         [*_, last] = server.store.read_events(session_id)
         self.assertIsInstance(last, Result)
-        self.assertEqual(last.stop_reason, "interrupted")
+        self.assertEqual(last.stop_reason, "suspended")
         server.store.open_writer(session_id).close()
         return server
 

@@ -75,7 +75,7 @@ def _list(store: SessionStore, args: argparse.Namespace) -> int:
 
 
 _COLUMNS = "{:<9} {:>7} {:>5} {:>9} {:<8} "
-_STATES = {"waiting": "yellow", "failed": "red", "stopped": "red", "running": "green"}
+_STATES = {"waiting": "yellow", "failed": "red", "suspended": "yellow", "stopped": "red", "running": "green"}
 
 
 def _row(row: SessionSummary, screen: Screen) -> str:

@@ -43,6 +43,7 @@ _ADVICE = {
     "timeout": "its time was up: raise --timeout, or go on with --resume {id}",
     "budget": "its budget is spent: raise the limit, or go on with --resume {id}",
     "interrupted": "it was interrupted: go on with --resume {id}",
+    "suspended": "its process was told to end: go on with --resume {id}",
     "waiting": "it waits for an answer: go on with --resume {id}",
 }
 

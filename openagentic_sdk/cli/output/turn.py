@@ -210,7 +210,7 @@ def exit_code(result: Result | None) -> int:
         return FAILED
     if result.cut_by is not None:
         return FAILED
-    return {"end": OK, "interrupted": INTERRUPTED}.get(result.stop_reason, FAILED)
+    return {"end": OK, "interrupted": INTERRUPTED, "suspended": INTERRUPTED}.get(result.stop_reason, FAILED)
 
 
 class Countdown:

@@ -72,7 +72,7 @@ def end_session(
     """
     with store.open_writer(session_id) as writer:
         view, _ = load_view(store, session_id, _ENDED, seal=seal)
-        if store.read_run_state(session_id) not in ("running", *(["waiting"] if also_parked else [])):
+        if store.read_run_state(session_id) not in ("running", *(["waiting", "suspended"] if also_parked else [])):
             return view, False
         children = filter(view.is_ours, view.fold(SubagentsFold).open.values())
         end_child = partial(end_abandoned, store, seal=seal, also_parked=also_parked, answered_by=answered_by)

@@ -34,14 +34,15 @@ from ...ground.frozen import changed, frozen
 from ...ground.text import is_plain, shortened
 from ..core import TENANT_KEY
 from .spent import name_of, spends, spent_after
+from .standing import ROW_STATES, state_after
 from .usage import normalize_usage
 
 # Raised whenever the fold changes: a summary stored by another version is folded anew when its row is shown.
-SUMMARY_VERSION = 6
+SUMMARY_VERSION = 7
 MAX_TEXT_CHARS = 200
 # The key that says which tags it begins with.
 TAGS_KEY = "tags"
-STATES = ("idle", "running", "waiting", "failed")
+STATES = ("idle", "running", "waiting", "suspended", "failed")
 # Two events of one instant still have an order; floats of today's epoch seconds tell 0.25 microseconds apart.
 _TICK_S = 1e-6
 _MAX_STEPS = 10**9  # a log that says more is not believed
@@ -53,8 +54,9 @@ LAST_TIME = 253402300799.0
 class SessionSummary:
     """One row of a list of sessions.
 
-    `state` is `idle`, `running`, `waiting` (a person is asked), `failed`, or `stopped`: by its log it runs, and nobody runs
-    it any more, so its process was killed and a resume goes on with it. The fold alone cannot know that and says `running`.
+    `state` is that of the newest request, see `standing.ROW_STATES`: `idle` or `failed` when it is over, `running`,
+    `waiting` (a person is asked), `suspended` (its process was told to end; a resume goes on with it), or `stopped`: by its
+    log it runs, and nobody runs it any more: its process was killed. The fold alone cannot know that and says `running`.
     `open_questions` are those of the session and, where a store shows it, of its subagents; `subagents` are the sessions of
     those that are at work or parked. `steps` are the model calls of the runs that ended.
     `spent` is what the session itself spent, see `spent`; `costs.cost_report` reads it.
@@ -256,7 +258,7 @@ def _began(state: dict[str, Any], event: SystemInit) -> None:
 
 def _ended(state: dict[str, Any], event: Result) -> None:
     state["steps"] = min(state["steps"] + max(event.steps, 0), _MAX_STEPS)
-    state["state"] = {"error": "failed", "waiting": "waiting"}.get(event.stop_reason, "idle")
+    state["state"] = "failed" if event.stop_reason == "error" else ROW_STATES[state_after(event)]
     if state["open_questions"]:  # it ended before its prompt was accepted: what was asked before still waits
         state["state"] = "waiting"
     elif event.stop_reason != "waiting":

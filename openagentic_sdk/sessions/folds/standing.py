@@ -1,0 +1,115 @@
+"""How a request stands: one fold of a session's log, and the lease of whoever runs it, for every door that shows it.
+
+A request is a prompt that was taken, with all runs that work on it: a run may park on a question, be suspended with its
+process or lose its process, and each time another run goes on with the same request. It is over when a `result` says so, or
+when another prompt takes its place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from typing import Literal
+
+from ...events import Event, ModelRequest, Result, SystemInit, UserAnswer, UserMessage, UserQuestion
+from ...ground.frozen import frozen, mutable
+
+# `queued` waits for a run, `parked` for a person; of `suspended` and `dead` any process may go on that has their key and
+# their agent: the one was told to end, the other was killed.
+State = Literal["queued", "running", "parked", "suspended", "dead", "over"]
+# What a row of a list of sessions calls each; one that is over has failed when its result is an `error`.
+ROW_STATES: Mapping[State, str] = {
+    "queued": "queued",
+    "running": "running",
+    "parked": "waiting",
+    "suspended": "suspended",
+    "dead": "stopped",
+    "over": "idle",
+}
+_PAUSES: Mapping[str, State] = {"waiting": "parked", "suspended": "suspended"}
+
+
+@frozen
+class Request:
+    """A request as its log has it. Its events are those from `after_seq` (exclusive) to `last_seq`.
+
+    `state` is that of the log alone, see `with_lease`. `result` is the newest one of its runs, `deaths` how many of them
+    were followed by another one without a result. `is_newest` is False once another prompt was taken.
+    """
+
+    id: str
+    after_seq: int
+    said_seq: int
+    last_seq: int
+    state: State = "running"
+    result: Result | None = None
+    deaths: int = 0
+    is_newest: bool = True
+
+
+@mutable
+class _Course:
+    """`is_open` says that a run has begun and has no result, `began` is the `seq` before it, `has_asked` whether it asked
+    the model for anything; `questions` are those without an answer.
+    """
+
+    state: State = "running"
+    result: Result | None = None
+    deaths: int = 0
+    is_open: bool = True
+    began: int = 0
+    has_asked: bool = True
+    questions: tuple[str, ...] = ()
+
+    def apply(self, event: Event) -> None:
+        match event:
+            case SystemInit():
+                self.deaths += self.is_open
+                self.state, self.is_open, self.has_asked = "running", True, False
+                self.began = (event.seq or 1) - 1
+            case ModelRequest():
+                self.has_asked = True
+            case UserQuestion():
+                self.questions = (*self.questions, event.question_id)
+                self.state = "parked"
+            case UserAnswer():
+                self.questions = tuple(name for name in self.questions if name != event.question_id)
+                if self.state == "parked" and not self.questions:
+                    self.state = "running" if self.is_open else "queued"
+            case Result():
+                self.state, self.result, self.is_open = state_after(event), event, False
+
+
+def state_after(result: Result) -> State:
+    """How a request stands behind this end of a run."""
+    return _PAUSES.get(result.stop_reason, "over")
+
+
+def with_lease(state: State, is_held: bool | None) -> State:
+    """The state, when it is known whether a living process holds the session (None: it is not)."""
+    return "dead" if state == "running" and is_held is False else state
+
+
+def find_request(events: Iterable[Event], is_wanted: Callable[[str], bool]) -> Request | None:
+    """The first request of a log whose id is wanted, from the events of its session; None when there is none. Pure."""
+    found: Request | None = None
+    began, last_seq, fold = 0, 0, _Course()
+    for event in events:
+        if event.parent_tool_use_id is not None:
+            continue
+        said = event.request_id if isinstance(event, UserMessage) else None
+        if found is None:
+            if isinstance(event, SystemInit):
+                began = (event.seq or 1) - 1
+            elif said is not None and is_wanted(said):
+                found = Request(said, began, event.seq or 0, 0)
+        elif isinstance(event, UserMessage) and event.origin == "user" and said != found.id:
+            # The run that took it may have begun for it alone.
+            end = last_seq if fold.has_asked else fold.began
+            return replace(found, last_seq=end, state="over", result=fold.result, deaths=fold.deaths, is_newest=False)
+        else:
+            fold.apply(event)
+        last_seq = event.seq or last_seq
+    if found is None:
+        return None
+    return replace(found, last_seq=last_seq, state=fold.state, result=fold.result, deaths=fold.deaths)

@@ -1,0 +1,95 @@
+"""How a request stands, from its log and the lease, as a table."""
+
+from __future__ import annotations
+
+import unittest
+from collections.abc import Sequence
+
+from openagentic_sdk.events import (
+    AssistantMessage,
+    Event,
+    ModelRequest,
+    Result,
+    StopReason,
+    SystemInit,
+    UserAnswer,
+    UserMessage,
+    UserQuestion,
+)
+from openagentic_sdk.ground.frozen import changed
+from openagentic_sdk.serialization import dumps_event, loads_event
+from openagentic_sdk.sessions.folds.standing import find_request, with_lease
+from openagentic_sdk.sessions.folds.summary import fold_session_summary
+
+INIT, ASK = SystemInit("s", "/p", "1"), ModelRequest(1, 1, "0" * 64, 1)
+QUESTION, ANSWER = UserQuestion("q", "May I?"), UserAnswer("q", "yes")
+
+
+def end(reason: StopReason) -> Result:
+    return Result("", "s", reason)
+
+
+def prompt(request_id: str | None) -> UserMessage:
+    return UserMessage("Do it.", request_id=request_id)
+
+
+BEGUN: tuple[Event, ...] = (INIT, prompt("r"), ASK)
+# The events, the state of request r, its newest stop reason, its deaths, and the last of its events.
+CASES: Sequence[tuple[tuple[Event, ...], str, str | None, int, int]] = (
+    (BEGUN, "running", None, 0, 3),
+    ((*BEGUN, AssistantMessage("Done."), end("end")), "over", "end", 0, 5),
+    ((*BEGUN, end("error")), "over", "error", 0, 4),
+    ((*BEGUN, end("interrupted")), "over", "interrupted", 0, 4),
+    ((*BEGUN, end("suspended")), "suspended", "suspended", 0, 4),
+    ((*BEGUN, end("suspended"), INIT, ASK), "running", "suspended", 0, 6),
+    ((*BEGUN, end("suspended"), INIT, ASK, end("end")), "over", "end", 0, 7),
+    ((*BEGUN, QUESTION), "parked", None, 0, 4),
+    ((*BEGUN, QUESTION, ANSWER), "running", None, 0, 5),
+    ((*BEGUN, QUESTION, end("waiting")), "parked", "waiting", 0, 5),
+    ((*BEGUN, QUESTION, end("waiting"), ANSWER), "queued", "waiting", 0, 6),
+    ((*BEGUN, QUESTION, end("waiting"), ANSWER, INIT), "running", "waiting", 0, 7),
+    ((*BEGUN, INIT, ASK, INIT), "running", None, 2, 6),
+    # Another prompt takes its place: what its run did before is not the request's.
+    ((*BEGUN, QUESTION, end("waiting"), INIT, ANSWER, prompt("x"), ASK), "over", "waiting", 0, 5),
+    ((*BEGUN, end("end"), INIT, prompt("x"), ASK), "over", "end", 0, 4),
+    ((*BEGUN, AssistantMessage("One."), prompt("x"), ASK), "over", None, 0, 4),
+    ((*BEGUN, end("suspended"), INIT, prompt(None), ASK), "over", "suspended", 0, 4),
+)
+
+
+def stored(events: Sequence[Event]) -> list[Event]:
+    return [changed(event, seq=seq) for seq, event in enumerate(events, 1)]
+
+
+class Standing(unittest.TestCase):
+    def test_a_request_stands_as_its_log_says_from_its_prompt_to_the_next_one(self) -> None:
+        for events, state, reason, deaths, last_seq in CASES:
+            found = find_request(stored(events), "r".__eq__)
+            assert found is not None
+            result = None if found.result is None else found.result.stop_reason
+            with self.subTest([event.type for event in events]):
+                self.assertEqual((found.state, result, found.last_seq), (state, reason, last_seq))
+                self.assertEqual((found.after_seq, found.said_seq), (0, 2))
+                if found.is_newest:
+                    self.assertEqual(found.deaths, deaths)
+
+    def test_a_request_that_runs_is_dead_when_nobody_holds_its_session(self) -> None:
+        for state in ("queued", "running", "parked", "suspended", "over"):
+            dead = "dead" if state == "running" else state
+            self.assertEqual(
+                (with_lease(state, False), with_lease(state, True), with_lease(state, None)), (dead, state, state)
+            )
+
+    def test_a_request_that_no_log_has_is_none(self) -> None:
+        self.assertIsNone(find_request(stored([INIT, prompt(None), ASK, end("end")]), lambda _: True))
+
+    def test_the_row_of_a_session_says_the_same(self) -> None:
+        rows = {"over": ("idle", "failed"), "suspended": ("suspended",), "parked": ("waiting",)}
+        for events, state, *_ in CASES:
+            if isinstance(events[-1], Result):
+                with self.subTest([event.type for event in events]):
+                    self.assertIn(fold_session_summary(None, stored(events)).state, rows[state])
+
+    def test_a_stop_reason_that_a_reader_does_not_know_is_read_as_it_is(self) -> None:
+        event = loads_event(dumps_event(end("suspended")).replace("suspended", "from the future"))
+        self.assertEqual(fold_session_summary(None, stored([*BEGUN, event])).state, "idle")
