@@ -39,8 +39,10 @@ _HOMES = {
         "agent": "Agent AgentResult",
         "api": "RunResult compact_session query run run_sync",
         "client": "AgentClient",
-        "errors": "EventLoopError OpenAgentSdkError OptionsError RunFailedError ToolError",
+        "errors": "EventLoopError OpenAgentSdkError OptionsError RunFailedError StepFailedError StepUnknownError ToolError "
+        "WorkflowChangedError WorkflowError",
         "events": "AnyEvent Event Outcome Result StopReason UserQuestion",
+        "flows": "Flow Retries Workflow WorkflowResult workflow",
         "hooks.engine": "HookEngine",
         "hooks.models": "HookDecision HookMatcher",
         "kernel.registry": "ToolRegistry",

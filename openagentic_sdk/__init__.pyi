@@ -9,8 +9,19 @@ from . import errors, events
 from .agent import Agent, AgentResult
 from .api import RunResult, compact_session, query, run, run_sync
 from .client import AgentClient
-from .errors import EventLoopError, OpenAgentSdkError, OptionsError, RunFailedError, ToolError
+from .errors import (
+    EventLoopError,
+    OpenAgentSdkError,
+    OptionsError,
+    RunFailedError,
+    StepFailedError,
+    StepUnknownError,
+    ToolError,
+    WorkflowChangedError,
+    WorkflowError,
+)
 from .events import AnyEvent, Event, Outcome, Result, StopReason, UserQuestion
+from .flows import Flow, Retries, Workflow, WorkflowResult, workflow
 from .hooks.engine import HookEngine
 from .hooks.models import HookDecision, HookMatcher
 from .kernel.registry import ToolRegistry
@@ -68,6 +79,7 @@ __all__ = [
     "EventLoopError",
     "Fallback",
     "FileSessionStore",
+    "Flow",
     "HookDecision",
     "HookEngine",
     "HookMatcher",
@@ -85,11 +97,14 @@ __all__ = [
     "PermissionMode",
     "Redactor",
     "Result",
+    "Retries",
     "RetryPolicy",
     "RunFailedError",
     "RunMetrics",
     "RunResult",
     "SessionStore",
+    "StepFailedError",
+    "StepUnknownError",
     "StopReason",
     "TextDelta",
     "Tool",
@@ -100,6 +115,10 @@ __all__ = [
     "ToolOutput",
     "ToolRegistry",
     "UserQuestion",
+    "Workflow",
+    "WorkflowChangedError",
+    "WorkflowError",
+    "WorkflowResult",
     "__version__",
     "answer_question",
     "answer_questions",
@@ -121,4 +140,5 @@ __all__ = [
     "submit",
     "tool",
     "what_if",
+    "workflow",
 ]

@@ -167,6 +167,17 @@ class Agent(Generic[DepsT, OutputT]):
         plan = _AgentRun(replace(self, handoffs=()), deps, None, settings)
         return await plan.options()
 
+    async def child_options(self, runs_as: str, deps: Any = None) -> OpenAgenticOptions:
+        """The options of this agent as the subagent `runs_as` of a workflow. It hands over to nobody."""
+        alone = replace(self, handoffs=())
+        options: OpenAgenticOptions = await alone._options(_AgentRun(alone, deps, None, {}), None, runs_as)
+        return options
+
+    def read_answer(self, text: str) -> OutputT:
+        """The output of the text of an answer: JSON where the output has a type. Raises `ToolInputError`."""
+        value: OutputT = self._read(text if self._schema is None else self._schema.read_text(text))
+        return value
+
     def as_tool(self, name: str | None = None, description: str | None = None) -> Tool:
         """A tool of another agent's that asks this one, in a session of its own, with the same deps."""
         name = name or self.name

@@ -493,7 +493,7 @@ class _Assembly:
             text = f"the agent {name!r} wants isolation {definition.isolation!r}, and there is none here: remove that field"
             raise ToolInputError(text, path="agent")
         if definition.options is not None:
-            return self.own_child(name, definition.options, starter)
+            return own_child(name, definition.options, self._options, starter)
         parent = self.agent()
         names_all = not definition.tools or "*" in definition.tools
         source = definition.source or "subagent"
@@ -529,15 +529,6 @@ class _Assembly:
             parts=self.parts(guidance, offers, tools),
             max_steps=definition.max_steps or parent.max_steps,
         )
-
-    def own_child(self, name: str, options: OpenAgenticOptions, starter: AgentRuntime) -> AgentRuntime:
-        """The agent of a subagent with options of its own, under the denials of `starter` and in its place."""
-        mine = self._options
-        shared = {name: getattr(mine, name) for name in _SHARED_WITH_CHILDREN}
-        own = _Assembly(replace(options, **shared, session_store=self._store), None).agent()
-        layers = permission_gate(own.gate).layers
-        gate = permission_gate(starter.gate).for_subagent(None, "subagent")
-        return replace(own, name=name, gate=changed(gate, layers=(*gate.layers, *layers)))
 
     def all_tools(self) -> ToolRegistry:
         options = self._options
@@ -597,6 +588,16 @@ class _Assembly:
 
     def session_dir(self, session_id: str) -> str | None:
         return str(self._store.session_dir(session_id)) if isinstance(self._store, FileSessionStore) else None
+
+
+def own_child(name: str, options: OpenAgenticOptions, mine: OpenAgenticOptions, starter: AgentRuntime) -> AgentRuntime:
+    """The agent of a subagent with options of its own, where a run with the options `mine`, as `starter`, starts it."""
+    shared = {name: getattr(mine, name) for name in _SHARED_WITH_CHILDREN}
+    store = cast(SessionStore, starter.store)
+    own = _Assembly(located(replace(options, **shared, session_store=store)), None).agent()
+    layers = permission_gate(own.gate).layers
+    gate = permission_gate(starter.gate).for_subagent(None, "subagent")
+    return replace(own, name=name, gate=changed(gate, layers=(*gate.layers, *layers)))
 
 
 def _with_task(tools: ToolRegistry, agents: Mapping[str, AgentDefinition]) -> ToolRegistry:

@@ -56,6 +56,10 @@
     |- FleetError                            a run of a fleet is not as was asked for
     |  |- RunNotFoundError (LookupError)     there is none with this number
     |  |- RunLostError                       the lease ran out: another worker goes on
+    |- WorkflowError                         a workflow, or what its body does, cannot go on so
+    |  |- WorkflowChangedError               it makes another step than the one that its log holds
+    |  |- StepFailedError                    a step ended with an error
+    |  |  |- StepUnknownError                it was started, and may or may not have run
     |- ReplayMismatchError                   a replayed session does something else than was recorded
     |- RpcError                              the other side of a JSON-RPC connection refused, or is refused
     |- ScriptError                           a scripted model was asked for something that its script does not hold
@@ -89,8 +93,7 @@ class AgentNotFoundError(OpenAgentSdkError, LookupError):
 
     def __init__(self, name: str, known: list[str]) -> None:
         super().__init__(f"there is no agent {name!r:.100}: the agents are {', '.join(known)}")
-        self.name = name
-        self.known = known
+        self.name, self.known = name, known
 
 
 class AnswerRefusedError(OptionsError):
@@ -99,9 +102,7 @@ class AnswerRefusedError(OptionsError):
     def __init__(self, question_id: str, answer: str, choices: tuple[str, ...]) -> None:
         wanted = ", ".join(f"{choice:.200}" for choice in choices)
         super().__init__(f"{answer!r:.200} is no answer to question {question_id!r:.200}: answer {wanted or 'a text'}")
-        self.question_id = question_id
-        self.answer = answer
-        self.choices = choices
+        self.question_id, self.answer, self.choices = question_id, answer, choices
 
 
 class ApiKeyError(OptionsError):
@@ -136,10 +137,7 @@ class SuiteError(OptionsError):
     def __init__(self, message: str, *, field: str = "", source: str = "", line: int | None = None) -> None:
         where = f"{source}:{line}" if source and line else source
         super().__init__(": ".join(part for part in (where, field, message) if part))
-        self.message = message
-        self.field = field
-        self.source = source
-        self.line = line
+        self.message, self.field, self.source, self.line = message, field, source, line
 
 
 class FoldNotFoundError(OpenAgentSdkError, LookupError):
@@ -212,8 +210,7 @@ class SessionLockedError(SessionError):
             f"session {session_id!r} is in use by {holder}{until}: wait until it ends, open it read-only, or fork it",
             session_id=session_id,
         )
-        self.holder = holder
-        self.retry_after_s = retry_after_s
+        self.holder, self.retry_after_s = holder, retry_after_s
 
 
 class QuestionOpenError(SessionError):
@@ -237,8 +234,7 @@ class SessionHeldError(SessionError):
         why = "is held" if until is None else f"is to be kept until {time.strftime('%Y-%m-%d', time.gmtime(until))}"
         todo = "sessions hold ID --release" if until is None else "sessions retain ID --release"
         super().__init__(f"session {session_id!r} {why} and is not {doing}: `openagentic-sdk {todo}` ends that")
-        self.session_id = session_id
-        self.until = until
+        self.session_id, self.until = session_id, until
 
 
 class ConcurrencyError(SessionError):
@@ -249,8 +245,7 @@ class ConcurrencyError(SessionError):
             f"session {session_id!r} stands at seq {actual_seq}, not at {expected_seq}: read it again before appending",
             session_id=session_id,
         )
-        self.expected_seq = expected_seq
-        self.actual_seq = actual_seq
+        self.expected_seq, self.actual_seq = expected_seq, actual_seq
 
 
 class RequestConflictError(SessionError):
@@ -328,11 +323,7 @@ class LogCorruptError(SessionError):
             f"`openagentic-sdk sessions salvage {session_id or 'ID'}` copies what is intact into a new session",
             session_id=session_id,
         )
-        self.seq = seq
-        self.offset = offset
-        self.kind = kind
-        self.change = change
-        self.detail = detail
+        self.seq, self.offset, self.kind, self.change, self.detail = seq, offset, kind, change, detail
 
 
 class ProviderError(OpenAgentSdkError):
@@ -359,11 +350,7 @@ class ProviderHTTPError(ProviderError):
         retryable: bool = False,
     ) -> None:
         super().__init__(message)
-        self.status = status
-        self.code = code
-        self.headers = headers or {}
-        self.body = body
-        self.retryable = retryable
+        self.status, self.code, self.headers, self.body, self.retryable = status, code, headers or {}, body, retryable
 
 
 class ContextLengthError(ProviderHTTPError):
@@ -378,8 +365,7 @@ class ProviderConnectionError(ProviderError):
 
     def __init__(self, message: str, *, retryable: bool = True, was_sent: bool = True) -> None:
         super().__init__(message)
-        self.retryable = retryable
-        self.was_sent = was_sent
+        self.retryable, self.was_sent = retryable, was_sent
 
 
 class ProviderTimeoutError(ProviderError):
@@ -389,8 +375,7 @@ class ProviderTimeoutError(ProviderError):
 
     def __init__(self, message: str, *, phase: str) -> None:
         super().__init__(message)
-        self.phase = phase
-        self.retryable = phase != "total"
+        self.phase, self.retryable = phase, phase != "total"
 
 
 class ProviderResponseError(ProviderError):
@@ -423,8 +408,7 @@ class CircuitOpenError(ProviderError):
         super().__init__(
             f"{endpoint} failed too often and is not asked for another {retry_after_s:.0f} s: wait, or name a fallback model"
         )
-        self.endpoint = endpoint
-        self.retry_after_s = retry_after_s
+        self.endpoint, self.retry_after_s = endpoint, retry_after_s
 
 
 class ToolError(OpenAgentSdkError):
@@ -436,8 +420,7 @@ class ToolNotFoundError(ToolError):
 
     def __init__(self, name: str, known: list[str]) -> None:
         super().__init__(f"there is no tool {name!r}: the tools are {', '.join(known) or '(none)'}")
-        self.name = name
-        self.known = known
+        self.name, self.known = name, known
 
 
 class ToolInputError(ToolError, ValueError):
@@ -453,8 +436,7 @@ class AddressRefusedError(ToolError, ValueError):
 
     def __init__(self, url: str, reason: str) -> None:
         super().__init__(f"{url!r} is not fetched: {reason}")
-        self.url = url
-        self.reason = reason
+        self.url, self.reason = url, reason
 
 
 class ModelRetryError(ToolError):
@@ -487,9 +469,7 @@ class McpError(ToolError):
         super().__init__(message)
         self.server = server
         self.code: int | str | None = code
-        self.data = data
-        self.stderr = stderr
-        self.in_flight = in_flight
+        self.data, self.stderr, self.in_flight = data, stderr, in_flight
 
 
 class McpAuthError(McpError):
@@ -505,8 +485,7 @@ class SkillNotFoundError(OpenAgentSdkError, FileNotFoundError):
 
     def __init__(self, name: str, known: list[str]) -> None:
         super().__init__(f"there is no skill {name!r}: the skills are {', '.join(known) or '(none)'}")
-        self.name = name
-        self.known = known
+        self.name, self.known = name, known
 
     def __str__(self) -> str:
         # OSError formats its arguments as an errno otherwise.
@@ -522,9 +501,7 @@ class PermissionRuleError(OpenAgentSdkError, ValueError):
 
     def __init__(self, rule: str, reason: str, source: str = "options") -> None:
         super().__init__(f"permission rule {rule!r} ({source}) cannot be used: {reason}")
-        self.rule = rule
-        self.reason = reason
-        self.source = source
+        self.rule, self.reason, self.source = rule, reason, source
 
 
 class MissingServiceError(OpenAgentSdkError, LookupError):
@@ -572,8 +549,7 @@ class RequestRefusedError(OpenAgentSdkError):
 
     def __init__(self, status: int, message: str, *, retry_after_s: float | None = None) -> None:
         super().__init__(message)
-        self.status = status
-        self.retry_after_s = retry_after_s
+        self.status, self.retry_after_s = status, retry_after_s
 
 
 class FleetError(OpenAgentSdkError):
@@ -598,6 +574,26 @@ class RunLostError(FleetError):
         super().__init__(f"the lease of run {run_id} is over: another worker goes on with it", run_id=run_id)
 
 
+class WorkflowError(OpenAgentSdkError):
+    """A workflow cannot go on so: `step` is the number of the step in question, `error_type` names what that raised."""
+
+    def __init__(self, message: str, *, step: str | None = None, error_type: str | None = None) -> None:
+        super().__init__(message)
+        self.step, self.error_type = step, error_type
+
+
+class WorkflowChangedError(WorkflowError):
+    """The body makes another step than the one that its log holds: its code was changed, or is not deterministic."""
+
+
+class StepFailedError(WorkflowError):
+    """A step ended with an error, was denied, or gave what cannot be read."""
+
+
+class StepUnknownError(StepFailedError):
+    """A step was started and has no result: it may or may not have taken effect, and is not repeated by itself."""
+
+
 class ReplayMismatchError(OpenAgentSdkError):
     """A replayed session does something else than was recorded; the text shows the first difference."""
 
@@ -618,5 +614,4 @@ class RpcError(OpenAgentSdkError):
 
     def __init__(self, code: int, message: str, data: Any = None) -> None:
         super().__init__(message)
-        self.code = code
-        self.data = data
+        self.code, self.data = code, data

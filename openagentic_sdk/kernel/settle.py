@@ -86,20 +86,27 @@ def untouched_questions(run: Run) -> list[UserQuestion]:
 async def _settle_calls(run: Run, waiting_ids: Collection[str | None]) -> None:
     for record in run.view.open_calls():
         use_id = record.use.tool_use_id
-        if not run.view.is_ours(record.use):
-            await run.record(ToolResult(use_id, **_NOT_OURS))
+        is_untouched = record.started is None and not run.view.has_asked(use_id)
+        if run.view.is_ours(record.use) and (use_id in waiting_ids or (waiting_ids and is_untouched)):
             continue
-        if use_id in waiting_ids or (waiting_ids and record.started is None and not run.view.has_asked(use_id)):
-            continue
-        tool = run.agent.tools.get(record.use.name) if record.use.name in run.agent.tools else None
-        if (
-            record.started is None
-            or any(part.continues(use_id) for part in run.parts.at(Part.continues))
-            or _may_repeat(run, record, record.started, tool)
-        ):
-            await run_calls(run, [record.use])
-        else:
-            await run.record(await _end_in_doubt(run, record, tool))
+        await settle_call(run, record)
+
+
+async def settle_call(run: Run, record: CallRecord) -> None:
+    """Give one call its result: run it, or run it again where that is harmless; else record what can be known of it."""
+    use_id = record.use.tool_use_id
+    if not run.view.is_ours(record.use):
+        await run.record(ToolResult(use_id, **_NOT_OURS))
+        return
+    tool = run.agent.tools.get(record.use.name) if record.use.name in run.agent.tools else None
+    if (
+        record.started is None
+        or any(part.continues(use_id) for part in run.parts.at(Part.continues))
+        or _may_repeat(run, record, record.started, tool)
+    ):
+        await run_calls(run, [record.use])
+    else:
+        await run.record(await _end_in_doubt(run, record, tool))
 
 
 async def _end_inner(run: Run, record: CallRecord) -> None:

@@ -81,13 +81,20 @@ class SubagentRuns(Part, Subagents):
     def still_waits(self, question: UserQuestion) -> bool:
         return question.details.get("child_session_id") in self.run.view.fold(SubagentsFold).open
 
-    async def spawn(self, tool_use_id: str, name: str, prompt: str, events: Sequence[Event] = ()) -> SubagentResult:
+    async def spawn(
+        self,
+        tool_use_id: str,
+        name: str,
+        prompt: str,
+        events: Sequence[Event] = (),
+        build: Callable[[AgentRuntime], AgentRuntime] | None = None,
+    ) -> SubagentResult:
         run = self.run
         if run.depth >= self._max_depth:
             raise ToolError(f"subagents may be {self._max_depth} deep and this one is: do the work here instead")
         run.children += 1
         try:
-            return await self._run_child(tool_use_id, name, prompt, events)
+            return await self._run_child(tool_use_id, name, prompt, events, build or partial(self._child, name))
         finally:
             run.children -= 1
 
@@ -140,9 +147,15 @@ class SubagentRuns(Part, Subagents):
         if budgets is not None:
             budgets.charge(usage, cost_usd)
 
-    async def _open(self, tool_use_id: str, name: str, resume: str | None, events: Sequence[Event]) -> Run:
+    async def _open(
+        self,
+        tool_use_id: str,
+        resume: str | None,
+        events: Sequence[Event],
+        build: Callable[[AgentRuntime], AgentRuntime],
+    ) -> Run:
         run = self.run
-        agent = self._child(name, run.agent)
+        agent = build(run.agent)
         project = run.parts.services.find(ProjectPart)
         if project is not None:  # what the parent's active skills take away is taken from its subagents too
             agent = replace(agent, gate=project.narrow_child(agent.gate))
@@ -159,13 +172,20 @@ class SubagentRuns(Part, Subagents):
         )
         return await open_run(agent, request, run.recorder.channel, parent=run, parent_tool_use_id=tool_use_id)
 
-    async def _run_child(self, tool_use_id: str, name: str, prompt: str, events: Sequence[Event]) -> SubagentResult:
+    async def _run_child(
+        self,
+        tool_use_id: str,
+        name: str,
+        prompt: str,
+        events: Sequence[Event],
+        build: Callable[[AgentRuntime], AgentRuntime],
+    ) -> SubagentResult:
         run = self.run
         resume = self._parked.pop(tool_use_id, None)
         added = None
         if resume is None:
             added = await self._run_hooks("subagent_start", {"agent_name": name, "prompt": prompt})
-        child = await self._open(tool_use_id, name, resume, events)
+        child = await self._open(tool_use_id, resume, events, build)
         run.helpers.append(child)
         child.notes += [UserMessage(added, origin="hook")] if added else []
 

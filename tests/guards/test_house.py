@@ -39,6 +39,7 @@ LAYERS = (
     ("server", "server.acp"),
     ("viewer",),
     ("evals", "fleet"),
+    ("flows",),
     ("client", "agent"),
     ("runs",),
     ("api",),

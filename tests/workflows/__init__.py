@@ -1,0 +1,1 @@
+"""Workflows: the steps of plain functions as calls of a session."""

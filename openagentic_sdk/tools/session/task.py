@@ -5,11 +5,12 @@ How a subagent is built and run is the business of whatever part of a run offers
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ...errors import ToolError, ToolInputError
 from ...events import Event
+from ...kernel.agent import AgentRuntime
 from ...kernel.tool import ToolContext, ToolOutput
 from ..base import Tool
 from ..labels import OWN_SESSION
@@ -20,8 +21,17 @@ from .background_tasks import SubagentResult, describe_result, run_tasks
 class Subagents:
     """A service: starts subagents for calls."""
 
-    async def spawn(self, tool_use_id: str, name: str, prompt: str, events: Sequence[Event] = ()) -> SubagentResult:
+    async def spawn(
+        self,
+        tool_use_id: str,
+        name: str,
+        prompt: str,
+        events: Sequence[Event] = (),
+        build: Callable[[AgentRuntime], AgentRuntime] | None = None,
+    ) -> SubagentResult:
         """Run a subagent to its end, for this call. `events` are recorded behind its prompt (a skill that is active there).
+
+        `build` makes its agent of who starts it, for one that has no definition.
 
         Raises `ToolError` when there is no agent of this name or none may be started.
         """

@@ -1,0 +1,223 @@
+"""What drives the body of a workflow: coroutines that wait for steps, and for each other, and for nothing else.
+
+No event loop runs them. A body is advanced until it waits for a step; a step that has ended wakes it. Results are handed out
+in the order in which the log holds them, one at a time, and a step begins only when no result is left: so a body that is
+driven again over its log finds everything in the order in which it found it at first.
+"""
+
+from __future__ import annotations
+
+from asyncio import CancelledError
+from collections import deque
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Sequence
+from contextlib import suppress
+from functools import partial
+from inspect import iscoroutine
+from typing import Any, Generic, TypeVar, cast
+
+from ...errors import WorkflowError
+from ...ground.checks import shown
+
+R = TypeVar("R")
+
+
+class Promise(Generic[R]):
+    """Something that a body may wait for. `begin` is called when it does, `cancel` when it does so no more."""
+
+    def __init__(self, body: FlowBody) -> None:
+        self.body = body
+        self.is_done = self.is_cancelled = False
+        self._value: Any = None
+        self.error: BaseException | None = None
+        self._waiters: list[Callable[[], object]] = []
+
+    def __await__(self) -> Generator[Any, Any, R]:
+        if self.body.current is None and not self.is_done:
+            raise WorkflowError(
+                "a workflow's steps are awaited in its body only: several at once by flow.gather(), not in tasks"
+            )
+        if not self.is_done:
+            yield self
+        return self.result()
+
+    def result(self) -> R:
+        """The value. Raises what it failed with."""
+        if self.error is not None:
+            raise self.error
+        return cast(R, self._value)
+
+    def finish(self, value: Any = None, error: BaseException | None = None) -> None:
+        """End with a value or an error, once, and wake whoever waits."""
+        if self.is_done:
+            return
+        self.is_done, self._value, self.error = True, value, error
+        waiters, self._waiters = self._waiters, []
+        for wake in waiters:
+            wake()
+
+    def when_done(self, wake: Callable[[], object]) -> None:
+        """Call this when it has ended, or now when it has."""
+        if self.is_done:
+            wake()
+        else:
+            self._waiters.append(wake)
+
+    def begin(self) -> None:
+        """Start, if that has not happened."""
+
+    def cancel(self) -> None:
+        """End as soon as that can be, with `CancelledError`."""
+
+
+class Branch(Promise[Any]):
+    """One coroutine of a body. `path` is the beginning of its steps' ids, `made` counts them."""
+
+    def __init__(self, body: FlowBody, work: Coroutine[Any, Any, Any], path: str) -> None:
+        super().__init__(body)
+        self.path, self.made = path, 0
+        self._work = work
+        body.works.add(work)
+        self._has_begun = False
+        self._waits_for: Promise[Any] | None = None
+        self._raises: BaseException | None = None
+
+    def next_id(self) -> str:
+        """The id of the next step that this branch makes."""
+        self.made += 1
+        return f"{self.path}{self.made}"
+
+    def begin(self) -> None:
+        if not self._has_begun:
+            self._has_begun = True
+            self.body.ready.append(self)
+
+    def cancel(self) -> None:
+        if self.is_done or self.is_cancelled:
+            return
+        self.is_cancelled = True
+        if not self._has_begun:
+            self._work.close()
+            self.finish(error=CancelledError())
+        elif self._waits_for is None or self._waits_for.is_done:
+            self._raises = CancelledError()
+        else:
+            self._waits_for.cancel()
+
+    def advance(self) -> None:
+        """Run up to the next thing that has to be waited for."""
+        self.body.current, self._waits_for = self, None
+        error, self._raises = self._raises, None
+        try:
+            waits_for = self._work.send(None) if error is None else self._work.throw(error)
+        except StopIteration as stop:
+            self.finish(stop.value)
+        except (Exception, CancelledError) as failure:  # noqa: BLE001 - whatever a body raises is for whoever waits for it
+            self.finish(error=failure)
+        else:
+            self._wait_for(waits_for)
+        finally:
+            self.body.current = None
+        if self.is_done:
+            self.body.works.discard(self._work)
+
+    def _wait_for(self, waits_for: Any) -> None:
+        if not isinstance(waits_for, Promise):
+            self._raises = WorkflowError(
+                f"the body of a workflow awaits {shown(waits_for)}, which no log holds: await flow.step(), flow.sleep() and "
+                "the like, and do everything else in a step"
+            )
+            self.body.ready.append(self)
+            return
+        self._waits_for = waits_for
+        waits_for.when_done(lambda: self.body.ready.append(self))
+        waits_for.begin()
+
+
+class Together(Promise[list[Any]]):
+    """Several things at once, at most `limit` of them at a time; the first that fails ends the others."""
+
+    def __init__(
+        self, body: FlowBody, path: str, members: Sequence[Awaitable[Any]], limit: int | None, keeps_errors: bool
+    ) -> None:
+        super().__init__(body)
+        body.works.update(filter(iscoroutine, members))
+        self._members, self._path = members, path
+        self._limit = limit or max(1, len(members))
+        self._keeps_errors = keeps_errors
+        self._begun: list[Promise[Any]] = []
+        self._at_work = 0
+        self._has_begun = self._is_going_on = False
+        self._failure: BaseException | None = None
+
+    def begin(self) -> None:
+        if not self._has_begun:
+            self._has_begun = True
+            self._go_on()
+
+    def cancel(self) -> None:
+        if not self.is_done and not self.is_cancelled:
+            self.is_cancelled = True
+            self._end(CancelledError())
+
+    def _go_on(self) -> None:
+        if self._is_going_on:  # what ends at once is counted by the loop that began it
+            return
+        self._is_going_on = True
+        while self._failure is None and self._at_work < self._limit and len(self._begun) < len(self._members):
+            each = self._members[len(self._begun)]
+            member = each if isinstance(each, Promise) else self._branch(each)
+            self._begun.append(member)
+            self._at_work += 1
+            member.begin()
+            member.when_done(partial(self._take, member))
+        self._is_going_on = False
+        if not self._at_work and not self.is_done:
+            if self._failure is not None:
+                self.finish(error=self._failure)
+            else:
+                self.finish([member.error or member.result() for member in self._begun])
+
+    def _branch(self, each: Awaitable[Any]) -> Branch:
+        if not iscoroutine(each):
+            raise WorkflowError(f"flow.gather() takes steps and coroutines, not {shown(each)}")
+        return Branch(self.body, each, f"{self._path}-{len(self._begun) + 1}-")
+
+    def _take(self, member: Promise[Any]) -> None:
+        self._at_work -= 1
+        if member.error is not None and not self._keeps_errors:
+            self._end(member.error)
+        self._go_on()
+
+    def _end(self, failure: BaseException) -> None:
+        """Cancel what is at work and begin nothing more."""
+        if self._failure is None:
+            self._failure = failure
+            for each in self._members[len(self._begun) :]:
+                if iscoroutine(each):
+                    each.close()
+            for member in self._begun:
+                member.cancel()
+        self._go_on()
+
+
+class FlowBody:
+    """The branches of one workflow that may go on (`ready`), the one that is being advanced (`current`), and all coroutines
+    that have not ended (`works`)."""
+
+    def __init__(self) -> None:
+        self.ready: deque[Branch] = deque()
+        self.current: Branch | None = None
+        self.works: set[Any] = set()
+
+    def advance(self) -> None:
+        """Run every branch as far as it gets."""
+        while self.ready:
+            self.ready.popleft().advance()
+
+    def close(self) -> None:
+        """Let go of all coroutines where they are: a run that parks goes on from its log. No step can be made any more."""
+        self.ready.clear()
+        for work in self.works:
+            with suppress(Exception, CancelledError):  # what a body still wants to do then is for its next run
+                work.close()
+        self.works.clear()

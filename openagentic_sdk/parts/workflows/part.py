@@ -1,0 +1,331 @@
+"""Run a workflow in the place where other runs ask a model: its steps are the calls, its value is the answer.
+
+The run's prompt holds the arguments. A run that is resumed drives the body again from its beginning: what the log holds of a
+step is the step. When everything that goes on waits for a person, a time or an event, the run parks, and nothing is held.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from asyncio import CancelledError
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import field
+from heapq import heappop, heappush
+from typing import Any
+
+from ...errors import OptionsError, WorkflowChangedError, WorkflowError
+from ...events import AssistantMessage, Event, PartState, Result, ToolResult, ToolUse, UserMessage
+from ...ground.frozen import changed, frozen, mutable
+from ...ground.threads import settled
+from ...kernel.agent import Run
+from ...kernel.gate import CallContext
+from ...kernel.lifetime import RunStopped
+from ...kernel.recorder import off_loop
+from ...kernel.settle import settle_call
+from ...serialization import dumps_json, loads_json
+from ...sessions.closing import INTERRUPTED, cancelled_result
+from ...sessions.folds.view import CallRecord
+from ..custom import PackagePart
+from .body import Branch, FlowBody
+from .steps import Step, StepLedger, StepPlan, StepTool, check_record
+
+# A time that is nearer than this is waited for; for all others the run parks.
+HOLD_S = 2.0
+# How often times and events are looked at while other steps are at work.
+LOOK_AGAIN_S = 1.0
+PARKED = "workflow"
+
+
+@mutable
+class WorkflowOutcome:
+    """What came of a workflow, for the caller of its run."""
+
+    value: Any = None
+    has_value: bool = False
+
+
+@frozen(kw_only=True)
+class WorkflowRules:
+    """What a workflow is: its name, its body, which `start` makes of the part and the arguments, and its value as JSON."""
+
+    name: str
+    start: Callable[[WorkflowPart, Mapping[str, Any]], Coroutine[Any, Any, Any]]
+    write: Callable[[Any], Any]
+    outcome: WorkflowOutcome = field(default_factory=WorkflowOutcome)
+
+
+class WorkflowPart(PackagePart, StepLedger):
+    """One workflow in one run."""
+
+    def __init__(self, run: Run, rules: WorkflowRules) -> None:
+        super().__init__(run)
+        self._rules = rules
+        self.body = FlowBody()
+        self._value: Any = None
+        self._steps: dict[str, Step] = {}  # by the id of their present calls
+        self._due: list[tuple[int, Step]] = []  # results that the body has not got, by their `seq`
+        self._new: list[Step] = []
+        self._waiting: list[Step] = []  # for a time or an event
+        self._parked: list[Step] = []  # for a person, or inside of a child
+        self._tasks: dict[asyncio.Task[None], Step] = {}
+        self._news = asyncio.Event()
+        self._failure: BaseException | None = None
+        self._unstored: list[Event] = []
+        self._is_driving = False
+
+    # --- seams ---------------------------------------------------------------------------------------------------------
+
+    async def settle(self, prompt_follows: bool) -> None:
+        if not self._has_prompt():
+            return
+        if prompt_follows:
+            raise OptionsError(
+                f"session {self.run.session_id!r} is the workflow {self._rules.name}, which takes no second prompt: resume "
+                "it without one, deliver an event to it, or begin a new session"
+            )
+        await self._drive()
+
+    async def before_step(self) -> None:
+        await self._drive()
+
+    def tell_gate(self, context: CallContext, tool: str | None) -> CallContext:
+        """A workflow's own steps need no question; what denies or asks still holds."""
+        if tool is None or context.tool_use_id not in self._steps:
+            return context
+        return changed(context, grants=(*context.grants, tool))
+
+    def stored(self, events: Sequence[Event]) -> None:
+        for event in events:
+            if isinstance(event, ToolResult) and event.tool_use_id in self._steps and event.seq is not None:
+                step = self._steps.pop(event.tool_use_id)
+                step.record = self.run.view.calls[event.tool_use_id]
+                heappush(self._due, (event.seq, step))
+                self._news.set()
+
+    def complete_result(self, result: Result) -> Result:
+        return changed(result, structured_output=self._value) if result.stop_reason == "end" else result
+
+    # --- steps ---------------------------------------------------------------------------------------------------------
+
+    def offer(self, name: str, effect: Any) -> None:
+        """Let calls of this name be steps. Raises `WorkflowError` for a name that has another meaning here."""
+        tools = self.run.agent.tools
+        if name not in tools:
+            tools.register(StepTool(name, effect, self._steps.__getitem__))
+            return
+        known = tools.get(name)
+        if not isinstance(known, StepTool) or known.effect != effect:
+            raise WorkflowError(
+                f"a step cannot be called {name!r} here, with the effect {effect!r}: another step or tool has that name "
+                f"and the effect {known.effect!r}; give the step a name of its own, flow.step(..., name=...)"
+            )
+
+    def now(self) -> float:
+        return self.run.agent.clock.now()
+
+    def take(self, step: Step) -> None:
+        calls, record = self.run.view.calls, None
+        while (known := calls.get(step.call_id)) is not None:
+            record = known
+            if f"{step.number}_{step.attempt + 1}" not in calls:
+                break
+            step.attempt += 1
+        step.record = record
+        if record is not None:
+            with suppress(WorkflowChangedError):
+                self.check(step.number, step.plan, step.at, record)
+            if self._failure is not None:
+                return
+        if record is None or record.result is None:
+            self._new.append(step)
+        else:
+            heappush(self._due, (record.result.seq or 0, step))
+
+    def drop(self, step: Step) -> None:
+        if step in self._new:
+            self._new.remove(step)
+        elif (task := next((task for task, each in self._tasks.items() if each is step), None)) is not None:
+            task.cancel()  # it is handed out when its result is stored
+            return
+        for kept in (self._waiting, self._parked):
+            if step in kept:
+                kept.remove(step)
+        if step.record is not None and step.record.result is None:
+            self._unstored.append(cancelled_result(step.call_id, INTERRUPTED.cut_short))
+        step.finish(error=CancelledError())
+
+    def check(self, number: str, plan: StepPlan, at: str, record: CallRecord) -> None:
+        """Compare a step with its record. Raises `WorkflowChangedError`, and the run ends with it whatever the body does."""
+        try:
+            check_record(number, plan, at, record, self.run.parts.masked)
+        except WorkflowChangedError as error:
+            self._failure = self._failure or error
+            raise
+
+    def note(self, *events: Event) -> None:
+        """Store events together with the next step, or with the end."""
+        self._unstored += events
+
+    # --- the body ------------------------------------------------------------------------------------------------------
+
+    def _has_prompt(self) -> bool:
+        return any(isinstance(event, UserMessage) and event.origin == "user" for event in self.run.view.events)
+
+    def _arguments(self) -> Mapping[str, Any]:
+        prompts = [e for e in self.run.view.events if isinstance(e, UserMessage) and e.origin == "user"]
+        try:
+            said = loads_json(prompts[-1].text)
+            name, arguments = said["workflow"], said["arguments"]
+        except (ValueError, KeyError, TypeError) as error:
+            raise OptionsError(
+                f'the prompt of a workflow is {{"workflow": {self._rules.name!r}, "arguments": {{...}}}} as JSON: {error}'
+            ) from error
+        if name != self._rules.name:
+            raise OptionsError(f"this session is the workflow {name!r}, and not {self._rules.name!r}")
+        return dict(arguments)
+
+    async def _drive(self) -> None:
+        """Run the body to its end. Raises `RunStopped`, always: the end of the body is that of the run."""
+        run = self.run
+        if (ended := self._ended()) is not None:
+            run.view.last_text, self._value = ended.final_text, ended.structured_output
+            raise RunStopped("end")
+        root = Branch(self.body, self._rules.start(self, self._arguments()), "")
+        root.begin()
+        self._is_driving = True
+        try:
+            await self._run_to_end(root)
+        finally:
+            await self._stop()
+        value = root.result()
+        self._rules.outcome.value, self._rules.outcome.has_value = value, True
+        self._value = self._rules.write(value)
+        text = self._value if isinstance(self._value, str) else dumps_json(self._value)
+        await self._record(AssistantMessage(text))
+        raise RunStopped("end")
+
+    def _ended(self) -> Result | None:
+        for event in reversed(self.run.view.events):
+            if isinstance(event, Result) and event.stop_reason == "end":
+                return event
+            if isinstance(event, UserMessage | ToolUse):
+                return None
+        return None
+
+    async def _run_to_end(self, root: Branch) -> None:
+        while True:
+            self.body.advance()
+            if self._failure is not None:
+                raise self._failure
+            if root.is_done:
+                return
+            if self._due:
+                _, step = heappop(self._due)
+                await self._hand_out(step)
+                continue
+            self._begin_new()
+            if self._due or self.body.ready:
+                continue
+            await self._wait()
+
+    async def _hand_out(self, step: Step) -> None:
+        assert step.record is not None and step.record.result is not None
+        result = step.record.result
+        step.give(result, await self._output(result))
+
+    async def _output(self, result: ToolResult) -> Any:
+        output = result.output
+        if not (isinstance(output, Mapping) and output.get("truncated") is True and "blob" in output):
+            return output
+        data = await off_loop(True, self.run.agent.store.read_blob, self.run.session_id, output["blob"])
+        text = data.decode("utf-8", "surrogatepass")
+        return text if (result.meta or {}).get("is_text") else loads_json(text)
+
+    def _begin_new(self) -> None:
+        new, self._new = self._new, []
+        for step in new:
+            self._start(step)
+
+    def _start(self, step: Step) -> None:
+        if self._wait_s(step) > 0 and step.record is not None:
+            self._waiting.append(step)
+            return
+        task = asyncio.create_task(self._perform(step), name=f"openagentic-step {step.call_id}")
+        self._tasks[task] = step
+        task.add_done_callback(self._over)
+
+    def _wait_s(self, step: Step) -> float:
+        """Seconds until the step may run; infinite for one that waits for an event."""
+        recorded = None if step.record is None else (step.record.use.extras or {}).get("due")
+        due = recorded or step.due
+        return 0.0 if due is None else max(0.0, due - self.now())
+
+    def _over(self, task: asyncio.Task[None]) -> None:
+        step = self._tasks.pop(task)
+        self._news.set()
+        error = None if task.cancelled() else task.exception()
+        if isinstance(error, RunStopped) and error.reason == "waiting":
+            self._parked.append(step)
+        elif error is not None:
+            self._failure = self._failure or error
+        elif step.is_cancelled and self._is_driving and (step.record is None or step.record.result is None):
+            self.drop(step)
+
+    async def _perform(self, step: Step) -> None:
+        """Ask for the step's call, if the log does not hold it, and bring it to its end."""
+        run, plan = self.run, step.plan
+        if step.record is None:
+            extras = {"at": step.at} if step.due is None else {"at": step.at, "due": step.due}
+            await self._record(ToolUse(step.call_id, plan.name, plan.input, extras=extras))
+            step.record = run.view.calls[step.call_id]
+        if self._wait_s(step) > 0:
+            self._waiting.append(step)
+            return
+        self._steps[step.call_id] = step
+        try:
+            await settle_call(run, step.record)
+        finally:
+            if self._is_driving:
+                run.lifetime.is_ending = False  # a step that was cancelled by its body ends no run
+
+    async def _wait(self) -> None:
+        """Wait for whatever comes first; where only people, far times and events are left, park."""
+        for step in [step for step in self._waiting if self._wait_s(step) <= 0]:
+            self._waiting.remove(step)
+            self._start(step)
+        nearest_s = min((self._wait_s(step) for step in self._waiting), default=float("inf"))
+        if not self._tasks:
+            if not self._waiting and not self._parked:
+                raise WorkflowError("the body of the workflow waits for something that no step will end")
+            if nearest_s > HOLD_S:
+                await self._park()
+            await self.run.agent.clock.sleep(nearest_s)
+            return
+        with suppress(TimeoutError):
+            async with asyncio.timeout(max(0.0, min(nearest_s, LOOK_AGAIN_S)) if self._waiting else None):
+                await self._news.wait()
+        self._news.clear()
+
+    async def _park(self) -> None:
+        now = self.run.agent.clock.now()
+        waits = [self._wait_s(step) for step in self._waiting]
+        wake_s = min((wait for wait in waits if wait < float("inf")), default=None)
+        steps = [step.call_id for step in (*self._waiting, *self._parked)]
+        wake_at = None if wake_s is None else now + wake_s
+        await self._record(PartState(PARKED, 1, {"wake_at": wake_at, "steps": steps}))
+        raise RunStopped("waiting", f"the workflow waits in step {', '.join(steps)}")
+
+    async def _record(self, *events: Event) -> None:
+        unstored, self._unstored = self._unstored, []
+        await self.run.record(*unstored, *events)
+
+    async def _stop(self) -> None:
+        """End what is at work, and let go of the body."""
+        self._is_driving = False
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await settled(asyncio.gather(*tasks, return_exceptions=True))
+        self.body.close()

@@ -1,0 +1,179 @@
+"""The steps of a workflow: what each is in the log, how it runs, and what its body gets of it.
+
+A step is a call: `tool.use` with the step's id, its name and its arguments, and a `tool.result`. An attempt that may be
+repeated is a call of its own, `4_2` behind `4`.
+"""
+
+from __future__ import annotations
+
+from asyncio import CancelledError
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any
+
+from ...errors import StepFailedError, StepUnknownError, WorkflowChangedError
+from ...events import Effect, ToolResult
+from ...ground.frozen import frozen
+from ...ground.text import shortened
+from ...kernel.tool import REPEATABLE, BareTool, ToolContext
+from ...serialization import dumps_json
+from ...sessions.folds.view import CallRecord
+from .body import FlowBody, Promise
+
+Work = Callable[[Mapping[str, Any], ToolContext], Awaitable[Any]]
+
+
+@frozen(kw_only=True)
+class Retries:
+    """When a step that failed is tried again: `attempts` times in all, after `delay_s` seconds, then `factor` times as long.
+
+    `errors` are the names of the errors that count, such as `TimeoutError`; none means all. A step that was denied, or that
+    may or may not have run, is never tried again by itself.
+    """
+
+    attempts: int = 3
+    delay_s: float = 1.0
+    factor: float = 2.0
+    max_delay_s: float = 300.0
+    errors: Sequence[str] = ()
+
+    def delay_behind(self, attempt: int, error_type: str | None) -> float | None:
+        """Seconds to wait behind this attempt, which failed; None where it was the last."""
+        if attempt >= self.attempts or (self.errors and error_type not in self.errors):
+            return None
+        return min(self.max_delay_s, self.delay_s * self.factor ** (attempt - 1))
+
+
+@frozen(kw_only=True)
+class StepPlan:
+    """What a step does: `work` is what runs, `read` makes the value that the body gets of its JSON.
+
+    `due` is the time, in seconds since 1970, before which it does not run; the one that was recorded first counts.
+    """
+
+    name: str
+    input: Mapping[str, Any]
+    work: Work
+    effect: Effect = "idempotent"
+    read: Callable[[Any], Any] = lambda value: value
+    retry: Retries | None = None
+    due: float | None = None
+
+
+class Step(Promise[Any]):
+    """One step of a body, made at `at` in the code. `record` is what the log holds of its present attempt."""
+
+    def __init__(self, body: FlowBody, steps: StepLedger, number: str, plan: StepPlan, at: str) -> None:
+        super().__init__(body)
+        self.number, self.plan, self.at = number, plan, at
+        self.attempt = 1
+        self.record: CallRecord | None = None
+        self.due = plan.due
+        self._steps = steps
+        self._has_begun = False
+
+    @property
+    def call_id(self) -> str:
+        """The id of the call of the present attempt."""
+        return self.number if self.attempt == 1 else f"{self.number}_{self.attempt}"
+
+    def begin(self) -> None:
+        if not self._has_begun:
+            self._has_begun = True
+            self._steps.take(self)
+
+    def cancel(self) -> None:
+        if not self.is_done and not self.is_cancelled:
+            self.is_cancelled = True
+            self._steps.drop(self)
+
+    def try_again(self, delay_s: float | None = None) -> None:
+        """Make another attempt, which the log may hold already."""
+        self.attempt, self.record = self.attempt + 1, None
+        self.due = None if delay_s is None else self._steps.now() + delay_s
+        self._steps.take(self)
+
+    def give(self, result: ToolResult, output: Any) -> None:
+        """Hand the result of this attempt to the body, or try again."""
+        if self.is_cancelled:
+            self.finish(error=CancelledError())
+        elif result.outcome == "ok":
+            try:
+                self.finish(self.plan.read(output))
+            except Exception as error:  # noqa: BLE001 - types of the caller's own may raise anything
+                text = f"step {self.number} ({self.plan.name}): its result cannot be read: {error}"
+                self.finish(error=StepFailedError(text, step=self.number, error_type=type(error).__name__))
+        elif result.outcome == "cancelled" and (self._may_repeat or self.has_not_started):
+            self.try_again()
+        elif result.outcome in ("unknown", "cancelled"):
+            self._fail(StepUnknownError, "was started, and what came of it is not known", result)
+        else:
+            delay_s = None
+            if self.plan.retry is not None and result.outcome == "error":
+                delay_s = self.plan.retry.delay_behind(self.attempt, result.error_type)
+            if delay_s is None:
+                self._fail(StepFailedError, "failed" if result.outcome == "error" else "was denied", result)
+            else:
+                self.try_again(delay_s)
+
+    @property
+    def has_not_started(self) -> bool:
+        """Whether the log says that this attempt took no effect."""
+        return self.record is not None and self.record.started is None
+
+    @property
+    def _may_repeat(self) -> bool:
+        started = None if self.record is None else self.record.started
+        return started is not None and started.effect in REPEATABLE and self.plan.effect in REPEATABLE
+
+    def _fail(self, kind: type[StepFailedError], what: str, result: ToolResult) -> None:
+        text = f"step {self.number} ({self.plan.name}) {what}: {result.error_message or result.output}"
+        self.finish(error=kind(text, step=self.number, error_type=result.error_type))
+
+
+def check_record(number: str, plan: StepPlan, at: str, record: CallRecord, masked: Callable[[Any], Any]) -> None:
+    """Compare a step that is made now with what the log holds under its number. Raises `WorkflowChangedError`."""
+    use = record.use
+    if use.name == plan.name and use.input in (plan.input, masked(plan.input)):
+        return
+    then, now = _shown(use.name, use.input, (use.extras or {}).get("at")), _shown(plan.name, plan.input, at)
+    raise WorkflowChangedError(
+        f"the workflow is not the one that this log was written by: its step {number} was {then} and is {now} now. "
+        'Put what is new behind `if flow.version("..."):` and keep what was in the other branch, or begin a new session',
+        step=number,
+    )
+
+
+def _shown(name: str, input: Mapping[str, Any], at: str | None) -> str:
+    return f"{name}({shortened(dumps_json(dict(input))[1:-1], 200)})" + (f" at {at}" if at else "")
+
+
+class StepLedger:
+    """Where steps get their records from."""
+
+    def take(self, step: Step) -> None:
+        """Find the record of the step's present attempt: what ended is handed out in its turn, the rest begins."""
+        raise NotImplementedError
+
+    def now(self) -> float:
+        """The time, in seconds since 1970."""
+        raise NotImplementedError
+
+    def drop(self, step: Step) -> None:
+        """End a step that nobody waits for any more."""
+        raise NotImplementedError
+
+
+class StepTool(BareTool):
+    """A step's function as the tool of its call."""
+
+    def __init__(self, name: str, effect: Effect, step_of: Callable[[str], Step]) -> None:
+        self.name, self.effect = name, effect
+        self.description = f"The step {name} of a workflow."
+        self.input_schema = {"type": "object"}
+        self._step_of = step_of
+
+    def check_input(self, input: Mapping[str, Any], name: str = "the arguments") -> Mapping[str, Any]:
+        return input
+
+    async def run(self, input: Mapping[str, Any], ctx: ToolContext) -> Any:
+        return await self._step_of(ctx.tool_use_id or "").plan.work(input, ctx)
