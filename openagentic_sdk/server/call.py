@@ -49,6 +49,11 @@ class HttpCall:
         self.parts: tuple[str, ...] = ()
         self.query: dict[str, str] = {}
 
+    @property
+    def root(self) -> str:
+        """The path under which the application is mounted, without a slash at its end; empty at the top."""
+        return str(self.scope.get("root_path") or "").rstrip("/")
+
     def read_target(self) -> None:
         """Read path and query. Raises `RequestRefusedError`."""
         try:
@@ -61,7 +66,7 @@ class HttpCall:
             raise RequestRefusedError(400, "a field of the query stands there twice")
         raw = self.scope.get("raw_path")
         path = self.scope["path"].encode("utf-8", "surrogateescape") if raw is None else raw.partition(b"?")[0]
-        root = (self.scope.get("root_path") or "").rstrip("/").encode()
+        root = self.root.encode()
         if root and path.startswith(root + b"/"):
             path = path[len(root) :]
         parts = []

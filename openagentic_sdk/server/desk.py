@@ -83,10 +83,17 @@ class Started:
 
 
 class Desk:
-    """All runs of one process over one store. `max_runs` may go on at the same time; parked ones do not count."""
+    """All runs of one process over one store. `max_runs` may go on at the same time; parked ones do not count.
 
-    def __init__(self, agents: Agents | None, store: SessionStore, *, max_runs: int = MAX_RUNS) -> None:
+    `problem` is why there are no agents, in a sentence for whoever asks for one.
+    """
+
+    def __init__(
+        self, agents: Agents | None, store: SessionStore, *, max_runs: int = MAX_RUNS, problem: str = ""
+    ) -> None:
         self.store = store
+        self.problem = problem
+        self.takes_prompts = agents is not None
         self.is_draining = False
         self._agents = agents
         self._max_runs = max_runs
@@ -102,7 +109,9 @@ class Desk:
     def agents(self) -> Agents:
         """What may be started. Raises `RequestRefusedError` where nothing may."""
         if self._agents is None:
-            raise RequestRefusedError(403, "this server only shows sessions: serve agents to start them")
+            raise RequestRefusedError(
+                403, self.problem or "this server only shows sessions: serve agents to start them"
+            )
         return self._agents
 
     # --- start and go on -----------------------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any
+from urllib.parse import quote
 
 from ..errors import (
     AgentNotFoundError,
@@ -36,6 +37,8 @@ from .guard import Guard, Principal
 from .streams import EventLines, send_events
 
 MAX_PAGE_EVENTS = 1000
+# Of the list that people see.
+PAGE_ROWS = 50
 MAX_PAGE_BYTES = 2 * 1024 * 1024
 
 
@@ -269,21 +272,38 @@ def _row(row: SessionSummary) -> dict[str, Any]:
 
 
 async def show_list_page(call: HttpCall, office: Office) -> None:
-    from ..viewer.page import build_list
+    from ..viewer.page import STATES, ListView, build_list
 
-    query = call.query.get("query", "")
-    rows = await office.desk.rows(call.principal, query=query or None, limit=MAX_ROWS)
-    await _reply_page(call, build_list(rows, address="/sessions/", query=query))
+    desk, query, state = office.desk, call.query.get("query", ""), call.query.get("state", "")
+    if state and state not in STATES:
+        raise RequestRefusedError(400, f"state is one of {', '.join(STATES)}")
+    offset = read_number(call.query.get("after", "0"), "after is what the link to the next page holds", 10**9)
+    rows = await desk.rows(call.principal, query=query or None, limit=PAGE_ROWS + 1, offset=offset)
+    agents = [(name, agent.description) for name, agent in desk.agents.items()] if desk.takes_prompts else []
+    older = str(offset + PAGE_ROWS) if len(rows) > PAGE_ROWS else None
+    shown = [row for row in rows[:PAGE_ROWS] if state in ("", row.state)]
+    view = ListView(call.root, query, state, older, agents, desk.problem)
+    await _reply_page(call, build_list(shown, view))
 
 
 async def show_session_page(call: HttpCall, office: Office) -> None:
-    from ..viewer.page import build_page
+    from ..viewer.page import Live, build_page
 
     session_id = call.parts[1]
+    await office.desk.row(call.principal, session_id)
+    # The row and its questions are read behind the events, so that what comes in between is shown twice rather than never.
+    events = await off_loop(True, lambda: list(office.desk.store.iter_events(session_id)))
     row = await office.desk.row(call.principal, session_id)
-    events = office.desk.store.iter_events(session_id)
-    live, read_blob = f"/v1/sessions/{session_id}/events", partial(office.desk.store.read_blob, session_id)
-    build = partial(build_page, events, title=row.label, live_address=live, read_blob=read_blob)
+    live = Live(
+        f"{call.root}/v1/sessions/{quote(session_id, safe='')}/events",
+        row.state,
+        await office.desk.questions(call.principal, session_id) if row.open_questions else (),
+        home=f"{call.root}/",
+        may_answer=call.principal.may_answer and office.desk.takes_prompts,
+        takes_prompts=office.desk.takes_prompts,
+    )
+    read_blob = partial(office.desk.store.read_blob, session_id)
+    build = partial(build_page, events, title=row.label, live=live, read_blob=read_blob)
     await _reply_page(call, await off_loop(True, build))
 
 
