@@ -358,8 +358,9 @@ class OpenAgenticOptions:
     max_cost_usd: Annotated[float | None, Doors(toml=True, flag="--max-cost USD", client=True)] = None
     """What the session and its subagents may cost, which needs a price for every model that is used (default: no limit)."""
     limits_file: Annotated[FilePath | None, Doors("$OPENAGENTIC_SDK_LIMITS")] = None
-    """What all sessions of the store, or those with a tag, may spend in a day, see `parts.budgets` (default: what
-    $OPENAGENTIC_SDK_LIMITS names, else limits.toml in $OPENAGENTIC_SDK_HOME or ~/.openagentic-sdk, if it exists)."""
+    """What all sessions of the store, those with a tag or of a tenant may spend in a day or an hour, see `parts.budgets`
+    (default: what $OPENAGENTIC_SDK_LIMITS names, else limits.toml in $OPENAGENTIC_SDK_HOME or ~/.openagentic-sdk, if it
+    exists)."""
     max_answer_bytes: Positive = AgentRuntime.max_answer_bytes
     """The size of one answer of a model, text, reasoning and calls together."""
     max_subagent_depth: int = 3
