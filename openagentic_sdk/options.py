@@ -427,7 +427,14 @@ def check_options(options: OpenAgenticOptions) -> None:
     if not isinstance(options, OpenAgenticOptions):
         raise OptionsError(f"options must be OpenAgenticOptions(...), not {shown(options)}")
     check_fields(options)
-    check_settings(located(options), _REQUIRED_CHECKS)
+    asked = located(options)
+    if asked.provider is None:
+        model = "" if options.model is None else f" for the model {options.model!r}"
+        raise OptionsError(
+            f"there is no provider to ask{model}: name both in one word, "
+            'such as model="openai:gpt-4o" (an Agent asks $OPENAGENTIC_SDK_MODEL too), or give a provider'
+        )
+    check_settings(asked, _REQUIRED_CHECKS)
     if options.session and (options.resume or options.session_id or options.continue_last):
         raise OptionsError(
             f"session={options.session!r} names the session: leave out resume, session_id and continue_last"
