@@ -437,6 +437,8 @@ async def _last_events(run: Run, ending: RunStopped) -> RunStopped:
 def _stays_open(run: Run, record: CallRecord, ending: RunStopped, kept_ids: Container[str | None]) -> bool:
     """Whether a call can still run when the session goes on: it waits for a person, or could start beside one that does."""
     started, use_id = record.started, record.use.tool_use_id
+    if run.parts.continue_call(use_id):
+        return True
     if ending.reason == "waiting":
         return started is None or started.effect in REPEATABLE or use_id in run.questions.parked or use_id in kept_ids
     return use_id in kept_ids or (bool(kept_ids) and started is None)

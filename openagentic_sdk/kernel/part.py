@@ -157,7 +157,7 @@ class Part:
         return use
 
     def continues(self, tool_use_id: str) -> bool:
-        """Whether this part goes on with a call that an earlier run started, so that the call runs again."""
+        """Whether this part goes on with a started call in the next run, or with one of an earlier run in this one."""
         return False
 
     def still_waits(self, question: UserQuestion) -> bool:
@@ -244,6 +244,10 @@ class Parts:
         for part in self.at(Part.mask_value):
             value = part.mask_value(value)
         return value
+
+    def continue_call(self, tool_use_id: str) -> bool:
+        """Whether a part goes on with a call that was started, so that it stays open or runs again."""
+        return any(part.continues(tool_use_id) for part in self.at(Part.continues))
 
     def at(self, seam: Callable[..., Any]) -> tuple[Part, ...]:
         """The parts that override a seam, which is given as `Part.before_step` and so on."""

@@ -8,12 +8,12 @@ else the tool may know what came of it (`reconcile`); else the model is told, on
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from ..events import Event, ToolResult, ToolStarted, UserQuestion
+from ..events import Event, ToolResult, ToolStarted, ToolUse, UserQuestion
 from ..ground.threads import call_guest
 from ..sessions.closing import IN_DOUBT, SAID_INSTEAD, SUPERSEDED, closing_events, unknown_result
 from ..sessions.folds.view import CallRecord
@@ -46,7 +46,8 @@ async def settle_open_calls(run: Run, *, prompt_follows: bool = False) -> None:
     try:
         for part in run.parts.at(Part.settle):
             await part.settle(prompt_follows)
-        await _settle_calls(run, {q.tool_use_id for q in run.view.open_questions()} if prompt_follows else set())
+        waiting_ids = {question.tool_use_id for question in run.view.open_questions()} if prompt_follows else set()
+        await settle_calls(run, [each for each in run.view.open_calls() if not _is_left(run, each, waiting_ids)])
     except RunStopped as stopped:
         if stopped.reason != "waiting" or not prompt_follows:
             raise
@@ -83,30 +84,26 @@ def untouched_questions(run: Run) -> list[UserQuestion]:
     ]
 
 
-async def _settle_calls(run: Run, waiting_ids: Collection[str | None]) -> None:
-    for record in run.view.open_calls():
-        use_id = record.use.tool_use_id
-        is_untouched = record.started is None and not run.view.has_asked(use_id)
-        if run.view.is_ours(record.use) and (use_id in waiting_ids or (waiting_ids and is_untouched)):
-            continue
-        await settle_call(run, record)
+def _is_left(run: Run, record: CallRecord, waiting_ids: Collection[str | None]) -> bool:
+    """Whether `supersede` ends a call: one that waits for a person, or that had not begun beside it."""
+    use_id, is_ours = record.use.tool_use_id, run.view.is_ours(record.use)
+    is_untouched = record.started is None and not run.view.has_asked(use_id)
+    return is_ours and (use_id in waiting_ids or (bool(waiting_ids) and is_untouched))
 
 
-async def settle_call(run: Run, record: CallRecord) -> None:
-    """Give one call its result: run it, or run it again where that is harmless; else record what can be known of it."""
-    use_id = record.use.tool_use_id
-    if not run.view.is_ours(record.use):
-        await run.record(ToolResult(use_id, **_NOT_OURS))
-        return
-    tool = run.agent.tools.get(record.use.name) if record.use.name in run.agent.tools else None
-    if (
-        record.started is None
-        or any(part.continues(use_id) for part in run.parts.at(Part.continues))
-        or _may_repeat(run, record, record.started, tool)
-    ):
-        await run_calls(run, [record.use])
-    else:
-        await run.record(await _end_in_doubt(run, record, tool))
+async def settle_calls(run: Run, records: Iterable[CallRecord]) -> None:
+    """Give these calls their results: run them (again, where that is harmless), or record what is known of them."""
+    again: list[ToolUse] = []
+    for record in records:
+        use, started = record.use, record.started
+        tool = run.agent.tools.get(use.name) if use.name in run.agent.tools else None
+        if not run.view.is_ours(use):
+            await run.record(ToolResult(use.tool_use_id, **_NOT_OURS))
+        elif started is None or run.parts.continue_call(use.tool_use_id) or _may_repeat(run, record, started, tool):
+            again.append(use)
+        else:
+            await run.record(await _end_in_doubt(run, record, tool))
+    await run_calls(run, again)
 
 
 async def _end_inner(run: Run, record: CallRecord) -> None:

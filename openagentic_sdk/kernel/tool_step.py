@@ -182,6 +182,8 @@ def _cut_result(run: Run, item: Job | ToolResult) -> ToolResult | None:
     result = item.result(cut=True)
     if result.outcome == "cancelled" and run.questions.parked and call.tool.effect in REPEATABLE:
         return None
+    if result.outcome == "cancelled" and run.parts.continue_call(call.use.tool_use_id):
+        return None
     if result.outcome not in ("cancelled", "unknown") and run.agent.hooks.post_tool_use:
         return cancelled_result(call.use.tool_use_id, UNCHECKED)
     return result

@@ -1,6 +1,7 @@
-"""What tests of agents need: scripted models, a clock that stands still, faults on demand, contracts."""
+"""What tests of agents need: scripted models, a clock that stands still, crashes everywhere, faults on demand, contracts."""
 
 from .clock import FakeClock
+from .crash import crash_everywhere, crash_report
 from .scripted import ScriptedProvider
 
-__all__ = ["FakeClock", "ScriptedProvider"]
+__all__ = ["FakeClock", "ScriptedProvider", "crash_everywhere", "crash_report"]

@@ -22,6 +22,9 @@ request and may hold
                   "messages": how many messages there must be; "tools": names of tools that must be offered
     agent       plays only for the subagent whose system prompt contains this text
 
+With `resumable`, a request plays the turn behind as many others of its kind (those of its `agent`, or those of none) as
+the conversation holds answers, so that a provider that is made anew after a crash goes on where the last one was.
+
 A script that has no turn left fails with `ScriptError`. An `expect` that does not hold ends the run with an error, and
 `query()` and `run()` then raise it as `ScriptMismatchError`, an `AssertionError`: the test fails with its words.
 """
@@ -65,6 +68,8 @@ _CALL_KEYS = frozenset(("name", "arguments", "raw_arguments", "id", "caller"))
 _ERROR_KEYS = frozenset(("message", "type", "status", "after"))
 _EXPECT_KEYS = frozenset(("last", "contains", "lacks", "tool_results", "messages", "tools"))
 _PIECE_CHARS = 12
+# Its number in the script, from 1, and the turn.
+_Turn = tuple[int, Mapping[str, Any]]
 
 
 class ScriptedProvider(StreamedProvider):
@@ -78,12 +83,14 @@ class ScriptedProvider(StreamedProvider):
         name: str = "scripted",
         source: str = "script",
         clock: Clock | None = None,
+        resumable: bool = False,
     ) -> None:
         self.name = name
+        self._resumable = resumable
         self.requests: list[dict[str, Any]] = []
         self._source = source
         self._clock = clock or SystemClock()
-        checked = [(index, _checked(turn, index, source)) for index, turn in enumerate(turns, 1)]
+        checked: list[_Turn] = [(index, _checked(turn, index, source)) for index, turn in enumerate(turns, 1)]
         self._total = len(checked)
         self._turns = deque((index, turn) for index, turn in checked if not turn.get("agent"))
         self._agent_turns = [(index, turn) for index, turn in checked if turn.get("agent")]
@@ -145,17 +152,27 @@ class ScriptedProvider(StreamedProvider):
             )
         )
 
-    def _next_turn(self, messages: Sequence[Message]) -> tuple[int, Mapping[str, Any]]:
+    def _next_turn(self, messages: Sequence[Message]) -> _Turn:
         system = str(messages[0].get("content")) if messages and messages[0].get("role") == "system" else ""
-        for position, (_, turn) in enumerate(self._agent_turns):
-            if turn["agent"] in system:
-                return self._agent_turns.pop(position)
-        if self._turns:
-            return self._turns.popleft()
+        turn = self._turn_behind(messages, system) if self._resumable else self._take_turn(system)
+        if turn is not None:
+            return turn
         last = f"a {messages[-1].get('role')} message: {_clip(_text(messages[-1]))}" if messages else "nothing"
         raise ScriptError(
             f"{self._source} has {self._total} turns and all are played: the model was asked once more, after {last}"
         )
+
+    def _take_turn(self, system: str) -> _Turn | None:
+        for position, (_, turn) in enumerate(self._agent_turns):
+            if turn["agent"] in system:
+                return self._agent_turns.pop(position)
+        return self._turns.popleft() if self._turns else None
+
+    def _turn_behind(self, messages: Sequence[Message], system: str) -> _Turn | None:
+        """The turn that follows the answers of the conversation."""
+        own = [each for each in self._agent_turns if each[1]["agent"] in system] or list(self._turns)
+        answers = sum(message.get("role") == "assistant" for message in messages)
+        return own[answers] if answers < len(own) else None
 
     def _count_usage(self, text: str, calls: Sequence[ToolCall], messages: Sequence[Message]) -> dict[str, int]:
         """Four characters a token. Messages that were counted for the request before are not counted again."""

@@ -233,16 +233,18 @@ class ApartTest(TurnTestCase):
         refused = [event for event in result.events if isinstance(event, PermissionDecision)][-1]
         self.assertEqual((refused.name, refused.allowed, refused.rule), ("Task", False, "Agent(maker)"))
 
-    def test_after_a_crash_it_is_not_carried_out_again(self) -> None:
+    def test_after_a_crash_the_same_subagent_goes_on_with_it(self) -> None:
         made = self.run_apart({"agent": "You make.", "text": "Made."}, "Done.")
         events = self.store.read_events(made.session_id)
-        started = next(event.seq for event in events if isinstance(event, SubagentStarted))
+        started = next(event for event in events if isinstance(event, SubagentStarted))
         log = self.store.session_dir(made.session_id) / "events.jsonl"
-        log.write_bytes(b"".join(log.read_bytes().splitlines(keepends=True)[:started]))
+        log.write_bytes(b"".join(log.read_bytes().splitlines(keepends=True)[: started.seq]))
         (log.parent / "summary.json").unlink(missing_ok=True)
-        result = self.run_turns("Done.", resume=made.session_id, trust_project=True)
+        agents = {"maker": AgentDefinition("makes", "You make.")}
+        result = self.run_turns("Done.", resume=made.session_id, trust_project=True, agents=agents)
         (end,) = [event for event in result.events if isinstance(event, ToolResult)]
-        self.assertIn("may or may not have been carried out", end.error_message or "")
+        told = (end.output["skill"], end.output["child_session_id"], end.output["final_text"])
+        self.assertEqual(told, ("apart", started.child_session_id, "Made."))
         self.assertEqual([event for event in result.events if isinstance(event, SubagentStarted)], [])
 
 

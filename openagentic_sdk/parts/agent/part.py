@@ -262,6 +262,7 @@ class AgentTool(Tool):
     """Asks another agent, which works in a session of its own and gives back its answer."""
 
     labels = OWN_SESSION
+    effect = "idempotent"  # a call that is run again goes on with its subagent
     allowed_callers = ("direct",)
     input_schema = object_schema(
         {"prompt": string("The work, with all that the agent must know.", minLength=1)},

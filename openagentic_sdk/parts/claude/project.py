@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from ...errors import SkillNotFoundError, ToolError
-from ...events import Event, SkillActivated, SubagentStarted, SystemNotice, ToolResult, ToolUse, UserMessage
+from ...events import Event, SkillActivated, SystemNotice, ToolResult, ToolUse, UserMessage
 from ...ground.frozen import changed
 from ...ground.patterns import regex
 from ...kernel.agent import Run
@@ -178,18 +178,12 @@ class ProjectPart(Part, SkillRuns):
     async def run_apart(self, tool_use_id: str, agent: str, prompt: str, skill: SkillActivated) -> SubagentResult:
         """The gate is asked about the subagent as if the model had asked for it with Task.
 
-        Raises `ToolError` when that is not allowed, and when the same call started it before a crash.
+        Raises `ToolError` when that is not allowed.
         """
         run = self.run
         subagents = run.parts.services.find(Subagents)
         if subagents is None:
             raise ToolError(f"skill {skill.name} runs in a subagent, and no subagent can be started here")
-        started = (event.tool_use_id for event in run.view.events if isinstance(event, SubagentStarted))
-        continued = any(part.continues(tool_use_id) for part in run.parts.at(Part.continues))
-        if tool_use_id in started and not continued:
-            raise ToolError(
-                f"skill {skill.name} may or may not have been carried out before the process died: check first"
-            )
         name = agent if agent in run.agent.agent_names else GENERAL_AGENT
         use = ToolUse(f"{tool_use_id}:agent", "Task", {"agent": name, "prompt": prompt})
         approval = await ask_gate(run, run.gate, use, "unsafe")

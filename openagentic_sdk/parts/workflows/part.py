@@ -22,7 +22,7 @@ from ...kernel.agent import Run
 from ...kernel.gate import CallContext
 from ...kernel.lifetime import RunStopped
 from ...kernel.recorder import off_loop
-from ...kernel.settle import settle_call
+from ...kernel.settle import settle_calls
 from ...serialization import dumps_json, loads_json
 from ...sessions.closing import INTERRUPTED, cancelled_result
 from ...sessions.folds.view import CallRecord
@@ -284,7 +284,7 @@ class WorkflowPart(PackagePart, StepLedger):
             return
         self._steps[step.call_id] = step
         try:
-            await settle_call(run, step.record)
+            await settle_calls(run, [step.record])
         finally:
             if self._is_driving:
                 run.lifetime.is_ending = False  # a step that was cancelled by its body ends no run

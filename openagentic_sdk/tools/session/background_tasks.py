@@ -10,7 +10,7 @@ from collections.abc import Coroutine, Mapping
 from typing import Any
 
 from ...errors import OpenAgentSdkError, ToolInputError
-from ...events import StopReason
+from ...events import StopReason, ToolResult, ToolUse
 from ...ground.frozen import frozen
 from ...kernel.tool import RunResources, ToolContext
 from ..base import Tool
@@ -45,12 +45,12 @@ class RunTasks:
     def __init__(self) -> None:
         self._tasks: dict[str, BackgroundTask] = {}
 
-    def start(self, agent: str, work: Coroutine[Any, Any, SubagentResult]) -> str:
-        """Start one and return its id."""
+    def start(self, agent: str, work: Coroutine[Any, Any, SubagentResult], task_id: str | None = None) -> str:
+        """Start one and return its id: the one that an earlier run of the session gave it, or a new one."""
         number = len(self._tasks) + 1
         while f"task_{number}" in self._tasks:  # an earlier run of the session may have had it
             number += 1
-        task_id = f"task_{number}"
+        task_id = task_id or f"task_{number}"
         task = asyncio.create_task(work, name=f"{agent} ({task_id})")
         # Its error counts as seen: the result may never be fetched.
         task.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
@@ -97,6 +97,13 @@ async def _end(task: asyncio.Task[SubagentResult]) -> None:
 def run_tasks(ctx: ToolContext) -> RunTasks:
     """The background subagents of the run that `ctx` belongs to."""
     return ctx.services.get(RunResources).get(RunTasks)
+
+
+def running_task(use: ToolUse, result: ToolResult | None) -> str | None:
+    """The id of the task that a call has started, None for any other call."""
+    output = None if result is None else result.output
+    task_id = output.get("task_id") if isinstance(output, Mapping) and use.input.get("background") is True else None
+    return task_id if isinstance(task_id, str) else None
 
 
 def describe_result(agent: str, done: SubagentResult) -> dict[str, Any]:

@@ -17,23 +17,20 @@ from ..labels import OWN_SESSION
 from ..schema import boolean, object_schema, string
 from .background_tasks import SubagentResult, describe_result, run_tasks
 
+Build = Callable[[AgentRuntime], AgentRuntime]
+
 
 class Subagents:
     """A service: starts subagents for calls."""
 
     async def spawn(
-        self,
-        tool_use_id: str,
-        name: str,
-        prompt: str,
-        events: Sequence[Event] = (),
-        build: Callable[[AgentRuntime], AgentRuntime] | None = None,
+        self, tool_use_id: str, name: str, prompt: str, events: Sequence[Event] = (), build: Build | None = None
     ) -> SubagentResult:
         """Run a subagent to its end, for this call. `events` are recorded behind its prompt (a skill that is active there).
+        `build` makes the agent of one that has no definition, of the agent that starts it.
 
-        `build` makes its agent of who starts it, for one that has no definition.
-
-        Raises `ToolError` when there is no agent of this name or none may be started.
+        A call that an earlier process left open goes on with its subagent. Raises `ToolError` when there is no agent of this
+        name or none may be started, and `UnknownOutcomeError` when that subagent cannot go on.
         """
         raise NotImplementedError
 
@@ -48,7 +45,7 @@ class TaskTool(Tool):
 
     name = "Task"
     labels = OWN_SESSION
-    effect = "unsafe"
+    effect = "idempotent"  # a call that is run again goes on with its subagent
     allowed_callers = ("direct",)
 
     def __init__(self, agents: Mapping[str, str] | None = None, *, background: bool = False) -> None:

@@ -9,6 +9,7 @@ from ....events import (
     FilesRestored,
     FilesRestoring,
     PartState,
+    SessionForked,
     SessionRewound,
     SubagentFinished,
     SubagentStarted,
@@ -82,27 +83,35 @@ class TextCommandsFold(Fold):
 
 
 class SubagentsFold(Fold):
-    """The subagents that started and have not ended: `open` maps the session of each to the event that started it."""
+    """The subagents that started and have not ended: `open` maps the session of each to the event that started it.
+
+    Those of the session that a fork was made from are that one's.
+    """
 
     name = "subagents"
-    reads = (SubagentStarted, SubagentFinished)
+    version = 2
+    reads = (SubagentStarted, SubagentFinished, SessionForked)
 
     def __init__(self) -> None:
         self.open: dict[str, SubagentStarted] = {}
 
-    def apply(self, event: SubagentStarted | SubagentFinished, view: SessionView) -> None:
-        if isinstance(event, SubagentStarted):
+    def apply(self, event: SubagentStarted | SubagentFinished | SessionForked, view: SessionView) -> None:
+        if isinstance(event, SessionForked):
+            self.open.clear()
+        elif isinstance(event, SubagentStarted):
             self.open[event.child_session_id] = event
         else:
             self.open.pop(event.child_session_id, None)
 
     def in_force(self, view: SessionView, cut: Cut) -> Iterable[int]:
-        """Those of open subagents, and those of calls that the model still waits for."""
-        return [
+        """Those of open subagents with their calls, and those of calls that the model still waits for."""
+        open_ids = {started.tool_use_id for started in self.open.values()}
+        calls = [view.calls[call_id] for call_id in open_ids if call_id in view.calls]
+        told = (part for record in calls for part in (record.use, record.result) if part is not None)
+        return [event.seq or 0 for event in (*self.open.values(), *told)] + [
             event.seq or 0
             for event in view.events
-            if (isinstance(event, self.reads) and event.tool_use_id in cut.open_call_ids)
-            or (isinstance(event, SubagentStarted) and event.child_session_id in self.open)
+            if isinstance(event, SubagentStarted | SubagentFinished) and event.tool_use_id in cut.open_call_ids
         ]
 
 

@@ -1,0 +1,500 @@
+"""Kill an agent or a workflow everywhere, let it go on, and see which promise broke.
+
+    def build(life):
+        @tool
+        def book(table: int) -> str:
+            life.effect(f"table {table}")
+            return "booked"
+
+        options = OpenAgenticOptions(..., tools=[book], session_store=life.store, session="dinner", request_id="dinner")
+        return run(prompt="A table, please.", options=options)
+
+    def check(outcome):
+        assert outcome.effects == ("table 4",)
+
+    crash_everywhere(build, check)
+
+`build` does what a process of yours does when it starts: it begins the work, or goes on with what is in the store. The first
+life of it comes to its end. Then, for each thing that it stored and for each of its effects, a life is killed before it and
+another one behind it; a second life goes on, and what came of it is judged. A kill is simulated: from that moment on nothing
+that the life does reaches the store or the world, whatever its `finally` tries. With `real`, each life that is killed is a
+process, and SIGKILL ends it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import shutil
+import signal
+import tempfile
+import threading
+import time
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import field
+from functools import cached_property, partial
+from pathlib import Path
+from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
+
+from ..events import Event, ModelRequest, ModelResponse, ToolResult, ToolUse, UserQuestion
+from ..ground.frozen import frozen
+from ..ground.text import on_one_line
+from ..ground.threads import error_words
+from ..parts.record.folds.audit import rebuild_requests
+from ..serialization import dumps_json, loads_json
+from ..sessions.base import SessionStore
+from ..sessions.core import SessionWriter
+from ..sessions.folds.view import KeptView
+from ..sessions.memory import MemorySessionStore
+from ..sessions.rebuild import rebuild_messages
+from ..sessions.store import FileSessionStore
+from .validity import find_fault
+
+T = TypeVar("T")
+R = TypeVar("R")
+_MOST_SHOWN = 5
+_MAX_CHARS = 300
+
+
+class Killed(BaseException):
+    """This life is over. Code that catches it goes on in vain: nothing that it does lasts."""
+
+
+@frozen
+class Moment:
+    """Where a life is killed: before or behind the thing with this number, from 1, that it stores or does."""
+
+    number: int
+    is_behind: bool
+    what: str
+
+    def __str__(self) -> str:
+        return f"{'behind' if self.is_behind else 'before'} {self.number}, {self.what}"
+
+
+class World:
+    """What outlives a process: what was stored and what took effect, and what else a test keeps there."""
+
+    def __init__(self, *, real: bool) -> None:
+        self.real = real
+        self.things: dict[str, Any] = {}
+        self._effects: list[str] = []
+        self._memory = MemorySessionStore()
+
+    @cached_property
+    def folder(self) -> Path:
+        """A folder of its own, made when somebody asks for it."""
+        return Path(tempfile.mkdtemp(prefix="crash-"))
+
+    def effects(self) -> tuple[str, ...]:
+        """What took effect, in order."""
+        with suppress(FileNotFoundError):
+            if self.real:
+                return tuple(map(loads_json, (self.folder / ".effects").read_text(encoding="utf-8").splitlines()))
+        return tuple(self._effects)
+
+    def take_effect(self, what: str) -> None:
+        if not self.real:
+            self._effects.append(what)
+            return
+        with open(self.folder / ".effects", "a", encoding="utf-8") as file:
+            file.write(f"{dumps_json(what)}\n")
+
+    def open_store(self, life: Life) -> SessionStore:
+        """The store as this life sees it. Whoever held a session in an earlier life is dead."""
+        if self.real:
+            return _make_mortal(FileSessionStore(self.folder / "store", durability="flush"), life)
+        store = MemorySessionStore()
+        vars(store).update((name, value) for name, value in vars(self._memory).items() if name[0] == "_")
+        for session in store._sessions.values():
+            session.held = False
+            session.epoch += 1  # what a thread of an earlier life still tries to write is refused
+        self._memory = store
+        return _make_mortal(store, life)
+
+    def close(self) -> None:
+        if "folder" in vars(self):
+            shutil.rmtree(self.folder, ignore_errors=True)
+
+
+class Life:
+    """One process that does the work: what it has to store in, and what it does in the world, until it is killed.
+
+    `number` counts the lives of the work from 1. `things`, a dict, and `folder` outlive it, and are new for each place where
+    the work is killed; what a process that is really killed puts into `things` dies with it.
+    """
+
+    def __init__(self, world: World, number: int = 1, moment: Moment | None = None) -> None:
+        self.number = number
+        self.things = world.things
+        self.seen: list[str] = []
+        self.is_dead = False
+        self._world, self._moment, self._guard = world, moment, threading.RLock()
+        self.store = world.open_store(self)
+
+    @property
+    def folder(self) -> Path:
+        """A folder for what the work leaves outside of its store."""
+        return self._world.folder
+
+    def effect(self, what: str) -> None:
+        """Take effect in the world. The same text twice, where the first life has it once, is an effect twice: a tool that
+        may be repeated leaves out what the world does only once for its `idempotency_key`.
+        """
+        self.do(f"effect {what!r}", partial(self._world.take_effect, what))
+
+    def do(self, what: str, work: Callable[[], R]) -> R:
+        """Do one thing that lasts. The life may be killed before and behind it."""
+        with self._guard:
+            self._die(self.is_dead)
+            self.seen.append(what)
+            moment = self._moment
+            is_here = moment is not None and moment.number == len(self.seen)
+            self._die(is_here and moment is not None and not moment.is_behind)
+            done = work()
+            self._die(is_here)
+            return done
+
+    def _die(self, is_over: bool) -> None:
+        if is_over:
+            self.is_dead = True
+            if self._world.real:
+                os.kill(os.getpid(), signal.SIGKILL)
+            raise Killed
+
+
+class _MortalWriter(SessionWriter):
+    """The writer of a session in a life that may be killed."""
+
+    def __init__(self, life: Life, inner: SessionWriter) -> None:
+        self.session_id = inner.session_id
+        self.epoch = inner.epoch
+        self._life, self._inner = life, inner
+
+    @property
+    def last_seq(self) -> int:
+        return self._inner.last_seq
+
+    def append(self, events: Sequence[Event]) -> list[Event]:
+        what = f"{', '.join(event.type for event in events)} in session {self.session_id!r}"
+        return self._life.do(what, partial(self._inner.append, events))
+
+    def keep_view(self, kept: KeptView) -> None:
+        self._life.do("a checkpoint", partial(self._inner.keep_view, kept))
+
+    def waits_for_disk(self, events: Sequence[Event]) -> bool:
+        return self._inner.waits_for_disk(events)
+
+    def close(self) -> None:
+        if not self._life.is_dead:
+            self._inner.close()
+
+
+# What of a store changes what outlives the process, and the words for it. Appends go through the writers.
+_CHANGES = {
+    "create_session": "a new session",
+    "copy_session": "a copied session",
+    "update_metadata": "metadata",
+    "claim_request": "the claim of a request",
+    "put_blob": "a blob",
+    "put_message": "a message",
+    "remove_messages": "messages that were read",
+    "delete_session": "a deleted session",
+}
+
+
+def _make_mortal(store: SessionStore, life: Life) -> SessionStore:
+    """Let whatever the store changes be the last thing that this life does."""
+
+    def change(what: str, inner: Callable[..., Any], *args: Any, **named: Any) -> Any:
+        return life.do(what, partial(inner, *args, **named))
+
+    open_writer = store.open_writer
+    for name, what in _CHANGES.items():
+        vars(store)[name] = partial(change, what, getattr(store, name))
+    vars(store)["open_writer"] = lambda session_id: _MortalWriter(life, open_writer(session_id))
+    return store
+
+
+@frozen
+class CrashOutcome(Generic[T]):
+    """What came of the work, however often it was killed: `result` is what the last life returned.
+
+    `effects` are those of all lives, in order, `moments` where lives were killed.
+    """
+
+    result: T
+    store: SessionStore
+    effects: tuple[str, ...]
+    folder: Path | None = None
+    things: Mapping[str, Any] = field(default_factory=dict)
+    moments: tuple[Moment, ...] = ()
+
+    @cached_property
+    def events(self) -> Mapping[str, Sequence[Event]]:
+        """The events of each session in the store, by its id."""
+        return {name: self.store.read_events(name) for name in sorted(self.store.list_sessions())}
+
+
+@frozen
+class Broken:
+    """A promise that did not hold: `an effect twice`, `a lost answer`, `an invalid request`, `another result`, `no end`, or
+    `check`, the caller's own; and where the work was killed.
+    """
+
+    promise: str
+    moments: tuple[Moment, ...]
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.promise}: {self.text} (killed {'; then '.join(map(str, self.moments))})"
+
+
+@frozen
+class CrashReport:
+    """What `crash_report` found. `points` is how many places the work was killed at, `lives` how often it was started."""
+
+    points: int
+    lives: int
+    duration_s: float
+    broken: tuple[Broken, ...] = ()
+
+    def __str__(self) -> str:
+        made = f"{self.points} crash points, {self.lives} lives, {self.duration_s:.1f} s"
+        if not self.broken:
+            return f"every promise held: {made}"
+        counts = ", ".join(f"{name} ({count})" for name, count in Counter(each.promise for each in self.broken).items())
+        first = {each.promise: each for each in reversed(self.broken)}.values()
+        shown = [*first, *(each for each in self.broken if each not in first)][: max(_MOST_SHOWN, len(first))]
+        return "\n".join([f"broken: {counts}; {made}", *(f"  {each}" for each in shown)])
+
+
+Build = Callable[[Life], "Awaitable[T] | T"]
+
+
+def crash_everywhere(
+    build: Build[T], check: Callable[[CrashOutcome[T]], object] | None = None, **how: Any
+) -> CrashReport:
+    """Raises `AssertionError` with what `crash_report` found broken, if anything was."""
+    report = crash_report(build, check, **how)
+    if report.broken:
+        raise AssertionError(str(report))
+    return report
+
+
+def crash_report(
+    build: Build[T],
+    check: Callable[[CrashOutcome[T]], object] | None = None,
+    *,
+    real: bool = False,
+    deaths: int = 1,
+    points: int | None = None,
+    seed: int = 0,
+) -> CrashReport:
+    """Kill what `build` starts at every point, let it go on, and judge what came of it; `check` raises `AssertionError` for
+    what else is wrong.
+
+    `real` kills are those of a process by SIGKILL, over files; the caller has one thread then. With `deaths` above 1 the
+    lives that go on are killed too, at places that `seed` draws. `points` is how many places are drawn of all; None tries
+    each. The work must be the same each time: a scripted model is `ScriptedProvider(turns, resumable=True)`. Where a call
+    ended as `unknown`, the model may say something else next: there the result is left to `check`.
+    """
+    began, lives = time.monotonic(), 1
+    world = World(real=real)
+    try:
+        first = Life(world)
+        reference = _outcome(world, first, _live(build, first), ())
+        moments = [Moment(n, behind, what) for n, what in enumerate(first.seen, 1) for behind in (False, True)]
+        standard = _Standard.of(reference)
+        broken = list(_judge(standard, reference, {}, check))
+    finally:
+        world.close()
+    drawn = random.Random(seed)
+    if points is not None and points < len(moments):
+        moments = sorted(drawn.sample(moments, points), key=lambda moment: (moment.number, moment.is_behind))
+    for moment in moments:
+        world = World(real=real)
+        try:
+            made, found = _crash(build, check, world, standard, [moment], deaths, drawn)
+        finally:
+            world.close()
+        lives += made
+        broken += found
+    return CrashReport(len(moments), lives, round(time.monotonic() - began, 3), tuple(broken))
+
+
+def _crash(
+    build: Build[T],
+    check: Callable[[CrashOutcome[T]], object] | None,
+    world: World,
+    standard: _Standard,
+    moments: list[Moment],
+    deaths: int,
+    drawn: random.Random,
+) -> tuple[int, list[Broken]]:
+    """Kill the work once or more often, and judge its end; says how many lives it had."""
+    killed: list[Moment] = []
+    for number in range(1, deaths + 1):
+        moment = moments[0] if number == 1 else Moment(drawn.randint(1, 40), drawn.random() < 0.5, "drawn")
+        seen = _die(build, world, number, moment)
+        if seen is None:
+            break  # it came to its end before
+        killed.append(Moment(moment.number, moment.is_behind, seen))
+    life = Life(world, len(killed) + 1)
+    stored = {name: [*life.store.iter_events(name)] for name in life.store.list_sessions()}
+    try:
+        outcome = _outcome(world, life, _live(build, life), tuple(killed))
+    except Exception as error:  # noqa: BLE001 - the work may raise anything, and should not have
+        return life.number, [Broken("no end", tuple(killed), ": ".join(error_words(error)))]
+    return life.number, list(_judge(standard, outcome, stored, check))
+
+
+def _die(build: Build[T], world: World, number: int, moment: Moment) -> str | None:
+    """Live until the moment; gives what the life did then, None when it came to its end before."""
+    if not world.real:
+        life = Life(world, number, moment)
+        with suppress(Exception, Killed, asyncio.CancelledError):
+            _live(build, life)
+        return life.seen[moment.number - 1] if life.is_dead else None
+    process = os.fork()
+    if process == 0:
+        try:
+            _live(build, Life(world, number, moment))
+        finally:
+            os._exit(0)
+    status = os.waitpid(process, 0)[1]
+    return moment.what if os.WIFSIGNALED(status) else None
+
+
+def _live(build: Build[T], life: Life) -> T:
+    made = build(life)
+    return asyncio.run(_awaited(made)) if isinstance(made, Awaitable) else made
+
+
+async def _awaited(work: Awaitable[T]) -> T:
+    # What a killed life leaves behind is nobody's to look at.
+    asyncio.get_running_loop().set_exception_handler(lambda loop, context: None)
+    return await work
+
+
+def _outcome(world: World, life: Life, result: T, moments: tuple[Moment, ...]) -> CrashOutcome[T]:
+    folder = world.folder if "folder" in vars(world) else None
+    return CrashOutcome(result, life.store, world.effects(), folder, world.things, moments)
+
+
+@runtime_checkable
+class Answered(Protocol):
+    """A result of an agent's run."""
+
+    final_text: str
+    stop_reason: str
+    structured_output: Any
+
+
+@frozen
+class _Standard:
+    """What the work comes to when nothing is killed, and how often what may happen only so often happened."""
+
+    value: Any
+    effects: Mapping[str, int]
+    answers: Mapping[str, int]
+    questions: Mapping[str, int]
+    is_closed: bool
+
+    @classmethod
+    def of(cls, outcome: CrashOutcome[Any]) -> _Standard:
+        return cls(
+            _value(outcome.result),
+            Counter(outcome.effects),
+            Counter(_answered(outcome)),
+            Counter(_asked(outcome)),
+            not any(map(_open_calls, outcome.events.values())),
+        )
+
+
+def _judge(
+    standard: _Standard,
+    outcome: CrashOutcome[T],
+    stored: Mapping[str, Sequence[Event]],
+    check: Callable[[CrashOutcome[T]], object] | None,
+) -> Iterator[Broken]:
+    """The promises that what came of the work breaks. `stored` is what there was when the last life began."""
+
+    def broken(promise: str, text: str) -> Broken:
+        return Broken(promise, outcome.moments, on_one_line(text, _MAX_CHARS))
+
+    for what, count in _more(outcome.effects, standard.effects):
+        yield broken("an effect twice", f"{what!r} took place {count} times")
+    for name, events in stored.items():
+        if list(outcome.events.get(name, ())[: len(events)]) != list(events):
+            yield broken("a lost answer", f"what session {name!r} held is not there any more")
+    for what, count in _more(_answered(outcome), standard.answers):
+        yield broken("a lost answer", f"the model was asked {count} times, and had answered before: {what}")
+    for what, count in _more(_asked(outcome), standard.questions):
+        yield broken("a lost answer", f"a person was asked {count} times: {what}")
+    is_unknown = False
+    for name, events in outcome.events.items():
+        fault = next(filter(None, map(find_fault, _requests(events))), None)
+        if fault is not None:
+            yield broken("an invalid request", f"session {name!r}: {fault}")
+        is_unknown = is_unknown or any(isinstance(e, ToolResult) and e.outcome == "unknown" for e in events)
+        if standard.is_closed and (left := _open_calls(events)):
+            yield broken("no end", f"session {name!r} has calls without a result: {', '.join(left)}")
+    value = _value(outcome.result)
+    if value != standard.value and not is_unknown:
+        yield broken("another result", f"{value!r} instead of {standard.value!r}")
+    try:
+        if check is not None:
+            check(outcome)
+    except AssertionError as error:
+        yield broken("check", str(error) or "AssertionError")
+
+
+def _more(found: Iterable[str], allowed: Mapping[str, int]) -> Iterator[tuple[str, int]]:
+    """What is there more often than once, and than it should be."""
+    return ((what, count) for what, count in Counter(found).items() if count > max(1, allowed.get(what, 0)))
+
+
+def _answered(outcome: CrashOutcome[Any]) -> Iterator[str]:
+    """The digest of each request of which the whole answer is in a log, with the answer's model."""
+    for events in outcome.events.values():
+        request: ModelRequest | None = None
+        for event in events:
+            if isinstance(event, ModelRequest):
+                request = event
+            elif isinstance(event, ModelResponse) and event.complete and request is not None:
+                yield f"request {request.request_sha256[:16]}, step {request.step}"
+
+
+def _asked(outcome: CrashOutcome[Any]) -> Iterator[str]:
+    for name, events in outcome.events.items():
+        for event in events:
+            if isinstance(event, UserQuestion):
+                yield f"{event.prompt} (call {event.tool_use_id} of session {name!r})"
+
+
+def _requests(events: Sequence[Event]) -> Iterator[Sequence[Mapping[str, Any]]]:
+    """The messages of each request of a log, and of the one that would be next."""
+    for request in rebuild_requests(events):
+        yield request.messages
+        if not request.matches:
+            yield [{"role": f"a request that is not what the log says, at event {request.seq}"}]
+    yield rebuild_messages(events)
+
+
+def _open_calls(events: Sequence[Event]) -> list[str]:
+    asked = {event.tool_use_id: event.name for event in events if isinstance(event, ToolUse)}
+    for event in events:
+        if isinstance(event, ToolResult):
+            asked.pop(event.tool_use_id, None)
+    return [f"{name} ({call_id})" for call_id, name in asked.items()]
+
+
+def _value(result: Any) -> Any:
+    """What of a result must be the same each time."""
+    if isinstance(result, Answered):
+        return result.stop_reason, result.final_text, result.structured_output
+    return result
