@@ -9,7 +9,8 @@ from __future__ import annotations
 import asyncio
 import signal
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import AsyncGenerator, Iterable, Mapping
+from contextlib import asynccontextmanager
 from functools import partial
 from types import FrameType
 from typing import Any
@@ -47,13 +48,9 @@ class Application:
         running_loop("this server")
         if scope["type"] == "lifespan":
             await receive()  # lifespan.startup
-            self.desk.open()
-            self._hear_signals()
-            await send({"type": "lifespan.startup.complete"})
-            await receive()  # lifespan.shutdown
-            await self.desk.drain(self._grace_s)
-            for number, before in self._before.items():
-                signal.signal(number, before)
+            async with self.lifespan():
+                await send({"type": "lifespan.startup.complete"})
+                await receive()  # lifespan.shutdown
             await send({"type": "lifespan.shutdown.complete"})
         elif scope["type"] == "websocket":
             await self._serve_socket(scope, receive, send)
@@ -143,6 +140,21 @@ class Application:
         await socket.serve(principal, session_id, after_seq, partial(post, self._office))
 
     # --- its life ------------------------------------------------------------------------------------------------------
+
+    @asynccontextmanager
+    async def lifespan(self, host: object = None) -> AsyncGenerator[None, None]:
+        """The application's life, for one that has it mounted, since servers tell only the outermost of its own:
+        `FastAPI(lifespan=agents.lifespan)`, or `async with agents.lifespan():` within a lifespan of your own.
+        """
+        self.desk.open()
+        self._hear_signals()
+        try:
+            yield
+        finally:
+            await self.desk.drain(self._grace_s)
+            for number, before in self._before.items():
+                signal.signal(number, before)
+            self._before.clear()
 
     def _hear_signals(self) -> None:
         """End the open streams when the process is told to end; the server's own handler still runs."""

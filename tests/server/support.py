@@ -186,15 +186,15 @@ async def until_free(application: Application) -> None:
 class Client:
     """The standard library's client, and server-sent events on it."""
 
-    def __init__(self, port: int) -> None:
-        self.port = port
+    def __init__(self, port: int, prefix: str = "") -> None:
+        self.port, self.prefix = port, prefix
 
     def ask(self, method: str, target: str, body: Any = None, **headers: str) -> Answer:
         """One request by the standard library's client."""
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=WAIT_S)
         try:
             sent = {**AUTH, **({} if body is None else {"Content-Type": "application/json"}), **headers}
-            connection.request(method, target, None if body is None else json.dumps(body), sent)
+            connection.request(method, self.prefix + target, None if body is None else json.dumps(body), sent)
             answer = connection.getresponse()
             return Answer(answer.status, {k.lower(): v for k, v in answer.getheaders()}, answer.read())
         finally:
@@ -260,7 +260,9 @@ class Stream:
 
     def __init__(self, served: Client, target: str, headers: Mapping[str, str]) -> None:
         self._connection = http.client.HTTPConnection("127.0.0.1", served.port, timeout=WAIT_S)
-        self._connection.request("GET", target, headers={**AUTH, "Accept": "text/event-stream", **headers})
+        self._connection.request(
+            "GET", served.prefix + target, headers={**AUTH, "Accept": "text/event-stream", **headers}
+        )
         self.answer = self._connection.getresponse()
         self.status = self.answer.status
 

@@ -26,7 +26,7 @@ PEERS = os.environ.get("OPENAGENTIC_TEST_ASGI_PYTHON")
 class Process:
     """One server in a process."""
 
-    def __init__(self, test: unittest.TestCase, command: list[str], store: str, port: int) -> None:
+    def __init__(self, test: unittest.TestCase, command: list[str], store: str, port: int, prefix: str = "") -> None:
         environ = {**os.environ, "SERVED_STORE": store, "SERVED_TOKEN": TOKEN, "PYTHONPATH": str(ROOT)}
         environ["OPENAGENTIC_SDK_SERVER_TOKEN"] = TOKEN
         self.store = FileSessionStore(store)
@@ -34,7 +34,7 @@ class Process:
         test.addCleanup(self.errors.close)
         self.process = subprocess.Popen(command, cwd=ROOT, env=environ, stdout=self.errors, stderr=self.errors)
         test.addCleanup(self.end)
-        self.client = HttpClient(port)
+        self.client = HttpClient(port, prefix)
         until(self.is_healthy, lambda: f"the server answers; it said {self.said()}", WAIT_S)
 
     def is_healthy(self) -> bool:
@@ -76,14 +76,15 @@ class ServersCase(unittest.TestCase):
             "1",
         ]
 
-    def check_server(self, command: list[str], port: int) -> Process:
+    def check_server(self, command: list[str], port: int, prefix: str = "") -> Process:
         """It answers and refuses, streams with a cursor, and parks what runs when it is told to end."""
-        server = Process(self, command, self.folder, port)
+        server = Process(self, command, self.folder, port, prefix)
         client = server.client
         self.assertEqual(client.ask("GET", "/v1/agents", Authorization="").status, 401)
         self.assertEqual(client.ask("GET", "/v1/agents", Host="evil.example").status, 403)
         made = client.ask("POST", "/v1/sessions", {"prompt": "Hi.", "agent": "greeter"})
         self.assertEqual(made.status, 201, made.body)
+        self.assertEqual(made.headers["location"], f"{prefix}/v1/sessions/{made.json['session_id']}")
         path = f"/v1/sessions/{made.json['session_id']}/events"
         stream = client.stream(f"{path}?until=result")
         seen = stream.events()
@@ -177,6 +178,11 @@ class Others(ServersCase):
     def test_uvicorn(self) -> None:
         port = free_port()
         self.check_server([PEERS, "-m", "uvicorn", "tests.server.served_app:application", "--port", str(port)], port)
+
+    def test_uvicorn_with_the_application_mounted_in_fastapi(self) -> None:
+        port = free_port()
+        command = [PEERS, "-m", "uvicorn", "tests.server.mounted_app:application", "--port", str(port)]
+        self.check_server(command, port, "/a%20b/agents")
 
     def test_hypercorn(self) -> None:
         port = free_port()
