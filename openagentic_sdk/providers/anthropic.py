@@ -36,12 +36,13 @@ from .chat_request import (
     tool_names,
     usable,
     used_call_ids,
+    with_extra_body,
     write_tool,
     write_tools,
 )
 from .claude_models import ClaudeFamily, claude_family
 from .content import ContentPart, cannot_carry, read_parts
-from .endpoint import EndpointArguments, EndpointProvider, Reading
+from .endpoint import LINGER_AFTER_FINISH_S, EndpointArguments, EndpointProvider, Reading
 from .failures import cut_answer, unexpected
 from .keys import ApiKey, is_host_of
 from .quirks import Quirks
@@ -182,7 +183,7 @@ class AnthropicProvider(EndpointProvider):
                 told = [place for place, block in enumerate(blocks or ()) if not block.get("defer_loading")]
                 if blocks and told:
                     blocks[told[-1]] = {**blocks[told[-1]], "cache_control": mark}
-        payload.update(self.settings.extra_body)
+        payload = with_extra_body(payload, self.settings.extra_body)
         payload = {key: value for key, value in payload.items() if value is not None}
         reading = MessageReading(used_call_ids(messages), self.origin, holds=bool(prompt.held))
         reading.notices = notices
@@ -223,6 +224,8 @@ class MessageReading(Reading):
         elif kind == "message_delta":
             beside = {key: chunk[key] for key in ("usage", "context_management") if key in chunk}
             self._take_message({**as_mapping(chunk.get("delta")), **beside})
+            if self._stop_reason is not None:
+                self.linger_s = LINGER_AFTER_FINISH_S  # some gateways send no message_stop
         elif kind == "message_stop":
             self._stopped = True
             self.take_marker()
@@ -418,9 +421,12 @@ def _write_prompt(messages: Sequence[Message], found: Mapping[str, str]) -> _Pro
             prompt.container = message.get("anthropic_container") if code_waits else None
         elif role == "tool":
             shown = _references(message, found) or (content if isinstance(content, str) else _blocks(content))
-            blocks = [
-                {"type": "tool_result", "tool_use_id": usable(message["tool_call_id"], _MAX_ID), "content": shown}
-            ]
+            answered = {
+                "type": "tool_result",
+                "tool_use_id": usable(message["tool_call_id"], _MAX_ID),
+                "content": shown,
+            }
+            blocks = [answered | ({"is_error": True} if message.get("is_error") else {})]
         else:
             blocks = _blocks(content)
             if code_waits:

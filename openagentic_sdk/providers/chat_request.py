@@ -19,6 +19,7 @@ from typing import Any
 
 from ..errors import OptionsError
 from ..ground.frozen import frozen
+from ..ground.patterns import regex
 from ..serialization import whole_letters
 from .base import Message, ToolSpec
 from .content import cannot_carry, read_part, read_parts
@@ -30,6 +31,8 @@ BETWEEN = "I have read the result."
 
 _MAX_NAME = 64
 _LONG = 64 * 1024
+# How the result of a call that failed begins (`sessions.rebuild.result_text`).
+_ERROR = regex(r"Error(?: \(\w+\))?: ")
 _ROLE_FIELDS = {
     "system": ("role", "content", "name"),
     "developer": ("role", "content", "name"),
@@ -45,10 +48,10 @@ class RequestSettings:
 
     `tool_choice` is `auto`, `none`, `required` or the name of a tool. `response_format` is the JSON of the protocol.
     `extra_tools` are entries for the vendor's own tools (`{"type": "web_search"}`), sent as they are. `extra_body` is merged
-    into the request last, `extra_headers` are sent along; a value of None in `extra_body` removes a field. `idempotency_key`
-    is sent as `Idempotency-Key`, the same for each attempt at one call. `timeouts` None are those of the connections.
-    `stream` False asks for whole answers always, for endpoints that cannot stream. `keep_raw` keeps what the endpoint sent
-    as `ModelOutput.raw`.
+    into the request last, object by object (`with_extra_body`); None in it removes a field. `extra_headers` are sent along.
+    `idempotency_key` is sent as `Idempotency-Key`, the same for each attempt at one call. `timeouts` None are those of the
+    connections. `stream` False asks for whole answers always, for endpoints that cannot stream. `keep_raw` keeps what the
+    endpoint sent as `ModelOutput.raw`.
     """
 
     max_tokens: int | None = None
@@ -133,11 +136,26 @@ def build_chat_request(
         "reasoning_effort": settings.reasoning_effort,
     }
     payload.update({key: value for key, value in sampling.items() if value is not None})
-    for key, value in settings.extra_body.items():
-        payload.pop(key, None)
-        if value is not None:
-            payload[key] = value
-    return payload, names
+    return with_extra_body(payload, settings.extra_body), names
+
+
+def with_extra_body(payload: Mapping[str, Any], extra: Mapping[str, Any]) -> dict[str, Any]:
+    """Merge fields into a request, and objects into the objects there.
+
+    None removes a field. An object of another `type` (`thinking`, `response_format`) takes the place of the one there.
+    """
+    merged = dict(payload)
+    for key, value in extra.items():
+        there = merged.get(key)
+        if value is None:
+            merged.pop(key, None)
+        elif (
+            isinstance(value, Mapping) and isinstance(there, Mapping) and value.get("type", 0) in (0, there.get("type"))
+        ):
+            merged[key] = with_extra_body(there, value)
+        else:
+            merged[key] = value
+    return merged
 
 
 def repair_messages(
@@ -242,6 +260,8 @@ class _Repair:
         result = {"role": "tool", "tool_call_id": new_id, "content": "" if content is None else content}
         if self._quirks.name_in_tool_result:
             result["name"] = self._names.sent(str(function_of(call).get("name") or "unknown"))
+        if self._quirks.keeps_parts and isinstance(content, str) and (found is None or _ERROR.match(content)):
+            result["is_error"] = True
         return result
 
     def _write_part(self, item: Any) -> dict[str, Any]:
@@ -252,7 +272,9 @@ class _Repair:
         if part.kind not in self._quirks.inputs:
             raise cannot_carry(part, self._origin or "this endpoint")
         if part.kind == "image":
-            return dict(item) if item.get("image_url") else {"type": "image_url", "image_url": {"url": part.data_url}}
+            detail = {"detail": part.detail} if part.detail else {}
+            shown = {"type": "image_url", "image_url": {"url": part.data_url, **detail}}
+            return dict(item) if item.get("image_url") else shown
         if part.kind == "audio":
             if isinstance(item.get("input_audio"), Mapping):
                 return dict(item)

@@ -11,11 +11,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from ..errors import OptionsError
 from ..ground.frozen import frozen
-from ..ground.loose import as_mapping
+from ..ground.loose import as_mapping, as_text
 from .wrappers.abilities import MEDIA_KINDS
 
 _FORMATS = {"wav": "audio/wav", "mp3": "audio/mpeg"}
@@ -25,7 +26,10 @@ _USUAL = {"image": "image/png", "file": "application/pdf", "audio": "audio/wav"}
 
 @frozen
 class ContentPart:
-    """One part. Exactly one of `text`, `data` (base64), `url` and `file_id` (a file at the vendor) says what it is."""
+    """One part. Exactly one of `text`, `data` (base64), `url` and `file_id` (a file at the vendor) says what it is.
+
+    `detail` is how closely a picture is looked at (`low`, `high`, `auto`), empty for what the endpoint takes itself.
+    """
 
     kind: str
     text: str = ""
@@ -34,6 +38,7 @@ class ContentPart:
     data: str | None = None
     url: str | None = None
     file_id: str | None = None
+    detail: str = ""
 
     @property
     def data_url(self) -> str:
@@ -73,7 +78,8 @@ def read_part(item: Any) -> ContentPart:
         return ContentPart("text", str(item.get("text") or ""))
     if kind == "image_url" or (kind == "input_image" and item.get("image_url")):
         inner = item.get("image_url")
-        return _from_url("image", str((inner.get("url") if isinstance(inner, Mapping) else inner) or ""))
+        held = inner if isinstance(inner, Mapping) else {"url": inner, "detail": item.get("detail")}
+        return replace(_from_url("image", str(held.get("url") or "")), detail=as_text(held.get("detail")))
     if kind == "input_audio":
         inner = as_mapping(item.get("input_audio"))
         media_type = _FORMATS.get(str(inner.get("format")), f"audio/{inner.get('format') or 'wav'}")
@@ -86,11 +92,12 @@ def read_part(item: Any) -> ContentPart:
     if kind not in MEDIA_KINDS:
         raise OptionsError(f"a part of a message is text, image, file or audio, not {kind!r}")
     name = str(item["name"]) if item.get("name") else None
+    detail = as_text(item.get("detail"))
     if item.get("url"):
         found = _from_url(kind, str(item["url"]), name)
-        return ContentPart(kind, "", str(item.get("media_type") or found.media_type), name, found.data, found.url)
+        return replace(found, media_type=str(item.get("media_type") or found.media_type), detail=detail)
     media_type = str(item.get("media_type") or _USUAL[kind])
-    return ContentPart(kind, "", media_type, name, _base64_of(kind, item.get("data")))
+    return ContentPart(kind, "", media_type, name, _base64_of(kind, item.get("data")), detail=detail)
 
 
 def cannot_carry(

@@ -71,6 +71,10 @@ class Reading(ABC):
     def conclude(self) -> tuple[list[StreamEvent], ModelOutput]:
         """What was held back, and the whole answer. Raises `IncompleteResponseError` when its end was not seen."""
 
+    def take_array(self, chunks: Sequence[Any]) -> list[StreamEvent]:
+        """What can be shown of an answer that came as an array. Raises `ProviderResponseError` where there is none such."""
+        raise unexpected("answer is no object", chunks)
+
     def take_marker(self) -> None:
         """The stream said `[DONE]`."""
         self.linger_s, self.is_over = LINGER_AFTER_DONE_S, True
@@ -81,10 +85,14 @@ class Reading(ABC):
             if isinstance(batch, Whole):
                 self._count += 1
                 _raise_error_in(batch.data)
-                if not isinstance(batch.data, Mapping):
-                    raise unexpected("answer is no object", batch.data)
                 if self.raw is not None:
                     self.raw = batch.data
+                if isinstance(batch.data, list):
+                    for chunk in batch.data:
+                        _raise_error_in(chunk)
+                    return self.take_array(batch.data)
+                if not isinstance(batch.data, Mapping):
+                    raise unexpected("answer is no object", batch.data)
                 return self.take_whole(batch.data)
             shown: list[StreamEvent] = []
             is_last = isinstance(batch, LastEvents)

@@ -38,16 +38,23 @@ _MONEY_CODES = frozenset(
     }
 )
 _MONEY = regex(r"exceeded your current quota|credit balance is too low|insufficient (balance|credits|funds)", re.I)
+# Google's limits by the minute, told in the words of a quota: `google.rpc.RetryInfo` and the sentence that repeats it. The
+# same with a limit of 0 or by the day does not pass by waiting.
+_WAIT = regex(r'"retryDelay"\s*:\s*"([\d.]+)s"|\bplease retry in ([\d.]+)s', re.I)
+_USED_UP = regex(r'"quotaId"\s*:\s*"[^"]*PerDay|\blimit: 0\b')
 _CONTEXT_CODES = frozenset({"context_length_exceeded", "exceed_context_size_error", "model_context_window_exceeded"})
 # How endpoints say that the prompt is too long when they have no code for it: OpenAI and what copies it, vLLM, llama.cpp,
-# Anthropic, Gemini, Bedrock, Groq, Mistral, xAI, LiteLLM.
+# Anthropic, Gemini, Bedrock ("Input Tokens Exceeded"), Groq, Mistral, xAI, Perplexity, LiteLLM.
 _CONTEXT = regex(
     r"maximum context length|context (length|window|size)[^.]{0,40}(exceed|too)|exceed[^.]{0,40}(context|token limit)"
-    r"|prompt is too long|input is too long|input token count[^.]{0,40}exceed|too many tokens in (the )?(prompt|request)"
+    r"|\b(prompt|input|conversation) (is |was )?too long\b|\binput tokens?\b[^.]{0,60}\bexceed"
+    r"|\b(number of|total)( input| prompt)? tokens[^.]{0,60}\bexceed"
+    r"|too many tokens in (the )?(prompt|request)"
     r"|reduce the length of the (messages|prompt|input)|too large for model with \d+ maximum context"
     r"|maximum prompt length|longer than the model's context|ContextWindowExceeded|request_too_large",
     re.I,
 )
+_WITHOUT_VERSION = regex(r"https?://[^/]+/(chat/completions|responses|models)")
 _SECRET_HEADERS = regex(r"authorization|key|token|secret|cookie|password", re.I)
 
 
@@ -146,14 +153,20 @@ def _judged_error(
 ) -> ProviderHTTPError:
     kind = code if code and not code.isdigit() else None
     judged_status = int(code) if status == 200 and code and code.isdigit() and 400 <= int(code) < 600 else status
-    about_money = judged_status == 402 or kind in _MONEY_CODES or bool(_MONEY.search(message))
+    wait = _WAIT.search(body) if judged_status in (429, 503) else None
+    if wait is not None and not _USED_UP.search(body):
+        headers = {"retry-after": wait[1] or wait[2], **headers}
+        is_quota = False
+    else:
+        is_quota = bool(_MONEY.search(message))
+    about_money = judged_status == 402 or kind in _MONEY_CODES or is_quota
     too_long = kind in _CONTEXT_CODES or (judged_status in (200, 400, 413, 422, 500) and bool(_CONTEXT.search(message)))
     retryable = not about_money and not too_long and _may_pass(judged_status, kind, headers)
     error_class = ContextLengthError if too_long else ProviderHTTPError
     where = endpoint or "the endpoint"
     named = f" ({code})" if code and code != str(status) else ""
     said = f"with an error{named}" if status == 200 else f"{status}{named}"
-    shown = f"{where} answered {said}: {message}{_advice(judged_status, about_money)}"
+    shown = f"{where} answered {said}: {message}{_advice(judged_status, about_money, endpoint)}"
     return error_class(shown, status=status, code=code, headers=headers, body=body, retryable=retryable)
 
 
@@ -168,11 +181,15 @@ def _may_pass(status: int, code: str | None, headers: Mapping[str, str]) -> bool
     return status in RETRYABLE_STATUSES or status >= 500
 
 
-def _advice(status: int, about_money: bool) -> str:
+def _advice(status: int, about_money: bool, endpoint: str) -> str:
     if about_money:
         return " (add credit or use another key: asking again does not help)"
     if status in (401, 403):
         return " (check the API key and what it may do)"
+    if status == 407:
+        return " (the proxy wants a user and a password: put them into its URL, http://user:password@host:port)"
+    if status in (404, 405) and _WITHOUT_VERSION.fullmatch(endpoint):
+        return " (check base_url, which has no path and probably ends in /v1)"
     if status == 404:
         return " (check base_url and the model's name)"
     return ""

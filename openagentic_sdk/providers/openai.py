@@ -45,7 +45,10 @@ class ChatProvider(EndpointProvider):
         if self.quirks.cache_key and self._session.cache_key and "prompt_cache_key" not in self.settings.extra_body:
             payload["prompt_cache_key"] = self._session.cache_key
         assembler = ChatAssembler(
-            used_ids=used_call_ids(messages), think_tags=self.quirks.think_tags, origin=self.origin
+            used_ids=used_call_ids(messages),
+            think_tags=self.quirks.think_tags,
+            origin=self.origin,
+            has_choices=payload.get("n", 1) != 1,
         )
         return payload, ChatReading(assembler), names
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
-from itertools import pairwise
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice, pairwise
 from typing import Any, Unpack
 
 from ..errors import GarbledResponseError, OptionsError, ProviderHTTPError, ProviderResponseError
@@ -23,6 +23,7 @@ from .chat_request import (
     repair_messages,
     tool_names,
     used_call_ids,
+    with_extra_body,
     write_tool,
     write_tools,
 )
@@ -45,6 +46,9 @@ _QUIRKS = Quirks(
 # These families do not reason, and answer 400 to a request for encrypted reasoning. Any other name (a deployment's, a
 # router's) may stand for a model that does.
 _PLAIN_MODEL = r"(?:.*/)?(?:ft:)?(?:gpt-[34]|chatgpt|davinci|babbage|computer-use)"
+_BETWEEN_MESSAGES = "\n\n"
+# What is kept of messages and calls, whose text and arguments the conversation has; `chars` is added to messages.
+_KEPT_OF_PLAIN = ("type", "id", "status", "phase", "call_id", "execution", "caller")
 _ENDS = {"response.completed", "response.incomplete", "response.failed", "response.cancelled"}
 # What of a request the count of its tokens depends on.
 _COUNTED = frozenset(
@@ -118,6 +122,7 @@ class OpenAIResponsesProvider(EndpointProvider):
         names = tool_names(tools)
         repaired = repair_messages(messages, quirks=_QUIRKS, names=names, origin=self.origin)
         previous, sent = self._behind_stored(repaired)
+        asked_as = _asked_as(repaired)
 
         def write(tool: ToolSpec) -> dict[str, Any]:
             written = {"type": "function", "strict": False, **write_tool(tool, names, _QUIRKS)["function"]}
@@ -136,7 +141,7 @@ class OpenAIResponsesProvider(EndpointProvider):
         reasoning = {"effort": self.settings.reasoning_effort, "summary": self._reasoning_summary}
         payload: dict[str, Any] = {
             "model": model,
-            "input": [item for message in sent for item in _items(message, found, _callers(repaired))],
+            "input": [item for message in sent for item in _items(message, found, asked_as)],
             "store": self._store,
             "previous_response_id": previous,
             "tools": written or None,
@@ -145,8 +150,8 @@ class OpenAIResponsesProvider(EndpointProvider):
             "prompt_cache_key": self._session.cache_key if quirks_for(self.base_url).cache_key else None,
             "reasoning": {key: value for key, value in reasoning.items() if value} or None,
             **_choices(self.settings, names, bool(written)),
-            **self.settings.extra_body,
         }
+        payload = with_extra_body(payload, self.settings.extra_body)
         payload = {key: value for key, value in payload.items() if value is not None}
         return payload, ResponseReading(used_call_ids(messages), self.origin, stored=self._store), names
 
@@ -175,19 +180,28 @@ class ResponseReading(Reading):
         self._text: list[str] = []
         self._reasoning: list[str] = []
         self._refusal = False
+        self._begins_message = False  # whether the next text is that of another message
+        self._text_index: Any = None
         self._id: str | None = None
+        self._is_created = False
         self._response: Mapping[str, Any] | None = None
 
     def take_chunk(self, chunk: Mapping[str, Any]) -> list[StreamEvent]:
         kind = str(chunk.get("type") or "")
-        if kind in ("response.created", "response.in_progress", "response.queued", *_ENDS):
-            self._check_same_response(as_mapping(chunk.get("response")).get("id"))
-        if kind in _ENDS:
+        if kind == "response.created" or kind in _ENDS:
+            self._id = as_text(as_mapping(chunk.get("response")).get("id")) or self._id
+        if kind == "response.created":
+            # Not another id: GitHub Copilot's endpoint gives each event its own.
+            if self._is_created:
+                raise GarbledResponseError("the endpoint sent two responses in one stream")
+            self._is_created = True
+        elif kind in _ENDS:
             response = as_mapping(chunk.get("response"))
             told = {} if kind == "response.completed" else {"status": kind.removeprefix("response.")}
             self._take_end({**response, **told})
         elif kind == "response.output_item.added":
             self._items.append(self._placed(chunk))
+            self._begins_message = self._items[-1].get("type") == "message" and bool(self._text)
         elif kind == "response.output_item.done":
             item = self._placed(chunk)
             known = [n for n, one in enumerate(self._items) if _same_item(one, item)]
@@ -199,12 +213,13 @@ class ResponseReading(Reading):
             self._ended.discard(place)
             if _is_whole(item):
                 self._ended.add(place)
-        elif kind == "response.function_call_arguments.delta":
+        elif kind in ("response.function_call_arguments.delta", "response.custom_tool_call_input.delta"):
             place = self._find_call(chunk)
             self._arguments[place] = self._arguments.get(place, "") + as_text(chunk.get("delta"))
-        elif kind == "response.function_call_arguments.done":
+        elif kind in ("response.function_call_arguments.done", "response.custom_tool_call_input.done"):
             place = self._find_call(chunk)
-            self._arguments[place] = as_text(chunk.get("arguments")) or self._arguments.get(place, "")
+            whole = as_text(chunk.get("arguments")) or as_text(chunk.get("input"))
+            self._arguments[place] = whole or self._arguments.get(place, "")
             self._ended.add(place)
         elif kind == "response.reasoning_summary_part.added" and self._reasoning:
             return self._show_reasoning("\n\n")
@@ -213,7 +228,10 @@ class ResponseReading(Reading):
             if not isinstance(delta, str) or not delta:
                 return []
             if kind == "response.output_text.delta":
-                return self._show_text(delta)
+                index = chunk.get("output_index")
+                begins = self._begins_message or (bool(self._text) and index != self._text_index)
+                self._begins_message, self._text_index = False, index
+                return self._show_text(_BETWEEN_MESSAGES + delta if begins else delta)
             if kind == "response.refusal.delta":
                 self._refusal = True
                 return self._show_text(delta)
@@ -224,7 +242,7 @@ class ResponseReading(Reading):
     def take_whole(self, body: Mapping[str, Any]) -> list[StreamEvent]:
         if not isinstance(body.get("output"), list):
             raise unexpected("answer has no output", body)
-        self._check_same_response(body.get("id"))
+        self._id = as_text(body.get("id")) or None
         self._take_end(body)
         shown: list[StreamEvent] = []
         if reasoning := _reasoning_of(self._items):
@@ -260,13 +278,6 @@ class ResponseReading(Reading):
             cost_usd=reported_cost(usage),
         )
 
-    def _check_same_response(self, response_id: Any) -> None:
-        if not isinstance(response_id, str) or not response_id:
-            return
-        if self._id is not None and self._id != response_id:
-            raise GarbledResponseError("the endpoint sent two responses in one stream")
-        self._id = response_id
-
     def _take_end(self, response: Mapping[str, Any]) -> None:
         if error := error_in_body({"error": response.get("error")}):
             raise error
@@ -288,8 +299,7 @@ class ResponseReading(Reading):
                 one = said.get(item.get("id")) or said.get(item.get("call_id")) or {"status": "missing"}
                 if _is_whole(one) and not _is_cut(item):
                     self._ended.add(place)
-                    if one.get("arguments"):
-                        item["arguments"] = one["arguments"]
+                    item |= {key: one[key] for key in ("arguments", "input") if one.get(key)}
         self.take_marker()
 
     def _placed(self, chunk: Mapping[str, Any]) -> dict[str, Any]:
@@ -302,7 +312,7 @@ class ResponseReading(Reading):
         if not known and not self._items:
             self._items.append({"type": "function_call", **wanted})
         place = known[-1] if known else len(self._items) - 1
-        if self._items[place].get("type") not in ("function_call", "tool_search_call"):
+        if self._items[place].get("type") not in ("function_call", "custom_tool_call", "tool_search_call"):
             raise GarbledResponseError("the endpoint sent arguments for an item that is no call")
         return place
 
@@ -312,7 +322,7 @@ class ResponseReading(Reading):
             HeardCall(
                 as_text(item.get("call_id")) or as_text(item.get("id")),
                 TOOL_SEARCH if item["type"] == "tool_search_call" else as_text(item.get("name")),
-                _arguments(item) or self._arguments.get(place, ""),
+                _arguments(item, self._arguments.get(place, "")),
                 ended=place in self._ended,
                 caller=vendor_caller(item),
             )
@@ -327,13 +337,17 @@ class ResponseReading(Reading):
         """Reasoning, and what the vendor's own tools did, as it came and where it stood between the others."""
         extras: dict[str, Any] = {"responses_id": self._id} if self._stored and self._id else {}
         plain = [item.get("type") == "message" or _is_call(item) for item in self._items]
-        if not all(plain) or any(map(vendor_caller, self._items)):
-            extras["responses_items"] = [
-                {key: item[key] for key in ("type", "call_id", "execution", "caller") if key in item}
+        if not all(plain) or any(item.get("type") != "function_call" or vendor_caller(item) for item in self._items):
+            kept = [
+                {key: item[key] for key in _KEPT_OF_PLAIN if item.get(key) is not None}
                 if is_plain
                 else {key: value for key, value in item.items() if key != "_place" and value is not None}
                 for item, is_plain in zip(self._items, plain, strict=True)
             ]
+            for item, known in zip(self._items, kept, strict=True):
+                if item.get("type") == "message":
+                    known["chars"] = len(_text_of([item]))
+            extras["responses_items"] = kept
         return {**extras, "origin": self._origin} if extras else None
 
     def _finish_reason(self, response: Mapping[str, Any]) -> str | None:
@@ -355,7 +369,9 @@ class ResponseReading(Reading):
 def _is_call(item: Mapping[str, Any]) -> bool:
     """Whether an item asks for something that is to be done here; a search may also be the vendor's own business."""
     kind = item.get("type")
-    return kind == "function_call" or (kind == "tool_search_call" and item.get("execution") == "client")
+    return kind in ("function_call", "custom_tool_call") or (
+        kind == "tool_search_call" and item.get("execution") == "client"
+    )
 
 
 def _is_whole(item: Mapping[str, Any]) -> bool:
@@ -367,10 +383,13 @@ def _is_cut(item: Mapping[str, Any]) -> bool:
     return not _is_whole(item) and item["status"] != "in_progress"
 
 
-def _arguments(item: Mapping[str, Any]) -> str:
-    """A call's arguments as JSON text: those of a function come so, those of a search as an object."""
+def _arguments(item: Mapping[str, Any], streamed: str) -> str:
+    """A call's arguments as JSON text: those of a function come so, those of a search as an object, and a tool with a
+    grammar of its own (`custom`) gets one text, its `input`."""
+    if item.get("type") == "custom_tool_call":
+        return json.dumps({"input": as_text(item.get("input")) or streamed})
     arguments = item.get("arguments")
-    return json.dumps(arguments) if isinstance(arguments, Mapping) else as_text(arguments)
+    return json.dumps(arguments) if isinstance(arguments, Mapping) else as_text(arguments) or streamed
 
 
 def _same_item(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
@@ -380,8 +399,12 @@ def _same_item(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
 
 
 def _text_of(items: Sequence[Mapping[str, Any]]) -> str:
-    parts = [part for item in items if item.get("type") == "message" for part in as_mappings(item.get("content"))]
-    return "".join(str(part.get("text") or part.get("refusal") or "") for part in parts)
+    texts = [
+        "".join(str(part.get("text") or part.get("refusal") or "") for part in as_mappings(item.get("content")))
+        for item in items
+        if item.get("type") == "message"
+    ]
+    return _BETWEEN_MESSAGES.join(text for text in texts if text)
 
 
 def _reasoning_of(items: Sequence[Mapping[str, Any]]) -> str:
@@ -393,14 +416,18 @@ def _reasoning_of(items: Sequence[Mapping[str, Any]]) -> str:
     return "\n\n".join(text for text in texts if text)
 
 
-def _callers(messages: Sequence[Message]) -> dict[str, Mapping[str, Any]]:
-    """The calls that programs of the vendor's made, and which: it wants to hear that with their results."""
+def _asked_as(messages: Sequence[Message]) -> dict[str, tuple[str, dict[str, Any]]]:
+    """The type of each call that the endpoint made, and what the result has to repeat: the vendor's program behind it."""
     kept = [item for message in messages for item in as_mappings(message.get("responses_items"))]
-    return {str(item.get("call_id")): caller for item in kept if _is_call(item) and (caller := vendor_caller(item))}
+    return {
+        str(item.get("call_id")): (item["type"], {"caller": caller} if (caller := vendor_caller(item)) else {})
+        for item in kept
+        if _is_call(item)
+    }
 
 
 def _items(
-    message: Message, found: Mapping[str, dict[str, Any]] | None, callers: Mapping[str, Mapping[str, Any]]
+    message: Message, found: Mapping[str, dict[str, Any]] | None, asked_as: Mapping[str, tuple[str, dict[str, Any]]]
 ) -> list[dict[str, Any]]:
     """A message as items of the request. `found` are the definitions that stand where they were found; None for nowhere."""
     role, content = message["role"], message.get("content")
@@ -411,13 +438,12 @@ def _items(
     if role == "tool":
         shown = content if isinstance(content, str) else [_input_part(part) for part in read_parts(content)]
         call_id = message["tool_call_id"]
-        made_by = {"caller": callers[call_id]} if call_id in callers else {}
-        return [{"type": "function_call_output", "call_id": call_id, "output": shown, **made_by}]
+        kind, made_by = asked_as.get(call_id, ("function_call", {}))
+        return [{"type": f"{kind}_output", "call_id": call_id, "output": shown, **made_by}]
     if role != "assistant":
         parts = [_input_part(part) for part in read_parts(content)]
         return [{"role": role, "content": parts}] if parts else []
-    said = [{"type": "output_text", "text": part.text} for part in read_parts(content)]
-    text: list[dict[str, Any]] = [{"type": "message", "role": "assistant", "content": said}] if said else []
+    text = "".join(part.text for part in read_parts(content))
     calls: dict[str, dict[str, Any]] = {}
     for call in message.get("tool_calls") or ():
         call_id, function = call["id"], {key: call["function"][key] for key in ("name", "arguments")}
@@ -428,15 +454,16 @@ def _items(
     return _with_kept(as_mappings(message.get("responses_items")), text, calls)
 
 
-def _with_kept(
-    kept: list[Mapping[str, Any]], text: list[dict[str, Any]], calls: dict[str, dict[str, Any]]
-) -> list[dict[str, Any]]:
-    """Reasoning and the vendor's own calls back in their places, when they belong to exactly these calls.
+def _with_kept(kept: list[Mapping[str, Any]], text: str, calls: dict[str, dict[str, Any]]) -> list[dict[str, Any]]:
+    """Reasoning, messages and the vendor's own calls back in their places, when they belong to exactly these calls.
 
     Reasoning goes with the item behind it or not at all, and only when the endpoint can read it again.
     """
+    # The short form of a message: of the long one vLLM wants the id, too.
+    message = [{"type": "message", "role": "assistant", "content": text}] if text else []
     if [item.get("call_id") for item in kept if _is_call(item)] != list(calls):
-        return [*text, *calls.values()]
+        return [*message, *calls.values()]
+    messages = _messages_of(kept, text) or iter(message)
     items: list[dict[str, Any]] = []
     for item, following in pairwise([*kept, {}]):
         if item.get("type") == "reasoning":
@@ -444,13 +471,41 @@ def _with_kept(
             if readable and following.get("type") not in (None, "reasoning"):
                 items.append({key: value for key, value in item.items() if key != "status"})
         elif item.get("type") == "message":
-            items += text
-            text = []
+            items += islice(messages, 1 if item.get("chars") != 0 else 0)
         elif _is_call(item):
-            items.append({**calls[item["call_id"]], **({"caller": item["caller"]} if vendor_caller(item) else {})})
+            items.append(_call_again(item, calls[item["call_id"]]))
         else:
             items.append(dict(item))
-    return [*items, *text]
+    return [*items, *messages]
+
+
+def _call_again(kept: Mapping[str, Any], call: dict[str, Any]) -> dict[str, Any]:
+    made_by = {"caller": kept["caller"]} if vendor_caller(kept) else {}
+    if kept.get("type") != "custom_tool_call":
+        return {**call, **made_by}
+    text = as_text(as_mapping(json.loads(call["arguments"])).get("input"))
+    return {"type": "custom_tool_call", "call_id": call["call_id"], "name": call["name"], "input": text, **made_by}
+
+
+def _messages_of(kept: Sequence[Mapping[str, Any]], text: str) -> Iterator[dict[str, Any]] | None:
+    """The messages of an answer as they came, with their ids and phases; None if this is not their text any more."""
+    known = [item for item in kept if item.get("type") == "message"]
+    lengths = [item["chars"] if isinstance(item.get("chars"), int) else -1 for item in known]
+    texts, at = [], 0
+    for length in lengths:
+        at += len(_BETWEEN_MESSAGES) if at and length else 0
+        texts.append(text[at : at + length])
+        at += length
+    if not known or min(lengths) < 0 or at != len(text) or not all(item.get("id") for item in known):
+        return None
+    return iter(
+        [
+            {key: item[key] for key in ("type", "id", "status", "phase") if key in item}
+            | {"role": "assistant", "content": [{"type": "output_text", "text": shown, "annotations": []}]}
+            for item, shown in zip(known, texts, strict=True)
+            if shown
+        ]
+    )
 
 
 def _input_part(part: ContentPart) -> dict[str, Any]:
@@ -461,7 +516,7 @@ def _input_part(part: ContentPart) -> dict[str, Any]:
     if part.file_id:
         return {"type": f"input_{part.kind}", "file_id": part.file_id}
     if part.kind == "image":
-        return {"type": "input_image", "image_url": part.data_url}
+        return {"type": "input_image", "image_url": part.data_url, "detail": part.detail or "auto"}
     if part.url:
         return {"type": "input_file", "file_url": part.url}
     return {"type": "input_file", "filename": part.name or "file", "file_data": part.data_url}

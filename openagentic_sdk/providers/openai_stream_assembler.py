@@ -41,6 +41,8 @@ class _Slot:
         self.name = self.name or as_text(function.get("name"))
         arguments = function.get("arguments")
         if isinstance(arguments, str):
+            if self.pieces == ["{}"] and arguments.lstrip().startswith("{"):
+                self.pieces.clear()  # some gateways begin with no arguments and send them afterwards
             self.pieces.append(arguments)
         elif arguments is not None:
             self.pieces.append(json.dumps(arguments))
@@ -51,9 +53,10 @@ class _Slot:
     def is_over(self, entry: Mapping[str, Any]) -> bool:
         """Whether a fragment under the same index begins another call: Ollama and Gemini give every call the index 0."""
         call_id = as_text(entry.get("id"))
-        if self.id and call_id:
-            return call_id != self.id
         function = as_mapping(entry.get("function"))
+        if self.id and call_id:
+            # Some gateways give each fragment an id of its own: a call begins with a name.
+            return call_id != self.id and bool(function.get("name"))
         name, arguments = as_text(function.get("name")), function.get("arguments")
         if not (name and self.name):
             return False
@@ -118,7 +121,7 @@ class ToolCallAssembler:
         if known is not None:
             return known
         names_call = as_mapping(entry.get("function")).get("name")
-        return self._open() if call_id or names_call or not self._slots else self._slots[-1]
+        return self._open() if names_call or not self._slots else self._slots[-1]
 
     def _open(self) -> _Slot:
         self._slots.append(_Slot())
@@ -129,7 +132,8 @@ class ChatAssembler:
     """One chat completion, from its first chunk to its end.
 
     `apply` takes a chunk and returns what can be shown of it; `finish` gives the whole answer once the stream has ended.
-    `origin` names the endpoint in the opaque extras, which go back to that endpoint only.
+    `origin` names the endpoint in the opaque extras, which go back to that endpoint only. `has_choices` says that several
+    answers were asked for (`n`), of which the first is read.
     """
 
     def __init__(
@@ -138,7 +142,11 @@ class ChatAssembler:
         used_ids: Collection[str] = (),
         think_tags: bool = False,
         origin: str = "",
+        has_choices: bool = False,
     ) -> None:
+        self._has_choices = has_choices
+        self._counted: list[Mapping[str, Any]] = []
+        self._last_index = 0
         self._calls = ToolCallAssembler(used_ids=used_ids, origin=origin)
         self._function_call = ToolCallAssembler(used_ids=used_ids)
         self._splitter = ThinkTagSplitter() if think_tags else None
@@ -172,9 +180,8 @@ class ChatAssembler:
                 self._check_same_answer(choices)
                 self._id = chunk_id
         self._shown = []
-        for choice in choices if isinstance(choices, list) else ():
-            if isinstance(choice, Mapping) and not choice.get("index"):
-                self._take_choice(choice)
+        for choice in self._first_choices(as_mappings(choices)):
+            self._take_choice(choice)
         return self._shown
 
     def end_marker(self) -> None:
@@ -221,18 +228,38 @@ class ChatAssembler:
         )
         return self._shown, output
 
+    def _first_choices(self, choices: list[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+        """The entries of a chunk that belong to the first choice.
+
+        Some gateways count the index of the only choice upwards, chunk by chunk. Index 1 could still be another choice;
+        index 2 right behind it shows which.
+        """
+        first = [choice for choice in choices if not choice.get("index")]
+        if first:
+            self._counted, self._last_index = [], 0
+        elif len(choices) == 1 and choices[0].get("index") == self._last_index + 1 and not self._has_choices:
+            self._last_index += 1
+            self._counted.append(choices[0])
+            if self._last_index > 1:
+                first, self._counted = self._counted, []
+        return first
+
     def _check_same_answer(self, choices: Any) -> None:
         """Refuse a second answer in the stream: it begins anew, or goes on behind the end, under another id.
 
         Some servers give each chunk an id of its own, so the id alone says nothing.
         """
-        if not self._id or not (self._text or self._reasoning or len(self._calls)):
+        if not self._id or not self._has_begun:
             return
         for choice in as_mappings(choices):
             delta = {} if choice.get("index") else as_mapping(choice.get("delta"))
             says = bool(delta.get("content") or delta.get("tool_calls"))
             if (self._finish_reason is not None and says) or (self._role_begins and delta.get("role")):
                 raise GarbledResponseError("the endpoint sent two answers in one stream")
+
+    @property
+    def _has_begun(self) -> bool:
+        return bool(self._text or self._reasoning or len(self._calls))
 
     def _take_usage(self, chunk: Mapping[str, Any]) -> None:
         """Keep the last usage: some send it once, some in every chunk and cumulative, none as differences."""
@@ -251,8 +278,8 @@ class ChatAssembler:
 
     def _take_choice(self, choice: Mapping[str, Any]) -> None:
         delta = choice.get("delta")
-        if not isinstance(delta, Mapping):
-            delta = choice.get("message")
+        if not isinstance(delta, Mapping) or not (any(delta[key] for key in delta if key != "role") or self._has_begun):
+            delta = choice.get("message") or delta
         has_calls = False
         if isinstance(delta, Mapping):
             self._take_delta(delta)
@@ -275,6 +302,8 @@ class ChatAssembler:
         if isinstance(content, str):
             if content:
                 self._show_content(content)
+        elif isinstance(content, Mapping):  # Cloudflare, where JSON was asked for
+            self._show_content(json.dumps(content, ensure_ascii=False))
         elif isinstance(content, list):  # Mistral: parts, thinking among them
             for part in content:
                 if isinstance(part, str):

@@ -31,13 +31,15 @@ class SSEEvent(NamedTuple):
 class SSEDecoder:
     """Turns chunks of any size into events. `feed` what came, then `close` once the stream has ended.
 
-    Raises `ProviderResponseError` for an event of more than `max_event_bytes`. For who wants to go on with a stream that
-    ended: `last_event_id` is the newest id, also of an event without data, `retry_ms` how long the server wants to be left
-    alone, None when it does not say.
+    Raises `ProviderResponseError` for an event of more than `max_event_bytes`. `reads_errors` takes a line `error: ...`,
+    a field that the standard does not have, for the data of an event of that name, as gateways mean it. To go on with a
+    stream that ended: `last_event_id` is the newest id, also of an event without data, `retry_ms` how long the server wants
+    to be left alone, None when it does not say.
     """
 
-    def __init__(self, *, max_event_bytes: int = MAX_EVENT_BYTES) -> None:
+    def __init__(self, *, max_event_bytes: int = MAX_EVENT_BYTES, reads_errors: bool = False) -> None:
         self._max_event_bytes = max_event_bytes
+        self._reads_errors = reads_errors
         self._tail = bytearray()  # an unfinished line
         self._started = False
         self._data: list[str] = []
@@ -95,6 +97,9 @@ class SSEDecoder:
                     self._event = value.removeprefix(b" ").decode("utf-8", "replace")
                 elif name == b"id" and b"\0" not in value:
                     self.last_event_id = value.removeprefix(b" ").decode("utf-8", "replace")
+                elif name == b"error" and self._reads_errors:
+                    self._event = "error"
+                    self._take_data(value.removeprefix(b" "))
                 elif name == b"retry" and (value := value.strip(b" ")).isdigit():
                     self.retry_ms = int(value[:9])
         return events

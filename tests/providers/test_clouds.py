@@ -31,6 +31,7 @@ from openagentic_sdk.providers.clouds.bedrock import BedrockProvider
 from openagentic_sdk.providers.clouds.event_stream import EventStreamDecoder
 from openagentic_sdk.providers.clouds.gemini import GeminiProvider
 from openagentic_sdk.providers.clouds.vertex import VertexClaudeProvider, VertexGeminiProvider
+from openagentic_sdk.providers.wire.exchange import Whole
 from openagentic_sdk.providers.wire.http import HttpTransport
 from openagentic_sdk.testing import provider_contract
 
@@ -354,6 +355,67 @@ class GeminiForms(unittest.TestCase):
         assistant["origin"] = "elsewhere.example"
         contents = self.prepare([{"role": "user", "content": "?"}, assistant, result])["contents"]
         self.assertNotIn("thoughtSignature", json.dumps(contents))
+
+    def test_results_stand_in_a_turn_of_their_own(self) -> None:
+        calls = [
+            {"id": name, "type": "function", "function": {"name": "Read", "arguments": "{}"}} for name in ("a", "b")
+        ]
+        picture = {"type": "image", "media_type": "image/png", "data": "AAAA"}
+        messages: list[dict[str, Any]] = [
+            {"role": "user", "content": "?"},
+            {"role": "assistant", "content": "", "tool_calls": calls},
+            {"role": "tool", "tool_call_id": "a", "content": [{"type": "text", "text": "one"}, picture]},
+            {"role": "tool", "tool_call_id": "b", "content": "Error (ToolError): no such file"},
+            {"role": "user", "content": "Go on."},
+        ]
+        new = self.prepare(messages)["contents"]
+        old = GeminiProvider(api_key="k").prepare("gemini-2.5-pro", messages, (TOOL,), stream=True)[0]["contents"]
+        for contents in (new, old):
+            self.assertEqual([turn["role"] for turn in contents], ["user", "model", "user", "user"])
+            answers = [part["functionResponse"]["response"] for part in contents[2]["parts"]]
+            self.assertEqual(answers, [{"output": "one"}, {"error": "Error (ToolError): no such file"}])
+        inline = {"inlineData": {"mimeType": "image/png", "data": "AAAA"}}
+        self.assertEqual(new[2]["parts"][0]["functionResponse"]["parts"], [inline])
+        self.assertEqual(new[3]["parts"], [{"text": "Go on."}])
+        self.assertNotIn("parts", old[2]["parts"][0]["functionResponse"])
+        self.assertEqual(old[3]["parts"], [{"text": "From the result of Read:"}, inline, {"text": "Go on."}])
+        self.assertEqual(self.prepare(messages[:-1])["contents"], new[:-1])
+
+    def test_no_part_without_content_goes_back(self) -> None:
+        signed = {"text": "", "thoughtSignature": "c2ln"}
+        parts: list[dict[str, Any]] = [{"text": ""}, {"text": "", "thought": True}, {"text": "Hi"}, signed]
+        done = self.read(
+            *({"candidates": [{"content": {"parts": [part]}}]} for part in parts),
+            {"candidates": [{"content": {"parts": [{"text": ""}]}, "finishReason": "STOP"}]},
+        )
+        for kept in (done.extras, {**done.extras, "gemini_parts": parts}):
+            assistant = {"role": "assistant", "content": done.assistant_text, **kept}
+            contents = self.prepare([{"role": "user", "content": "?"}, assistant])["contents"]
+            self.assertEqual(contents[1]["parts"], [{"text": "Hi"}, signed])
+
+    def test_a_stream_that_comes_as_an_array_is_read(self) -> None:
+        chunks = [
+            {"responseId": "r", "candidates": [{"content": {"parts": [{"text": "He"}]}}]},
+            {"responseId": "r", "candidates": [{"content": {"parts": [{"text": "llo"}]}, "finishReason": "STOP"}]},
+        ]
+        for rows, text in ((chunks, "Hello"), (chunks[:1], None), ([{"error": {"code": 500, "message": "x"}}], None)):
+            _, reading, _ = GeminiProvider(api_key="k").prepare("m", [], (), stream=True)
+            if text is None:
+                with self.assertRaises(ProviderError):
+                    reading.take(Whole(rows))
+                    reading.finish()
+            else:
+                reading.take(Whole(rows))
+                self.assertEqual(reading.finish()[1].assistant_text, text)
+
+    def test_extra_body_goes_into_the_objects_that_are_there(self) -> None:
+        request = self.prepare(
+            [{"role": "user", "content": "?"}],
+            max_tokens=5,
+            temperature=0.5,
+            extra_body={"generationConfig": {"topK": 3, "temperature": None}},
+        )
+        self.assertEqual(request["generationConfig"], {"maxOutputTokens": 5, "topK": 3})
 
     def test_what_an_answer_refers_to_is_kept(self) -> None:
         web = {"web": {"uri": "https://h", "title": "H"}}

@@ -269,7 +269,6 @@ class CutWhereTheyAreRead(unittest.TestCase):
             "a call behind the end of another": [look, wipe],
             "no arguments": [("wipe", {})],
             "a number that grows": [("wipe", {"n": 12})],
-            "arguments that begin with {}": [],
             "null before arguments": [],
             "a bare number that grows": [],
             "a limit that is said last": [],

@@ -255,7 +255,8 @@ class Bodies(HostileCase):
 
     async def test_packed_bodies_are_unpacked_as_they_come(self) -> None:
         body = b"".join(GOOD)
-        for name, packed in (("gzip", gzip.compress(body)), ("deflate", zlib.compress(body))):
+        halves = gzip.compress(body[:20]) + gzip.compress(body[20:])
+        for name, packed in (("gzip", gzip.compress(body)), ("gzip", halves), ("deflate", zlib.compress(body))):
 
             def script(connection: Connection, request: Request, name: str = name, packed: bytes = packed) -> None:
                 pieces = [packed[i : i + 5] for i in range(0, len(packed), 5)]
@@ -440,21 +441,41 @@ class Connections(HostileCase):
                 self.assertEqual((await ask(provider)).assistant_text, "Hello")
         self.assertEqual((len(server.requests), server.connections), (4, 2))
 
-    async def test_a_request_that_may_have_arrived_is_not_sent_again_behind_the_callers_back(self) -> None:
+    async def test_a_connection_that_breaks_before_a_byte_of_an_answer_is_replaced_once(self) -> None:
         def script(connection: Connection, request: Request) -> None:
-            if len(server.requests) == 2:
-                connection.reset()  # the kept connection looked alive, and took the whole request
+            number = len(server.requests)
+            if number in resets:
+                connection.reset()
+            elif number in closes:
+                connection.keep = False
             else:
                 connection.stream(GOOD)
 
+        resets, closes = {2, 4}, set[int]()  # the kept connection, and then a fresh one
         with Server(script) as server:
             provider = provider_for(server)
+            for _ in range(2):
+                self.assertEqual((await ask(provider)).assistant_text, "Hello")
+            provider.http.close()
             self.assertEqual((await ask(provider)).assistant_text, "Hello")
-            with self.assertRaises(ProviderConnectionError) as raised:
-                await ask(provider)
-            self.assertTrue(raised.exception.retryable)
+            self.assertEqual(len(server.requests), 5)
+            closes = {6}
             self.assertEqual((await ask(provider)).assistant_text, "Hello")
-        self.assertEqual(len(server.requests), 3)
+            provider.http.close()
+            # A fresh connection that a server closes in order has been answered: with nothing.
+            for numbers in ((8, 9), (10,)):
+                resets, closes = (set(numbers), set()) if len(numbers) == 2 else (set(), set(numbers))
+                with self.assertRaises(ProviderConnectionError) as raised:
+                    await ask(provider)
+                self.assertTrue(raised.exception.retryable)
+            self.assertEqual(len(server.requests), 10)
+
+    async def test_a_request_that_may_change_something_is_not_sent_again(self) -> None:
+        with Server(lambda connection, request: connection.reset()) as server:
+            http = HttpTransport(proxies={})
+            with self.assertRaises(ProviderConnectionError):
+                await http.request(server.url, {}, b"{}")
+        self.assertEqual(len(server.requests), 1)
 
     async def test_cancelling_frees_the_connection_at_once(self) -> None:
         gone = threading.Event()
@@ -612,6 +633,39 @@ class Proxies(HostileCase):
                 await ask(provider)
         self.assertEqual((proxy.requests[0].method, proxy.requests[0].path), ("CONNECT", "model.invalid:443"))
         self.assertNotIn("authorization", proxy.requests[0].headers)
+
+    async def test_a_proxy_that_cannot_be_used_is_named_with_what_to_do(self) -> None:
+        closed = socket.create_server(("127.0.0.1", 0))
+        port = closed.getsockname()[1]
+        closed.close()
+        for scheme in ("http", "https"):
+            http = HttpTransport(proxies={scheme: f"http://127.0.0.1:{port}"})
+            with self.assertRaisesRegex(
+                ProviderConnectionError, f"the proxy .*{port} cannot be .*{scheme.upper()}_PROXY"
+            ):
+                await ask(OpenAICompatibleProvider(base_url=f"{scheme}://model.invalid/v1", api_key=KEY, http=http))
+        with Server(lambda c, r: c.reply(b"no", "407 Proxy Authentication Required")) as proxy:
+            for scheme, kind in (("http", ProviderHTTPError), ("https", ProviderConnectionError)):
+                http = HttpTransport(proxies={scheme: proxy.url})
+                with self.assertRaisesRegex(kind, "wants a user and a password") as raised:
+                    await ask(OpenAICompatibleProvider(base_url=f"{scheme}://model.invalid/v1", api_key=KEY, http=http))
+                self.assertFalse(raised.exception.retryable)
+
+    async def test_a_page_and_a_missing_version_in_the_path_are_told(self) -> None:
+        def script(connection: Connection, request: Request) -> None:
+            if request.path.startswith("/page"):
+                connection.reply(b"<!doctype html><title>Welcome to nginx</title>", Content_Type="text/html")
+            else:
+                connection.reply(b"{}", "404 Not Found")
+
+        with Server(script) as server:
+            for path, advice in (
+                ("", "probably ends in /v1"),
+                ("/v1", "the model's name"),
+                ("/page", "'Welcome to nginx'.*/v1"),
+            ):
+                with self.assertRaisesRegex(ProviderError, advice):
+                    await ask(OpenAICompatibleProvider(base_url=server.url + path, http=HttpTransport(proxies={})))
 
     async def test_the_environment_names_proxies_and_exceptions(self) -> None:
         names = ("http_proxy", "HTTP_PROXY", "no_proxy", "NO_PROXY", "all_proxy", "ALL_PROXY")

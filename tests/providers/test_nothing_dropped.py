@@ -64,7 +64,7 @@ class PartsInEachForm(unittest.TestCase):
             ("messages", IMAGE_URL, {"type": "image", "source": {"type": "url", "url": "https://h/a.png"}}),
             ("messages", PDF, {"type": "document", "source": pdf, "title": "a.pdf"}),
             ("messages", NOTES, {"type": "document", "source": notes, "title": "a.txt"}),
-            ("responses", IMAGE, {"type": "input_image", "image_url": data_url}),
+            ("responses", IMAGE, {"type": "input_image", "image_url": data_url, "detail": "auto"}),
             ("responses", PDF, {"type": "input_file", "filename": "a.pdf", "file_data": pdf_url}),
         ]
         for name, part, form in table:

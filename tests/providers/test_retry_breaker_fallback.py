@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import unittest
 from collections.abc import AsyncGenerator
 from typing import Any
@@ -92,9 +93,18 @@ class RetryTable(unittest.TestCase):
             "the request exceeds the available context size, try increasing it",
             "The input token count (1048577) exceeds the maximum number of tokens allowed",
             "Please reduce the length of the messages or completion.",
+            "Input Tokens Exceeded: Number of input tokens exceeds maximum length. Please update the input to try again.",
+            "The total number of tokens in your request exceeds the limit",
+            "Conversation is too long for this model",
         ):
             self.assertIsInstance(status(400, body=f'{{"error": {{"message": "{message}"}}}}'), ContextLengthError)
-        self.assertNotIsInstance(status(400, body='{"error": {"message": "max_tokens too large"}}'), ContextLengthError)
+        for message in (
+            "max_tokens too large",
+            "the image is too large",
+            "messages[3].tool_calls[0].id: string too long",
+        ):
+            error = status(400, body=json.dumps({"error": {"message": message}}))
+            self.assertNotIsInstance(error, ContextLengthError)
 
     def test_backoff_doubles_up_to_its_cap_and_is_jittered_over_its_full_width(self) -> None:
         policy = RetryPolicy(max_retries=10, base_s=0.5, cap_s=8)
@@ -137,6 +147,34 @@ class RetryTable(unittest.TestCase):
                 self.assertIsNone(found, headers)
             else:
                 self.assertAlmostEqual(found or 0.0, seconds, msg=str(headers))
+
+    def test_googles_limit_by_the_minute_is_waited_for_and_one_by_the_day_is_not(self) -> None:
+        def limited(quota: str, more: str = "") -> ProviderHTTPError:
+            details = [{"violations": [{"quotaId": quota}]}, {"@type": "google.rpc.RetryInfo", "retryDelay": "48s"}]
+            message = f"You exceeded your current quota, please check your plan and billing details.{more}"
+            return status(429, body=json.dumps({"error": {"code": 429, "message": message, "details": details}}))
+
+        minute = limited("GenerateRequestsPerMinutePerProjectPerModel-FreeTier")
+        self.assertEqual(RetryPolicy().delay_s(minute, attempt=1, elapsed_s=0, now=NOW, jitter=lambda: 0.5), 48.0)
+        self.assertNotIn("add credit", str(minute))
+        for used_up in (
+            limited("GenerateRequestsPerDayPerProjectPerModel-FreeTier"),
+            limited("x", " Limit: x, limit: 0"),
+        ):
+            self.assertFalse(used_up.retryable)
+        relayed = status(429, body='{"error": {"message": "You exceeded your current quota. Please retry in 7.5s."}}')
+        self.assertEqual(RetryPolicy().delay_s(relayed, attempt=1, elapsed_s=0, now=NOW, jitter=lambda: 0.5), 7.5)
+
+    async def _told(self, error: Exception) -> str:
+        try:
+            await collect(RetryingProvider(Answers(error), clock=FakeClock()))
+        except ProviderHTTPError as raised:
+            return str(raised)
+        return ""
+
+    def test_an_endpoint_that_wants_more_than_the_policy_allows_is_told_of(self) -> None:
+        text = asyncio.run(self._told(status(429, {"retry-after": "3600"})))
+        self.assertIn("left alone for 3600 s, longer than max_retry_after_s (120 s)", text)
 
     def test_an_endpoint_that_wants_minutes_is_not_asked_again(self) -> None:
         error = status(429, {"retry-after": "121"})

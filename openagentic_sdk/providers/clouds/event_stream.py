@@ -25,7 +25,7 @@ _TEXT = 7
 # The errors that Bedrock puts into a stream, as the statuses that the same words have outside of one.
 _STATUS = {
     "throttlingException": 429,
-    "modelStreamErrorException": 424,
+    "modelStreamErrorException": 503,  # 424 there, with the advice to ask again
     "modelTimeoutException": 408,
     "internalServerException": 500,
     "serviceUnavailableException": 503,

@@ -24,6 +24,7 @@ from ..chat_request import (
     repair_messages,
     tool_names,
     used_call_ids,
+    with_extra_body,
     write_tool,
     write_tools,
 )
@@ -43,7 +44,9 @@ _WHOLE = "stop"
 # ai.google.dev, "Thought signatures": for function calls that were not made by this API.
 _SIGNED_ELSEWHERE = "skip_thought_signature_validator"
 _UNSIGNED = regex(r"missing a thought.?signature", re.I)
-# Models up to 2.5 take a budget of tokens for thinking, later ones a level.
+# Models up to 2.5 take a budget of tokens for thinking, later ones a level; those take media in results of functions as well
+# (ai.google.dev, "Function calling", "Multimodal function responses").
+_OLD_MODEL = regex(r"gemini-(1|2)|gemma|learnlm")
 _BUDGETS = {"none": 0, "minimal": 1_024, "low": 1_024, "medium": 8_192, "high": 24_576}
 _LEVELS = ("minimal", "low", "medium", "high")
 
@@ -103,7 +106,8 @@ class GeminiProvider(EndpointProvider):
         self, model: str, messages: Sequence[Message], tools: Sequence[ToolSpec], *, stream: bool
     ) -> tuple[dict[str, Any], Reading, ToolNames]:
         names = tool_names(tools)
-        system, contents = _contents(repair_messages(messages, quirks=_QUIRKS, names=names, origin=self.origin))
+        repaired = repair_messages(messages, quirks=_QUIRKS, names=names, origin=self.origin)
+        system, contents = _contents(repaired, media_in_results=_OLD_MODEL.search(model) is None)
         if self.is_under(UNSIGNED):
             # Give the first call of each answer that has no signature the one that the API takes for calls from elsewhere.
             for turn in contents:
@@ -130,8 +134,8 @@ class GeminiProvider(EndpointProvider):
             "tools": _tools(tools, self.settings.extra_tools, names) or None,
             **(_tool_config(self.settings, names) if tools else {}),
             "generationConfig": {key: value for key, value in generation.items() if value is not None} or None,
-            **self.settings.extra_body,
         }
+        payload = with_extra_body(payload, self.settings.extra_body)
         payload = {key: value for key, value in payload.items() if value is not None}
         return payload, GeminiReading(used_call_ids(messages), self.origin), names
 
@@ -189,6 +193,10 @@ class GeminiReading(Reading):
             raise unexpected("answer has no candidates", body)
         return self.take_chunk(body)
 
+    def take_array(self, chunks: Sequence[Any]) -> list[StreamEvent]:
+        """Read a stream that was asked for without `alt=sse`: an array of its chunks."""
+        return [event for chunk in chunks for event in self.take_chunk(as_mapping(chunk))]
+
     def conclude(self) -> tuple[list[StreamEvent], ModelOutput]:
         text = "".join(as_text(part.get("text")) for part in self._parts if not part.get("thought"))
         if (self._finish_reason is None or self._has_calls_behind) and self._blocked is None:
@@ -230,7 +238,7 @@ class GeminiReading(Reading):
         joins = set(part) <= {"text", "thought"} and set(last) <= {"text", "thought"} and "text" in last
         if joins and "text" in part and bool(part.get("thought")) == bool(last.get("thought")):
             last["text"] = as_text(last.get("text")) + text
-        else:
+        elif not _is_empty(part):
             self._parts.append(part)
         if not text:
             return []
@@ -248,39 +256,59 @@ class GeminiReading(Reading):
         return {"gemini_parts": kept, "origin": self._origin}
 
 
-def _contents(messages: Sequence[Message]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """The system prompt's parts, and the turns."""
+def _contents(
+    messages: Sequence[Message], *, media_in_results: bool
+) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """The system prompt's parts, and the turns.
+
+    The results of an answer's calls have a turn of their own: Vertex refuses them beside text. Without `media_in_results`
+    what they hold besides text is in the turn behind theirs.
+    """
     system: list[dict[str, Any]] = []
     turns: list[dict[str, Any]] = []
-    for message in messages:
-        role = message["role"]
-        if role == "system":
-            system += _user_parts(message.get("content"))
-            continue
-        speaker = "model" if role == "assistant" else "user"
-        if role == "assistant":
-            parts = _model_parts(message)
-        elif role == "tool":
-            content = message.get("content")
-            media: list[dict[str, Any]] = []
-            if not isinstance(content, str):
-                parts = _user_parts(content)
-                media = [part for part in parts if "text" not in part]
-                content = "\n\n".join(part["text"] for part in parts if "text" in part)
-            response = {
-                "id": message["tool_call_id"],
-                "name": message["name"],
-                "response": {"output": content},
-                **({"parts": media} if media else {}),
-            }
-            parts = [{"functionResponse": response}]
-        else:
-            parts = _user_parts(message.get("content"))
-        if turns and turns[-1]["role"] == speaker:
+    kinds: list[str] = []
+    media: list[dict[str, Any]] = []
+
+    def add(kind: str, parts: list[dict[str, Any]]) -> None:
+        if kinds[-1:] == [kind]:
             turns[-1]["parts"] += parts
         elif parts:
-            turns.append({"role": speaker, "parts": parts})
+            kinds.append(kind)
+            turns.append({"role": "model" if kind == "assistant" else "user", "parts": parts})
+
+    for message in messages:
+        role = message["role"]
+        if role == "tool":
+            response, unsent = _response(message, media_in_results)
+            media += unsent
+            add("tool", [{"functionResponse": response}])
+            continue
+        add("user", media)
+        media = []
+        if role == "system":
+            system += _user_parts(message.get("content"))
+        else:
+            add(role, _model_parts(message) if role == "assistant" else _user_parts(message.get("content")))
+    add("user", media)
     return system, turns
+
+
+def _response(message: Message, with_media: bool) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """The `functionResponse` of a result, and the parts that have to be sent behind it."""
+    content, media, unsent = message.get("content"), [], []
+    if not isinstance(content, str):
+        parts = _user_parts(content)
+        media = [part for part in parts if "text" not in part]
+        content = "\n\n".join(part["text"] for part in parts if "text" in part)
+    if media and not with_media:
+        unsent, media = [{"text": f"From the result of {message['name']}:"}, *media], []
+    response = {
+        "id": message["tool_call_id"],
+        "name": message["name"],
+        "response": {"error" if message.get("is_error") else "output": content},
+        **({"parts": media} if media else {}),
+    }
+    return response, unsent
 
 
 def _user_parts(content: Any) -> list[dict[str, Any]]:
@@ -304,13 +332,18 @@ def _model_parts(message: Message) -> list[dict[str, Any]]:
     if isinstance(kept, list):
         kept_ids = [part["functionCall"].get("id") for part in kept if part.get("functionCall")]
         if kept_ids == [call["id"] for call in calls]:
-            return [dict(part) for part in kept]
+            return [dict(part) for part in kept if not _is_empty(part)]
     parts = _user_parts(message.get("content"))
     for call in calls:
         function = call["function"]
         named = {"id": call["id"], "name": function["name"], "args": json.loads(function["arguments"])}
         parts.append({"functionCall": named})
     return parts
+
+
+def _is_empty(part: Mapping[str, Any]) -> bool:
+    """Whether a part has no content, which the API refuses; one with a signature has some."""
+    return set(part) <= {"text", "thought"} and not part.get("text")
 
 
 def _tools(
@@ -344,7 +377,7 @@ def _tool_config(settings: RequestSettings, names: ToolNames) -> dict[str, Any]:
 
 
 def _thinking(effort: str, model: str) -> dict[str, Any]:
-    if re.search(r"gemini-(1|2)", model):
+    if _OLD_MODEL.search(model):
         if effort not in _BUDGETS:
             raise OptionsError(f"reasoning_effort {effort!r} is none of {', '.join(_BUDGETS)}")
         return {"thinkingBudget": _BUDGETS[effort]}

@@ -28,6 +28,7 @@ from .thread_feed import FeedStopped
 
 # RFC 8305, section 8: "Connection Attempt Delay ... recommended 250 ms".
 ATTEMPT_DELAY_S = 0.25
+_KEEP_ALIVE_S = 60
 
 Address = tuple[socket.AddressFamily, socket.SocketKind, int, str, tuple[str, int] | tuple[str, int, int, int]]
 
@@ -178,6 +179,11 @@ def connect_one(addresses: list[Address], host: str, timeout_s: float | None, li
                     line.drop(other)
                 sock.setblocking(True)  # from here on the watch on the loop ends what takes too long
                 sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                # A model may think for minutes, and routers forget connections that are silent for one.
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+                if hasattr(socket, "TCP_KEEPIDLE"):
+                    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, _KEEP_ALIVE_S)
+                    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, _KEEP_ALIVE_S)
                 return sock
             failure = OSError(code, os.strerror(code)) if code else OSError("the connection was cut")
             line.drop(sock)
@@ -221,7 +227,15 @@ def _has_peer(sock: socket.socket) -> bool:
 def _connect_through(target: Target, timeout_s: float | None, line: Line) -> socket.socket:
     """A socket to the target's proxy; for https a tunnel through it."""
     proxy = _read_proxy(target.proxy or "")
-    sock = connect(proxy.hostname or "", proxy.port or 80, timeout_s, line)
+    shown, variable = f"the proxy {proxy.hostname}:{proxy.port or 80}", f"{target.scheme.upper()}_PROXY"
+    advice = f"check {variable}, and NO_PROXY for hosts that need none"
+    try:
+        sock = connect(proxy.hostname or "", proxy.port or 80, timeout_s, line)
+    except TimeoutError:
+        raise
+    except OSError as error:
+        why = error.strerror or type(error).__name__
+        raise ProviderConnectionError(f"{shown} cannot be reached: {why}; {advice}", was_sent=False) from error
     if target.scheme == "http":
         return sock
     goal = f"{_netloc_host(target.host)}:{target.port}"
@@ -232,9 +246,12 @@ def _connect_through(target: Target, timeout_s: float | None, line: Line) -> soc
     try:
         response.begin()
         if response.status != 200:
+            if response.status == 407:
+                advice = f"it wants a user and a password: put them into {variable} (http://user:password@host:port)"
             raise ProviderConnectionError(
-                f"the proxy {proxy.hostname}:{proxy.port} answered {response.status} to a tunnel to {goal}: "
-                "check HTTPS_PROXY, and NO_PROXY for hosts that need none"
+                f"{shown} answered {response.status} to a tunnel to {goal}: {advice}",
+                retryable=response.status >= 500,
+                was_sent=False,
             )
     finally:
         response.close()

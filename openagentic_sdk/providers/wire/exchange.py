@@ -12,11 +12,11 @@ import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any, Protocol
 
-from ...errors import GarbledResponseError, ProviderError
+from ...errors import GarbledResponseError, ProviderError, ProviderResponseError
 from ...ground.frozen import frozen
 from ...ground.loose import read_json
 from ..chat_request import encode_request, sendable
-from ..failures import http_error, secrets_of
+from ..failures import http_error, read_error_text, secrets_of
 from ..sse import SSEDecoder, SSEEvent
 from .connect import shown_url
 from .http import HttpTransport
@@ -70,18 +70,26 @@ class BodyReader:
         if not self._head or is_comment or (len(self._head) < 3 and _BOM.startswith(self._head)):
             return []
         head, self._head = self._head, b""
-        if head[:1] in (b"{", b"["):
+        if head[:1] in (b"{", b"[", b"<"):
             self._json, self.has_begun = bytearray(head), True
             return []
-        self._events = SSEDecoder()
+        self._events = SSEDecoder(reads_errors=True)
         return self.feed(head)
 
     def close(self) -> list[SSEEvent] | Whole:
-        """The rest: events, or the whole body. Raises `GarbledResponseError` for JSON that is cut or none."""
+        """The rest: events, or the whole body.
+
+        Raises `GarbledResponseError` for JSON that is cut or none, and `ProviderResponseError` for a web page.
+        """
         if self._events is not None:
             return LastEvents(self._events.close())
         if self._json is None:
             return []
+        if self._json[:1] == b"<":
+            page = read_error_text(self._json[:_MAX_ERROR_BYTES].decode("utf-8", "replace"))[0]
+            raise ProviderResponseError(
+                f"the endpoint answered with a web page ({page[:100]!r}): check base_url, which often ends in /v1"
+            )
         try:
             return Whole(read_json(self._json.decode()))
         except (ValueError, RecursionError):
@@ -242,7 +250,7 @@ class Wire:
             headers, encoded = {"Content-Type": "application/json", **headers}, encode_request(payload)
         if sign is not None:
             headers = await sign(url, headers, encoded or b"")
-        got = await self.http.request(url, headers, encoded, timeouts=timeouts)
+        got = await self.http.request(url, headers, encoded, timeouts=timeouts, may_repeat=True)
         if 200 <= got.status < 300:
             return ModelExchange(
                 got, name=name, reader=reader, headers=got.headers, first_event_s=timeouts.first_byte_s

@@ -75,9 +75,12 @@ class HttpTransport:
         *,
         method: str | None = None,
         timeouts: Timeouts | None = None,
+        may_repeat: bool = False,
     ) -> HttpAnswer:
         """Send a request, by default a POST or, when `body` is None, a GET; come back with the head of the answer.
 
+        With `may_repeat` a request whose connection breaks before the first byte of an answer is sent once more on a fresh
+        one: for requests that change nothing where they go.
         `timeouts` None are those of the transport. Raises `ProviderConnectionError`, `ProviderTimeoutError`,
         `ProviderResponseError` for what is no HTTP, and `OptionsError` for a URL or header that cannot be sent. Redirects
         are followed on the same origin only, and a POST only when the status (307, 308) says that it stays one.
@@ -87,7 +90,7 @@ class HttpTransport:
         method = method or ("GET" if body is None else "POST")
         began = time.monotonic()
         for _ in range(_MAX_REDIRECTS + 1):
-            asked = _HttpRequest(method, read_url(url), headers, body, timeouts or self.timeouts, began)
+            asked = _HttpRequest(method, read_url(url), headers, body, timeouts or self.timeouts, began, may_repeat)
             answer = HttpAnswer(self, asked)
             try:
                 await answer.start()
@@ -122,6 +125,7 @@ class _HttpRequest:
     body: bytes | None = field(repr=False)
     timeouts: Timeouts
     began: float
+    may_repeat: bool
 
 
 class HttpAnswer:
@@ -221,18 +225,33 @@ class _HttpExchange:
 
     def _send(self, target: Target) -> tuple[HTTPConnection, HTTPResponse]:
         kept = self._transport.pool.take(target)
+        may_repeat = self._asked.may_repeat
         if kept is not None:
             self.line.hold(kept.sock)
             try:
                 return kept, self._ask(target, kept)
-            except _NotSent:
-                # The server closed a kept connection before it could have the whole request: that is no failed attempt.
+            except ConnectionError as error:
+                # The server closed a kept connection, perhaps before it could have the whole request.
+                if not (may_repeat or isinstance(error, _NotSent)):
+                    raise
                 self.line.close()
+                may_repeat = False
+        connection = self._connect(target)
+        try:
+            return connection, self._ask(target, connection)
+        except ConnectionResetError as error:
+            # A server that closes after its last answer without saying so resets what is sent to it meanwhile.
+            if not may_repeat or isinstance(error, RemoteDisconnected):
+                raise
+            self.line.close()
+        connection = self._connect(target)
+        return connection, self._ask(target, connection)
+
+    def _connect(self, target: Target) -> HTTPConnection:
         self._enter("connect")
         tls_context = self._transport.tls_context() if target.scheme == "https" else None
         connect_s = self._asked.timeouts.connect_s
-        connection = open_connection(target, self.line, connect_s=connect_s, tls_context=tls_context)
-        return connection, self._ask(target, connection)
+        return open_connection(target, self.line, connect_s=connect_s, tls_context=tls_context)
 
     def _ask(self, target: Target, connection: HTTPConnection) -> HTTPResponse:
         self._enter("first_byte")
@@ -394,9 +413,12 @@ def _unpacker(encoding: str) -> Callable[[bytes], Iterator[bytes]]:
     unpacker = zlib.decompressobj(47)  # gzip or zlib, by the header
 
     def unpack(data: bytes) -> Iterator[bytes]:
+        nonlocal unpacker
         while data:
+            if unpacker.eof:  # gzip may have several members (RFC 1952, section 2.2)
+                unpacker = zlib.decompressobj(47)
             piece = unpacker.decompress(data, _READ_BYTES)
-            data = unpacker.unconsumed_tail
+            data = unpacker.unused_data if unpacker.eof else unpacker.unconsumed_tail
             if piece:
                 yield piece
 
@@ -407,7 +429,12 @@ def _explained(error: Exception, origin: str, phase: str) -> ProviderError:
     if isinstance(error, TimeoutError):
         return ProviderTimeoutError(f"{origin} cannot be reached in time", phase=phase)
     if isinstance(error, ssl.SSLCertVerificationError):
-        why = f"{error.verify_message}; SSL_CERT_FILE may name a file of certificates to trust"
+        named = os.environ.get("SSL_CERT_FILE")
+        if named and not os.path.isfile(named):
+            advice = f"SSL_CERT_FILE names {named}, where no file is"
+        else:
+            advice = "SSL_CERT_FILE may name a file of certificates to trust"
+        why = f"{error.verify_message}; {advice}"
         text = f"the certificate of {origin} is not trusted: {why}"
         return ProviderConnectionError(text, retryable=False, was_sent=False)
     if isinstance(error, IncompleteRead):

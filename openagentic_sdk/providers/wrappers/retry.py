@@ -136,11 +136,20 @@ class RetryingProvider(AroundProvider):
                 may_repeat = garbled < 2 and not done and (mid_answer or not shown)
                 delay = self._delay_s(error, attempt, began) if may_repeat else None
                 if delay is None:
+                    self._explain_wait(error)
                     raise
                 reason = str(error) or type(error).__name__
             yield Retrying(reason, delay, attempt, mid_answer=shown)
             await self._clock.sleep(delay)
             attempt += 1
+
+    def _explain_wait(self, error: Exception) -> None:
+        """Say so where an endpoint asks for a longer wait than the policy allows."""
+        asked = retry_after_s(error.headers, self._clock.now()) if isinstance(error, ProviderHTTPError) else None
+        if asked is not None and is_transient(error) and asked > self.policy.max_retry_after_s:
+            most = self.policy.max_retry_after_s
+            told = f"it asks to be left alone for {asked:.0f} s, longer than max_retry_after_s ({most:.0f} s)"
+            error.args = (f"{error} ({told}: ask later, or allow more in RetryPolicy)",)
 
     def _delay_s(self, error: Exception, attempt: int, began: float) -> float | None:
         elapsed = self._clock.monotonic() - began
