@@ -30,7 +30,7 @@ from .kernel.part import PartOpener
 from .kernel.registry import ToolRegistry
 from .options import AgentDefinition, OpenAgenticOptions, check_options, located
 from .parts.attachments import Attachments
-from .parts.budgets import Budgets, DayLimits, read_day_limits
+from .parts.budgets import Budgets, LimitLeft, SharedLimits, read_limits
 from .parts.claude.names import ALSO, ClaudeNames
 from .parts.claude.project import GENERAL_AGENT, ProjectGuidance, ProjectPart
 from .parts.code import CodeCalls
@@ -430,8 +430,8 @@ class _Assembly:
         if self._servers is not None:
             parts.append(partial(ServerTools, servers=self._servers, offers=offers))
         parts.append(partial(ProjectPart, guidance=guidance))
-        day_limits = _day_limits(options, self._limits_path)
-        parts.append(partial(Budgets, shared=None if day_limits is None else partial(day_limits.shared, self._store)))
+        common = _shared_limits(options, self._limits_path)
+        parts.append(partial(Budgets, shared=None if common is None else partial(common.shared, self._store)))
         parts += [
             ClaudeNames,
             ShellFolder,
@@ -653,15 +653,15 @@ def guarded_provider(options: OpenAgenticOptions, clock: Clock) -> Provider:
 
 
 def _limits_path(options: OpenAgenticOptions, home: Path | None) -> str | None:
-    """The file of the day's limits, whether it exists or not; None where there is no home folder."""
+    """The file of the limits that sessions share, whether it exists or not; None where there is no home folder."""
     named = options.limits_file or os.environ.get(LIMITS_VARIABLE)
     if named:
         return os.path.join(working_dir(), os.path.expanduser(named))
     return None if home is None else os.path.join(home, "limits.toml")
 
 
-def _day_limits(options: OpenAgenticOptions, path: str | None) -> DayLimits | None:
-    """The limits of the day that hold for a run. Raises `OptionsError` for a file that is named and not there."""
+def _shared_limits(options: OpenAgenticOptions, path: str | None) -> SharedLimits | None:
+    """The limits of all sessions that hold for a run. Raises `OptionsError` for a file that is named and not there."""
     if path is None:
         return None
     named = options.limits_file or os.environ.get(LIMITS_VARIABLE)
@@ -670,9 +670,19 @@ def _day_limits(options: OpenAgenticOptions, path: str | None) -> DayLimits | No
             f"the limits file {path!r} is not there: make it, or take limits_file and ${LIMITS_VARIABLE} away"
         )
     try:
-        return read_day_limits(Path(path))
+        return read_limits(Path(path))
     except OptionsError as error:
         raise OptionsError(f"limits_file: {error}") from error
+
+
+def limits_left(options: OpenAgenticOptions) -> tuple[LimitLeft, ...]:
+    """What is left now of the limits that these options share with all sessions of their store. It blocks.
+
+    Raises `OptionsError`, and what the store raises.
+    """
+    limits = _shared_limits(options, _limits_path(options, known_home()))
+    now = (options.clock or SystemClock()).now()
+    return () if limits is None else limits.left(_store(options.session_store), now)
 
 
 def _defer_bytes(options: OpenAgenticOptions) -> int | None:

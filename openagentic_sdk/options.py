@@ -358,8 +358,9 @@ class OpenAgenticOptions:
     max_cost_usd: Annotated[float | None, Doors(toml=True, flag="--max-cost USD", client=True)] = None
     """What the session and its subagents may cost, which needs a price for every model that is used (default: no limit)."""
     limits_file: Annotated[FilePath | None, Doors("$OPENAGENTIC_SDK_LIMITS")] = None
-    """What all sessions of the store, or those with a tag, may spend in a day, see `parts.budgets` (default: what
-    $OPENAGENTIC_SDK_LIMITS names, else limits.toml in $OPENAGENTIC_SDK_HOME or ~/.openagentic-sdk, if it exists)."""
+    """What all sessions of the store, those with a tag or of a tenant may spend in a day or an hour, see `parts.budgets`
+    (default: what $OPENAGENTIC_SDK_LIMITS names, else limits.toml in $OPENAGENTIC_SDK_HOME or ~/.openagentic-sdk, if it
+    exists)."""
     max_answer_bytes: Positive = AgentRuntime.max_answer_bytes
     """The size of one answer of a model, text, reasoning and calls together."""
     max_subagent_depth: int = 3
@@ -426,7 +427,14 @@ def check_options(options: OpenAgenticOptions) -> None:
     if not isinstance(options, OpenAgenticOptions):
         raise OptionsError(f"options must be OpenAgenticOptions(...), not {shown(options)}")
     check_fields(options)
-    check_settings(located(options), _REQUIRED_CHECKS)
+    asked = located(options)
+    if asked.provider is None:
+        model = "" if options.model is None else f" for the model {options.model!r}"
+        raise OptionsError(
+            f"there is no provider to ask{model}: name both in one word, "
+            'such as model="openai:gpt-4o" (an Agent asks $OPENAGENTIC_SDK_MODEL too), or give a provider'
+        )
+    check_settings(asked, _REQUIRED_CHECKS)
     if options.session and (options.resume or options.session_id or options.continue_last):
         raise OptionsError(
             f"session={options.session!r} names the session: leave out resume, session_id and continue_last"

@@ -1,23 +1,38 @@
-"""Tokens and money: what a session and its subagents may spend, and what all sessions of a store may in one day (UTC).
+"""Tokens and money: what a session and its subagents may spend, and what all sessions of a store may in a day or hour (UTC).
 
 Looked at before each step, and while an answer comes: an endpoint tells what an answer cost only at its end, so tokens are
-estimated from its bytes until then. The limits of the day are those of `limits.toml`:
+estimated from its bytes until then. The limits of all sessions are those of `limits.toml`:
 
-    [day]                      # every session
+    [day]                      # every session together
     max_cost_usd = 20.0
     max_tokens = 5_000_000
 
-    [tag.nightly]              # the sessions that are tagged so, with their subagents
+    [hour]
     max_cost_usd = 5.0
 
-What was spent in a day is read from the summaries of the sessions, so it holds over processes, and over hosts that share a
-store; calls that run at the same time may go over a limit by one call each. A call without a known price ends what a limit
-in dollars covers: add its model to `prices`.
+    [tag.nightly]              # the sessions that are tagged so, with their subagents, in a day
+    max_cost_usd = 5.0
+
+    [tenant."*"]               # each tenant for itself
+    max_cost_usd = 2.0
+    hour.max_tokens = 200_000
+
+    [tenant.acme]              # another limit of its day; that of its hour is the one of "*"
+    max_cost_usd = 10.0
+
+Each name that fits a pattern (`*`, `?`, `[a-z]`) has as much as the entry gives. For each limit the most specific entry
+that states it holds: the name itself, then the pattern with the most letters that are no wildcards, then the one that stands
+first.
+
+What was spent is read from the summaries of the sessions, so it holds over processes, and over hosts that share a store;
+calls that run at the same time may go over a limit by one call each. A call without a known price ends what a limit in
+dollars covers: add its model to `prices`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
@@ -26,15 +41,16 @@ from ..events import Event, ModelResponse
 from ..ground.checks import check_settings, number
 from ..ground.disk import read_toml
 from ..ground.frozen import frozen, mutable
+from ..ground.patterns import regex
 from ..kernel.agent import Run
 from ..kernel.lifetime import RunStopped
 from ..kernel.part import Part
 from ..kernel.recorder import off_loop
 from ..sessions.base import SessionStore
 from ..sessions.folds.compaction import BYTES_PER_TOKEN, estimate_tokens
-from ..sessions.folds.spent import SECONDS_PER_DAY
+from ..sessions.folds.spent import SECONDS_PER_DAY, SECONDS_PER_HOUR
 from ..sessions.folds.summary import SessionSummary
-from .record.folds.costs import spending_of_day
+from .record.folds.costs import WINDOWS, NowSpending, Scope, Window, spending_now
 
 _CHECKS = {"max_cost_usd": number(0), "max_tokens": number(0, whole=True)}
 _PAGE_ROWS = 200
@@ -42,12 +58,12 @@ _PAGE_ROWS = 200
 
 @mutable
 class Budget:
-    """What a session and all of its subagents may spend together, or all sessions that a limit of the day covers; None is no
-    limit.
+    """What a session and all of its subagents may spend together, or all sessions that a limit of the `window` covers; None
+    is no limit.
 
     `cost_usd` becomes None for good when a call had no known price. `is_estimated` is true if some of `tokens` were not
     counted by the endpoint, `coming_bytes` is the size so far of the answers on their way. `shared` are the budgets of the
-    day that the session spends from too; these have a `name`, and the models without a price.
+    day and hour that the session spends from too; these have a `name`, and the models without a price.
     """
 
     max_tokens: int | None = None
@@ -58,6 +74,7 @@ class Budget:
     coming_bytes: int = 0
     shared: tuple[Budget, ...] = ()
     name: str = ""
+    window: Window = "day"
     unpriced: tuple[str, ...] = ()
 
     def charge(self, usage: Mapping[str, Any] | None, cost_usd: float | None, estimated_tokens: int = 0) -> None:
@@ -77,7 +94,8 @@ class Budget:
                 return shared
         today, of_name, way_out = "", "", ""
         if self.name:
-            today, of_name, way_out = " today", f" in {self.name}", ": go on tomorrow (UTC) or raise it"
+            today, then = _WINDOW_WORDS[self.window]
+            of_name, way_out = f" in {self.name}", f": go on {then} (UTC) or raise it"
         if self.max_tokens is not None and self.tokens >= self.max_tokens:
             about = "about " if self.is_estimated else ""
             tokens, most = (f"{n:,}" if self.name else str(n) for n in (self.tokens, self.max_tokens))
@@ -93,6 +111,11 @@ class Budget:
         return None
 
 
+_WINDOW_WORDS: Mapping[Window, tuple[str, str]] = {
+    "day": (" today", "tomorrow"),
+    "hour": (" in this hour", "in the next hour"),
+}
+
 # How many bytes all answers that are coming may have together, now; and which limit that is.
 _Limit = tuple[Callable[[], float], str]
 
@@ -100,7 +123,7 @@ _Limit = tuple[Callable[[], float], str]
 class Budgets(Part):
     """The budget of a run, which its subagents share.
 
-    `shared` returns the budgets of the day that a session spends from at a time (its id, epoch seconds); it blocks.
+    `shared` returns the budgets of the day and hour that a session spends from at a time (its id, epoch seconds); it blocks.
     """
 
     limits = frozenset({"max_tokens", "max_cost_usd"})
@@ -193,27 +216,130 @@ def _limits_of(budget: Budget, price: float | None) -> list[_Limit]:
 
 
 @frozen
-class DayLimits:
-    """The limits of a file: for each tag, None for all sessions, what its table holds."""
+class LimitEntry:
+    """What one table of a file gives each name that fits its pattern, in each day or hour."""
+
+    scope: Scope
+    pattern: str
+    window: Window
+    limits: Mapping[str, Any]
+
+    @property
+    def table(self) -> str:
+        """What the table is called in the file."""
+        names = [] if self.scope == "all" else [self.scope, self.pattern]
+        names += [self.window] if self.scope == "all" or self.window == "hour" else []
+        return ".".join(name if _BARE_KEY.fullmatch(name) else f'"{name}"' for name in names)
+
+    def covers(self, scope: Scope, name: str, window: Window) -> bool:
+        """Whether it gives this name anything in this window."""
+        return (scope, window) == (self.scope, self.window) and (
+            name == self.pattern or fnmatchcase(name, self.pattern)
+        )
+
+    def rank(self, name: str) -> tuple[bool, int]:
+        """How specific it is for a name that it covers: the greater, the more."""
+        return name == self.pattern, len(_WILDCARD.sub("", self.pattern))
+
+
+_BARE_KEY = regex(r"[A-Za-z0-9_-]+")
+_WILDCARD = regex(r"[*?]|\[!?\]?[^\]]*\]")
+
+
+@frozen
+class LimitLeft:
+    """What is left of one limit. `name` is the tag or tenant; the pattern of its entry for one that has spent nothing yet.
+
+    A number is None where there is no limit of its kind; `left_usd` is also None when a call of `unpriced` models had no
+    known price, which ends what the limit covers. `until` is the end of the window, in epoch seconds.
+    """
+
+    window: Window
+    scope: Scope
+    name: str
+    table: str
+    until: float
+    max_cost_usd: float | None = None
+    left_usd: float | None = None
+    max_tokens: int | None = None
+    left_tokens: int | None = None
+    unpriced: tuple[str, ...] = ()
+
+
+@frozen
+class SharedLimits:
+    """The limits of a file, in its order."""
 
     path: str
-    limits: Mapping[str | None, Mapping[str, Any]]
+    entries: tuple[LimitEntry, ...]
 
     def shared(self, store: SessionStore, session_id: str, now: float) -> tuple[Budget, ...]:
-        """The budgets of today that this session, or the one it is a subagent of, falls under. Reads summaries.
+        """The budgets of now that this session, or the one it is a subagent of, falls under. Reads summaries.
 
         Raises what the store raises.
         """
-        day = int(now // SECONDS_PER_DAY)
-        spent = spending_of_day(rows_since(store, day * SECONDS_PER_DAY), day, session_id)
-        found: list[Budget] = []
-        for tag, limit in self.limits.items():
-            if tag is None or tag in spent.tags:
-                cost_usd, tokens, unpriced = spent.by_tag.get(tag, (0.0, 0.0, ()))
-                name = f"{_table_name(tag)} of {self.path}"
-                cost = None if unpriced else cost_usd
-                found.append(Budget(**limit, tokens=int(tokens), cost_usd=cost, name=name, unpriced=unpriced))
-        return tuple(found)
+        spent = spending_now(rows_since(store, now // SECONDS_PER_DAY * SECONDS_PER_DAY), now)
+        return tuple(
+            budget
+            for scope, name in spent.names_of(session_id)
+            for window in WINDOWS
+            for _, budget in self._budgets(spent, scope, name, window)
+        )
+
+    def left(self, store: SessionStore, now: float) -> tuple[LimitLeft, ...]:
+        """What is left for each name that has spent something, and for one that has not. Reads summaries."""
+        spent = spending_now(rows_since(store, now // SECONDS_PER_DAY * SECONDS_PER_DAY), now)
+        named = [(entry.scope, entry.pattern, entry.window) for entry in self.entries]
+        seen = sorted((scope, name, window) for window, scope, name in spent.sums)
+        return tuple(
+            _left(window, scope, name, entry, budget, now)
+            for scope, name, window in dict.fromkeys([*named, *seen])
+            for entry, budget in self._budgets(spent, scope, name, window)
+        )
+
+    def _budgets(
+        self, spent: NowSpending, scope: Scope, name: str, window: Window
+    ) -> Iterator[tuple[LimitEntry, Budget]]:
+        """What this name may spend in this window: a budget for each entry that has a say."""
+        covering = [entry for entry in self.entries if entry.covers(scope, name, window)]
+        stated: dict[int, dict[str, Any]] = {}
+        for key in _CHECKS:
+            having = [entry for entry in covering if key in entry.limits]
+            if having:
+                best = max(having, key=lambda entry: entry.rank(name))  # of equals the first
+                stated.setdefault(self.entries.index(best), {})[key] = best.limits[key]
+        cost_usd, tokens, unpriced = spent.sums.get((window, scope, name), (0.0, 0.0, ()))
+        for at, limits in stated.items():
+            entry = self.entries[at]
+            whose = f" for {name}" if name != entry.pattern else ""
+            yield (
+                entry,
+                Budget(
+                    **limits,
+                    tokens=int(tokens),
+                    cost_usd=None if unpriced else cost_usd,
+                    name=f"{entry.table}{whose} of {self.path}",
+                    window=window,
+                    unpriced=unpriced,
+                ),
+            )
+
+
+def _left(window: Window, scope: Scope, name: str, entry: LimitEntry, budget: Budget, now: float) -> LimitLeft:
+    usd, tokens, cost = budget.max_cost_usd, budget.max_tokens, budget.cost_usd
+    size_s = SECONDS_PER_DAY if window == "day" else SECONDS_PER_HOUR
+    return LimitLeft(
+        window,
+        scope,
+        name,
+        entry.table,
+        (now // size_s + 1) * size_s,
+        usd,
+        None if usd is None or cost is None else max(0.0, usd - cost),
+        tokens,
+        None if tokens is None else max(0, tokens - budget.tokens),
+        budget.unpriced if usd is not None else (),
+    )
 
 
 def rows_since(store: SessionStore, moment: float) -> list[SessionSummary]:
@@ -226,7 +352,7 @@ def rows_since(store: SessionStore, moment: float) -> list[SessionSummary]:
             return [row for row in found if row.error is None and row.updated >= moment]
 
 
-def read_day_limits(path: Path) -> DayLimits | None:
+def read_limits(path: Path) -> SharedLimits | None:
     """The limits of this file; None when there is none. Raises `OptionsError` for a file that cannot be read or understood:
     its limits must not be taken for no limits."""
     try:
@@ -235,20 +361,29 @@ def read_day_limits(path: Path) -> DayLimits | None:
         return None
     except (OSError, ValueError) as error:
         raise OptionsError(f"the limits in {str(path)!r} cannot be read: {error}") from error
-    unknown = data.keys() - {"day", "tag"}
-    tags = data.get("tag", {})
-    if unknown or not isinstance(tags, dict):
+    names: dict[Scope, Any] = {"tag": data.pop("tag", {}), "tenant": data.pop("tenant", {})}
+    if data.keys() - {*WINDOWS} or not all(isinstance(tables, dict) for tables in names.values()):
+        unknown = sorted(data.keys() - {*WINDOWS})
         raise OptionsError(
-            f"{str(path)!r} holds {sorted(unknown) or 'a tag that is no table'}: write [day] and [tag.NAME]"
+            f"{str(path)!r} holds {unknown or 'a tag or tenant that is no table'}: write [day], [hour], [tag.NAME], "
+            "[tenant.NAME] and [tag.NAME.hour]"
         )
-    tables: dict[str | None, Any] = {**({None: data["day"]} if "day" in data else {}), **tags}
-    for tag, table in tables.items():
-        where = f"[{_table_name(tag)}] in {str(path)!r}"
-        if not isinstance(table, Mapping) or not table or table.keys() - _CHECKS.keys():
-            raise OptionsError(f"{where} must hold {' or '.join(_CHECKS)}, and nothing else")
-        check_settings(table, {key: _CHECKS[key] for key in table}, f"{where}: ")
-    return DayLimits(str(path), tables) if tables else None
+    entries = [_entry("all", "", window, data[window], path) for window in WINDOWS if window in data]
+    for scope, tables in names.items():
+        for name, table in tables.items():
+            rest = dict(table) if isinstance(table, dict) else table
+            of_hour = rest.pop("hour", None) if isinstance(rest, dict) else None
+            if of_hour is not None:
+                entries.append(_entry(scope, name, "hour", of_hour, path))
+            if of_hour is None or rest:
+                entries.append(_entry(scope, name, "day", rest, path))
+    return SharedLimits(str(path), tuple(entries)) if entries else None
 
 
-def _table_name(tag: str | None) -> str:
-    return "day" if tag is None else f"tag.{tag}"
+def _entry(scope: Scope, pattern: str, window: Window, table: Any, path: Path) -> LimitEntry:
+    entry = LimitEntry(scope, pattern, window, table)
+    where = f"[{entry.table}] in {str(path)!r}"
+    if not isinstance(table, Mapping) or not table or table.keys() - _CHECKS.keys():
+        raise OptionsError(f"{where} must hold {' or '.join(_CHECKS)}, and nothing else")
+    check_settings(table, {key: _CHECKS[key] for key in table}, f"{where}: ")
+    return entry

@@ -23,13 +23,22 @@ from ..sessions.base import SessionStore
 from ..sessions.stores.locate import open_store
 from .call import MAX_BODY_BYTES, PROTECTION, HttpCall
 from .connection import Receive, Scope, Send
+from .contract.table import ENDPOINTS, Endpoint
 from .desk import GRACE_S, MAX_RUNS, Desk
 from .guard import Auth, Guard, read_token
 from .projections import PROJECTED
-from .routes import NATIVE, OPEN, REFUSALS, Office, cursor_of, error_body, find_routes, post, refusal_of
+from .routes import NATIVE, REFUSALS, Office, cursor_of, error_body, post, read_query, refusal_of
 from .streams import NO_TOKEN, EventLines, Socket
 
-ROUTES = (*NATIVE, *PROJECTED)
+HANDLERS = {**NATIVE, **PROJECTED}
+# The routes of each path, by method; a path's first segments and their number find it.
+_PATHS: dict[tuple[int, str | None], list[tuple[tuple[str | None, ...], dict[str, Endpoint]]]] = {}
+for _endpoint in ENDPOINTS:
+    _paths = _PATHS.setdefault((len(_endpoint.parts), _endpoint.parts[0] if _endpoint.parts else None), [])
+    _known = next((methods for parts, methods in _paths if parts == _endpoint.parts), None)
+    if _known is None:
+        _paths.append((_endpoint.parts, _known := {}))
+    _known[_endpoint.method] = _endpoint
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
@@ -78,8 +87,7 @@ class Application:
         if foreign is not None:
             call.more_headers += [(b"access-control-allow-origin", foreign.encode()), (b"vary", b"origin")]
         call.read_target()
-        is_open = find_routes(OPEN, call.parts)
-        routes = is_open or find_routes(ROUTES, call.parts)
+        routes = find_routes(call.parts)
         if call.method == "OPTIONS":
             if not routes:
                 raise RequestRefusedError(404, "there is nothing under this path")
@@ -89,19 +97,21 @@ class Application:
                 wanted = "authorization, content-type, idempotency-key, last-event-id"
                 allowed |= {"Access-Control-Allow-Methods": methods, "Access-Control-Allow-Headers": wanted}
             return await call.reply(204, headers=allowed)
-        if not is_open:
+        if not any(endpoint.is_open for endpoint in routes.values()):
             principal = await self.guard.find_principal(call.scope, foreign)
             if principal is None:
                 raise RequestRefusedError(401, "bring the token of this server: Authorization: Bearer ...")
             call.principal = principal
-        handler = routes.get("GET" if call.method == "HEAD" else call.method)
-        if handler is None and routes:
+        endpoint = routes.get("GET" if call.method == "HEAD" else call.method)
+        if endpoint is None and routes:
             return await call.reply(405, error_body(405, "not by this method"), {"Allow": ", ".join(routes)})
-        if handler is None:
+        if endpoint is None:
             raise RequestRefusedError(404, "there is nothing under this path")
         if call.method == "POST":
             call.check_kind()
-        await handler(call, self._office)
+        if endpoint.query:
+            call.asked = read_query(endpoint.query, call.query)
+        await HANDLERS[endpoint.name](call, self._office)
 
     # --- WebSocket -----------------------------------------------------------------------------------------------------
 
@@ -173,6 +183,14 @@ class Application:
             if before is not signal.SIG_IGN:
                 self._before[number] = before
                 signal.signal(number, hear)
+
+
+def find_routes(parts: tuple[str, ...]) -> dict[str, Endpoint]:
+    """The routes of a path, by method; empty when there is no such path."""
+    for pattern, routes in _PATHS.get((len(parts), parts[0] if parts else None), ()):
+        if all(wanted in (None, part) for wanted, part in zip(pattern, parts, strict=True)):
+            return routes
+    return {}
 
 
 def app(

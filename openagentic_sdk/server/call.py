@@ -6,7 +6,7 @@ import asyncio
 import types
 from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping
 from typing import Any
-from urllib.parse import parse_qsl, unquote_to_bytes
+from urllib.parse import parse_qsl, quote, unquote_to_bytes
 
 from ..errors import InvalidEventError, RequestRefusedError
 from ..serialization import dumps_json, loads_json
@@ -35,7 +35,9 @@ _STREAM = (
 
 
 class HttpCall:
-    """A request that was let in. `parts` are the segments of its path, decoded; `query` is what stands behind the `?`."""
+    """A request that was let in. `parts` are the segments of its path, decoded; `query` is what stands behind the `?`, and
+    `asked` of it what its route takes. `root` is the path under which the application is mounted, as links write it.
+    """
 
     def __init__(self, scope: Scope, receive: Receive, send: Send, max_body_bytes: int = MAX_BODY_BYTES) -> None:
         self.scope = scope
@@ -48,6 +50,8 @@ class HttpCall:
         self._max_body_bytes = max_body_bytes
         self.parts: tuple[str, ...] = ()
         self.query: dict[str, str] = {}
+        self.asked: dict[str, Any] = {}
+        self.root = ""
 
     def read_target(self) -> None:
         """Read path and query. Raises `RequestRefusedError`."""
@@ -61,11 +65,16 @@ class HttpCall:
             raise RequestRefusedError(400, "a field of the query stands there twice")
         raw = self.scope.get("raw_path")
         path = self.scope["path"].encode("utf-8", "surrogateescape") if raw is None else raw.partition(b"?")[0]
-        root = (self.scope.get("root_path") or "").rstrip("/").encode()
-        if root and path.startswith(root + b"/"):
-            path = path[len(root) :]
+        pieces = path.removeprefix(b"/").split(b"/")
+        root = [
+            piece.encode("utf-8", "surrogateescape") for piece in self.scope.get("root_path", "").split("/") if piece
+        ]
+        # A path begins with that of the mount (ASGI 3, root_path), unless the server is older than that sentence.
+        if root and [piece if raw is None else unquote_to_bytes(piece) for piece in pieces[: len(root)]] == root:
+            pieces = pieces[len(root) :]
+        self.root = "".join(f"/{quote(piece, safe='')}" for piece in root)
         parts = []
-        for piece in path.removeprefix(b"/").split(b"/") if path != b"/" else ():
+        for piece in pieces if pieces != [b""] else ():
             try:
                 part = (piece if raw is None else unquote_to_bytes(piece)).decode("utf-8")
             except UnicodeDecodeError:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import os
-from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from functools import partial
@@ -45,13 +45,13 @@ from ..runs.turns import first_allowed
 from ..serialization import dumps_json
 from ..sessions.base import SessionStore
 from ..sessions.core import TENANT_KEY, new_session_id
-from ..sessions.folds.search import SearchHit
 from ..sessions.folds.summary import SessionSummary
 from ..sessions.follow import Follower, watch_of
 from ..sessions.inbox import InboxMessage
 from ..sessions.resume import load_view
 from ..sessions.seal import Seal
 from .guard import Principal
+from .shelf import Shelf
 
 T = TypeVar("T")
 
@@ -61,7 +61,6 @@ CLOSING_S = 5.0
 # How often the store is asked for messages of other processes.
 INBOX_S = 0.2
 MAX_RUNS = 32
-MAX_ROWS = 200
 GRACE_S = 10.0
 # Visible ASCII but `~`, which stands between a key and the digest of what came with it.
 _KEY = regex(r"[!-}]{1,200}")
@@ -82,11 +81,18 @@ class Started:
     is_new: bool = True
 
 
-class Desk:
-    """All runs of one process over one store. `max_runs` may go on at the same time; parked ones do not count."""
+class Desk(Shelf):
+    """All runs of one process over one store. `max_runs` may go on at the same time; parked ones do not count.
 
-    def __init__(self, agents: Agents | None, store: SessionStore, *, max_runs: int = MAX_RUNS) -> None:
+    `problem` is why there are no agents, in a sentence for whoever asks for one.
+    """
+
+    def __init__(
+        self, agents: Agents | None, store: SessionStore, *, max_runs: int = MAX_RUNS, problem: str = ""
+    ) -> None:
         self.store = store
+        self.problem = problem
+        self.takes_prompts = agents is not None
         self.is_draining = False
         self._agents = agents
         self._max_runs = max_runs
@@ -102,7 +108,9 @@ class Desk:
     def agents(self) -> Agents:
         """What may be started. Raises `RequestRefusedError` where nothing may."""
         if self._agents is None:
-            raise RequestRefusedError(403, "this server only shows sessions: serve agents to start them")
+            raise RequestRefusedError(
+                403, self.problem or "this server only shows sessions: serve agents to start them"
+            )
         return self._agents
 
     # --- start and go on -----------------------------------------------------------------------------------------------
@@ -331,7 +339,7 @@ class Desk:
         except OptionsError:
             raise SessionNotFoundError(session_id) from None
         _check_tenant(who, session_id, {TENANT_KEY: row.tenant or ""})
-        return _seen_here(row, self._runs, self._answered)
+        return self._seen(row)
 
     async def questions(self, who: Principal, session_id: str) -> list[UserQuestion]:
         """What the session waits to hear; `answer_all` takes their ids."""
@@ -344,19 +352,11 @@ class Desk:
         agent = str(known.get(AGENT_KEY))
         return self._agents.options(agent).key_file if self._agents is not None and agent in self._agents else None
 
-    async def rows(
-        self, who: Principal, *, query: str | None = None, limit: int = 50, offset: int = 0
-    ) -> list[SessionSummary]:
-        """A page of the tenant's sessions, the one last written to first."""
-        list_rows = partial(self.store.list_session_summaries, tenant=who.tenant)
-        found: list[SessionSummary] = await off_loop(True, partial(list_rows, query=query, limit=limit, offset=offset))
-        return [_seen_here(row, self._runs, self._answered) for row in found]
-
-    async def search(self, who: Principal, query: str, *, limit: int = 50) -> list[SearchHit]:
-        """Events of the tenant's sessions that hold every word."""
-        find = partial(self.store.search, query, limit=limit, tenant=who.tenant)
-        hits: list[SearchHit] = await off_loop(True, find)
-        return hits
+    def _seen(self, row: SessionSummary) -> SessionSummary:
+        """The row as clients see it: a run of this process that does not hold its session yet has not stopped."""
+        run = self._runs.get(row.id)
+        goes_on = row.id in self._answered or (run is not None and not run.is_over)
+        return replace(row, state="running") if goes_on and row.state == "stopped" else row
 
     async def events(
         self, who: Principal, session_id: str, *, after_seq: int = 0, limit: int = 500
@@ -622,13 +622,6 @@ def _said(message: InboxMessage) -> Said | None:
         return None
     may_answer = message.message.get("may_answer") is not False
     return replace(said, request_id=_name_of(message), may_answer=may_answer)
-
-
-def _seen_here(row: SessionSummary, runs: Mapping[str, BackgroundRun], answered: Collection[str]) -> SessionSummary:
-    """The row as clients see it: a run of this process that does not hold its session yet has not stopped."""
-    run = runs.get(row.id)
-    goes_on = row.id in answered or (run is not None and not run.is_over)
-    return replace(row, state="running") if goes_on and row.state == "stopped" else row
 
 
 async def _not_taken(run: BackgroundRun) -> RequestRefusedError:

@@ -140,15 +140,16 @@ class Guard:
         self._tickets[ticket] = now + TICKET_S, principal
         return ticket
 
-    def redeem(self, ticket: str, *, secure: bool) -> str | None:
-        """The `Set-Cookie` for a ticket, which ends with this; None for one that was used or is too old."""
+    def redeem(self, ticket: str, *, secure: bool, path: str = "/") -> str | None:
+        """The `Set-Cookie` for a ticket, which ends with this; None for one that was used or is too old. `path` is where the
+        application is."""
         until, principal = self._tickets.pop(ticket, (0.0, Principal()))
         if time.monotonic() >= until:
             return None
         known = {known.name: getattr(principal, known.name) for known in fields(Principal)}
         said = {"expires": int(time.time() + COOKIE_S), **known}
         body = urlsafe_b64encode(dumps_json(said).encode("ascii")).decode()
-        rules = f"HttpOnly; SameSite=Strict; Path=/; Max-Age={COOKIE_S:.0f}{'; Secure' if secure else ''}"
+        rules = f"HttpOnly; SameSite=Strict; Path={path}; Max-Age={COOKIE_S:.0f}{'; Secure' if secure else ''}"
         return f"{self._cookie_name}={body}.{self._sign(body)}; {rules}"
 
     def _of_cookie(self, scope: Scope) -> Principal | None:

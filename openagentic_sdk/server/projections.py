@@ -6,7 +6,7 @@ Each starts a run through the desk, follows its session, and folds the events in
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 
 from ..errors import OpenAgentSdkError, OptionsError, RequestRefusedError
 from ..events import Event, SystemInit, UserAnswer, UserMessage
@@ -16,7 +16,7 @@ from ..sessions.base import SessionStore
 from . import agui, responses
 from .agui import Json
 from .call import COMMENT_S, EventStream, HttpCall
-from .routes import REFUSALS, Office, Route, read_number, refusal_of
+from .routes import REFUSALS, Handler, Office, refusal_of
 
 
 async def run_for_ag_ui(call: HttpCall, office: Office) -> None:
@@ -83,9 +83,7 @@ async def show_response(call: HttpCall, office: Office) -> None:
     """`GET /v1/responses/{id}`: the object as it stands, or its stream behind a `sequence_number`."""
     session_id, after_seq, model = await _find_response(call, office)
     fold = responses.ResponseEvents(call.parts[2], model=model)
-    wanted = "starting_after is the sequence_number of an event"
-    starting_after = read_number(call.query.get("starting_after", "0"), wanted)
-    streams = call.query.get("stream", "").lower() in ("true", "1")
+    streams, starting_after = call.asked.get("stream", False), call.asked.get("starting_after", 0)
     await _answer(
         call, office, session_id, after_seq, fold, streams=streams, waits=False, starting_after=starting_after
     )
@@ -190,6 +188,17 @@ def _before_run(
     return None
 
 
+async def list_models(call: HttpCall, office: Office) -> None:
+    """`GET /v1/models`: the agents, which are what `model` names."""
+    await call.reply(200, {"object": "list", "data": [responses.model(name) for name in office.desk.agents]})
+
+
+async def show_model(call: HttpCall, office: Office) -> None:
+    """`GET /v1/models/{model}`."""
+    office.desk.agents[call.parts[2]]
+    await call.reply(200, responses.model(call.parts[2]))
+
+
 def in_openai_words(
     handler: Callable[[HttpCall, Office], Awaitable[None]],
 ) -> Callable[[HttpCall, Office], Awaitable[None]]:
@@ -207,9 +216,11 @@ def in_openai_words(
     return handle
 
 
-PROJECTED: tuple[Route, ...] = (
-    ("POST", ("v1", "ag-ui", None), run_for_ag_ui),
-    ("POST", ("v1", "responses"), in_openai_words(create_response)),
-    ("GET", ("v1", "responses", None), in_openai_words(show_response)),
-    ("POST", ("v1", "responses", None, "cancel"), in_openai_words(cancel_response)),
-)
+PROJECTED: Mapping[str, Handler] = {
+    "run_ag_ui": run_for_ag_ui,
+    "create_response": in_openai_words(create_response),
+    "show_response": in_openai_words(show_response),
+    "cancel_response": in_openai_words(cancel_response),
+    "list_models": in_openai_words(list_models),
+    "show_model": in_openai_words(show_model),
+}

@@ -51,6 +51,11 @@ def error(status: int, message: str) -> Json:
     return {"error": {"message": message, "type": kind, "param": None, "code": None}}
 
 
+def model(agent: str) -> Json:
+    """An agent as one of the models that clients list."""
+    return {"id": agent, "object": "model", "created": 0, "owned_by": "openagentic-sdk"}
+
+
 # --- what a client sends ---------------------------------------------------------------------------------------------
 
 

@@ -5,9 +5,11 @@ Everything else that this server speaks is a projection of it. The table at the 
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from functools import partial
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
+from functools import cache, partial
 from typing import Any
+from urllib.parse import quote
 
 from ..errors import (
     AgentNotFoundError,
@@ -20,22 +22,28 @@ from ..errors import (
     RequestRefusedError,
     RoomMissingError,
     SessionExistsError,
+    SessionHeldError,
     SessionLockedError,
     SessionNotFoundError,
     StorageError,
+    ToolInputError,
 )
-from ..ground.checks import COUNT, TEXT, Check, check_settings, is_a
 from ..ground.frozen import frozen
+from ..ground.schemas.typed import JsonType, json_type
 from ..kernel.recorder import off_loop
 from ..serialization import event_to_dict
-from ..sessions.folds.summary import SessionSummary
+from ..sessions.folds.summary import SessionSummary, summary_matches
 from ..sessions.stores.tables import tables_of
 from .call import HttpCall
-from .desk import MAX_ROWS, Desk
+from .contract import values
+from .contract.table import MAX_PAGE_EVENTS, QueryField
+from .desk import Desk
 from .guard import Guard, Principal
+from .shelf import ARCHIVED
 from .streams import EventLines, send_events
 
-MAX_PAGE_EVENTS = 1000
+# Rows of a page that says no limit.
+PAGE_ROWS = 50
 MAX_PAGE_BYTES = 2 * 1024 * 1024
 
 
@@ -49,7 +57,6 @@ class Office:
 
 
 Handler = Callable[[HttpCall, Office], Awaitable[None]]
-_PROMPT, _OBJECT = is_a(str | list, "a text, or a list of parts"), is_a(dict, "an object")
 
 
 # --- what is posted, by a request or over a WebSocket ----------------------------------------------------------------
@@ -58,10 +65,8 @@ _PROMPT, _OBJECT = is_a(str | list, "a text, or a list of parts"), is_a(dict, "a
 async def post_run(
     office: Office, who: Principal, session_id: str | None, body: Any, key: str | None
 ) -> tuple[int, Any]:
-    """`{"prompt": text | parts | null, "agent"?, "options"?}`: a run in this session, or in a new one."""
-    given = _fields(body, prompt=_PROMPT, agent=TEXT, options=_OBJECT)
-    if session_id is None and "prompt" not in given:
-        raise RequestRefusedError(400, "a new session needs a prompt")
+    """A run in this session, or in a new one."""
+    given = read_fields(body, values.SessionBody if session_id is None else values.RunBody)
     started = await office.desk.start(
         who, given.get("agent"), given.get("prompt"), session_id=session_id, key=key, wishes=given.get("options")
     )
@@ -70,12 +75,12 @@ async def post_run(
 
 
 async def post_answer(office: Office, who: Principal, session_id: str, body: Any, key: str | None) -> tuple[int, Any]:
-    """`{"question_id", "answer"}`, or `{"answers": {question_id: answer}}` for several: the run goes on."""
-    given = _fields(body, question_id=TEXT, answer=TEXT, answers=_OBJECT)
+    """Answers to one question or to several: the run goes on."""
+    given = read_fields(body, values.AnswersBody)
     answers = given.pop("answers", None)
     if answers is None and len(given) == 2:
         answers, given = {given["question_id"]: given["answer"]}, {}
-    if given or not answers or not all(isinstance(answer, str) for answer in answers.values()):
+    if given or not answers:
         raise RequestRefusedError(
             400, "an answer needs question_id and answer, or answers: a text for each question_id"
         )
@@ -84,32 +89,47 @@ async def post_answer(office: Office, who: Principal, session_id: str, body: Any
 
 
 async def post_message(office: Office, who: Principal, session_id: str, body: Any, key: str | None) -> tuple[int, Any]:
-    """`{"prompt": text | parts}`: the run that goes on gets it at its next step."""
-    given = _fields(body, prompt=_PROMPT)
-    if "prompt" not in given:
-        raise RequestRefusedError(400, "a message needs a prompt")
-    await office.desk.steer(who, session_id, given["prompt"], key=key)
+    """The run that goes on gets it at its next step."""
+    await office.desk.steer(who, session_id, read_fields(body, values.MessageBody)["prompt"], key=key)
     return 202, {"session_id": session_id}
 
 
 async def post_cancel(office: Office, who: Principal, session_id: str, body: Any, key: str | None) -> tuple[int, Any]:
-    """`{}`: the run ends; nothing happens when none goes on."""
-    _fields(body)
+    """The run ends; nothing happens when none goes on."""
+    read_fields(body, values.EmptyBody)
     return 202, {"session_id": session_id, "was_running": await office.desk.cancel(who, session_id)}
 
 
 async def post_fork(office: Office, who: Principal, session_id: str, body: Any, key: str | None) -> tuple[int, Any]:
-    """`{"at_seq"?}`: a copy up to there."""
-    given = _fields(body, at_seq=COUNT)
+    """A copy up to an event."""
+    given = read_fields(body, values.ForkBody)
     return 201, {"session_id": await office.desk.fork(who, session_id, at_seq=given.get("at_seq"), key=key)}
 
 
 async def post_rewind(office: Office, who: Principal, session_id: str, body: Any, key: str | None) -> tuple[int, Any]:
-    """`{"to_seq"}` or `{"turns"}`: what stands behind is taken back in the model's view."""
-    given = _fields(body, to_seq=COUNT, turns=COUNT)
+    """What stands behind is taken back in the model's view."""
+    given = read_fields(body, values.RewindBody)
     return 200, event_to_dict(await office.desk.rewind(who, session_id, **given, key=key))
 
 
+async def post_title(office: Office, who: Principal, session_id: str, body: Any, key: str | None) -> tuple[int, Any]:
+    """The title that people see."""
+    return 200, _row(await office.desk.rename(who, session_id, read_fields(body, values.TitleBody)["title"]))
+
+
+async def post_archive(office: Office, who: Principal, session_id: str, body: Any, key: str | None) -> tuple[int, Any]:
+    """Lists leave it out, or show it again."""
+    archived = read_fields(body, values.ArchiveBody).get("archived", True)
+    return 200, _row(await office.desk.archive(who, session_id, archived=archived))
+
+
+async def post_delete(office: Office, who: Principal, session_id: str, body: Any, key: str | None) -> tuple[int, Any]:
+    """Gone, with the sessions of its subagents, when the id was typed once more."""
+    confirmed = read_fields(body, values.DeleteBody)["confirm"]
+    return 200, {"deleted": await office.desk.delete(who, session_id, confirmed=confirmed)}
+
+
+# By the last segment of the path.
 POSTS: dict[str, Callable[..., Awaitable[tuple[int, Any]]]] = {
     "runs": post_run,
     "answers": post_answer,
@@ -117,6 +137,9 @@ POSTS: dict[str, Callable[..., Awaitable[tuple[int, Any]]]] = {
     "cancel": post_cancel,
     "fork": post_fork,
     "rewind": post_rewind,
+    "rename": post_title,
+    "archive": post_archive,
+    "delete": post_delete,
 }
 
 
@@ -133,16 +156,26 @@ async def post(
         return status, error_body(status, message)
 
 
-def _fields(body: Any, **known: Check) -> dict[str, Any]:
-    """The fields of a JSON object; null counts as left out. Raises `OptionsError` for one that does not fit."""
+def read_fields(body: Any, kind: Any) -> dict[str, Any]:
+    """The fields of a JSON object of this type; null counts as left out. Raises `RequestRefusedError` for another value."""
     if not isinstance(body, dict):
         raise RequestRefusedError(400, "the body must be a JSON object")
+    known = kind.__annotations__
     if unknown := body.keys() - known.keys():
         names = ", ".join(known) or "none"
         raise RequestRefusedError(400, f"there is no field {min(unknown)!r:.100}: the fields are {names}")
-    given = {name: value for name, value in body.items() if value is not None}
-    check_settings(given, {name: known[name] for name in given})
-    return given
+    try:
+        read: dict[str, Any] = _type_of(kind).read(
+            {name: value for name, value in body.items() if value is not None}, "the body"
+        )
+    except ToolInputError as error:
+        raise RequestRefusedError(400, str(error)) from None
+    return read
+
+
+@cache
+def _type_of(kind: Any) -> JsonType[Any]:
+    return json_type(kind)
 
 
 # --- what is refused ---------------------------------------------------------------------------------------------------
@@ -154,6 +187,7 @@ _REFUSED: tuple[tuple[type[Exception], int, str, str], ...] = (
     (AgentNotFoundError, 404, "", ""),
     (SessionLockedError, 409, _BUSY, "1"),
     (QuestionOpenError, 403, "", ""),
+    (SessionHeldError, 409, "", ""),
     (SessionExistsError, 409, "the same request is being answered just now: ask again", "1"),
     (ConcurrencyError, 409, "", ""),
     (RequestConflictError, 422, "", ""),
@@ -184,7 +218,7 @@ def refusal_of(error: Exception) -> tuple[int, str, dict[str, str]]:
 
 async def create_session(call: HttpCall, office: Office) -> None:
     status, value = await post_run(office, call.principal, None, await call.json(), call.header("idempotency-key"))
-    await call.reply(status, value, {"Location": f"/v1/sessions/{value['session_id']}"})
+    await call.reply(status, value, {"Location": f"{call.root}/v1/sessions/{quote(value['session_id'], safe='')}"})
 
 
 async def post_to_session(call: HttpCall, office: Office) -> None:
@@ -204,14 +238,50 @@ async def list_agents(call: HttpCall, office: Office) -> None:
 
 
 async def list_sessions(call: HttpCall, office: Office) -> None:
-    limit, offset = _number(call, "limit", 50, MAX_ROWS), _number(call, "offset", 0)
-    rows = await office.desk.rows(call.principal, query=call.query.get("query"), limit=limit, offset=offset)
-    await call.reply(200, {"sessions": [_row(row) for row in rows]})
+    asked, query = call.asked, call.asked.get("query")
+    limit = asked.get("limit", PAGE_ROWS)
+    if "offset" in asked:
+        if asked.keys() & {"after", "state", "archived"}:
+            raise RequestRefusedError(
+                400, "an offset goes with query and limit alone: page by after, the next of a page"
+            )
+        rows = await office.desk.rows(call.principal, query=query, limit=limit, offset=asked["offset"])
+        return await call.reply(200, {"sessions": [_row(row) for row in rows], "next": None})
+    keep = _keeping(query, asked.get("state"), archived=asked.get("archived", False))
+    page = await office.desk.page(call.principal, keep, limit=limit, after=asked.get("after"))
+    await call.reply(200, {"sessions": [_row(row) for row in page.rows], "next": page.next})
+
+
+async def list_questions(call: HttpCall, office: Office) -> None:
+    """What people are asked in any session that the principal may see."""
+    limit, after = call.asked.get("limit", PAGE_ROWS), call.asked.get("after")
+    page = await office.desk.page(call.principal, _is_asking, limit=limit, after=after)
+    asked = []
+    for row in page.rows:
+        with suppress(SessionNotFoundError):  # deleted since
+            for question in await office.desk.questions(call.principal, row.id):
+                shown = event_to_dict(office.lines.shown(question))
+                asked.append({"session_id": row.id, "label": row.label, "updated": row.updated, "question": shown})
+    await call.reply(200, {"questions": asked, "next": page.next})
+
+
+def _keeping(query: str | None, state: str | None, *, archived: bool = False) -> Callable[[SessionSummary], bool]:
+    """Whether a list shows a row."""
+
+    def keep(row: SessionSummary) -> bool:
+        is_found = not query or summary_matches(row, query=query, include_children=True)
+        return is_found and (ARCHIVED in row.tags) is archived and (not state or row.state == state)
+
+    return keep
+
+
+def _is_asking(row: SessionSummary) -> bool:
+    return bool(row.open_questions)
 
 
 async def search(call: HttpCall, office: Office) -> None:
-    limit = _number(call, "limit", 50, MAX_ROWS)
-    hits = await office.desk.search(call.principal, call.query.get("query", ""), limit=limit)
+    limit = call.asked.get("limit", PAGE_ROWS)
+    hits = await office.desk.search(call.principal, call.asked.get("query", ""), limit=limit)
     await call.reply(200, {"hits": [vars(hit) for hit in hits]})
 
 
@@ -228,9 +298,9 @@ async def show_events(call: HttpCall, office: Office) -> None:
     """A page of JSON, or server-sent events when they are asked for."""
     after_seq = cursor_of(call)
     if "text/event-stream" in (call.header("accept") or ""):
-        one_run = call.query.get("until") == "result"
+        one_run = "until" in call.asked
         return await send_events(call, office.desk, office.lines, call.parts[2], after_seq, one_run=one_run)
-    limit = _number(call, "limit", MAX_PAGE_EVENTS, MAX_PAGE_EVENTS)
+    limit = call.asked.get("limit", MAX_PAGE_EVENTS)
     events, last_seq = await office.desk.events(call.principal, call.parts[2], after_seq=after_seq, limit=limit)
     lines, size = [], 0
     for event in events:
@@ -256,8 +326,24 @@ def read_number(text: str, wanted: str, most: int = 10**30) -> int:
     return int(text)
 
 
-def _number(call: HttpCall, name: str, default: int, most: int = 10**9) -> int:
-    return read_number(call.query.get(name, str(default)), f"{name} is a number from 0 to {most}", most)
+def read_query(fields: Mapping[str, QueryField], query: Mapping[str, str]) -> dict[str, Any]:
+    """The fields of a query that a route takes, each as its type. Raises `RequestRefusedError`."""
+    read: dict[str, Any] = {}
+    for name, known in fields.items():
+        word = query.get(name)
+        if word is None:
+            continue
+        if known.kind is int:
+            read[name] = read_number(word, f"{name} is a number from 0 to {known.most}", known.most)
+        elif known.kind is bool:
+            if word.lower() not in ("true", "false", "1", "0"):
+                raise RequestRefusedError(400, f"{name} is true or false")
+            read[name] = word.lower() in ("true", "1")
+        elif known.words and word not in known.words:
+            raise RequestRefusedError(400, f"{name} is one of {', '.join(known.words)}, not {word!r:.100}")
+        else:
+            read[name] = word
+    return read
 
 
 def _row(row: SessionSummary) -> dict[str, Any]:
@@ -269,21 +355,33 @@ def _row(row: SessionSummary) -> dict[str, Any]:
 
 
 async def show_list_page(call: HttpCall, office: Office) -> None:
-    from ..viewer.page import build_list
+    from ..viewer.page import ListView, build_list
 
-    query = call.query.get("query", "")
-    rows = await office.desk.rows(call.principal, query=query or None, limit=MAX_ROWS)
-    await _reply_page(call, build_list(rows, address="/sessions/", query=query))
+    desk, query, state = office.desk, call.asked.get("query", ""), call.asked.get("state", "")
+    page = await desk.page(call.principal, _keeping(query, state), limit=PAGE_ROWS, after=call.asked.get("after"))
+    agents = [(name, agent.description) for name, agent in desk.agents.items()] if desk.takes_prompts else []
+    view = ListView(call.root, query, state, page.next, agents, desk.problem)
+    await _reply_page(call, build_list(page.rows, view))
 
 
 async def show_session_page(call: HttpCall, office: Office) -> None:
-    from ..viewer.page import build_page
+    from ..viewer.page import Live, build_page
 
     session_id = call.parts[1]
+    await office.desk.row(call.principal, session_id)
+    # The row and its questions are read behind the events, so that what comes in between is shown twice rather than never.
+    events = await off_loop(True, lambda: list(office.desk.store.iter_events(session_id)))
     row = await office.desk.row(call.principal, session_id)
-    events = office.desk.store.iter_events(session_id)
-    live, read_blob = f"/v1/sessions/{session_id}/events", partial(office.desk.store.read_blob, session_id)
-    build = partial(build_page, events, title=row.label, live_address=live, read_blob=read_blob)
+    live = Live(
+        f"{call.root}/v1/sessions/{quote(session_id, safe='')}/events",
+        row.state,
+        await office.desk.questions(call.principal, session_id) if row.open_questions else (),
+        home=f"{call.root}/",
+        may_answer=call.principal.may_answer and office.desk.takes_prompts,
+        takes_prompts=office.desk.takes_prompts,
+    )
+    read_blob = partial(office.desk.store.read_blob, session_id)
+    build = partial(build_page, events, title=row.label, live=live, read_blob=read_blob)
     await _reply_page(call, await off_loop(True, build))
 
 
@@ -293,19 +391,21 @@ async def _reply_page(call: HttpCall, page: str) -> None:
 
 
 async def make_ticket(call: HttpCall, office: Office) -> None:
-    _fields(await call.json())
-    await call.reply(201, {"path": f"/signin/{office.guard.new_ticket(call.principal)}"})
+    read_fields(await call.json(), values.EmptyBody)
+    await call.reply(201, {"path": f"{call.root}/signin/{office.guard.new_ticket(call.principal)}"})
 
 
 async def sign_in(call: HttpCall, office: Office) -> None:
     if call.method != "GET":  # HEAD must not use the ticket up
         raise RequestRefusedError(405, "a ticket is for GET")
-    cookie = office.guard.redeem(call.parts[1], secure=call.scope["scheme"] == "https")
+    cookie = office.guard.redeem(call.parts[1], secure=call.scope["scheme"] == "https", path=call.root or "/")
     if cookie is None:
         raise RequestRefusedError(401, "this ticket was used, or is too old: make a new one")
     target = call.query.get("to", "/")
     if not target.startswith("/") or target.startswith("//") or "\\" in target or not target.isprintable():
         raise RequestRefusedError(400, "a ticket leads to a page of this server")
+    if not f"{target}/".startswith(f"{call.root}/"):
+        target = call.root + target
     await call.reply(303, headers={"Location": target, "Set-Cookie": cookie})
 
 
@@ -333,33 +433,23 @@ async def tell_health(call: HttpCall, office: Office) -> None:
     await call.reply(status, {"status": "draining" if office.desk.is_draining else "ok"})
 
 
-# A part that is None stands for any one segment. The routes of `OPEN` need no secret.
-Route = tuple[str, tuple[str | None, ...], Handler]
-OPEN: tuple[Route, ...] = (
-    ("GET", ("healthz",), tell_health),
-    ("GET", ("signin", None), sign_in),
-)
-NATIVE: tuple[Route, ...] = (
-    ("GET", ("v1", "agents"), list_agents),
-    ("GET", ("v1", "sessions"), list_sessions),
-    ("POST", ("v1", "sessions"), create_session),
-    ("GET", ("v1", "search"), search),
-    ("GET", ("v1", "sessions", None), show_session),
-    ("GET", ("v1", "sessions", None, "events"), show_events),
-    *(("POST", ("v1", "sessions", None, action), post_to_session) for action in POSTS),
-    ("POST", ("v1", "tickets"), make_ticket),
-    ("POST", ("mcp",), serve_mcp),
-    ("GET", ("metrics",), show_metrics),
-    ("GET", (), show_list_page),
-    ("GET", ("sessions", None), show_session_page),
-)
-
-
-def find_routes(routes: tuple[Route, ...], parts: tuple[str, ...]) -> dict[str, Handler]:
-    """The handlers for a path, by method; empty when there is no such path."""
-    return {
-        method: handler
-        for method, pattern, handler in routes
-        if len(pattern) == len(parts)
-        and all(wanted in (None, part) for wanted, part in zip(pattern, parts, strict=True))
-    }
+NATIVE: Mapping[str, Handler] = {
+    "list_agents": list_agents,
+    "create_session": create_session,
+    "list_sessions": list_sessions,
+    "list_questions": list_questions,
+    "search": search,
+    "show_session": show_session,
+    "show_events": show_events,
+    **dict.fromkeys(
+        ("create_run", "answer", "send_message", "cancel", "fork", "rewind", "rename", "archive", "delete"),
+        post_to_session,
+    ),
+    "make_ticket": make_ticket,
+    "mcp": serve_mcp,
+    "show_metrics": show_metrics,
+    "tell_health": tell_health,
+    "sign_in": sign_in,
+    "show_list_page": show_list_page,
+    "show_session_page": show_session_page,
+}

@@ -7,6 +7,7 @@ loop. Every read gives an exact prefix of what was appended, in the order of `se
 from __future__ import annotations
 
 import time
+from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -28,7 +29,7 @@ from ..ground.checks import shown
 from ..ground.frozen import frozen
 from ..ground.patterns import regex
 from ..ground.text import on_one_line
-from ..serialization import dumps_event, loads_event
+from ..serialization import dumps_event, dumps_json, loads_event, loads_json
 from .core import SessionWriter
 from .folds.search import SearchHit, scan_events, search_words
 from .folds.standing import ROW_STATES, with_lease
@@ -51,6 +52,20 @@ MAX_ID_CHARS = 200
 _MOST_SUBAGENTS = 100
 # Where a digest stands in a text.
 DIGEST_WITHIN = regex(r"(?<![0-9a-f])[0-9a-f]{64}(?![0-9a-f])")
+
+
+# Where a row stands in a list: when or as which it was last written to, what tells it from others of that moment, its id.
+Place = tuple[float, float, str]
+# Rows that one page looks at.
+MOST_SCANNED = 1000
+
+
+@frozen
+class SessionPage:
+    """Rows of a list of sessions, and the cursor of what follows: None at the end."""
+
+    rows: Sequence[SessionSummary]
+    next: str | None = None
 
 
 @frozen
@@ -136,23 +151,61 @@ class SessionStore(PollingStore, Rewriting):
         matching = (row for row in rows if summary_matches(row, query=query, include_children=True))
         return list(page_of(matching, limit=limit, offset=offset))
 
+    def page_sessions(
+        self,
+        *,
+        limit: int,
+        after: str | None = None,
+        tenant: str | None = None,
+        include_children: bool = False,
+        keep: Callable[[SessionSummary], bool] | None = None,
+    ) -> SessionPage:
+        """The rows of `list_session_summaries` behind the cursor `after`, the `next` of the page before.
+
+        Sessions that are made, written to or deleted between two pages move no other: no row comes twice, and none is left
+        out that was not written to. Of `MOST_SCANNED` rows a page holds those that `keep` accepts, so it may be shorter than
+        `limit`, or empty, and yet have a next one. Raises `OptionsError` for a cursor that no page has given.
+        """
+        rows: list[SessionSummary] = []
+        found = self._rows_behind(read_cursor(after), tenant=tenant, include_children=include_children)
+        for count, (place, row) in enumerate(found, 1):
+            if keep is None or keep(row):
+                rows.append(row)
+            if len(rows) >= limit or count == MOST_SCANNED:
+                return SessionPage(rows, written_cursor(place()))
+        return SessionPage(rows)
+
+    def _rows_behind(
+        self, after: Place | None, *, tenant: str | None, include_children: bool
+    ) -> Iterator[tuple[Callable[[], Place], SessionSummary]]:
+        """The rows of a list behind a place, made as far as they are read, each with what tells its own place."""
+        asked = partial(summary_matches, include_children=include_children, tenant=tenant)
+        rows = ((place, self._row(session_id)) for place, session_id in self._ids_behind(after))
+        return ((place, row) for place, row in rows if asked(row))
+
+    def _ids_behind(self, after: Place | None) -> Iterator[tuple[Callable[[], Place], str]]:
+        """`list_sessions` behind a place, found as far as it is read."""
+        for session_id in self.list_sessions():
+            place = partial(self._place_of, session_id)
+            if after is None or place() < after:
+                yield place, session_id
+
+    def _place_of(self, session_id: str) -> Place:
+        return self._row(session_id).updated, 0.0, session_id
+
+    def _row(self, session_id: str) -> SessionSummary:
+        try:
+            return self.read_summary(session_id)
+        except (SessionError, InvalidEventError) as error:
+            return failed_summary(session_id, error)
+
     def _list_page(
         self, *, cwd: str | None, tenant: str | None, include_children: bool, limit: int | None, offset: int
     ) -> Iterator[SessionSummary]:
         """The page of a list without a query, made as far as it is read."""
-
-        def row(session_id: str) -> SessionSummary:
-            try:
-                return self.read_summary(session_id)
-            except (SessionError, InvalidEventError) as error:
-                return failed_summary(session_id, error)
-
         asked = partial(summary_matches, cwd=cwd, include_children=include_children, tenant=tenant)
-        return page_of(filter(asked, map(row, self._ids_newest_first())), limit=limit, offset=offset)
-
-    def _ids_newest_first(self) -> Iterator[str]:
-        """`list_sessions`, found as far as it is read."""
-        return iter(self.list_sessions())
+        rows = (self._row(session_id) for _, session_id in self._ids_behind(None))
+        return page_of(filter(asked, rows), limit=limit, offset=offset)
 
     def list_children(self, session_id: str) -> list[str]:
         """The ids of the sessions that this session's Task calls started."""
@@ -285,6 +338,29 @@ class SessionStore(PollingStore, Rewriting):
 
     def close(self) -> None:
         """Let go of connections and handles; the store can be opened again."""
+
+
+def as_it_is(place: Place) -> Place:
+    """The place, which is known already."""
+    return place
+
+
+def written_cursor(place: Place) -> str:
+    """A place in a list as clients send it back."""
+    return urlsafe_b64encode(dumps_json(place).encode("ascii")).decode("ascii").rstrip("=")
+
+
+def read_cursor(text: str | None) -> Place | None:
+    """The place that a cursor names. Raises `OptionsError`."""
+    if text is None:
+        return None
+    try:
+        match loads_json(urlsafe_b64decode(f"{text}==").decode("ascii")):
+            case [int() | float() as moment, int() | float() as among, str(name)] if abs(moment) < 1 << 63:
+                return moment, among, name
+    except (ValueError, InvalidEventError):
+        pass
+    raise OptionsError(f"{text!r:.200} is no cursor of a list: send the next of the page before, or none for the first")
 
 
 def whole_id(store: SessionStore, start: str) -> str:

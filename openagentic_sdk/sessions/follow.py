@@ -86,6 +86,8 @@ class Follower:
             if self._feed.error is not None:
                 raise self._feed.error
             events = self._take() if self.is_level or self._feed.reaches(self.after_seq) else await self._read()
+            if not events and self.is_level:  # who began at the end of the log finds the deltas behind it
+                events = self._take()
             if events:
                 return events
             if self.is_level and not self._is_woken:

@@ -103,7 +103,7 @@ class MemorySessionStore(SessionStore):
 
     def list_sessions(self) -> list[str]:
         with self._guard:
-            return sorted(self._sessions, key=lambda name: self._sessions[name].updated, reverse=True)
+            return sorted(self._sessions, key=lambda name: (self._sessions[name].updated, name), reverse=True)
 
     def kept_summary(self, session_id: str) -> SessionSummary:
         return self._session(session_id).summary

@@ -11,6 +11,7 @@ import hashlib
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from itertools import islice
 from typing import Any
 from uuid import uuid4
@@ -19,9 +20,9 @@ from ..errors import LeaseLostError, SessionExistsError, SessionNotFoundError, S
 from ..events import Event
 from ..ground.clock import Clock, SystemClock
 from ..serialization import dumps_json
-from .base import Metadata, When, check_copied_part, check_session_id, stamp_events
+from .base import Metadata, Place, When, check_copied_part, check_session_id, stamp_events
 from .folds.search import SearchHit, search_words
-from .folds.summary import start_summary
+from .folds.summary import SessionSummary, start_summary
 from .inbox import MAX_WAITING, InboxMessage, dumps_message, full_inbox, is_sendable, loads_message
 from .stores.database import SessionRow, intact_blob, text_key
 from .stores.log_state import LogHead, copied_head, read_head
@@ -37,7 +38,7 @@ _ROW = """
     SELECT key, epoch, revision, holder, CASE WHEN holder = '' THEN 0 ELSE coalesce(
                (SELECT extract(epoch FROM until - clock_timestamp()) FROM openagentic_holders WHERE name = holder), 0
            ) END::float8,
-           id, created_at, metadata, summary, last_seq, updated
+           touched, id, created_at, metadata, summary, last_seq, updated
 """
 _ROW_OF = f"{_ROW} FROM openagentic_sessions WHERE id = %s"
 _COLUMNS = ("last_seq", "updated", "cwd", "parent", "tenant", "is_child", "summary")
@@ -313,8 +314,21 @@ class PostgresSessionStore(TableStore, RemoteStore[PostgresServer]):
 
         return self._make_once(target_id, self._clock.now(), metadata, fill)
 
+    def _rows_behind(
+        self, after: Place | None, *, tenant: str | None, include_children: bool
+    ) -> Iterator[tuple[Callable[[], Place], SessionSummary]]:
+        page = partial(self._page, cwd=None, tenant=tenant, include_children=include_children)
+        return self._shown_behind(after, page)
+
     def _page(
-        self, *, cwd: str | None, tenant: str | None, include_children: bool, limit: int | None, offset: int
+        self,
+        *,
+        cwd: str | None,
+        tenant: str | None,
+        include_children: bool,
+        limit: int | None,
+        offset: int = 0,
+        before: float | None = None,
     ) -> Iterator[SessionRow]:
         conditions = [] if include_children else ["NOT is_child"]
         conditions += [] if cwd is None else ["cwd = %s"]
@@ -323,6 +337,9 @@ class PostgresSessionStore(TableStore, RemoteStore[PostgresServer]):
             # The index is of those that have one, which the server must be told.
             conditions.append("tenant = %s AND tenant <> ''" if tenant else "tenant = %s")
             values.append(text_key(tenant) if tenant else "")
+        if before is not None:
+            conditions.append("touched < %s")
+            values.append(before)
         where = f" WHERE {' AND '.join(conditions)}" if conditions else ""
         found = f"FROM openagentic_sessions{where} ORDER BY touched DESC"
         if offset:
@@ -394,9 +411,11 @@ class PostgresSessionStore(TableStore, RemoteStore[PostgresServer]):
         return batch.head
 
 
-def _position(key: int, epoch: int, revision: int, holder: str, lease_left_s: float, *head: Any) -> SessionRow:
+def _position(
+    key: int, epoch: int, revision: int, holder: str, lease_left_s: float, touched: int, *head: Any
+) -> SessionRow:
     _, created_at, metadata, *_ = head
-    return SessionRow(key, epoch, created_at, metadata, read_head(*head), revision, holder, lease_left_s)
+    return SessionRow(key, epoch, created_at, metadata, read_head(*head), revision, holder, lease_left_s, touched)
 
 
 def _columns(head: LogHead) -> tuple[Any, ...]:

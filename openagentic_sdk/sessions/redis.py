@@ -54,12 +54,11 @@ from .log.line import Durability, check_durability, dumps_stored
 from .stores.database import SessionRow, intact_blob, text_key
 from .stores.log_state import LogHead, copied_head, read_head
 from .stores.redis.link import driver, without_settings
-from .stores.redis.rewriting import RewritingRedis
+from .stores.redis.rewriting import PAGE_ROWS, RewritingRedis
 from .stores.redis.scripts import FORMAT, run
 from .stores.remote import Batch
 
 DEFAULT_PREFIX = "openagentic"
-PAGE_ROWS = 100
 # What a half-written import leaves behind when its process dies goes by itself.
 STAGED_S = 3600
 _FIELDS = (

@@ -11,8 +11,9 @@ import hashlib
 import os
 import tempfile
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -30,7 +31,7 @@ from ..ground.clock import Clock, SystemClock
 from ..ground.disk import remove_tree
 from ..ground.garbage import when_collected
 from ..serialization import dumps_json, loads_json
-from .base import Metadata, When, check_copied_part, check_session_id, dumps_all_stored, stamp_events
+from .base import Metadata, Place, When, check_copied_part, check_session_id, dumps_all_stored, stamp_events
 from .core import SessionWriter, check_expected_seq
 from .folds.search import SearchHit, search_words
 from .folds.summary import SessionSummary, moves_summary, start_summary, time_after
@@ -52,7 +53,7 @@ if TYPE_CHECKING:
 
 PAGE_EVENTS = 256
 _UPDATED = LAST_EVENT.format(column="updated")
-_ROW = f"SELECT key, epoch, held, id, created_at, metadata, summary, {LAST_SEQ}, {_UPDATED} FROM sessions"
+_ROW = f"SELECT key, epoch, held, touched, id, created_at, metadata, summary, {LAST_SEQ}, {_UPDATED} FROM sessions"
 _POSITION = f"SELECT epoch, coalesce({LAST_SEQ}, 0), metadata FROM sessions WHERE key = ?"
 _INSERT = "INSERT INTO events (place, updated, data) VALUES (?, ?, ?)"
 # Only for the writer of this epoch, and only while its session is the newest: then nothing of its row has to change.
@@ -294,16 +295,32 @@ class SqliteSessionStore(TableStore, RewritingSqlite):
             if (now.key, now.metadata, now.head.last_seq) == (at.key, at.metadata, folded.events):
                 self._keep_summary(db, at.key, LogHead(folded))
 
+    def _rows_behind(
+        self, after: Place | None, *, tenant: str | None, include_children: bool
+    ) -> Iterator[tuple[Callable[[], Place], SessionSummary]]:
+        page = partial(self._page, cwd=None, tenant=tenant, include_children=include_children)
+        return self._shown_behind(after, page)
+
     def _page(
-        self, *, cwd: str | None, tenant: str | None, include_children: bool, limit: int | None, offset: int
+        self,
+        *,
+        cwd: str | None,
+        tenant: str | None,
+        include_children: bool,
+        limit: int | None,
+        offset: int = 0,
+        before: float | None = None,
     ) -> Iterator[SessionRow]:
         conditions = [] if include_children else ["is_child = 0"]
         conditions += [] if cwd is None else ["cwd = ?"]
-        values = [] if cwd is None else [dumps_json(cwd)]
+        values: list[Any] = [] if cwd is None else [dumps_json(cwd)]
         if tenant is not None:
             # The index is of those that have one, which SQLite must be told.
             conditions.append("tenant = ? AND tenant != 'null'" if tenant else "tenant = ?")
             values.append(dumps_json(tenant or None))
+        if before is not None:
+            conditions.append("touched < ?")
+            values.append(before)
         where = f" WHERE {' AND '.join(conditions)}" if conditions else ""
         command = f"{_ROW}{where} ORDER BY touched DESC LIMIT ? OFFSET ?"
         with self._file.reading() as db:
@@ -439,9 +456,10 @@ def _close(file: SqliteFile, beside: list[str]) -> None:
         remove_tree(beside.pop())
 
 
-def _position(key: int, epoch: int, held: int, *head: Any) -> SessionRow:
+def _position(key: int, epoch: int, held: int, touched: int, *head: Any) -> SessionRow:
     _, created_at, metadata, *_ = head
-    return SessionRow(key, epoch, created_at, metadata, read_head(*head), holder="held" if held else "")
+    holder = "held" if held else ""
+    return SessionRow(key, epoch, created_at, metadata, read_head(*head), holder=holder, touched=touched)
 
 
 def _insert_blob(db: sqlite3.Connection, key: int, data: bytes) -> str:

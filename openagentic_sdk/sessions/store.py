@@ -17,7 +17,7 @@ import errno
 import hashlib
 import os
 import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import islice
@@ -36,7 +36,7 @@ from ..events import Event
 from ..ground.clock import Clock, SystemClock
 from ..ground.disk import Disk, SystemDisk, make_folder, remove_tree, rename_durably, write_durably
 from ..ground.system import BINARY, NO_FOLLOW
-from .base import Metadata, SessionStore, When, check_copied_part, merged_metadata, stamp_events
+from .base import Metadata, Place, SessionStore, When, as_it_is, check_copied_part, merged_metadata, stamp_events
 from .core import check_expected_seq, new_session_id
 from .folds.summary import SessionSummary, fold_session_summary, start_summary
 from .folds.view import KeptView
@@ -244,9 +244,9 @@ class FileSessionStore(RewritingFiles):
         ]
 
     def list_sessions(self) -> list[str]:
-        return list(self._ids_newest_first())
+        return [name for _, name in self._ids_behind(None)]
 
-    def _ids_newest_first(self) -> Iterator[str]:
+    def _ids_behind(self, after: Place | None) -> Iterator[tuple[Callable[[], Place], str]]:
         """Ids by the time of the last write, found as far as the caller reads on.
 
         A file's time moves in steps of milliseconds: within one step, the time of the last event decides.
@@ -271,8 +271,15 @@ class FileSessionStore(RewritingFiles):
             else:
                 written[tick] = [name]
         for tick in sorted(written, reverse=True):
+            if after is not None and tick > after[0]:
+                continue
             names = [name for name in written[tick] if is_session_id(name)]
-            yield from names if len(names) == 1 else sorted(names, key=self._last_ts, reverse=True)
+            if len(names) == 1 and (after is None or tick < after[0]):
+                yield partial(lambda tick, name: (tick, self._last_ts(name), name), tick, names[0]), names[0]
+                continue
+            for place in sorted(((tick, self._last_ts(name), name) for name in names), reverse=True):
+                if after is None or place < after:
+                    yield partial(as_it_is, place), place[2]
 
     def session_exists(self, session_id: str) -> bool:
         return is_session_id(session_id) and is_session_folder(self._folder(session_id))

@@ -257,7 +257,7 @@ function commands(seq) {
     ["go on with it", `openagentic-sdk chat --resume ${id}`],
   ];
   const rows = lines.flatMap(([about, command]) => [make("dt", "", about), make("dd", "", make("pre", "command", command))]);
-  byId("commands").replaceChildren(...rows);
+  byId("commands").firstElementChild.replaceChildren(...rows);
 }
 
 function move(step) {
@@ -269,16 +269,17 @@ function move(step) {
 const KEYS = { ArrowDown: 1, ArrowUp: -1, PageDown: 20, PageUp: -20, Home: -Infinity, End: Infinity };
 
 function pressed(key) {
+  const types = key.target.matches("input, textarea, select") || key.ctrlKey || key.metaKey || key.altKey;
   if (key.target === byId("list") && key.key in KEYS) {
     key.preventDefault();
     move(Number.isFinite(KEYS[key.key]) ? KEYS[key.key] : Math.sign(KEYS[key.key]) * state.shown.length);
   } else if (key.target === byId("list") && key.key === "Enter") {
     byId("detail").focus();
-  } else if (key.target !== byId("search") && !key.ctrlKey && !key.metaKey && (key.key === "j" || key.key === "k")) {
+  } else if (!types && (key.key === "j" || key.key === "k")) {
     step(key.key === "j" ? 1 : -1);
-  } else if (key.target !== byId("search") && !key.ctrlKey && !key.metaKey && key.key === "e") {
+  } else if (!types && key.key === "e") {
     view(document.body.dataset.view === "events" ? "reader" : "events");
-  } else if (key.key === "/" && key.target !== byId("search")) {
+  } else if (!types && key.key === "/") {
     key.preventDefault();
     byId("search").focus();
   } else if (key.key === "Enter" && key.target === byId("conversation")) {
@@ -312,33 +313,6 @@ function take(events) {
   for (const event of events) byId(`kind-${kindOf(event)}`).hidden = false;
   refilter();
   draw();
-}
-
-// A WebSocket, since a browser opens no more than six streams to one server, over all its tabs.
-function followOn(address, misses = 0) {
-  const url = new URL(address, location.href);
-  url.protocol = url.protocol.replace("http", "ws");
-  url.searchParams.set("after", state.events.at(-1)?.seq ?? 0);
-  const socket = new WebSocket(url);
-  const come = [];
-  let opened = false;
-  const show = () => {
-    const fresh = come.splice(0).filter((event) => event.seq > (state.events.at(-1)?.seq ?? 0));
-    if (fresh.length) take(fresh);
-  };
-  socket.addEventListener("open", () => { opened = true; });
-  socket.addEventListener("message", (message) => {
-    const event = JSON.parse(message.data);
-    if (!event.seq) return;
-    if (!come.length) setTimeout(show, 50);
-    come.push(event);
-  });
-  socket.addEventListener("close", (close) => {
-    show();
-    misses = opened ? 0 : misses + 1;
-    if (close.code >= 4000 || misses > 5) byId("count").textContent = "the server has ended: this is what it showed last";
-    else setTimeout(() => followOn(address, misses), 500 * (misses + 1));
-  });
 }
 
 function begin() {
@@ -381,7 +355,7 @@ function begin() {
   const wanted = Number(location.hash.slice(1));
   if (wanted) choose(wanted, true);
   window.addEventListener("hashchange", () => choose(Number(location.hash.slice(1)), true));
-  if (given.live) followOn(given.live);
+  if (given.live) goLive();
 }
 
 begin();

@@ -11,12 +11,13 @@ import hashlib
 import html
 import json
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, urlencode
 
 from ..errors import SessionError
-from ..events import Event, SystemInit
+from ..events import Event, SystemInit, UserQuestion
+from ..ground.frozen import frozen
 from ..ground.media import HEAD_BYTES, media_type_of
 from ..ground.packaged import read_packaged
 from ..ground.patterns import regex
@@ -27,6 +28,7 @@ from ..serialization import event_to_dict
 from ..sessions.folds.summary import SessionSummary
 from ..sessions.request import DIGEST
 
+STATES = ("waiting", "running", "queued", "suspended", "stopped", "failed", "idle")
 # Pictures of one page, before they are written as text.
 MAX_PICTURES_BYTES = 8 << 20
 # An id that a shell takes as one word.
@@ -34,35 +36,59 @@ _PLAIN_ID = regex("[A-Za-z0-9][A-Za-z0-9._-]*")
 _ESCAPED = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026"}
 
 
+@frozen
+class Live:
+    """What a served page needs besides the events: the WebSocket of those that follow (`?after=SEQ`), how the session
+    stands, its open questions, the address of the list, and what whoever looks may do."""
+
+    address: str
+    state: str
+    questions: Sequence[UserQuestion] = ()
+    home: str = "/"
+    may_answer: bool = False
+    takes_prompts: bool = False
+
+
 def build_page(
     events: Iterable[Event],
     *,
     title: str,
-    live_address: str | None = None,
+    live: Live | None = None,
     read_blob: Callable[[str], bytes] | None = None,
 ) -> str:
-    """The page. `live_address` is the WebSocket (`?after=SEQ`) of more events, None for a page that stands alone.
+    """The page, which follows its session and takes prompts and answers when it is `live`.
 
     `read_blob` gives the pictures that events name by their sha256; without it, and beyond `MAX_PICTURES_BYTES` in all,
     they are described.
     """
-    connect = "connect-src 'none'" if live_address is None else "connect-src 'self'"
+    connect = "connect-src 'none'" if live is None else "connect-src 'self'"
     rows = [event_to_dict(shown(event)) for event in events]
     pictures = {} if read_blob is None else _pictures(rows, read_blob)
     session_id = next((event.get("session_id") for event in rows if event["type"] == SystemInit.type), None)
     data = {
         "title": title,
         "session": session_id if isinstance(session_id, str) and _PLAIN_ID.fullmatch(session_id) else None,
-        "live": live_address,
+        "live": None
+        if live is None
+        else {**vars(live), "questions": [event_to_dict(shown(q)) for q in live.questions]},
         "events": rows,
         "pictures": pictures,
     }
-    script = asset("reader.js") + asset("page.js")
-    return fill_scripted_page("page.html", on_one_line(title), script, data, ("img-src data:", connect))
+    script = asset("reader.js") + ("" if live is None else asset("live.js")) + asset("page.js")
+    parts = {"BACK": "", "DESK": ""}
+    if live is not None:
+        parts["BACK"] = f'<nav aria-label="Pages"><a href="{html.escape(live.home)}">All sessions</a></nav>\n  '
+        parts["DESK"] = asset("live.html") if live.takes_prompts else ""
+    return fill_scripted_page("page.html", on_one_line(title), script, data, ("img-src data:", connect), parts)
 
 
-def fill_scripted_page(name: str, title: str, script: str, data: object, rules: Iterable[str]) -> str:
-    """A page with this script and data: it may run nothing else, and load what `rules` of its policy say."""
+def fill_scripted_page(
+    name: str, title: str, script: str, data: object, rules: Iterable[str], more: Mapping[str, str] | None = None
+) -> str:
+    """A page with this script and data: it may run nothing else, and load what `rules` of its policy say.
+
+    `more` are parts of its template, which are markup.
+    """
     style = asset("page.css")
     parts = {
         "POLICY": "; ".join([_policy(style, "form-action 'none'"), f"script-src '{_digest(script)}'", *rules]),
@@ -70,6 +96,7 @@ def fill_scripted_page(name: str, title: str, script: str, data: object, rules: 
         "STYLE": style,
         "SCRIPT": script,
         "DATA": dump_for_script(data),
+        **(more or {}),
     }
     return _fill(name, parts)
 
@@ -95,26 +122,39 @@ def _pictures(events: Iterable[Mapping[str, Any]], read_blob: Callable[[str], by
     return made
 
 
-def build_list(rows: Iterable[SessionSummary], *, address: str, query: str = "") -> str:
-    """The page of a list of sessions, those that wait for an answer first; each row links to `address` and its id.
+@frozen
+class ListView:
+    """Which sessions a list shows: what was searched for, and where the next page begins (its query, None at the end).
 
-    It needs no script. `query` is what was searched for.
+    `agents` are those that may be started, by name and description; `problem` is why none may.
     """
+
+    root: str = ""
+    query: str = ""
+    state: str = ""
+    older: str | None = None
+    agents: Sequence[tuple[str, str]] = ()
+    problem: str = ""
+
+
+def build_list(rows: Iterable[SessionSummary], view: ListView) -> str:
+    """The page of a list of sessions, those that wait for an answer first; each row links to the page of its session."""
     today = time.localtime()[:3]
     lines, spent = [], 0.0
     for row in sorted(rows, key=lambda row: row.state != "waiting"):
         then = time.localtime(row.updated)
         cells = (
             (f"state {row.state}", row.state),
-            ("number", str(row.steps)),
-            ("number", f"{row.tokens:,}"),
-            ("number", "" if row.cost_usd is None else f"${row.cost_usd:.4f}"),
-            ("", on_one_line(row.model or "")),
-            ("", on_one_line(row.cwd or "")),
+            ("number detail", str(row.steps)),
+            ("number detail", f"{row.tokens:,}"),
+            ("number detail", "" if row.cost_usd is None else f"${row.cost_usd:.4f}"),
+            ("detail", on_one_line(row.model or "")),
+            ("detail folder", on_one_line(row.cwd or "")),
             ("", time.strftime("%H:%M" if then[:3] == today else "%Y-%m-%d", then)),
         )
-        link = f'<a href="{html.escape(address + quote(row.id, safe=""))}">{html.escape(on_one_line(row.label))}</a>'
-        error = f'<p class="error">{html.escape(on_one_line(row.error))}</p>' if row.error else ""
+        address = f"{view.root}/sessions/{quote(row.id, safe='')}"
+        link = f'<a href="{html.escape(address)}">{_shown(row.label)}</a>'
+        error = f'<p class="error">{_shown(row.error)}</p>' if row.error else ""
         told = "".join(f'<td class="{name}">{html.escape(text)}</td>' for name, text in cells)
         lines.append(f"<tr><td>{link}{error}</td>{told}</tr>")
         spent += row.cost_usd or 0.0
@@ -123,19 +163,49 @@ def build_list(rows: Iterable[SessionSummary], *, address: str, query: str = "")
         "TITLE": "Sessions",
         "ROWS": "\n".join(lines) or '<tr><td colspan="8" class="hint">No session is like that.</td></tr>',
         "SUM": f"{count}, ${spent:.4f}" if spent else count,
-        "QUERY": html.escape(query),
+        "QUERY": html.escape(view.query),
+        "STATES": "".join(_option(state, state or "every state", state == view.state) for state in ("", *STATES)),
+        "START": f'<p id="trouble" role="alert">{_shown(view.problem)}</p>' if view.problem else "",
+        "INBOX": "",
+        "PAGES": _links(view),
+        "SCRIPTS": "",
     }
-    return fill_page("list.html", parts, "form-action 'self'")
+    if not view.agents:
+        return fill_page("list.html", parts, "form-action 'self'")
+    names = "".join(_option(name, f"{name}: {about}" if about else name, False) for name, about in view.agents)
+    script = asset("list.js")
+    data = f'<script type="application/json" id="data">{dump_for_script({"root": view.root})}</script>'
+    parts |= {
+        "START": asset("start.html").replace("@@AGENTS@@", names),
+        "SCRIPTS": f"{data}\n<script>{script}</script>",
+    }
+    return fill_page("list.html", parts, f"form-action 'self'; script-src '{_digest(script)}'; connect-src 'self'")
 
 
-def fill_page(name: str, parts: Mapping[str, str], forms: str) -> str:
-    """A page without a script: its template with these parts, which are markup, and the house's style."""
+def _links(view: ListView) -> str:
+    """The way to the next page, and back to the first."""
+    asked = {name: value for name, value in (("query", view.query), ("state", view.state)) if value}
+    links = [] if view.older is None else [("Older sessions", {**asked, "after": view.older})]
+    made = "".join(f'<a href="?{html.escape(urlencode(each))}">{text}</a>' for text, each in links)
+    return f'<nav aria-label="Pages of the list">{made}</nav>' if made else ""
+
+
+def _option(value: str, text: str, is_chosen: bool) -> str:
+    return f'<option value="{html.escape(value)}"{" selected" if is_chosen else ""}>{_shown(text)}</option>'
+
+
+def _shown(text: str) -> str:
+    return html.escape(on_one_line(text))
+
+
+def fill_page(name: str, parts: Mapping[str, str], rules: str) -> str:
+    """A page of the house's style: its template with these parts, which are markup, and more rules of its policy."""
     style = asset("page.css")
-    return _fill(name, {"POLICY": _policy(style, forms), "STYLE": style, **parts})
+    return _fill(name, {"POLICY": _policy(style, rules), "STYLE": style, **parts})
 
 
-def _policy(style: str, forms: str) -> str:
-    return f"default-src 'none'; style-src '{_digest(style)}'; base-uri 'none'; {forms}"
+def _policy(style: str, rules: str) -> str:
+    return f"default-src 'none'; style-src '{_digest(style)}'; base-uri 'none'; {rules}"
 
 
 def _fill(name: str, parts: Mapping[str, str]) -> str:

@@ -256,15 +256,24 @@ const TELL = {
   "tool.started": (event) => changeCall(event, () => {}),
   "tool.result": (event) => changeCall(event, (call) => { call.result = event; }),
   "user.question": (event) => note(event, `? ${event.prompt}${event.details?.reason ? ` (asked because ${event.details.reason})` : ""}`, "note question"),
-  "user.answer": (event) => note(event, `→ ${event.answer} (${event.answered_by ?? "user"})`, "note question"),
+  "user.answer": (event) => {
+    const how = [event.answered_by ?? "user", event.approver?.how, event.mac ? "signed" : ""].filter(Boolean).join(", ");
+    note(event, `→ ${event.answer} (${how})`, "note question");
+  },
   "session.compacted": (event) => block(event, "note", make("details", "", make("summary", "", "the conversation so far was summarised"), markdown(event.summary ?? ""))),
-  "session.rewound": (event) => note(event, `taken back to event ${event.to_seq}`),
+  "session.rewound": (event) => {
+    for (const [seq, node] of reader.blocks) if (seq > event.to_seq && seq < event.seq) node.classList.add("undone");
+    note(event, `taken back to event ${event.to_seq}`);
+  },
   "session.forked": (event) => note(event, `a copy of ${event.parent_session_id} up to event ${event.parent_seq}`),
   "model.retry": (event) => note(event, `asked again: ${event.reason}`, "note error"),
   "system.notice": (event) => note(event, event.message),
   "log.recovered": (event) => note(event, "the log was repaired here", "note error"),
   "todo.updated": (event) => block(event, "note", make("ul", "todos", ...event.todos.map((todo) => make("li", String(todo.status), todo.content)))),
-  "result": (event) => note(event, event.stop_reason === "end" ? "ended" : `stopped: ${event.stop_reason} ${event.error_message ?? ""}`, event.stop_reason === "end" ? "note" : "note error"),
+  "result": (event) => {
+    const ends = { end: "ended", waiting: "waits for an answer", suspended: "suspended: it goes on elsewhere" };
+    note(event, ends[event.stop_reason] ?? `stopped: ${event.stop_reason} ${event.error_message ?? ""}`, ends[event.stop_reason] ? "note" : "note error");
+  },
 };
 
 function readOn(events) {

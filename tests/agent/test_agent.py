@@ -202,7 +202,7 @@ class Models(unittest.TestCase):
     def test_options_and_agents_of_a_file_take_the_word_too(self) -> None:
         with self.assertRaisesRegex(ApiKeyError, "ANTHROPIC_API_KEY"):
             run_sync(prompt="Hi.", options=OpenAgenticOptions(model="anthropic:claude-x"))
-        with self.assertRaisesRegex(OptionsError, "provider must be"):
+        with self.assertRaisesRegex(OptionsError, "there is no provider to ask for the model 'qwen3:8b'"):
             run_sync(prompt="Hi.", options=OpenAgenticOptions(model="qwen3:8b"))
         found = read_agent("a", {"model": "ollama:qwen3:8b"}, Path.cwd()).options
         self.assertEqual((found.provider and found.provider.name, found.model), ("ollama", "qwen3:8b"))

@@ -1,8 +1,12 @@
-"""Limits of the day: every session of the store counts, before a run and during it, subagents and tags included."""
+"""Limits of a day and an hour: every session of the store counts, before and in a run, also subagents, by tag and tenant."""
 
 from __future__ import annotations
 
 import asyncio
+import random
+import re
+import subprocess
+import sys
 import tempfile
 import unittest
 from collections.abc import Mapping
@@ -20,13 +24,17 @@ from openagentic_sdk import (
     tool,
 )
 from openagentic_sdk.api import compact_session
+from openagentic_sdk.assemble import limits_left
 from openagentic_sdk.errors import BudgetError, OptionsError
-from openagentic_sdk.events import ModelRequest, ToolResult
+from openagentic_sdk.events import ModelRequest, SystemInit, ToolResult
+from openagentic_sdk.parts.budgets import read_limits
 from openagentic_sdk.sessions.base import SessionStore
+from openagentic_sdk.sessions.core import TENANT_KEY
 from openagentic_sdk.sessions.sqlite import SqliteSessionStore
-from openagentic_sdk.testing import ScriptedProvider
+from openagentic_sdk.testing import FakeClock, ScriptedProvider
 
 PRICES = {"m": {"input": 0.0, "output": 10_000.0}}
+MORNING = 10_000.0 * 86_400 + 10 * 3_600
 ONE_DOLLAR = {"text": "spent", "usage": {"input_tokens": 0, "output_tokens": 100}}
 
 
@@ -51,6 +59,7 @@ class DayLimits(unittest.TestCase):
             provider=ScriptedProvider(turns),
             model=more.pop("model", "m"),
             prices=PRICES,
+            clock=more.pop("clock", None),
             session_store=store,
             limits_file=limits,
             permission_gate=PermissionGate(permission_mode="bypass"),
@@ -122,6 +131,8 @@ class DayLimits(unittest.TestCase):
     def test_a_limit_that_cannot_be_read_is_an_error_and_not_a_limit_that_does_not_hold(self) -> None:
         for text in (
             "[day", "day = 3", "[day]\n", "[day]\nmax_cost = 3", "[day]\nmax_cost_usd = -1", "[day]\nmax_cost_usd = nan",
+            "[hour]\n", "[hour]\nx = 1", "tenant = 1", "[tenant.a]", "[tenant.a]\nhour = 3", "[tag.a.hour]\n",
+            "[tag.a.day]\nmax_tokens = 1",
             "[day]\nmax_cost_usd = true", "[day]\nmax_tokens = 1.5", "[days]\nmax_tokens = 1", "tag = 1", "[tag]\nx = 1",
         ):  # fmt: skip
             with self.subTest(text), self.assertRaises(OptionsError):
@@ -153,3 +164,89 @@ class DayLimits(unittest.TestCase):
         )
         with self.assertRaisesRegex(BudgetError, "max_cost_usd in day of"):
             asyncio.run(compact_session(options=options))
+
+    def test_an_hour_ends_by_the_clock_and_the_day_goes_on(self) -> None:
+        clock = FakeClock(MORNING + 3599)
+        store = MemorySessionStore(clock=clock)
+        limits = self.limits("[day]\nmax_cost_usd = 3\n[hour]\nmax_cost_usd = 2\n")
+        ends = []
+        for passes_s in (0, 0, 0, 1, 0, 3600, 10 * 3600, 4 * 3600, 0):
+            clock.advance(passes_s)
+            said = self.run_with(store, [ONE_DOLLAR], limits, clock=clock).error_message or "end"
+            ends.append(re.sub(r".* spent (.*), .* in (\w+) of .*: (.*) \(UTC.*", r"\1, \2: \3", said))
+        hour, day = "in this hour, hour: go on in the next hour", "today, day: go on tomorrow"
+        self.assertEqual(ends, ["end", "end", hour, "end", day, day, day, "end", "end"])
+
+    def test_each_name_that_fits_a_pattern_has_a_limit_of_its_own(self) -> None:
+        clock = FakeClock(MORNING + 60)
+        store = MemorySessionStore(clock=clock)
+        tenants = '[tenant."*"]\nmax_cost_usd = 1\n[tenant.acme]\nmax_cost_usd = 2\n'
+        limits = self.limits(tenants + '[tag."n*".hour]\nmax_tokens = 150\n')
+
+        def ends(**metadata: Any) -> list[str]:
+            more = {"session_metadata": metadata, "clock": clock}
+            return [self.run_with(store, [ONE_DOLLAR], limits, **more).stop_reason for _ in range(3)]
+
+        self.assertEqual(ends(**{TENANT_KEY: "acme"}), ["end", "end", "budget"])
+        self.assertEqual(ends(**{TENANT_KEY: "beta"}), ["end", "budget", "budget"])
+        self.assertEqual(ends(tags=["nightly"]), ["end", "end", "budget"])
+        self.assertEqual(ends(tags=["noon", "other"]), ["end", "end", "budget"])
+        self.assertEqual(ends(tags=["other"]), ["end", "end", "end"])
+        left = limits_left(OpenAgenticOptions(session_store=store, limits_file=limits, clock=clock))
+        self.assertEqual(
+            [(each.table, each.name, each.left_usd, each.left_tokens, each.until - MORNING) for each in left],
+            [
+                ('tag."n*".hour', "n*", None, 150, 3600),
+                ('tenant."*"', "*", 1.0, None, 14 * 3600),
+                ("tenant.acme", "acme", 0.0, None, 14 * 3600),
+                ('tag."n*".hour', "nightly", None, 0, 3600),
+                ('tag."n*".hour', "noon", None, 0, 3600),
+                ('tenant."*"', "beta", 0.0, None, 14 * 3600),
+            ],
+        )
+
+    def test_for_each_limit_the_most_specific_entry_that_states_it_holds(self) -> None:
+        dice = random.Random(34)
+        for _ in range(100):
+            stated: dict[str, dict[str, int]] = {}
+            for _ in range(5):
+                pattern = "".join(dice.choices(["*", "?", "[ab]", "a", "b"], k=dice.randint(1, 4)))
+                keys = [key for key in ("max_tokens", "max_cost_usd") if dice.random() < 0.7]
+                if keys and pattern not in stated:
+                    stated[pattern] = {key: dice.randint(1, 9) for key in keys}
+            tables = {f'[tag."{pattern}"]': of for pattern, of in stated.items()}
+            lines = [line for table, of in tables.items() for line in (table, *(f"{k} = {v}" for k, v in of.items()))]
+            name = "".join(dice.choices("ab", k=dice.randint(1, 3)))
+            expected: dict[str, int | None] = {}
+            for key in ("max_tokens", "max_cost_usd"):
+                as_regex = {p: p.replace("?", ".").replace("*", ".*") for p in stated if key in stated[p]}
+                fitting = [pattern for pattern, text in as_regex.items() if re.fullmatch(text, name)]
+                plain = [len(re.sub(r"\[ab\]|[*?]", "", pattern)) for pattern in fitting]
+                first = fitting[plain.index(max(plain))] if fitting else None
+                chosen = name if name in fitting else first
+                expected[key] = None if chosen is None else stated[chosen][key]
+            limits = read_limits(Path(self.limits("\n".join(lines))))
+            store = MemorySessionStore(clock=FakeClock(MORNING))
+            session = store.create_session(metadata={"tags": [name]})
+            store.append_event(session, SystemInit(session, "/", "1"))
+            found: dict[str, Any] = dict.fromkeys(expected)
+            for budget in () if limits is None else limits.shared(store, session, MORNING):
+                found |= {key: value for key in expected if (value := getattr(budget, key)) is not None}
+            self.assertEqual(found, expected, (lines, name))
+
+    def test_processes_that_share_a_store_share_its_limits(self) -> None:
+        limits = self.limits("[hour]\nmax_cost_usd = 3\n")
+        code = (
+            "import sys\nfrom tests.runtime.test_day_limits import *\n"
+            "for _ in range(4):\n"
+            "    clock = FakeClock(MORNING)\n"
+            "    store = FileSessionStore(sys.argv[1], durability='flush', clock=clock)\n"
+            "    result = DayLimits().run_with(store, [ONE_DOLLAR], sys.argv[2], clock=clock)\n"
+            "    print(result.stop_reason)\n"
+        )
+        command = [sys.executable, "-c", code, str(self.folder / "shared"), limits]
+        root = Path(__file__).parents[2]
+        both = [subprocess.Popen(command, cwd=root, stdout=subprocess.PIPE, text=True) for _ in range(2)]
+        ends = [word for process in both for word in process.communicate()[0].split()]
+        self.assertIn(ends.count("end"), (3, 4))  # calls that run at the same time may go over by one each
+        self.assertEqual(ends.count("end") + ends.count("budget"), 8)

@@ -10,9 +10,9 @@ from pathlib import Path
 from openagentic_sdk.agents import Agents, NamedAgent
 from openagentic_sdk.errors import OptionsError
 from openagentic_sdk.events import PermissionDecision, UserAnswer
-from openagentic_sdk.server.asgi import ROUTES, app
+from openagentic_sdk.server.asgi import app
+from openagentic_sdk.server.contract.table import ENDPOINTS
 from openagentic_sdk.server.guard import Guard, Principal, read_token
-from openagentic_sdk.server.routes import OPEN
 from openagentic_sdk.sessions.memory import MemorySessionStore
 
 from .support import ASK, AUTH, TOKEN, Gate, agents, ask, bearer, by_tenant, options, until
@@ -26,7 +26,10 @@ BODIES = {
     "answers": {"question_id": "q", "answer": "yes"},
     "messages": {"prompt": "x"},
     "rewind": {"turns": 1},
+    "rename": {"title": "x"},
+    "delete": {"confirm": "x"},
 }
+ROUTES = [(each.method, each.parts) for each in ENDPOINTS if not each.is_open]
 
 
 class GuardCase(unittest.IsolatedAsyncioTestCase):
@@ -85,7 +88,7 @@ class Attacks(GuardCase):
             "TRACE": (405, {}, {"method": "TRACE"}),
             "another method for a read": (405, {}, {"method": "PUT"}),
         }
-        for method, parts, _ in ROUTES:
+        for method, parts in ROUTES:
             path = "/" + "/".join(session_id if part is None else part for part in parts).replace(
                 "ag-ui/" + session_id, "ag-ui/tea"
             )
@@ -255,7 +258,7 @@ class Tenants(GuardCase):
         session_id = made["session_id"]
         await self.until_parked(session_id)
         before = self.logs()
-        routes = [(method, parts) for method, parts, _ in ROUTES if None in parts and "ag-ui" not in parts]
+        routes = [(method, parts) for method, parts in ROUTES if None in parts and not {"ag-ui", "models"} & set(parts)]
         for method, parts in routes:
             body = BODIES.get(parts[-1], {}) if method == "POST" else None
             for headers in ({}, {"Accept": "text/event-stream"}, key):
@@ -329,7 +332,7 @@ class Tenants(GuardCase):
             await ask(self.app(lambda scope: True), "GET", "/v1/agents")
 
     def test_the_routes_that_need_no_secret_are_these(self):
-        self.assertEqual([parts for _, parts, _ in OPEN], [("healthz",), ("signin", None)])
+        self.assertEqual([each.parts for each in ENDPOINTS if each.is_open], [("healthz",), ("signin", None)])
         self.assertEqual(AUTH["Authorization"], f"Bearer {TOKEN}")
 
 

@@ -226,6 +226,22 @@ class Runs(unittest.TestCase):
                 told = json.loads(out.getvalue())
                 self.assertEqual(code, 0)
                 self.assertAlmostEqual(told["total"]["cost_usd"], whole * factor, 9)
+            file = Path(folder, "limits.toml")
+            file.write_text('[tag."n*"]\nmax_cost_usd = 4\nmax_tokens = 5000\n')
+            for arguments in ([], ["--json"]):
+                out = io.StringIO()
+                with contextlib.redirect_stdout(out):
+                    code = main(
+                        ["sessions", "cost", "--store", str(Path(folder, "s")), "--left", str(file), *arguments]
+                    )
+                self.assertEqual(code, 0)
+                if arguments:
+                    self.assertEqual(json.loads(out.getvalue())["limits"][0]["left_tokens"], 5000)
+                else:
+                    line = (
+                        'tag."n*": 4.0000 of 4 USD and 5,000 of 5,000 tokens left for n* until the day\'s end (UTC)\n'
+                    )
+                    self.assertEqual(out.getvalue(), line)
             out = io.StringIO()
             with contextlib.redirect_stdout(out):
                 main(["sessions", "cost", "--store", str(Path(folder, "s")), "--by", "subagent"])

@@ -6,9 +6,13 @@ import argparse
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict, replace
+from time import gmtime, strftime
 from typing import Any
 
+from ...assemble import limits_left
 from ...ground.text import on_one_line
+from ...options import OpenAgenticOptions
+from ...parts.budgets import LimitLeft
 from ...parts.masking import known_here, mask_value
 from ...parts.record.folds.costs import BY, CostReport, Costs, Spending, cost_report, spending
 from ...parts.record.folds.explain import find_misses
@@ -40,10 +44,19 @@ def add_actions(actions: ActionList) -> None:
         "several skills are active, is shared by them, so a row may have part of a call; input is what no cache had",
     )
     cost.add_argument("--since", metavar="WHEN", type=moment, help="with --by: only from this day on (2026-11-01, 7d)")
+    cost.add_argument(
+        "--left",
+        nargs="?",
+        const="",
+        metavar="FILE",
+        help="say what is left of the limits that all sessions share (default: those that hold for runs, limits.toml)",
+    )
     cost.add_argument("--json", action="store_true", help="print one JSON object")
 
 
 def _cost(store: SessionStore, args: argparse.Namespace) -> int:
+    if args.left is not None:
+        return _left(store, args.left or None, args.json)
     if args.by is None and args.since is None and len(args.sessions) < 2:
         return _cost_of_one(store, find_session(store, (args.sessions or [NEWEST])[0]), args.json)
     rows = store.list_session_summaries(include_children=True)
@@ -140,6 +153,27 @@ def _cells(row: Costs, total: Costs) -> tuple[str, ...]:
     share = _share(row, total)
     tokens = (row.input_tokens + row.cache_write_tokens, row.cached_tokens, row.output_tokens)
     return (calls, *(f"{each:,.0f}" for each in tokens), dollars, "" if share is None else f"{share:.1%}")
+
+
+def _left(store: SessionStore, path: str | None, is_json: bool) -> int:
+    limits = limits_left(OpenAgenticOptions(session_store=store, limits_file=path))
+    screen = Screen(sys.stdout)
+    lines = [f"{each.table}: {_left_words(each)}" for each in limits] or ["no limits are set: write limits.toml"]
+    screen.tell(is_json, {"limits": [asdict(each) for each in limits]}, lines)
+    return OK
+
+
+def _left_words(limit: LimitLeft) -> str:
+    whose = "" if limit.table.endswith(limit.name) or not limit.name else f" for {on_one_line(limit.name)}"
+    words = []
+    if limit.max_cost_usd is not None and limit.left_usd is None:
+        words.append(f"nothing, since calls of {', '.join(map(on_one_line, limit.unpriced))} have no price")
+    elif limit.left_usd is not None:
+        words.append(f"{limit.left_usd:.4f} of {limit.max_cost_usd:g} USD")
+    if limit.left_tokens is not None:
+        words.append(f"{limit.left_tokens:,} of {limit.max_tokens:,} tokens")
+    until = "the day's end" if limit.window == "day" else strftime("%H:%M", gmtime(limit.until))
+    return f"{' and '.join(words)} left{whose} until {until} (UTC)"
 
 
 def _cost_of_one(store: SessionStore, session_id: str, as_json: bool) -> int:

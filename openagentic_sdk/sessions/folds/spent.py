@@ -2,7 +2,8 @@
 
 The record is JSON, and folding any split of a log into batches gives the same one. An answer of a model is paid by the calls
 that it makes, in equal shares, or by `(answer)` when it makes none, and by the skills that are active. What subagents spent
-stands in their own records; here only its sum, by name, for those whose session is gone. Days are UTC.
+stands in their own records; here only its sum, by name, for those whose session is gone. Days are UTC. The last hours
+are there too, by model.
 
 A cell is `[calls, prompt tokens that no cache had, from the cache, into the cache, answer tokens, of these reasoning, US
 dollars, calls without a known price]`.
@@ -35,7 +36,9 @@ Cell = Sequence[float]
 ZERO: Cell = (0, 0, 0, 0, 0, 0, 0, 0)
 ANSWER, OTHER = "(answer)", "(other)"
 DIMENSIONS = ("model", "tool", "skill")
-SECONDS_PER_DAY = 86_400
+SECONDS_PER_DAY, SECONDS_PER_HOUR = 86_400, 3_600
+# A clock that is set back does not make the hour that is counted against a limit forgotten.
+MAX_HOURS = 3
 MAX_NAMES, MAX_DAYS, MAX_SKILLS = 64, 400, 32
 MAX_NAME_CHARS = 100
 # The last day that calendars show; a log that says something else is not believed.
@@ -137,6 +140,12 @@ def settled(spent: Spent) -> Spent:
     return known
 
 
+def time_names(ts: float) -> tuple[str, str]:
+    """The day and the hour of a time, both since 1970 (UTC), as the record calls them."""
+    day = min(max(int(ts // SECONDS_PER_DAY), 0), _LAST_DAY)
+    return str(day), str(min(max(int(ts // SECONDS_PER_HOUR), day * 24), day * 24 + 23))
+
+
 def _answered(spent: Spent, event: ModelResponse) -> Spent:
     known = dict(settled(spent))
     purpose = known.pop("purpose", None)
@@ -145,11 +154,14 @@ def _answered(spent: Spent, event: ModelResponse) -> Spent:
     if event.usage is None and not event.complete:
         return known  # it was cut before its usage came: the endpoint will not say what it was
     cell, days = cell_of(event.usage, event.cost_usd), known.get("days", {})
-    day = str(min(max(int((event.ts or 0) // SECONDS_PER_DAY), 0), _LAST_DAY))
+    day, hour = time_names(event.ts or 0)
     if day not in days and len(days) >= MAX_DAYS:
         day = max(days, key=int)
     found = dict(days.get(day, {}))
     found["model"] = _put(found.get("model", {}), name_of(event.model or ""), cell)
+    hours = {name: cells for name, cells in known.get("hours", {}).items() if name != hour}
+    of_hour = _put(known.get("hours", {}).get(hour, {}), name_of(event.model or ""), cell)
+    known["hours"] = {**dict([*hours.items()][1 - MAX_HOURS :]), hour: of_hour}
     skills = known.get("skills", ())
     for name, _ in skills:
         found["skill"] = _put(found.get("skill", {}), name, cell, 1 / len(skills))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from abc import abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any, ClassVar
@@ -21,7 +21,7 @@ from ...events import Event
 from ...ground.clock import Clock
 from ...ground.frozen import frozen
 from ...serialization import dumps_json, loads_json
-from ..base import SessionStore, as_shown, iter_pages, loads_stored, merged_metadata
+from ..base import Place, SessionStore, as_it_is, as_shown, iter_pages, loads_stored, merged_metadata
 from ..core import new_session_id
 from ..folds.search import SearchHit, context_of, event_text
 from ..folds.summary import SessionSummary, failed_summary, fold_session_summary, start_summary
@@ -29,13 +29,15 @@ from ..log.line import dumps_stored
 from ..rewriting import Change
 from .log_state import LogHead
 
+_PAGE_ROWS = 100
+
 
 @frozen
 class SessionRow:
     """A session's row: `key` is what the database calls it, `metadata` is JSON, `head` is where its log stands.
 
     `revision` rises with each change of the metadata, `epoch` with each writer; `holder` is the one that holds it now, and
-    its lease runs for `lease_left_s` more seconds.
+    its lease runs for `lease_left_s` more seconds. Lists are in the order of `touched`, which each write makes the highest.
     """
 
     key: Any
@@ -46,6 +48,7 @@ class SessionRow:
     revision: int = 0
     holder: str = ""
     lease_left_s: float = 0.0
+    touched: float = 0
 
     @property
     def id(self) -> str:
@@ -148,6 +151,17 @@ class DatabaseStore(SessionStore):
     ) -> Iterator[SessionSummary]:
         page = self._page(cwd=cwd, tenant=tenant, include_children=include_children, limit=limit, offset=offset)
         return (row for row in map(self._shown, page) if row is not None)
+
+    def _shown_behind(
+        self, after: Place | None, page: Callable[..., Iterator[SessionRow]]
+    ) -> Iterator[tuple[Callable[[], Place], SessionSummary]]:
+        """`_rows_behind`, by the rows that `page(before=, limit=)` finds."""
+        before = None if after is None else after[0]
+        while rows := list(page(before=before, limit=_PAGE_ROWS)):
+            for at in rows:
+                row, before = self._shown(at), at.touched
+                if row is not None:
+                    yield partial(as_it_is, (at.touched, 0.0, at.id)), row
 
     def _shown(self, at: SessionRow) -> SessionSummary | None:
         """The row that a list shows; None when the session was deleted just now."""

@@ -6,6 +6,7 @@ import random
 import threading
 from typing import Any
 
+from ...errors import OptionsError
 from ...events import (
     AssistantMessage,
     Event,
@@ -40,6 +41,30 @@ class Listing(StoreTest):
             order.insert(0, session_id)
         self.assertEqual(self.store.list_sessions(), order)
         self.assertEqual([row.id for row in self.store.list_session_summaries()], order)
+
+    def test_pages_by_cursor_give_each_session_once_though_others_are_made_written_to_and_deleted(self) -> None:
+        ids: list[str] = []
+        for number in range(9):
+            ids.append(self.store.create_session(metadata={"tenant": "x" if number % 3 else None}))
+            self.distinct_time()
+        seen: list[str] = []
+        page = self.store.page_sessions(limit=2)
+        while True:
+            seen += [row.id for row in page.rows]
+            self.assertLessEqual(len(page.rows), 2)
+            if page.next is None:
+                break
+            self.store.append_event(seen[0], UserMessage("to the front"))
+            self.store.create_session()
+            if len(seen) == 4:
+                self.store.delete_session(seen[1])
+            page = self.store.page_sessions(limit=2, after=page.next)
+        self.assertEqual(seen, ids[::-1])
+        mine = self.store.page_sessions(limit=9, tenant="x", keep=lambda row: row.id in ids[:5])
+        self.assertEqual(([row.id for row in mine.rows], mine.next), ([ids[4], ids[2], ids[1]], None))
+        for cursor in ("", "x", "bm90IGEgcGxhY2U", "W10", "W05hTiwwLCIiXQ", "\ud800", "WzFlOTk5LDAsIiJd"):
+            with self.subTest(cursor), self.assertRaises(OptionsError):
+                self.store.page_sessions(limit=2, after=cursor)
 
     def test_the_order_follows_each_append_also_of_runs_side_by_side(self) -> None:
         with self.store.open_writer(self.filled(1)) as one, self.store.open_writer(self.filled(1)) as other:

@@ -6,12 +6,12 @@ import time
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import Any, Literal
 
 from ....errors import OptionsError
 from ....events import Event, ModelResponse
 from ....ground.frozen import frozen
-from ....sessions.folds.spent import DIMENSIONS, ZERO, settled
+from ....sessions.folds.spent import DIMENSIONS, ZERO, settled, time_names
 from ....sessions.folds.summary import SessionSummary, fold_session_summary
 from ....sessions.folds.usage import Usage, add_cost, add_usage, cached_share, own_spending
 
@@ -176,31 +176,48 @@ def session_costs(events: Iterable[Event], by: str = "model") -> CostReport:
     return cost_report([fold_session_summary(None, events)], by)
 
 
+Window = Literal["day", "hour"]
+WINDOWS: tuple[Window, ...] = ("day", "hour")
+Scope = Literal["all", "tag", "tenant"]
+
+
 @frozen
-class DaySpending:
-    """What was spent in a day: US dollars, tokens, and the models without a known price, under None of all sessions and
-    under each tag of those that have it. `tags` are those of the session that asks."""
+class NowSpending:
+    """What was spent in the day and in the hour of one moment (UTC): US dollars, tokens, and the models without a known
+    price, by the window and under what the session is counted: ("all", ""), ("tag", "nightly"), ("tenant", "acme")."""
 
-    by_tag: Mapping[str | None, tuple[float, float, tuple[str, ...]]]
-    tags: tuple[str, ...]
+    sums: Mapping[tuple[Window, Scope, str], tuple[float, float, tuple[str, ...]]]
+    rows: Mapping[str, SessionSummary]
+
+    def names_of(self, session_id: str) -> list[tuple[Scope, str]]:
+        """Under what a session that was written to in the day is counted, one of a subagent as the one that began it all."""
+        row = self.rows.get(session_id)
+        return [("all", "")] if row is None else _counted_under(root_of(row, self.rows))
 
 
-def spending_of_day(rows: Iterable[SessionSummary], day: int, session_id: str) -> DaySpending:
-    """The sums of one day, from the summaries of all sessions that were written to in it."""
+def spending_now(rows: Iterable[SessionSummary], now: float) -> NowSpending:
+    """The sums of now, from the summaries of all sessions that were written to in its day."""
     known = {row.id: row for row in rows}
-    sums: dict[str | None, tuple[list[float], dict[str, None]]] = {}
+    sums: dict[tuple[Window, Scope, str], tuple[list[float], dict[str, None]]] = {}
+    day, hour = time_names(now)
     for row in known.values():
         with suppress(TypeError, ValueError, KeyError, AttributeError):
-            for name, cell in row.spent.get("days", {}).get(str(day), {}).get("model", {}).items():
-                for tag in (None, *dict.fromkeys(root_of(row, known).tags)):
-                    total, unpriced = sums.setdefault(tag, (list(ZERO), {}))
-                    _add(total, cell)
-                    unpriced.update({name: None} if cell[7] else {})
-    asking = known.get(session_id)
-    return DaySpending(
-        {tag: (total[6], sum(total[1:5]), tuple(unpriced)) for tag, (total, unpriced) in sums.items()},
-        () if asking is None else root_of(asking, known).tags,
+            of_day = row.spent.get("days", {}).get(day, {}).get("model", {})
+            cells: dict[Window, Any] = {"day": of_day, "hour": row.spent.get("hours", {}).get(hour, {})}
+            for scope, name in _counted_under(root_of(row, known)):
+                for window in WINDOWS:
+                    for model, cell in cells[window].items():
+                        total, unpriced = sums.setdefault((window, scope, name), (list(ZERO), {}))
+                        _add(total, cell)
+                        unpriced.update({model: None} if cell[7] else {})
+    return NowSpending(
+        {key: (total[6], sum(total[1:5]), tuple(unpriced)) for key, (total, unpriced) in sums.items()}, known
     )
+
+
+def _counted_under(root: SessionSummary) -> list[tuple[Scope, str]]:
+    tenants: list[tuple[Scope, str]] = [] if root.tenant is None else [("tenant", root.tenant)]
+    return [("all", ""), *(("tag", tag) for tag in dict.fromkeys(root.tags)), *tenants]
 
 
 def day_name(day: int) -> str:

@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any
 
 from ....errors import LeaseLostError, SessionError
+from ...base import Place, as_it_is
 from ..database import SessionRow
 from ..log_state import LogHead
 from ..remote import RemoteStore
 from .link import SERVERS, RedisServer
 from .scripts import FORMAT, run
 
+PAGE_ROWS = 100
+
 
 class RewritingRedis(RemoteStore[RedisServer]):
-    """What `RedisSessionStore` does to erase."""
+    """What `RedisSessionStore` does to erase, and to list."""
 
     _servers = SERVERS
 
@@ -25,11 +28,37 @@ class RewritingRedis(RemoteStore[RedisServer]):
     def _own(self, session_id: str) -> list[str]:
         """The keys of the session's row, log and blobs."""
 
+    @abstractmethod
+    def _key(self, kind: str, rest: str) -> str:
+        """A key of this store."""
+
+    @abstractmethod
+    def _adopt_all(self, db: Any) -> None:
+        """Move the sessions of an older format."""
+
     def delete_blobs(self, session_id: str, digests: Collection[str]) -> None:
         head, _, blobs = self._own(session_id)
 
         if digests and not self._call(session_id, partial(run, "drop_blobs", [head, blobs], list(digests))):
             self._position(session_id)  # says why not
+
+    def _ids_behind(self, after: Place | None) -> Iterator[tuple[Callable[[], Place], str]]:
+        if self._server.evicts:
+            yield from super()._ids_behind(after)
+            return
+        self._call(None, self._adopt_all)
+        key, below = self._key("by", "all"), "+inf" if after is None else f"({after[0]:.0f}"
+        while True:
+
+            def read(client: Any, below: str = below) -> Any:
+                return client.zrevrangebyscore(key, below, "-inf", 0, PAGE_ROWS, withscores=True)
+
+            found = self._call(None, read)
+            for name, score in found:
+                below = f"({score:.0f}"
+                yield partial(as_it_is, (score, 0.0, name.decode())), name.decode()
+            if len(found) < PAGE_ROWS:
+                return
 
     def scrub(self, session_id: str) -> Sequence[str]:
         """Have the server write its file anew, where it keeps one."""

@@ -1,0 +1,254 @@
+"""Every route of the server, once: the application, the OpenAPI document and the client are made from this table."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import field
+from typing import Any, Literal, get_args
+
+from ...ground.frozen import frozen
+from . import values
+
+MAX_ROWS = 200
+MAX_PAGE_EVENTS = 1000
+
+
+@frozen
+class QueryField:
+    """A field of a query: text, a number from 0 to `most`, a flag, or one of some words."""
+
+    says: str
+    kind: type[str] | type[int] | type[bool] = str
+    most: int = 2**63 - 1
+    words: tuple[str, ...] = ()
+
+
+@frozen
+class Endpoint:
+    """One route. `name` is what the client calls it, `path` has its parameters as `{name}`.
+
+    `answers` maps each status that is no refusal to the type of its JSON value, or to a media type. `body` is the type of
+    what is posted, `query` has the fields of the query. `has_key` is for an Idempotency-Key, `is_open` for a
+    route that needs no secret, `room` the protocol that it belongs to.
+    """
+
+    name: str
+    method: str
+    path: str
+    summary: str
+    answers: Mapping[int, Any]
+    body: Any = None
+    query: Mapping[str, QueryField] = field(default_factory=dict)
+    has_key: bool = False
+    is_open: bool = False
+    room: Literal["native", "page", "ag-ui", "responses", "mcp"] = "native"
+
+    @property
+    def parts(self) -> tuple[str | None, ...]:
+        """The segments of the path; None stands for any one."""
+        return tuple(None if part[:1] == "{" else part for part in self.path.strip("/").split("/") if part)
+
+
+_LIMIT = QueryField("how many at most (default: 50)", int, MAX_ROWS)
+_CURSOR = QueryField("the `next` of the page before")
+_LIST = {
+    "query": QueryField("words of title, prompts, tags, model or id"),
+    "state": QueryField("only sessions in this state", words=get_args(values.SessionState)),
+    "after": _CURSOR,
+}
+_SESSION = "/v1/sessions/{session_id}"
+PAGE, TEXT, EVENTS = "text/html", "text/plain", "text/event-stream"
+OBJECT = dict[str, Any]
+
+ENDPOINTS: tuple[Endpoint, ...] = (
+    Endpoint(
+        "list_agents", "GET", "/v1/agents", "The agents, and the modes a client may choose", {200: values.AgentList}
+    ),
+    Endpoint(
+        "list_sessions",
+        "GET",
+        "/v1/sessions",
+        "A page of sessions, the one last written to first",
+        {200: values.SessionList},
+        query={
+            **_LIST,
+            "archived": QueryField("those that were archived, and no others", bool),
+            "limit": _LIMIT,
+            "offset": QueryField("rows to leave out; `after` is stable, this is not", int),
+        },
+    ),
+    Endpoint(
+        "create_session",
+        "POST",
+        "/v1/sessions",
+        "A new session and its first run",
+        {201: values.StartedRun, 200: values.StartedRun},
+        values.SessionBody,
+        has_key=True,
+    ),
+    Endpoint(
+        "list_questions",
+        "GET",
+        "/v1/questions",
+        "The open questions of all sessions: an inbox",
+        {200: values.QuestionList},
+        query={"limit": _LIMIT, "after": _CURSOR},
+    ),
+    Endpoint(
+        "search",
+        "GET",
+        "/v1/search",
+        "Events that hold every word",
+        {200: values.FoundEvents},
+        query={"query": QueryField("words"), "limit": _LIMIT},
+    ),
+    Endpoint("show_session", "GET", _SESSION, "One session, its questions whole", {200: values.ShownSession}),
+    Endpoint(
+        "show_events",
+        "GET",
+        f"{_SESSION}/events",
+        "Events behind a cursor: a page of JSON, server-sent events, or a WebSocket",
+        {200: values.EventPage, 204: None},
+        query={
+            "after": QueryField("the seq of the last event that the client has", int, 10**30),
+            "limit": QueryField("events of a page of JSON", int, MAX_PAGE_EVENTS),
+            "until": QueryField("end a stream with the run that goes on", words=("result",)),
+        },
+    ),
+    Endpoint(
+        "create_run",
+        "POST",
+        f"{_SESSION}/runs",
+        "A prompt for this session, or none: it goes on",
+        {202: values.StartedRun, 200: values.StartedRun},
+        values.RunBody,
+        has_key=True,
+    ),
+    Endpoint(
+        "answer",
+        "POST",
+        f"{_SESSION}/answers",
+        "Answer what the session waits for; its run goes on",
+        {202: values.SessionName},
+        values.AnswersBody,
+        has_key=True,
+    ),
+    Endpoint(
+        "send_message",
+        "POST",
+        f"{_SESSION}/messages",
+        "Say something to a run that goes on",
+        {202: values.SessionName},
+        values.MessageBody,
+        has_key=True,
+    ),
+    Endpoint(
+        "cancel", "POST", f"{_SESSION}/cancel", "End what runs or waits", {202: values.CancelledRun}, values.EmptyBody
+    ),
+    Endpoint(
+        "fork",
+        "POST",
+        f"{_SESSION}/fork",
+        "A copy up to an event",
+        {201: values.SessionName},
+        values.ForkBody,
+        has_key=True,
+    ),
+    Endpoint(
+        "rewind",
+        "POST",
+        f"{_SESSION}/rewind",
+        "Take what came last out of the model's view",
+        {200: "session.rewound"},
+        values.RewindBody,
+        has_key=True,
+    ),
+    Endpoint("rename", "POST", f"{_SESSION}/rename", "Give it a title", {200: values.ListedSession}, values.TitleBody),
+    Endpoint(
+        "archive",
+        "POST",
+        f"{_SESSION}/archive",
+        "Leave it out of lists, or not",
+        {200: values.ListedSession},
+        values.ArchiveBody,
+    ),
+    Endpoint(
+        "delete",
+        "POST",
+        f"{_SESSION}/delete",
+        "Delete it, confirmed by its id",
+        {200: values.DeletedSessions},
+        values.DeleteBody,
+    ),
+    Endpoint(
+        "make_ticket",
+        "POST",
+        "/v1/tickets",
+        "A path that signs a browser in, once",
+        {201: values.SigninTicket},
+        values.EmptyBody,
+    ),
+    Endpoint("run_ag_ui", "POST", "/v1/ag-ui/{agent}", "An AG-UI run", {200: EVENTS}, OBJECT, room="ag-ui"),
+    Endpoint(
+        "create_response",
+        "POST",
+        "/v1/responses",
+        "A response",
+        {200: OBJECT},
+        OBJECT,
+        has_key=True,
+        room="responses",
+    ),
+    Endpoint(
+        "show_response",
+        "GET",
+        "/v1/responses/{response_id}",
+        "A response as it stands, or its stream",
+        {200: OBJECT},
+        query={
+            "stream": QueryField("its events instead", bool),
+            "starting_after": QueryField("the sequence_number of the last event that the client has", int),
+        },
+        room="responses",
+    ),
+    Endpoint(
+        "cancel_response",
+        "POST",
+        "/v1/responses/{response_id}/cancel",
+        "Cancel it",
+        {200: OBJECT},
+        room="responses",
+    ),
+    Endpoint("list_models", "GET", "/v1/models", "The agents, as models", {200: OBJECT}, room="responses"),
+    Endpoint("show_model", "GET", "/v1/models/{model}", "One agent, as a model", {200: OBJECT}, room="responses"),
+    Endpoint("mcp", "POST", "/mcp", "The MCP server", {200: OBJECT, 202: None}, OBJECT, room="mcp"),
+    Endpoint("show_metrics", "GET", "/metrics", "Figures for Prometheus", {200: TEXT}),
+    Endpoint(
+        "tell_health",
+        "GET",
+        "/healthz",
+        "Whether the process takes runs",
+        {200: values.ServerHealth, 503: values.ServerHealth},
+        is_open=True,
+    ),
+    Endpoint(
+        "sign_in",
+        "GET",
+        "/signin/{ticket}",
+        "Sign a browser in",
+        {303: None},
+        query={"to": QueryField("a page of this server")},
+        is_open=True,
+        room="page",
+    ),
+    Endpoint(
+        "show_list_page",
+        "GET",
+        "/",
+        "The sessions, for people",
+        {200: PAGE},
+        query=_LIST,
+        room="page",
+    ),
+    Endpoint("show_session_page", "GET", "/sessions/{session_id}", "A session, for people", {200: PAGE}, room="page"),
+)

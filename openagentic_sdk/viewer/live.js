@@ -1,0 +1,278 @@
+// What only a served page does: it follows its session over one WebSocket, and says over the same one what a person says.
+
+const MAX_SENT = 4000000; // what the server takes in one message
+const RUNS_AGAIN = new Set(["stopped", "suspended", "failed"]);
+const live = { socket: null, misses: 0, number: 0, unanswered: new Map(), partials: new Map(), asked: new Map(), files: [], state: "" };
+
+// --- the WebSocket: one, since a browser opens no more than six streams to one server, over all its tabs ---------------
+
+function follow() {
+  const url = new URL(given.live.address, location.href);
+  url.protocol = url.protocol.replace("http", "ws");
+  url.searchParams.set("after", state.events.at(-1)?.seq ?? 0);
+  const socket = (live.socket = new WebSocket(url));
+  const come = [];
+  const show = () => {
+    const fresh = come.splice(0).filter((event) => event.seq > (state.events.at(-1)?.seq ?? 0));
+    if (fresh.length) atTheEnd(() => { take(fresh); fresh.forEach(notice); });
+  };
+  socket.addEventListener("open", () => {
+    if (live.misses) refresh();
+    live.misses = 0;
+    say("trouble", "");
+    for (const { message } of live.unanswered.values()) socket.send(message);
+  });
+  socket.addEventListener("message", ({ data }) => {
+    const event = JSON.parse(data);
+    if (event.type === "reply") return answered(event);
+    if (!event.seq) { show(); return streamed(event); }
+    if (!come.length) setTimeout(show, 50);
+    come.push(event);
+  });
+  socket.addEventListener("close", (close) => {
+    show();
+    live.misses += 1;
+    if (close.code === 4009) return location.reload(); // the log was replaced: it is read anew
+    if (close.code >= 4000 || live.misses > 60) say("trouble", "The connection has ended: this is what was shown last. Reload the page, or sign in again.");
+    else {
+      if (live.misses > 1) say("trouble", "The server is away: trying again.");
+      setTimeout(follow, Math.min(500 * live.misses, 5000));
+    }
+  });
+}
+
+// What was sent and not answered is sent again on the next connection; its key makes that harmless.
+function post(action, body) {
+  const id = ++live.number;
+  const key = Array.from(crypto.getRandomValues(new Uint8Array(16)), (byte) => byte.toString(16).padStart(2, "0")).join("");
+  const message = JSON.stringify({ post: action, body, id, key });
+  if (message.length > MAX_SENT) return Promise.resolve({ status: 413, error: "This is too large to be sent: attach less." });
+  return new Promise((resolve) => {
+    live.unanswered.set(id, { message, resolve });
+    if (live.socket?.readyState === WebSocket.OPEN) live.socket.send(message);
+  });
+}
+
+function answered({ id, status, body }) {
+  const { resolve } = live.unanswered.get(id) ?? {};
+  live.unanswered.delete(id);
+  resolve?.({ status, error: status < 300 ? "" : String(body?.error?.message ?? `The server answered ${status}.`) });
+}
+
+async function tell(action, body) {
+  const { status, error } = await post(action, body);
+  say("trouble", error);
+  return status;
+}
+
+// --- what comes -------------------------------------------------------------------------------------------------------
+
+function say(id, text) {
+  const node = byId(id);
+  if (node && node.textContent !== seen(text)) node.textContent = seen(text);
+}
+
+// On a phone the whole page scrolls.
+function scrolled() {
+  return getComputedStyle(byId("conversation")).overflowY === "visible" ? document.scrollingElement : byId("conversation");
+}
+
+// Whoever reads the end keeps reading the end.
+function atTheEnd(change) {
+  const box = scrolled();
+  const follows = box.scrollHeight - box.scrollTop - box.clientHeight < 80;
+  change();
+  if (follows) box.scrollTop = box.scrollHeight;
+}
+
+// Words as they come; a new attempt takes back those of the one before, the stored message takes their place.
+function streamed(event) {
+  if (event.type !== "assistant.delta" && event.type !== "reasoning.delta") return;
+  const key = event.parent_tool_use_id ?? "";
+  let partial = live.partials.get(key);
+  const kind = event.type === "assistant.delta" ? "answer" : "thought";
+  if (partial?.attempt !== event.attempt || partial?.kind !== kind) {
+    partial?.node.remove();
+    partial = { attempt: event.attempt, kind, text: make("div", "streamed") };
+    partial.node = make("section", `block ${kind} partial`, make("h2", "", kind === "answer" ? (event.agent_name ?? "Agent") : "Reasoning"), partial.text);
+    atTheEnd(() => place(event).append(partial.node));
+    live.partials.set(key, partial);
+  }
+  atTheEnd(() => partial.text.append(seen(event.text_delta ?? event.text ?? "")));
+  stand("running");
+}
+
+function notice(event) {
+  const key = event.parent_tool_use_id ?? "";
+  if (event.type === "assistant.message" || event.type === "model.retry" || event.type === "result") {
+    live.partials.get(key)?.node.remove();
+    live.partials.delete(key);
+  }
+  if (event.type === "user.question") ask(event);
+  if (event.type === "user.answer") settle(event.question_id);
+  if (event.type === "assistant.message" && event.text && !key) say("status", `The agent: ${event.text.slice(0, 300)}`);
+  if (key) return;
+  if (event.type === "result") {
+    if (event.stop_reason !== "waiting") for (const id of [...live.asked.keys()]) settle(id);
+    stand({ waiting: "waiting", suspended: "suspended", error: "failed" }[event.stop_reason] ?? "idle");
+  } else if (/^(user\.message|system\.init|model\.|tool\.)/.test(event.type)) stand("running");
+}
+
+// How the session stands: which buttons there are, and what is announced.
+function stand(now) {
+  if (live.state === now) return;
+  live.state = now;
+  const runs = now === "running" || now === "queued";
+  document.title = `${now === "waiting" ? "(?) " : runs ? "… " : ""}${seen(given.title)}`;
+  say("status", { running: "The agent works.", queued: "The run is queued.", waiting: "The agent waits for an answer." }[now] ?? "Nothing runs.");
+  if (!byId("say")) return;
+  byId("send").textContent = runs ? "Send to the run" : "Send";
+  byId("cancel").hidden = !runs && now !== "waiting";
+  byId("go-on").hidden = !RUNS_AGAIN.has(now);
+  byId("undo").disabled = runs;
+}
+
+async function refresh() {
+  const answer = await fetch(given.live.address.replace(/\/events$/, ""));
+  if (!answer.ok) return;
+  const row = await answer.json();
+  row.open_questions.forEach(ask);
+  stand(row.state);
+}
+
+// --- questions --------------------------------------------------------------------------------------------------------
+
+const WORDS = { yes: "Allow", always: "Allow in this session", "always save": "Allow in this project from now on", no: "Reject" };
+
+function ask(question) {
+  const id = question.question_id;
+  if (live.asked.has(id) || !byId("questions")) return;
+  const details = question.details ?? {};
+  const isPermission = question.kind === "permission";
+  const title = make("h2", "", question.prompt);
+  title.id = `question-${live.asked.size}-${live.number++}`;
+  const card = make("section", "asked", title);
+  card.setAttribute("aria-labelledby", title.id);
+  if (details.reason) card.append(make("p", "decision", `asked because ${details.reason}`));
+  if (isPermission && details.input?.file_path) card.append(make("p", "decision", details.input.file_path));
+  if (isPermission && details.tool_name) card.append(wide(inputOf({ use: { name: details.tool_name, input: details.input } })));
+  else if (Array.isArray(details.preview)) card.append(wide(part(details.preview.join("\n"))));
+  for (const found of details.labels?.findings ?? []) card.append(make("p", "decision", provenance(found)));
+  if (Array.isArray(details.offers) && details.offers.length) card.append(make("p", "decision", `“${WORDS.always}” allows: ${details.offers.join(", ")}`));
+  if (given.live.may_answer) card.append(answers(question, isPermission, details));
+  else card.append(make("p", "decision", "You may not answer questions here."));
+  live.asked.set(id, card);
+  byId("questions").append(card);
+  say("status", `The agent asks: ${question.prompt}`);
+}
+
+// What scrolls sideways is reached by the keyboard too.
+function wide(node) {
+  for (const inner of [node, ...node.querySelectorAll("pre")]) if (inner.tagName === "PRE") inner.tabIndex = 0;
+  return node;
+}
+
+function button(text, className, click) {
+  const made = make("button", className, text);
+  made.type = "button";
+  made.addEventListener("click", click);
+  return made;
+}
+
+function answers(question, isPermission, details) {
+  const form = make("form", "buttons");
+  const choices = question.choices ?? [];
+  const give = async (answer) => {
+    for (const each of form.elements) each.disabled = true;
+    const status = await tell("answers", { question_id: question.question_id, answer });
+    if (status >= 300) for (const each of form.elements) each.disabled = false;
+    else byId("prompt").focus();
+  };
+  const words = make("input", "own-words");
+  words.setAttribute("aria-label", isPermission ? "Reason for a rejection" : "Your own answer");
+  words.placeholder = isPermission ? "reason, if you reject" : "your own answer";
+  const picked = [];
+  for (const choice of choices) {
+    if (details.multi_select && !isPermission) {
+      const box = make("input");
+      box.type = "checkbox";
+      picked.push([box, choice]);
+      form.append(make("label", "choice", box, choice));
+    } else {
+      const shown = isPermission ? (WORDS[choice] ?? choice) : choice;
+      form.append(button(shown, choice === "no" ? "refuse" : "", () => give(isPermission && choice === "no" ? `no ${words.value}`.trim() : choice)));
+    }
+  }
+  if (isPermission || !choices.length || details.free_text) form.append(words);
+  if (!isPermission && (picked.length || !choices.length || details.free_text)) {
+    const send = make("button", "", "Answer");
+    form.append(send);
+  }
+  form.addEventListener("submit", (submit) => {
+    submit.preventDefault();
+    if (isPermission) return;
+    give([...picked.filter(([box]) => box.checked).map(([, choice]) => choice), ...(words.value ? [words.value] : [])].join(", "));
+  });
+  return form;
+}
+
+function settle(id) {
+  const card = live.asked.get(id);
+  live.asked.delete(id);
+  if (card?.contains(document.activeElement)) byId("prompt")?.focus();
+  card?.remove();
+}
+
+// --- what a person says -------------------------------------------------------------------------------------------------
+
+function base64(data) {
+  let text = "";
+  for (let at = 0; at < data.length; at += 0x8000) text += String.fromCharCode(...data.subarray(at, at + 0x8000));
+  return btoa(text);
+}
+
+async function attach(files) {
+  for (const file of files) {
+    const type = /^(image|audio)\//.exec(file.type)?.[1] ?? "file";
+    const data = base64(new Uint8Array(await file.arrayBuffer()));
+    const made = { type, name: file.name, media_type: file.type || "text/plain", data };
+    const row = make("li", "", `${file.name} `, button("Remove", "", () => { live.files = live.files.filter((each) => each !== made); row.remove(); byId("prompt").focus(); }));
+    row.querySelector("button").setAttribute("aria-label", `Remove ${seen(file.name)}`);
+    live.files.push(made);
+    byId("files").append(row);
+  }
+}
+
+async function send() {
+  const text = byId("prompt").value.trim();
+  if (byId("send").disabled || (!text && !live.files.length)) return;
+  const prompt = live.files.length ? [...(text ? [{ type: "text", text }] : []), ...live.files] : text;
+  byId("send").disabled = true;
+  let status = live.state === "running" || live.state === "queued" ? await tell("messages", { prompt }) : 0;
+  if (status === 0 || status === 409) status = await tell("runs", { prompt }); // the run has just ended
+  byId("send").disabled = false;
+  if (status >= 300) return;
+  byId("prompt").value = "";
+  live.files = [];
+  byId("files").replaceChildren();
+  byId("prompt").focus();
+}
+
+function goLive() {
+  stand(given.live.state);
+  given.live.questions.forEach(ask);
+  scrolled().scrollTop = scrolled().scrollHeight;
+  follow();
+  if (!byId("say")) return;
+  byId("say").addEventListener("submit", (submit) => { submit.preventDefault(); send(); });
+  byId("prompt").addEventListener("keydown", (key) => {
+    if (key.key !== "Enter" || key.shiftKey || key.isComposing) return;
+    key.preventDefault();
+    send();
+  });
+  byId("go-on").addEventListener("click", () => tell("runs", { prompt: null }));
+  byId("cancel").addEventListener("click", () => tell("cancel", {}));
+  byId("undo").addEventListener("click", () => tell("rewind", { turns: 1 }));
+  byId("attach").addEventListener("click", () => byId("chosen-files").click());
+  byId("chosen-files").addEventListener("change", async (change) => { await attach(change.target.files); change.target.value = ""; });
+}
