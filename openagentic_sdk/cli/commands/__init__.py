@@ -15,7 +15,7 @@ COMMANDS = {
     "replay": "play a session again from its log and compare every request",
     "whatif": "go on with a copy of a session under other conditions",
     "eval": "run a suite of recorded sessions and prompts, and compare what came of it",
-    "workflow": "check functions whose steps are durable",
+    "workflow": "run functions whose steps are durable, look at them, check their code",
     "view": "show a session as a page in the browser",
     "serve": "serve named agents and their sessions over HTTP",
     "fleet": "queue runs for many hosts, work on them, answer and end them",

@@ -1,23 +1,90 @@
-"""`openagentic-sdk workflow ...`: check workflows before they run."""
+"""`openagentic-sdk workflow ...`: check workflows, run them, look at them, answer, retry and end them."""
 
 from __future__ import annotations
 
 import argparse
+import asyncio
+import shlex
 import sys
+import time
+from collections.abc import Callable, Iterable
+from contextlib import closing
+from dataclasses import replace
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
 
+from ...agents import import_name
+from ...assemble import trust_store
+from ...errors import OptionsError, SessionNotFoundError
+from ...events import Event, Result
+from ...flows import Workflow
+from ...ground.system import working_dir
 from ...ground.text import on_one_line, plural
+from ...kernel.prompt import Said
+from ...options import OpenAgenticOptions
+from ...parts.project.claude import find_project_root
 from ...parts.workflows.lint import check_paths
-from ..actions import ActionList
-from ..exits import FAILED, OK
+from ...parts.workflows.progress import StepProgress, WorkflowProgress, retry_step
+from ...runs.background import answer_questions, cancel_session
+from ...runs.turns import Turns
+from ...serialization import dumps_json, loads_json
+from ...sessions.base import SessionStore
+from ...sessions.core import new_session_id
+from ..actions import ActionList, add_list_flag, run_over_store
+from ..exits import FAILED, INTERRUPTED, OK
+from ..output.questions import Asker, somebody_is_there
 from ..output.terminal import Screen
+from ..output.turn import JsonPrinter, Turn
+from ..stored.stores import NEWEST, add_id, add_store_flag, find_session, open_session_store
+from .sessions import age
 
+_STYLES = {
+    **dict.fromkeys(("done", "ended"), "green"), **dict.fromkeys(("failed", "denied", "unknown", "cancelled"), "red"),
+    **dict.fromkeys(("waiting", "running", "suspended"), "yellow"),
+}  # fmt: skip
 _ALLOWED = """A comment allows what is meant: `# workflow: allow` everything on its line, `# workflow: allow clock, files`
 these kinds. Exit code 1 when something was found. Nothing is imported or run."""
+_RUN = """The code of MODULE is run: it is looked for as Python does, and behind that in this folder. What you have
+refused to trust (`openagentic-sdk trust`) is not run without --trust.
+
+The same command with the same --session goes on where the workflow stopped: what the log holds of a step is the step.
+Ctrl-C and SIGTERM suspend it, and say that command. Exit code 0: it has ended; 3: it waits for a person, a time or an
+event; 1: it failed; 130: it was suspended."""
+WAITING = 3
+_MAX_VALUE_CHARS = 100
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    parser = subparsers.add_parser("workflow", description="Check workflows: functions whose steps are durable.")
+    parser = subparsers.add_parser(
+        "workflow",
+        description="Run functions whose steps are durable (docs/workflows.md), look at them, answer, retry and end them.",
+    )
     actions = ActionList(parser)
+    run = actions.add("run", _run, "run a workflow, or go on with one", epilog=_RUN)
+    run.add_argument("workflow", metavar="MODULE:NAME", help="the workflow, in Python")
+    run.add_argument("arguments", metavar="NAME=VALUE", nargs="*", help="an argument; JSON, or else a text")
+    run.add_argument("--session", metavar="ID", help="its session: a new one, or the one to go on with")
+    run.add_argument("--app-dir", metavar="DIR", help="where MODULE is looked for last (default: this folder)")
+    run.add_argument("--trust", action="store_true", help="run the code of a folder that was refused too")
+    add_list_flag(run, "--deny", metavar="RULE", help="a step, or a call of an agent, that is never allowed")
+    rows = actions.add("list", _list, "list workflows, those that wait first")
+    rows.add_argument("--limit", type=int, default=50, metavar="N", help="look at N sessions (default: %(default)s)")
+    show = actions.add("show", _show, "show the steps of one workflow, what they wait for and what they cost")
+    tail = actions.add("tail", _tail, "follow a workflow, step by step, until it ends or waits")
+    answer = actions.add("answer", _answer, "answer the question that a workflow waits for")
+    cancel = actions.add("cancel", _cancel, "end for good a workflow that no process runs")
+    retry = actions.add("retry", _retry, "let a step that failed or may not have run be made once more by the next run")
+    for action in (show, tail):
+        add_id(action, default=NEWEST)
+    for action in (answer, cancel, retry):
+        add_id(action)
+    answer.add_argument("answer", metavar="ANSWER")
+    answer.add_argument("--question", metavar="ID", help="when it waits for several")
+    retry.add_argument("step", metavar="STEP", help="its number, as `workflow show` has it")
+    for action in (run, rows, show, tail, answer, cancel, retry):
+        add_store_flag(action)
+        action.add_argument("--json", action="store_true", help="print JSON: events as lines, else one object")
     check = actions.add(
         "check", _check, "find what makes a body take another way when it is replayed: clock, randomness, files ..."
     )
@@ -27,8 +94,10 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 
 def run(args: argparse.Namespace) -> int:
-    code: int = args.run_action(args, Screen(sys.stdout))
-    return code
+    if args.action in ("check", "run"):
+        code: int = args.run_action(args, Screen(sys.stdout))
+        return code
+    return run_over_store(args)
 
 
 def _check(args: argparse.Namespace, screen: Screen) -> int:
@@ -36,10 +105,294 @@ def _check(args: argparse.Namespace, screen: Screen) -> int:
     workflows = f"{plural(len(report.workflows), 'workflow')} in {plural(report.files, 'file')}"
     lines = [on_one_line(str(finding)) for finding in report.findings]
     lines.append(f"{workflows}: {plural(len(report.findings), 'finding') if report.findings else 'nothing found'}")
-    findings = [
-        {name: getattr(finding, name) for name in ("path", "line", "column", "kind", "message", "function", "workflow")}
-        for finding in report.findings
-    ]
+    names = ("path", "line", "column", "kind", "message", "function", "workflow")
+    findings = [{name: getattr(finding, name) for name in names} for finding in report.findings]
     data = {"ok": not report.findings, "files": report.files, "workflows": report.workflows, "findings": findings}
     screen.tell(args.json, data, lines)
     return FAILED if report.findings else OK
+
+
+# --- run -------------------------------------------------------------------------------------------------------------
+
+
+def _run(args: argparse.Namespace, screen: Screen) -> int:
+    flow = load_workflow(args.workflow, args.app_dir or working_dir(), is_trusted=args.trust)
+    base = flow.options
+    own = base.session_store if args.store is None else None
+    store = (
+        open_session_store(own if isinstance(own, str) else args.store) if own is None or isinstance(own, str) else own
+    )
+    session = args.session or new_session_id()
+    if is_new := not store.session_exists(session):
+        prompt = flow.prompt(**_read_arguments(args.arguments))
+    gate = base.permission_gate
+    with closing(store):
+        options = flow.to_options(replace(base, session_store=store, permission_gate=gate))
+        options = replace(options, disallowed_tools=(*options.disallowed_tools, *args.deny))
+        place: dict[str, Any] = (
+            {"session": session, "request_id": f"workflow:{session}"} if is_new else {"resume": session}
+        )
+        said = Said(prompt, request_id=f"workflow:{session}", names_files=False) if is_new else None
+        printer = JsonPrinter() if args.json else ProgressPrinter(screen, _known(store, session))
+        asker = Asker(screen) if somebody_is_there() and not args.json else None
+        how = ["openagentic-sdk", "workflow", "run", args.workflow, "--session", session]
+        how += ["--store", args.store] if args.store else []
+        how += ["--app-dir", args.app_dir] if args.app_dir else []
+        with asyncio.Runner() as runner:
+            while True:
+                code = _play(runner, replace(options, **place), said, printer)
+                if isinstance(printer, ProgressPrinter):
+                    printer.end()
+                progress = _known(store, session)
+                if code != WAITING or asker is None or not progress.questions:
+                    break
+                question = next(iter(progress.questions.values()))
+                answer = runner.run(asker(question))
+                if not answer:
+                    break
+                runner.run(answer_questions(store, session, {question.question_id: answer}))
+                place, said = {"resume": session}, None
+    if not args.json:
+        screen.lines(_outcome(progress, screen))
+    if code in (WAITING, INTERRUPTED) or code > 128:
+        print(f"to go on: {on_one_line(shlex.join(how))}", file=sys.stderr, flush=True)
+    return code
+
+
+def _play(runner: asyncio.Runner, options: OpenAgenticOptions, said: Said | None, printer: Any) -> int:
+    turns = Turns(options, parks=True)
+    code = Turn(turns, printer, tick=getattr(printer, "tick", None), suspends=True).play(runner, said)
+    is_waiting = turns.result is not None and turns.result.stop_reason == "waiting"
+    return WAITING if is_waiting else code
+
+
+def load_workflow(where: str, folder: str, *, is_trusted: bool = False) -> Workflow[..., Any]:
+    """The workflow that `MODULE:NAME` names. Raises `OptionsError`, also for code of a project that was refused."""
+    module, colon, name = where.rpartition(":")
+    if not colon or not module or not name:
+        raise OptionsError(f"{where!r:.200} names no workflow: write MODULE:NAME")
+    folder = str(Path(folder).expanduser().absolute())
+    if not is_trusted and _is_below(module, folder):
+        answer = trust_store().look_up(find_project_root(Path(folder)))
+        if answer.decision in ("refused", "changed"):
+            raise OptionsError(
+                f"{module} of {folder} is not run: {answer.reason}; `openagentic-sdk trust add` or --trust lets it"
+            )
+    try:
+        found = import_name(module, name, folder)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise OptionsError(f"workflow {where!r} cannot be imported: {error}") from error
+    if not isinstance(found, Workflow):
+        raise OptionsError(f"{where!r} is {found!r:.200}, and no workflow: decorate an async function with @workflow")
+    return found
+
+
+def _is_below(module: str, folder: str) -> bool:
+    """Whether the code would come from this folder, found without running any of it."""
+    top = module.partition(".")[0]
+    try:
+        spec = find_spec(top)
+    except (ImportError, ValueError):
+        spec = None
+    if spec is None:
+        return True  # not among what is installed: this folder is where it is looked for then
+    places = [spec.origin or "", *(spec.submodule_search_locations or ())]
+    return any(Path(place).is_relative_to(folder) for place in places if place)
+
+
+def _read_arguments(words: Iterable[str]) -> dict[str, Any]:
+    given: dict[str, Any] = {}
+    for word in words:
+        name, equals, text = word.partition("=")
+        if not equals or not name.isidentifier():
+            raise OptionsError(f"{word!r:.200} is no argument: write NAME=VALUE, with a value as JSON or a text")
+        given[name] = _read_value(text)
+    return given
+
+
+def _read_value(text: str) -> Any:
+    try:
+        return loads_json(text)
+    except ValueError:
+        return text
+
+
+class ProgressPrinter:
+    """A line for each step that ends, and below, on a terminal, what runs, what it costs, and how long it may take."""
+
+    def __init__(self, screen: Screen, progress: WorkflowProgress, planned: Callable[[], int] = lambda: 0) -> None:
+        self._screen, self._progress, self._planned = screen, progress, planned
+
+    def show(self, event: Event) -> None:
+        """Fold an event in, and show what it changed."""
+        before = {number: step.state for number, step in self._progress.steps.items()}
+        self._progress.apply(event)
+        for number, step in self._progress.steps.items():
+            if step.state != before.get(number) and step.state not in ("waiting", "running"):
+                self._screen.line(step_line(step, self._screen))
+        if not isinstance(event, Result):
+            self.tick()
+
+    def tick(self) -> None:
+        """Draw the rows below anew."""
+        progress, now = self._progress, time.time()
+        running = [step for step in progress.steps.values() if step.state == "running"]
+        rows = [summary_line(progress, now, progress.left_s(self._planned(), now))]
+        rows += [
+            f"  {on_one_line(step.name, 40)} {step.number}  {_span(now - (step.began or now))}" for step in running[:8]
+        ]
+        rows += [f"  and {len(running) - 8} more"] if len(running) > 8 else []
+        self._screen.show_below(rows)
+
+    def end(self) -> None:
+        """Take the rows below away."""
+        self._screen.show_below([])
+
+
+def step_line(step: StepProgress, screen: Screen) -> str:
+    """One step on one line."""
+    state = screen.styled(f"{step.state:9}", _STYLES.get(step.state, ""))
+    took = _span(step.ended - step.began) if step.began and step.ended else ""
+    cost = "" if step.cost_usd is None else f"${step.cost_usd:.4f}"
+    attempt = f" (attempt {step.attempt})" if step.attempt > 1 else ""
+    due = f"until {time.strftime('%Y-%m-%d %H:%M:%S', time.localtime(step.due))}" if step.due and not step.ended else ""
+    words = on_one_line(" ".join(filter(None, (step.name + attempt, step.at, due, step.message))), 300)
+    return f"{state} {step.number:<8} {took:>7} {cost:>8}  {words}".rstrip()
+
+
+def summary_line(progress: WorkflowProgress, now: float, left_s: float | None = None) -> str:
+    """How many steps are done, running, failed and waiting; the cost, the time, and the time left where it is known."""
+    counts = ", ".join(f"{count} {state}" for state, count in progress.counts().items()) or "no steps yet"
+    cost = "" if progress.cost_usd is None else f"; ${progress.cost_usd:.4f}"
+    ran = "" if progress.began is None else f"; {_span(now - progress.began)}"
+    left = "" if left_s is None else f", about {_span(left_s)} left"
+    return f"{on_one_line(progress.name, 60)}: {counts}{cost}{ran}{left}"
+
+
+def _span(seconds: float) -> str:
+    seconds = max(seconds, 0.0)
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(int(seconds), 60)
+    return f"{minutes} min {rest} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
+
+
+def _outcome(progress: WorkflowProgress, screen: Screen) -> list[str]:
+    """What came of a workflow: its state, its questions and its value."""
+    lines = [
+        f"{summary_line(progress, progress.updated)}: {screen.styled(progress.state, _STYLES.get(progress.state, ''))}"
+    ]
+    for key, each in progress.questions.items():
+        choices = f" ({', '.join(each.choices)})" if each.choices else ""
+        lines.append(f"? {on_one_line(each.prompt, 500)}{on_one_line(choices, 200)}  question {on_one_line(key)}")
+    if progress.wake_at is not None and progress.state == "waiting":
+        lines.append(f"goes on at {time.strftime('%Y-%m-%d %H:%M:%S', time.localtime(progress.wake_at))}")
+    if progress.message and progress.state == "failed":
+        lines.append(screen.styled(on_one_line(progress.message, 2000), "red"))
+    if progress.state == "ended":
+        text = progress.output if isinstance(progress.output, str) else dumps_json(progress.output)
+        lines.append(on_one_line(text, 5000))
+    return lines
+
+
+# --- what stands in the store ----------------------------------------------------------------------------------------
+
+
+def _known(store: SessionStore, session_id: str) -> WorkflowProgress:
+    try:
+        return WorkflowProgress.of(store.iter_events(session_id))
+    except SessionNotFoundError:
+        return WorkflowProgress()
+
+
+def _workflow(store: SessionStore, args: argparse.Namespace) -> tuple[str, WorkflowProgress]:
+    """The workflow that a person meant. Raises `OptionsError` for a session that is none."""
+    session_id = find_session(store, args.id)
+    if args.id == NEWEST:
+        rows = (row.id for row in store.list_session_summaries() if row.first_prompt.startswith('{"workflow":'))
+        session_id = next(rows, session_id)
+    progress = _known(store, session_id)
+    if not progress.is_workflow:
+        raise OptionsError(
+            f"session {session_id!r} is no workflow: `openagentic-sdk workflow list` names those that are"
+        )
+    return session_id, progress
+
+
+def _list(store: SessionStore, args: argparse.Namespace) -> int:
+    screen, found = Screen(sys.stdout), list[tuple[Any, WorkflowProgress]]()
+    for row in store.list_session_summaries(limit=args.limit):
+        if row.first_prompt.startswith('{"workflow":') and (progress := _known(store, row.id)).is_workflow:
+            found.append((row, progress))
+    for row, progress in sorted(found, key=lambda pair: pair[1].state != "waiting"):
+        state = row.state if row.state == "stopped" else progress.state
+        shown = screen.styled(f"{state:9}", _STYLES.get(state, ""))
+        line = f"{on_one_line(row.id)} {age(row.updated):>7} {shown} {summary_line(progress, progress.updated)}"
+        data = {"session_id": row.id, **progress.to_dict(), "state": state}
+        screen.tell(args.json, {key: value for key, value in data.items() if key != "steps"}, [line])
+    if not found and not args.json:
+        screen.line("no workflows")
+    return OK
+
+
+def _show(store: SessionStore, args: argparse.Namespace) -> int:
+    session_id, progress = _workflow(store, args)
+    screen = Screen(sys.stdout)
+    arguments = on_one_line(dumps_json(progress.arguments), _MAX_VALUE_CHARS)
+    lines = [f"{on_one_line(progress.name)} {arguments} in session {on_one_line(session_id)}"]
+    lines += [step_line(step, screen) for step in progress.steps.values()]
+    screen.tell(args.json, {"session_id": session_id, **progress.to_dict()}, [*lines, *_outcome(progress, screen)])
+    return OK
+
+
+def _tail(store: SessionStore, args: argparse.Namespace) -> int:
+    session_id, _ = _workflow(store, args)
+    screen = Screen(sys.stdout)
+    printer = JsonPrinter() if args.json else ProgressPrinter(screen, WorkflowProgress())
+    after = 0
+    try:
+        while True:
+            last: Event | None = None
+            for last in store.iter_events(session_id, after_seq=after):
+                after = last.seq or after
+                printer.show(last)
+            if isinstance(last, Result) or (last is None and store.read_summary(session_id).state != "running"):
+                break
+            time.sleep(0.2)
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    finally:
+        if isinstance(printer, ProgressPrinter):
+            printer.end()
+    if not args.json:
+        screen.lines(_outcome(_known(store, session_id), screen))
+    return OK
+
+
+def _answer(store: SessionStore, args: argparse.Namespace) -> int:
+    session_id, progress = _workflow(store, args)
+    open_ids = [args.question] if args.question else list(progress.questions)
+    if len(open_ids) != 1:
+        raise OptionsError(
+            f"session {session_id!r} waits for {plural(len(open_ids), 'question')}: name one with --question"
+        )
+    asyncio.run(answer_questions(store, session_id, {open_ids[0]: args.answer}))
+    said = f"answered: {on_one_line(args.answer, 200)}; the next `workflow run` goes on with it"
+    Screen(sys.stdout).tell(args.json, {"session_id": session_id, "question_id": open_ids[0]}, [said])
+    return OK
+
+
+def _cancel(store: SessionStore, args: argparse.Namespace) -> int:
+    session_id, _ = _workflow(store, args)
+    was_open = asyncio.run(cancel_session(store, session_id))
+    said = "cancelled: its questions and calls are closed" if was_open else "it was over already"
+    Screen(sys.stdout).tell(args.json, {"session_id": session_id, "cancelled": was_open}, [said])
+    return OK if was_open else FAILED
+
+
+def _retry(store: SessionStore, args: argparse.Namespace) -> int:
+    session_id, _ = _workflow(store, args)
+    call_id = retry_step(store, session_id, args.step)
+    said = f"step {on_one_line(args.step)} is made once more by the next `workflow run` of this session"
+    Screen(sys.stdout).tell(args.json, {"session_id": session_id, "call_id": call_id}, [said])
+    return OK

@@ -99,7 +99,7 @@ def on_stop_signals(act: Callable[[int], None]) -> Iterator[None]:
 
 
 class Turn:
-    """One of a session's turns. `stopped_by` is the signal that ended it."""
+    """One of a session's turns. `stopped_by` is the signal that ended it. With `suspends`, Ctrl-C does what SIGTERM does."""
 
     def __init__(
         self,
@@ -107,8 +107,10 @@ class Turn:
         printer: Printer,
         countdown: Countdown | None = None,
         tick: Callable[[], None] | None = None,
+        suspends: bool = False,
     ) -> None:
         self._turns = turns
+        self._suspends = suspends
         self._printer = printer
         self._countdown = countdown
         self._tick = tick
@@ -153,7 +155,7 @@ class Turn:
         def interrupt(number: int, frame: object) -> None:
             """The first Ctrl-C ends the run in order; the next one does not wait for that."""
             signal.signal(signal.SIGINT, signal.default_int_handler)
-            loop.call_soon_threadsafe(task.interrupt)
+            loop.call_soon_threadsafe(task.suspend if self._suspends else task.interrupt)
 
         def suspend(number: int) -> None:
             self.stopped_by = number

@@ -1,0 +1,214 @@
+"""How far a workflow is: a fold over its log, and what its command, its page and its clients show of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import field
+from typing import Any, Literal
+
+from ...errors import InvalidEventError, WorkflowError
+from ...events import (
+    Event,
+    PartState,
+    Result,
+    SubagentFinished,
+    SubagentStarted,
+    SystemInit,
+    ToolResult,
+    ToolStarted,
+    ToolUse,
+    UserAnswer,
+    UserMessage,
+    UserQuestion,
+)
+from ...ground.frozen import mutable, values_of
+from ...serialization import loads_json
+from ...sessions.base import SessionStore
+from ..record.lifecycle import append_signed
+
+StepState = Literal["waiting", "running", "done", "failed", "denied", "cancelled", "unknown"]
+_OUTCOMES: Mapping[str, StepState] = {"ok": "done", "error": "failed", "denied": "denied", "unknown": "unknown"}
+# What a body looked at is in the log like a step, takes no time and is no work.
+_VALUES = ("now", "random", "uuid", "version")
+_AGAIN = ("failed", "denied", "cancelled", "unknown")
+
+
+@mutable
+class StepProgress:
+    """One step: its number (`3`, or `3-2-1` for the first step of the second branch of a `gather`), and what came of it.
+
+    `attempt` counts from 1. `level` is 1 for steps that waited for no other, else one more than the highest level of what
+    had ended when it was made: steps of one level ran side by side. `began` and `ended` are epoch seconds, `due` is when
+    one that waits for a time goes on. `call_id` is the call of the present attempt, `seq` its event.
+    """
+
+    number: str
+    name: str
+    state: StepState = "waiting"
+    attempt: int = 1
+    level: int = 1
+    at: str = ""
+    began: float | None = None
+    ended: float | None = None
+    due: float | None = None
+    message: str = ""
+    child_session_id: str | None = None
+    cost_usd: float | None = None
+    call_id: str = ""
+    seq: int = 0
+
+
+@mutable
+class WorkflowProgress:
+    """The fold. `state` is `running`, `waiting`, `ended`, `failed`, `interrupted` or `suspended`; `questions` are open."""
+
+    name: str = ""
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+    state: str = ""
+    message: str = ""
+    output: Any = None
+    wake_at: float | None = None
+    began: float | None = None
+    updated: float = 0.0
+    cost_usd: float | None = None
+    steps: dict[str, StepProgress] = field(default_factory=dict)
+    questions: dict[str, UserQuestion] = field(default_factory=dict)
+    _level: int = 0
+    _calls: dict[str, StepProgress] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, events: Iterable[Event]) -> WorkflowProgress:
+        """The progress after these events of one session."""
+        progress = cls()
+        for event in events:
+            progress.apply(event)
+        return progress
+
+    @property
+    def is_workflow(self) -> bool:
+        """Whether the session is a workflow, as far as its events show."""
+        return bool(self.name)
+
+    def apply(self, event: Event) -> None:
+        """Fold one event in; those of subagents do not count."""
+        if event.parent_tool_use_id is not None:
+            return
+        self.updated = event.ts or self.updated
+        match event:
+            case SystemInit():
+                self.state, self.message, self.wake_at = "running", "", None
+                self.began = self.began or event.ts
+            case UserMessage() if not self.name:
+                self._read_prompt(event.text)
+            case ToolUse() if self.name:
+                self._make(event)
+            case ToolStarted() if step := self._calls.get(event.tool_use_id):
+                step.state, step.began = "running", step.began or event.ts
+            case SubagentStarted() if step := self._calls.get(event.tool_use_id):
+                step.child_session_id = event.child_session_id
+            case SubagentFinished() if step := self._calls.get(event.tool_use_id):
+                if event.cost_usd is not None:
+                    step.cost_usd = (step.cost_usd or 0.0) + event.cost_usd
+                    self.cost_usd = (self.cost_usd or 0.0) + event.cost_usd
+            case ToolResult() if step := self._calls.get(event.tool_use_id):
+                self._end(step, event)
+            case UserQuestion():
+                self.questions[event.question_id] = event
+                if event.tool_use_id in self._calls:
+                    self._calls[event.tool_use_id].state = "waiting"
+            case UserAnswer():
+                self.questions.pop(event.question_id, None)
+            case PartState(part="workflow") if isinstance(event.data, Mapping):
+                wake_at = event.data.get("wake_at")
+                self.wake_at = wake_at if isinstance(wake_at, int | float) else None
+            case Result():
+                self.state = {"end": "ended", "error": "failed"}.get(event.stop_reason, event.stop_reason)
+                self.message = event.error_message or ""
+                self.output = event.structured_output if event.structured_output is not None else event.final_text
+
+    def _read_prompt(self, text: str) -> None:
+        try:
+            said = loads_json(text)
+        except InvalidEventError:
+            return
+        if isinstance(said, dict) and isinstance(said.get("workflow"), str) and isinstance(said.get("arguments"), dict):
+            self.name, self.arguments = said["workflow"], said["arguments"]
+
+    def _make(self, use: ToolUse) -> None:
+        number, _, attempt = use.tool_use_id.partition("_")
+        extras = use.extras or {}
+        due = extras.get("due")
+        known = self.steps.get(number)
+        if use.name in _VALUES and known is None:
+            return
+        step = known or StepProgress(number, use.name, level=self._level + 1, at=str(extras.get("at", "")))
+        step.attempt = int(attempt) if attempt.isdecimal() else 1
+        step.state, step.began, step.ended, step.message = "waiting", None, None, ""
+        step.due = due if isinstance(due, int | float) else None
+        step.call_id, step.seq = use.tool_use_id, use.seq or 0
+        self.steps[number] = self._calls[use.tool_use_id] = step
+
+    def _end(self, step: StepProgress, result: ToolResult) -> None:
+        step.state = _OUTCOMES.get(result.outcome, "cancelled")
+        step.ended, step.due = result.ts, None
+        step.message = result.error_message or ""
+        self._level = max(self._level, step.level)
+        self.questions = {key: each for key, each in self.questions.items() if each.tool_use_id != result.tool_use_id}
+
+    def counts(self) -> dict[str, int]:
+        """How many steps are in each state, only states that occur."""
+        counts: dict[str, int] = {}
+        for step in self.steps.values():
+            counts[step.state] = counts.get(step.state, 0) + 1
+        return counts
+
+    def left_s(self, planned: int, now: float) -> float | None:
+        """Seconds that `planned` more steps and those at work take at the pace so far; None before the first has ended."""
+        done = [step for step in self.steps.values() if step.state == "done" and step.began and step.ended]
+        open_ = sum(step.state == "running" for step in self.steps.values()) + planned
+        if not done or not open_:
+            return None
+        first = min(step.began or now for step in done)
+        return max(0.0, (now - first) / len(done) * open_)
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON values."""
+        questions = [
+            {
+                "question_id": each.question_id,
+                "prompt": each.prompt,
+                "choices": list(each.choices),
+                "step": each.tool_use_id,
+            }
+            for each in self.questions.values()
+        ]
+        plain = {key: value for key, value in values_of(self).items() if key[0] != "_"}
+        steps = [values_of(step) for step in self.steps.values()]
+        return {**plain, "counts": self.counts(), "steps": steps, "questions": questions}
+
+
+def retry_step(store: SessionStore, session_id: str, number: str) -> str:
+    """Let a step that failed, was denied or may not have run be made once more by the next run; returns its call's id.
+
+    Whether it may be repeated is decided by whoever calls this: its effect is not asked. Raises `WorkflowError` for a step
+    that there is not, or that needs no retry, and `SessionLockedError` while a run goes on.
+    """
+    made: list[ToolUse] = []
+
+    def again() -> list[Event]:
+        progress = WorkflowProgress.of(events := list(store.iter_events(session_id)))
+        step = progress.steps.get(number)
+        if step is None:
+            known = ", ".join(each.number for each in progress.steps.values() if each.state in _AGAIN) or "none"
+            raise WorkflowError(f"the workflow has no step {number!r:.100}: those that can be tried again are {known}")
+        if step.state not in _AGAIN:
+            raise WorkflowError(
+                f"step {number} ({step.name}) is {step.state}: only one that has not succeeded is retried"
+            )
+        use = next(event for event in events if isinstance(event, ToolUse) and event.tool_use_id == step.call_id)
+        extras = {key: value for key, value in (use.extras or {}).items() if key != "due"}
+        made.append(ToolUse(f"{number}_{step.attempt + 1}", use.name, use.input, extras=extras))
+        return [*made]
+
+    append_signed(store, session_id, again)
+    return made[0].tool_use_id

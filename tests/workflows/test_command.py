@@ -1,0 +1,185 @@
+"""`openagentic-sdk workflow run|list|show|tail|answer|cancel|retry`, and the fold that they show."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import subprocess
+import sys
+import unittest
+from typing import Any
+
+from openagentic_sdk.assemble import trust_store
+from openagentic_sdk.cli.exits import FAILED, INTERRUPTED, OK, USAGE
+from openagentic_sdk.events import PartState, Result, SystemInit, ToolResult, ToolStarted, ToolUse, UserMessage
+from openagentic_sdk.parts.project.claude import find_project_root
+from openagentic_sdk.parts.workflows.progress import WorkflowProgress
+
+from ..cli.test_main import CommandCase
+from ..guards.source import ROOT
+
+WAITING = 3
+MODULE = """
+import asyncio, os, signal
+from pathlib import Path
+from openagentic_sdk import Agent, Flow, workflow
+from openagentic_sdk.testing import ScriptedProvider
+
+HERE = Path(__file__).parent
+(HERE / "imported").touch()
+reviewer = Agent(ScriptedProvider(["note", "note"]), name="reviewer")
+
+def list_files(repository: str, most: int) -> list[str]:
+    return [f"{repository}/{number}" for number in range(most)]
+
+def publish(notes: list[str]) -> int:
+    if not (HERE / "up").exists():
+        raise ConnectionError("the site is down")
+    return len(notes)
+
+@workflow
+async def review(flow: Flow, repository: str, most: int) -> str:
+    files = await flow.step(list_files, repository, most)
+    notes = await flow.gather((flow.agent(reviewer, file) for file in files), limit=2)
+    if await flow.ask("Publish?", choices=("yes", "no")) == "yes":
+        await flow.step(publish, notes, effect="unsafe")
+    return f"{len(notes)} notes of {flow.now():%Y}"
+
+async def wait_for_ever() -> None:
+    if not (HERE / "up").exists():
+        os.kill(os.getpid(), signal.SIGINT)
+        await asyncio.Event().wait()
+
+@workflow
+async def nap(flow: Flow) -> str:
+    await flow.step(wait_for_ever, effect="read")
+    return "rested"
+
+not_one = 4
+"""
+
+
+class WorkflowCommand(CommandCase):
+    def setUp(self) -> None:
+        super().setUp()
+        self.app = self.folder / "app"
+        self.app.mkdir()
+        self.module = f"flows_{id(self)}"
+        (self.app / f"{self.module}.py").write_text(MODULE, encoding="utf-8")
+        self.addCleanup(lambda: sys.modules.pop(self.module, None))
+
+    def run_flow(self, name: str, *words: str) -> tuple[int, str, str]:
+        return self.command("workflow", "run", f"{self.module}:{name}", *words, "--app-dir", str(self.app))
+
+    def shown(self, session: str) -> dict[str, Any]:
+        code, out, _ = self.command("workflow", "show", session, "--json")
+        self.assertEqual(code, OK)
+        found: dict[str, Any] = json.loads(out)
+        return found
+
+    def test_a_workflow_runs_waits_is_answered_fails_is_retried_and_ends(self) -> None:
+        code, out, err = self.run_flow("review", "repository=/srv", "most=2", "--session", "r")
+        self.assertEqual(code, WAITING, err)
+        self.assertIn("? Publish? (yes, no)", out)
+        go_on = shlex.split(err.strip().removeprefix("to go on: openagentic-sdk "))
+        self.assertEqual(self.command("workflow", "answer", "r", "maybe")[0], USAGE)
+        self.assertEqual(self.command("workflow", "answer", "r", "yes")[0], OK)
+        code, out, _ = self.command(*go_on)
+        self.assertEqual(code, FAILED)
+        self.assertIn("the site is down", out)
+        steps = self.shown("r")["steps"]
+        self.assertEqual([step["state"] for step in steps], ["done", "done", "done", "done", "failed"])
+        self.assertEqual([step["level"] for step in steps], [1, 2, 2, 3, 4])
+        (self.app / "up").touch()
+        for number, code in (("99", FAILED), ("1", FAILED), (steps[-1]["number"], OK)):
+            self.assertEqual(self.command("workflow", "retry", "r", number)[0], code)
+        code, out, _ = self.command(*go_on)
+        self.assertEqual((code, out.splitlines()[-1][:8]), (OK, "2 notes "))
+        self.assertEqual(self.shown("r")["steps"][-1]["attempt"], 2)
+        code, out, _ = self.command("workflow", "tail", "r")
+        self.assertEqual((code, out.count("\ndone "), out.count("publish")), (OK, 4, 2))
+
+    def test_lists_and_ends_what_waits(self) -> None:
+        self.assertEqual(self.command("workflow", "list")[1], "no workflows\n")
+        self.run_flow("review", "repository=/srv", "most=1", "--session", "waits")
+        out = self.command("workflow", "list", "--json")[1]
+        (row,) = map(json.loads, out.splitlines())
+        self.assertEqual(
+            (row["session_id"], row["state"], row["counts"]), ("waits", "waiting", {"done": 2, "waiting": 1})
+        )
+        self.assertEqual(self.command("workflow", "cancel", "waits")[0], OK)
+        self.assertEqual(self.command("workflow", "cancel", "waits")[0], FAILED)
+        self.assertEqual(self.command("workflow", "answer", "waits", "yes")[0], USAGE)
+        self.assertEqual(self.command("run", "--script", self.script("Hello."), "x")[0], OK)
+        self.assertEqual(self.command("workflow", "show", self.session_ids()[0])[0], USAGE)
+
+    def test_json_prints_each_event_and_a_deny_rule_holds(self) -> None:
+        words = ("repository=/srv", "most=1", "--session", "r", "--json", "--deny", "list_files")
+        code, out, _ = self.run_flow("review", *words)
+        events = [json.loads(line) for line in out.splitlines()]
+        self.assertEqual((code, events[0]["type"], events[-1]["type"]), (FAILED, "system.init", "result"))
+        self.assertEqual([each["outcome"] for each in events if each["type"] == "tool.result"], ["denied"])
+
+    def test_what_names_no_workflow_or_wrong_arguments_is_wrong_usage(self) -> None:
+        for name, words in (
+            ("review", ("most=1",)),
+            ("review", ("repository",)),
+            ("review", ("repository=x", "most=1", "other=1")),
+            ("not_one", ()),
+            ("missing", ()),
+        ):
+            with self.subTest(name, words=words):
+                self.assertEqual(self.run_flow(name, *words)[0], USAGE)
+        self.assertEqual(self.command("workflow", "run", "flows")[0], USAGE)
+        self.assertEqual(self.session_ids(), [])
+
+    def test_code_of_a_folder_that_was_refused_is_not_imported(self) -> None:
+        trust_store().remember(find_project_root(self.app), "refused", digest=None)
+        code, _, err = self.run_flow("review", "repository=/srv", "most=1")
+        self.assertEqual((code, (self.app / "imported").exists()), (USAGE, False))
+        self.assertIn("is not run", err)
+        self.assertEqual(self.run_flow("review", "repository=/srv", "most=1", "--trust")[0], WAITING)
+
+    def test_ctrl_c_suspends_and_says_how_to_go_on(self) -> None:
+        words = ["workflow", "run", f"{self.module}:nap", "--session", "n", "--app-dir", str(self.app)]
+        command = [sys.executable, "-m", "openagentic_sdk", *words]
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=500)
+        self.assertEqual(done.returncode, INTERRUPTED, done.stderr)
+        self.assertEqual(self.shown("n")["state"], "suspended")
+        (self.app / "up").touch()
+        code, out, _ = self.command(*shlex.split(done.stderr.partition("to go on: openagentic-sdk ")[2]))
+        self.assertEqual((code, out.splitlines()[-1]), (OK, "rested"))
+
+
+class Progress(unittest.TestCase):
+    def test_a_fold_tells_states_levels_and_times(self) -> None:
+        events = [
+            SystemInit("s", "/", "0", ts=100.0),
+            UserMessage('{"workflow": "w", "arguments": {"x": 1}}'),
+            ToolUse("1", "a", {}),
+            ToolUse("2", "uuid", {}),
+            ToolUse("3-1-1", "b", {}, extras={"due": 500.0}),
+            ToolStarted("1", "a", "read", "", "", ts=101.0),
+            ToolResult("1", is_error=True, outcome="error", error_message="no", ts=103.0),
+            ToolUse("1_2", "a", {}),
+            ToolStarted("1_2", "a", "read", "", "", ts=104.0),
+            PartState("workflow", 1, {"wake_at": 500.0}),
+        ]
+        progress = WorkflowProgress.of(events)
+        first, second = progress.steps.values()
+        self.assertEqual(
+            (first.state, first.attempt, first.began, second.state, second.due), ("running", 2, 104.0, "waiting", 500.0)
+        )
+        self.assertEqual(
+            (progress.name, progress.wake_at, progress.counts()), ("w", 500.0, {"running": 1, "waiting": 1})
+        )
+        for event in (ToolResult("1_2", ts=106.0), ToolUse("4", "c", {}), ToolStarted("4", "c", "read", "", "")):
+            progress.apply(event)
+        self.assertEqual([step.level for step in progress.steps.values()], [1, 1, 2])
+        self.assertEqual(progress.left_s(planned=3, now=108.0), 16.0)
+        progress.apply(Result("", "s", "error", error_message="failed"))
+        self.assertEqual((progress.state, progress.message), ("failed", "failed"))
+
+    def test_what_is_no_workflow_is_none(self) -> None:
+        for text in ("hello", "{}", '{"workflow": 1, "arguments": {}}', "[" * 100_000):
+            self.assertFalse(WorkflowProgress.of([UserMessage(text), ToolUse("1", "a", {})]).is_workflow)
