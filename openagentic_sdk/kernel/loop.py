@@ -439,7 +439,7 @@ def _stays_open(run: Run, record: CallRecord, ending: RunStopped, kept_ids: Cont
     started, use_id = record.started, record.use.tool_use_id
     if run.parts.continue_call(use_id):
         return True
-    if ending.reason == "waiting":
+    if ending.reason in ("waiting", "suspended"):
         return started is None or started.effect in REPEATABLE or use_id in run.questions.parked or use_id in kept_ids
     return use_id in kept_ids or (bool(kept_ids) and started is None)
 

@@ -180,9 +180,8 @@ def _cut_result(run: Run, item: Job | ToolResult) -> ToolResult | None:
     if call.use.tool_use_id in run.questions.parked or isinstance(item.guest.error, StorageError | RunStopped):
         return None
     result = item.result(cut=True)
-    if result.outcome == "cancelled" and run.questions.parked and call.tool.effect in REPEATABLE:
-        return None
-    if result.outcome == "cancelled" and run.parts.continue_call(call.use.tool_use_id):
+    goes_on = run.questions.parked or run.lifetime.stopping.asked == "suspend"
+    if result.outcome == "cancelled" and goes_on and call.tool.effect in REPEATABLE:
         return None
     if result.outcome not in ("cancelled", "unknown") and run.agent.hooks.post_tool_use:
         return cancelled_result(call.use.tool_use_id, UNCHECKED)

@@ -14,7 +14,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from ..errors import SessionError, SessionLockedError, ToolError, UnknownOutcomeError
+from ..errors import SessionError, SessionLockedError, SessionNotFoundError, ToolError, UnknownOutcomeError
 from ..events import (
     Event,
     HookEvent,
@@ -104,8 +104,11 @@ class SubagentRuns(Part, Subagents):
             if not _has_asked(left.view):
                 started = left.started
                 self._work_behind(started.tool_use_id, started.name, started.prompt)
-        for record in _unbegun_tasks(view):
-            self._work_behind(record.use.tool_use_id, record.use.input["agent"], record.use.input["prompt"])
+        for record, task_started in _tasks_of_turn(view):
+            if task_started is None:  # the process did not live to begin it
+                self._work_behind(record.use.tool_use_id, record.use.input["agent"], record.use.input["prompt"])
+            elif task_started.child_session_id not in view.fold(SubagentsFold).open:
+                self._tasks().start(task_started.name, self._fetch(task_started), _task_id(record))
         reports = await asyncio.gather(*waits, return_exceptions=True)
         for error in reports:
             if error is not None:
@@ -132,10 +135,7 @@ class SubagentRuns(Part, Subagents):
         return ends
 
     def continues(self, tool_use_id: str) -> bool:
-        if self.run.lifetime.stopping.asked == "interrupt":
-            return False
-        open_ones = self.run.view.fold(SubagentsFold).open.values() if self._is_suspended() else ()
-        return tool_use_id in self._left or any(started.tool_use_id == tool_use_id for started in open_ones)
+        return tool_use_id in self._left and self.run.lifetime.stopping.asked != "interrupt"
 
     def still_waits(self, question: UserQuestion) -> bool:
         return question.details.get("child_session_id") in self.run.view.fold(SubagentsFold).open
@@ -195,8 +195,9 @@ class SubagentRuns(Part, Subagents):
             if ended is None:
                 self._check(started)
         except (SessionError, ToolError) as error:
+            why = "its log was deleted" if isinstance(error, SessionNotFoundError) else str(error)
             end = None if finished is not None else await self._ended(started)
-            await self._record_loss(started, str(error), end, is_open=is_open)
+            await self._record_loss(started, why, end, is_open=is_open)
             return None
         if prompt_follows and (asked := _open_questions(store, view)):
             known = {question.question_id for question in run.view.open_questions()}
@@ -259,6 +260,14 @@ class SubagentRuns(Part, Subagents):
 
         found: str | None = await off_loop(True, find)
         return found
+
+    async def _fetch(self, started: SubagentStarted) -> SubagentResult:
+        """What a subagent in the background gave back before the process died, and nobody fetched."""
+        store = self.run.agent.store
+        view: SessionView = await off_loop(may_block(store), _child_view, self.run, started)
+        ended = _end_of(view, _interrupted(started))
+        assert ended is not None, "it is recorded that it has ended"
+        return await self._finish(started, view, ended, is_recorded=True)
 
     def _work_behind(self, tool_use_id: str, name: str, prompt: str) -> None:
         """Let a subagent work in the background, under the id that the model was given."""
@@ -476,22 +485,21 @@ def _finished_in(view: SessionView) -> Iterator[tuple[SubagentStarted, SubagentF
             yield starts[event.child_session_id], event
 
 
-def _unbegun_tasks(view: SessionView) -> list[CallRecord]:
-    """The calls whose subagents were to work in the background, and that the process did not live to start."""
-    known: set[str] = set()
+def _tasks_of_turn(view: SessionView) -> list[tuple[CallRecord, SubagentStarted | None]]:
+    """The calls of the turn that goes on whose subagents work in the background, and what started each, if it began."""
+    started: dict[str, SubagentStarted] = {}
     found: list[CallRecord] = []
     for event in reversed(view.events):
         if isinstance(event, SubagentStarted):
-            known.add(event.tool_use_id)
+            started[event.tool_use_id] = event
         elif isinstance(event, ToolResult):
             record = view.calls.get(event.tool_use_id)
-            if _task_id(record) is not None and record is not None and event.tool_use_id not in known:
-                found.append(record)
+            found += [record] if record is not None and _task_id(record) is not None else []
         elif isinstance(event, UserMessage) and event.origin == "user":
             break
         elif isinstance(event, Result) and event.stop_reason not in ("waiting", "suspended"):
             break  # what worked then has ended with its run
-    return found[::-1]
+    return [(record, started.get(record.use.tool_use_id)) for record in reversed(found)]
 
 
 def _task_id(record: CallRecord | None) -> str | None:
@@ -524,8 +532,8 @@ def _interrupted(started: SubagentStarted, view: SessionView | None = None) -> S
 def _loss(started: SubagentStarted, why: str) -> str:
     """What the model reads of a subagent that cannot go on."""
     return (
-        f"The process died while the subagent {started.name!r} was at work, and it cannot go on: {why}. What it had done by "
-        f"then is done, and session {started.child_session_id!r} is its record. Check before repeating."
+        f"The process died while the subagent {started.name!r} (session {started.child_session_id}) was at work, and it "
+        f"cannot go on: {why}. What it had done by then is done: check before repeating."
     )
 
 
