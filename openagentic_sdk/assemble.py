@@ -36,7 +36,7 @@ from .parts.claude.project import GENERAL_AGENT, ProjectGuidance, ProjectPart
 from .parts.code import CodeCalls
 from .parts.compaction import Compaction
 from .parts.confinement import Confinement
-from .parts.custom import class_of, is_of_package
+from .parts.custom import class_of, folds_of, is_of_package
 from .parts.custom.run import CustomPartRun
 from .parts.final_answer import (
     FinalAnswer,
@@ -400,15 +400,16 @@ class _Assembly:
 
     def folds(self) -> tuple[type[Fold], ...]:
         """What the runs fold from the log besides the kernel's own state."""
+        folds = (*ALL_FOLDS, *own) if (own := folds_of(self._options.parts)) else ALL_FOLDS
         if not (self._label_rules or self._makes_plans):
-            return ALL_FOLDS
+            return folds
         from .parts.labels.fold import LabelsFold
 
         if not self._makes_plans:
-            return (*ALL_FOLDS, LabelsFold)
+            return (*folds, LabelsFold)
         from .parts.labels.plans.part import PlannerFold
 
-        return (*ALL_FOLDS, LabelsFold, PlannerFold)
+        return (*folds, LabelsFold, PlannerFold)
 
     def parts(
         self,

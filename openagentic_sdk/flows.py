@@ -26,28 +26,35 @@ from datetime import UTC, datetime
 from functools import cached_property, partial
 from pathlib import Path
 from random import SystemRandom
-from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, cast, overload
+from typing import Any, Concatenate, Generic, NoReturn, ParamSpec, TypeVar, cast, overload
 from uuid import UUID, uuid4
 
 from .agent import Agent
 from .api import RunResult, refuse_running_loop, run_result
-from .assemble import build_agent, own_child, run_request
+from .assemble import build_agent, own_child, run_request, store_of
 from .errors import OptionsError, RunFailedError, WorkflowError
 from .events import AnyEvent, Effect, Result, ToolResult, ToolUse, UserQuestion
 from .ground.frozen import changed, frozen, values_of
 from .ground.schemas.typed import JsonType, hints_of, json_type, to_json
 from .kernel.agent import AgentRuntime
 from .kernel.prompt import Said
+from .kernel.recorder import off_loop
 from .kernel.task import RunTask, run_events
 from .kernel.tool import Questions, ToolContext, ToolOutput
 from .options import OpenAgenticOptions
 from .parts.agent.part import name_of
-from .parts.workflows.body import Together
+from .parts.workflows.body import Branch, Restart, Together
+from .parts.workflows.fold import StepsFold
+from .parts.workflows.inbox import CANCEL, Park, deliver, has_arrived
 from .parts.workflows.part import WorkflowOutcome, WorkflowPart, WorkflowRules
 from .parts.workflows.steps import Retries, Step, StepPlan
 from .providers.base import ModelOutput
-from .serialization import dumps_json
+from .runs.background import open_questions
+from .serialization import dumps_json, loads_json
+from .sessions.base import SessionStore
 from .sessions.core import new_session_id
+from .sessions.resume import load_view
+from .sessions.seal import Seal
 from .tools.function import FunctionTool, tool
 from .tools.session.task import Subagents
 
@@ -89,9 +96,12 @@ class Flow:
     of it, to ask a person, to go on.
     """
 
-    def __init__(self, part: WorkflowPart, options: OpenAgenticOptions) -> None:
-        self._part, self._options = part, options
+    def __init__(
+        self, part: WorkflowPart, options: OpenAgenticOptions, arguments: Callable[..., Mapping[str, Any]]
+    ) -> None:
+        self._part, self._options, self._arguments = part, options, arguments
         self._functions: dict[Any, _StepFunction] = {}
+        self._versions: dict[str, bool] = {}
 
     @property
     def session_id(self) -> str:
@@ -149,7 +159,7 @@ class Flow:
         plan = StepPlan(
             name=name,
             input={"prompt": prompt},
-            work=partial(self._ask_agent, agent, deps, name),
+            work=partial(self._spawn, name, partial(_options_of_agent, agent, deps, name)),
             effect="unsafe",
             read=agent.read_answer,
             retry=retry,
@@ -174,6 +184,46 @@ class Flow:
             raise WorkflowError(f"until({time}) names no time zone: datetime(..., tzinfo=...)")
         due = time.timestamp() if isinstance(time, datetime) else float(time)
         return self._step(StepPlan(name="until", input={"time": due}, work=_do_nothing, effect="read", due=due))
+
+    @overload
+    def wait_for(self, event: str, *, timeout_s: float | None = None) -> Awaitable[Any]: ...
+    @overload
+    def wait_for(self, event: str, kind: type[T], *, timeout_s: float | None = None) -> Awaitable[T]: ...
+    def wait_for(self, event: str, kind: Any = Any, *, timeout_s: float | None = None) -> Awaitable[Any]:
+        """What an event from outside brings (`deliver`), as a value of `kind`. Each event is given once, in the order of their
+        coming, which may be before this. Without one in time the step fails as `TimeoutError`.
+        """
+
+        async def take(input: Mapping[str, Any], ctx: ToolContext) -> ToolOutput:
+            found = step.event
+            if found is None:
+                raise TimeoutError(f"no event {event!r} came in {timeout_s} s")
+            return ToolOutput(found.payload, meta={"event_seq": found.seq})
+
+        step = self._step(
+            StepPlan(
+                name="wait_for",
+                input={"event": event},
+                work=take,
+                effect="read",
+                read=partial(json_type(kind).read, what=f"the event {event!r}"),
+                due=None if timeout_s is None else self._part.now() + timeout_s,
+                event=event,
+            )
+        )
+        return step
+
+    def child(self, workflow: Workflow[..., R], /, *args: Any, name: str | None = None, **kwargs: Any) -> Awaitable[R]:
+        """Run another workflow, in a session of its own; it parks, and is cancelled, together with this one."""
+        name = name or workflow.name
+        plan = StepPlan(
+            name=name,
+            input={"prompt": workflow.prompt(*args, **kwargs)},
+            work=partial(self._spawn, name, partial(_options_of_child, workflow)),
+            effect="unsafe",
+            read=workflow.read_output,
+        )
+        return self._step(plan)
 
     # --- side by side --------------------------------------------------------------------------------------------------
 
@@ -215,30 +265,60 @@ class Flow:
         """A random UUID, recorded."""
         return UUID(self._recorded("uuid", lambda: str(uuid4())))
 
+    def version(self, name: str) -> bool:
+        """Whether this history has the code of this version: True where it gets here for the first time, False in one that
+        was past this place when the code did not ask yet. The answer stays.
+        """
+        branch, part = self._branch(), self._part
+        call_id = f"{branch.path}v-{name}"
+        if call_id not in self._versions:
+            record = part.find(call_id)
+            if record is not None and record.result is not None:
+                self._versions[call_id] = bool(record.result.output)
+            else:
+                self._versions[call_id] = is_new = part.find(f"{branch.path}{branch.made + 1}") is None
+                part.note(ToolUse(call_id, "version", {"name": name}), ToolResult(call_id, is_new))
+        return self._versions[call_id]
+
+    def publish(self, name: str, value: Any) -> None:
+        """Show a value to whoever asks for it while the workflow goes on or waits (`Workflow.query`)."""
+        self._recorded("publish", lambda: to_json(value), {"name": name})
+
+    def restart(self, *args: Any, **kwargs: Any) -> NoReturn:
+        """Begin anew with other arguments, in the same session, and leave everything behind: for a workflow without an end.
+
+        No later run reads what came before; the log keeps it.
+        """
+        raise Restart(self._arguments(args, kwargs))
+
     # --- how -------------------------------------------------------------------------------------------------------------
 
-    def _next_id(self) -> str:
+    def _branch(self) -> Branch:
         branch = self._part.body.current
         if branch is None:
             raise WorkflowError(
                 "a workflow's steps are made in its body only: in the function itself, or what it awaits"
             )
-        return branch.next_id()
+        return branch
+
+    def _next_id(self) -> str:
+        return self._branch().next_id()
 
     def _step(self, plan: StepPlan) -> Step:
         number = self._next_id()
         self._part.offer(plan.name, plan.effect)
         return Step(self._part.body, self._part, number, plan, _place())
 
-    def _recorded(self, name: str, make: Callable[[], Any]) -> Any:
+    def _recorded(self, name: str, make: Callable[[], Any], input: Mapping[str, Any] | None = None) -> Any:
         """A value that is made once: its call and result are stored with the next step."""
+        plan = StepPlan(name=name, input=input or {}, work=_do_nothing)
         number, part = self._next_id(), self._part
-        record = part.run.view.calls.get(number)
+        record = part.find(number)
         if record is None or record.result is None:
             value = make()
-            part.note(ToolUse(number, name, {}, extras={"at": _place()}), ToolResult(number, value))
+            part.note(ToolUse(number, name, plan.input, extras={"at": _place()}), ToolResult(number, value))
             return value
-        part.check(number, StepPlan(name=name, input={}, work=_do_nothing), _place(), record)
+        part.check(number, plan, _place(), record)
         return record.result.output
 
     async def _call(self, function: FunctionTool[..., Any], input: Mapping[str, Any], ctx: ToolContext) -> Any:
@@ -246,20 +326,36 @@ class Flow:
         is_long = isinstance(output, str) and len(output) > self._part.run.agent.blob_bytes // 2
         return ToolOutput(output, meta={"is_text": True}) if is_long else output
 
-    async def _ask_agent(
-        self, agent: Agent[Any, Any], deps: Any, name: str, input: Mapping[str, Any], ctx: ToolContext
-    ) -> Any:
-        options = await agent.child_options(name, deps)
+    async def _spawn(
+        self,
+        name: str,
+        find_options: Callable[[OpenAgenticOptions], Awaitable[OpenAgenticOptions]],
+        input: Mapping[str, Any],
+        ctx: ToolContext,
+    ) -> ToolOutput:
+        """Run an agent or a workflow inside of this one."""
+        mine = self._options
+        options = await find_options(mine)
 
         def build(starter: AgentRuntime) -> AgentRuntime:
-            return own_child(name, options, self._options, starter)
+            return own_child(name, options, mine, starter)
 
         subagents = ctx.services.get(Subagents)
         done = await subagents.spawn(ctx.tool_use_id or "", name, input["prompt"], build=build)
         if done.stop_reason != "end":
             why = f": {done.error_message}" if done.error_message else ""
-            raise WorkflowError(f"the agent {name} ended as {done.stop_reason!r}{why}")
+            raise WorkflowError(f"{name} ended as {done.stop_reason!r}{why}")
         return ToolOutput(done.final_text, meta={"child_session_id": done.child_session_id, "is_text": True})
+
+
+async def _options_of_agent(
+    agent: Agent[Any, Any], deps: Any, name: str, mine: OpenAgenticOptions
+) -> OpenAgenticOptions:
+    return await agent.child_options(name, deps)
+
+
+async def _options_of_child(workflow: Workflow[..., Any], mine: OpenAgenticOptions) -> OpenAgenticOptions:
+    return workflow.to_options()
 
 
 async def _do_nothing(input: Mapping[str, Any], ctx: ToolContext) -> None:
@@ -303,9 +399,27 @@ class _NoModel:
         raise WorkflowError("a workflow asks no model itself: its agents do")
 
 
-def workflow(function: Callable[Concatenate[Flow, P], Coroutine[Any, Any, R]], /) -> Workflow[P, R]:
-    """Make a workflow of an async function, whose first parameter is the `Flow`. Raises `OptionsError` for any other."""
-    return Workflow(function)
+@overload
+def workflow(function: Callable[Concatenate[Flow, P], Coroutine[Any, Any, R]], /) -> Workflow[P, R]: ...
+@overload
+def workflow(
+    *, name: str = "", options: OpenAgenticOptions | None = None
+) -> Callable[[Callable[Concatenate[Flow, P], Coroutine[Any, Any, R]]], Workflow[P, R]]: ...
+def workflow(
+    function: Callable[Concatenate[Flow, P], Coroutine[Any, Any, R]] | None = None,
+    /,
+    *,
+    name: str = "",
+    options: OpenAgenticOptions | None = None,
+) -> Workflow[P, R] | Callable[[Callable[Concatenate[Flow, P], Coroutine[Any, Any, R]]], Workflow[P, R]]:
+    """Make a workflow of an async function, whose first parameter is the `Flow`; its name is the function's unless given.
+
+    Raises `OptionsError` for any other function.
+    """
+    given = options or OpenAgenticOptions()
+    if function is not None:
+        return Workflow(function, name=name, options=given)
+    return lambda wrapped: Workflow(wrapped, name=name, options=given)
 
 
 @frozen
@@ -353,6 +467,42 @@ class Workflow(Generic[P, R]):
         refuse_running_loop("run_sync()")
         return asyncio.run(self.run(*args, options=options, session=session, **kwargs))
 
+    async def cancel(self, session: str, reason: str = "", *, options: OpenAgenticOptions | None = None) -> None:
+        """Have a workflow end: its body gets `CancelledError` where it waits, and may clean up with steps of its own.
+
+        One that no process runs is to be resumed for that; the fleet does so by itself.
+        """
+        await self.deliver(session, CANCEL, reason, event_id=CANCEL, options=options)
+
+    async def deliver(
+        self,
+        session: str,
+        event: str,
+        payload: Any = None,
+        *,
+        event_id: str | None = None,
+        options: OpenAgenticOptions | None = None,
+    ) -> bool:
+        """Store an event for `flow.wait_for(event)`, see `parts.workflows.inbox.deliver`."""
+        store, key_file = self._place_of(options)
+        send = partial(deliver, store, session, event, payload, event_id=event_id, key_file=key_file)
+        return bool(await off_loop(True, send))
+
+    async def query(self, session: str, name: str, *, options: OpenAgenticOptions | None = None) -> Any:
+        """What the workflow published last under this name, None for nothing; it runs nothing."""
+        store, key_file = self._place_of(options)
+        view, _ = await off_loop(True, partial(load_view, store, session, (StepsFold,), seal=Seal(key_file)))
+        return view.fold(StepsFold).published.get(name)
+
+    def _place_of(self, options: OpenAgenticOptions | None) -> tuple[SessionStore, str | None]:
+        options = options or self.options
+        return store_of(build_agent(self.to_options(options))), options.key_file
+
+    def read_output(self, text: str) -> R:
+        """The value that the text of the last answer stands for."""
+        value = text if self._function.gives_text else loads_json(text)
+        return cast(R, self._function.read(value))
+
     def prompt(self, *args: Any, **kwargs: Any) -> str:
         """The prompt of a run with these arguments, for `query()`, `submit()`, servers and the fleet."""
         return dumps_json({"workflow": self.name, "arguments": self._function.input(args, kwargs)})
@@ -365,9 +515,10 @@ class Workflow(Generic[P, R]):
         base = options or self.options
 
         def start(part: WorkflowPart, arguments: Mapping[str, Any]) -> Coroutine[Any, Any, R]:
-            return self._function.call(Flow(part, base), arguments)
+            return self._function.call(Flow(part, base, self._function.input), arguments)
 
-        rules = WorkflowRules(name=self.name, start=start, write=to_json, outcome=outcome)
+        gives_text = self._function.gives_text
+        rules = WorkflowRules(name=self.name, start=start, write=to_json, gives_text=gives_text, outcome=outcome)
         return replace(
             base,
             provider=_NoModel(),
@@ -381,23 +532,24 @@ class Workflow(Generic[P, R]):
     async def _run(
         self, said: Said | None, place: Mapping[str, Any], options: OpenAgenticOptions | None
     ) -> WorkflowResult[R]:
-        outcome = WorkflowOutcome()
+        outcome, seal = WorkflowOutcome(), Seal((options or self.options).key_file)
         prepared = replace(self._to_options(options, outcome), **place)
-
-        async def start() -> RunTask:
-            agent = build_agent(prepared)
-            request = changed(run_request(prepared, agent), parks=not agent.gate.can_ask)
-            return await RunTask.start(agent, request, said)
-
         events: list[AnyEvent] = []
-        result: Result | None = None
-        async with aclosing(run_events(start)) as stream:
-            async for event in stream:
-                if event.seq is not None or isinstance(event, Result):
-                    events.append(event)
-                if isinstance(event, Result) and event.parent_tool_use_id is None:
-                    result = event
-        assert result is not None, "a run ends with a result"
+        while True:
+            agent = build_agent(prepared)
+            result = await _run_once(agent, prepared, said, events)
+            if result.stop_reason != "waiting":
+                return self._result(events, result, outcome)
+            park = await off_loop(True, Park.read, agent.store, result.session_id)
+            # What came between the last look and the end of the run finds nobody else.
+            if not await off_loop(True, has_arrived, agent.store, result.session_id, seal):
+                asked = await off_loop(True, open_questions, agent.store, result.session_id, seal)
+                found = self._result(events, result, outcome)
+                return changed(found, questions=tuple(asked), wake_at=None if park is None else park.wake_at)
+            said, prepared = None, replace(prepared, session=None, resume=result.session_id)
+
+    def _result(self, events: Sequence[AnyEvent], result: Result, outcome: WorkflowOutcome) -> WorkflowResult[R]:
+        """Raises `RunFailedError` for a run that came to no end of its own."""
         made = run_result(events, result)
         output = (
             outcome.value if outcome.has_value else self._function.read(made.structured_output) if made.ok else None
@@ -406,6 +558,26 @@ class Workflow(Generic[P, R]):
         if not made.ok and made.stop_reason != "waiting":
             raise RunFailedError(found)
         return found
+
+
+async def _run_once(
+    agent: AgentRuntime, options: OpenAgenticOptions, said: Said | None, events: list[AnyEvent]
+) -> Result:
+    """One run, whose events are added to those before."""
+
+    async def start() -> RunTask:
+        request = changed(run_request(options, agent), parks=not agent.gate.can_ask)
+        return await RunTask.start(agent, request, said)
+
+    result: Result | None = None
+    async with aclosing(run_events(start)) as stream:
+        async for event in stream:
+            if event.seq is not None or isinstance(event, Result):
+                events.append(event)
+            if isinstance(event, Result) and event.parent_tool_use_id is None:
+                result = event
+    assert result is not None, "a run ends with a result"
+    return result
 
 
 class _BodyFunction:
@@ -437,6 +609,11 @@ class _BodyFunction:
             for name, value in arguments.items()
         }
         return self._function(flow, **given)
+
+    @property
+    def gives_text(self) -> bool:
+        """Whether what it returns is a text, which is written as it is."""
+        return self._hints.get("return", Any) is str
 
     def read(self, value: Any) -> Any:
         """The value that the workflow returned."""

@@ -7,7 +7,7 @@ event, run a tool or read what was masked.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from threading import TIMEOUT_MAX
 from typing import Any, ClassVar, Literal, cast
 
@@ -17,6 +17,7 @@ from ...ground.checks import number, shown
 from ...ground.frozen import frozen
 from ...ground.patterns import regex
 from ...kernel.part import Part, kind_of
+from ...sessions.folds.view import Fold
 
 # The state of a part, as JSON, and what it tells the model. Both stand whole in the log each time they change.
 MAX_STATE_BYTES = 64 * 1024
@@ -143,7 +144,18 @@ class CustomPart:
 
 
 class PackagePart(Part):
-    """A part of this package that options bring, for a feature that is no option: it meets the kernel itself."""
+    """A part of this package that options bring, for a feature that is no option: it meets the kernel itself.
+
+    `folds` are what its runs fold from the log besides what all runs do.
+    """
+
+    folds: ClassVar[tuple[type[Fold], ...]] = ()
+
+
+def folds_of(openers: Iterable[Any]) -> tuple[type[Fold], ...]:
+    """The folds of the parts of this package among these, which `check_parts` has let pass."""
+    kinds = [cast("type[PackagePart]", kind_of(opener)) for opener in openers if is_of_package(opener)]
+    return tuple(dict.fromkeys(fold for kind in kinds for fold in kind.folds))
 
 
 # Makes a part: its class, or a `functools.partial` of it with its settings.

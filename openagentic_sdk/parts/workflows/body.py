@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from asyncio import CancelledError
 from collections import deque
-from collections.abc import Awaitable, Callable, Coroutine, Generator, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from inspect import iscoroutine
@@ -19,6 +19,14 @@ from ...errors import WorkflowError
 from ...ground.checks import shown
 
 R = TypeVar("R")
+
+
+class Restart(BaseException):
+    """The body ends its history and begins anew with these arguments; no `except Exception` of a body sees it."""
+
+    def __init__(self, arguments: Mapping[str, Any]) -> None:
+        super().__init__("the workflow begins anew")
+        self.arguments = arguments
 
 
 class Promise(Generic[R]):
@@ -111,7 +119,7 @@ class Branch(Promise[Any]):
             waits_for = self._work.send(None) if error is None else self._work.throw(error)
         except StopIteration as stop:
             self.finish(stop.value)
-        except (Exception, CancelledError) as failure:  # noqa: BLE001 - whatever a body raises is for whoever waits for it
+        except (Exception, CancelledError, Restart) as failure:  # noqa: BLE001 - whatever a body raises is for whoever waits for it
             self.finish(error=failure)
         else:
             self._wait_for(waits_for)

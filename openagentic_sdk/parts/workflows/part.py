@@ -7,6 +7,7 @@ step is the step. When everything that goes on waits for a person, a time or an 
 from __future__ import annotations
 
 import asyncio
+import math
 from asyncio import CancelledError
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
@@ -15,7 +16,7 @@ from heapq import heappop, heappush
 from typing import Any
 
 from ...errors import OptionsError, WorkflowChangedError, WorkflowError
-from ...events import AssistantMessage, Event, PartState, Result, ToolResult, ToolUse, UserMessage
+from ...events import AssistantMessage, Event, PartState, Result, SessionCompacted, ToolResult, ToolUse, UserMessage
 from ...ground.frozen import changed, frozen, mutable
 from ...ground.threads import settled
 from ...kernel.agent import Run
@@ -27,14 +28,17 @@ from ...serialization import dumps_json, loads_json
 from ...sessions.closing import INTERRUPTED, cancelled_result
 from ...sessions.folds.view import CallRecord
 from ..custom import PackagePart
-from .body import Branch, FlowBody
+from .body import Branch, FlowBody, Restart
+from .fold import CANCELLED, RESTARTED, StepsFold
+from .inbox import CANCEL, PARKED, read_inbox
 from .steps import Step, StepLedger, StepPlan, StepTool, check_record
 
+# How many steps end before they are kept beside the log.
+CUT_STEPS = 500
 # A time that is nearer than this is waited for; for all others the run parks.
 HOLD_S = 2.0
 # How often times and events are looked at while other steps are at work.
 LOOK_AGAIN_S = 1.0
-PARKED = "workflow"
 
 
 @mutable
@@ -52,11 +56,14 @@ class WorkflowRules:
     name: str
     start: Callable[[WorkflowPart, Mapping[str, Any]], Coroutine[Any, Any, Any]]
     write: Callable[[Any], Any]
+    gives_text: bool = False
     outcome: WorkflowOutcome = field(default_factory=WorkflowOutcome)
 
 
 class WorkflowPart(PackagePart, StepLedger):
     """One workflow in one run."""
+
+    folds = (StepsFold,)
 
     def __init__(self, run: Run, rules: WorkflowRules) -> None:
         super().__init__(run)
@@ -64,7 +71,7 @@ class WorkflowPart(PackagePart, StepLedger):
         self.body = FlowBody()
         self._value: Any = None
         self._steps: dict[str, Step] = {}  # by the id of their present calls
-        self._due: list[tuple[int, Step]] = []  # results that the body has not got, by their `seq`
+        self._due: list[tuple[int, Step | ToolResult]] = []  # what the body has not got, by its `seq`
         self._new: list[Step] = []
         self._waiting: list[Step] = []  # for a time or an event
         self._parked: list[Step] = []  # for a person, or inside of a child
@@ -73,11 +80,13 @@ class WorkflowPart(PackagePart, StepLedger):
         self._failure: BaseException | None = None
         self._unstored: list[Event] = []
         self._is_driving = False
+        self._root: Any = None
+        self._looks_at = 0.0
 
     # --- seams ---------------------------------------------------------------------------------------------------------
 
     async def settle(self, prompt_follows: bool) -> None:
-        if not self._has_prompt():
+        if self._fold.prompt is None:
             return
         if prompt_follows:
             raise OptionsError(
@@ -99,7 +108,7 @@ class WorkflowPart(PackagePart, StepLedger):
         for event in events:
             if isinstance(event, ToolResult) and event.tool_use_id in self._steps and event.seq is not None:
                 step = self._steps.pop(event.tool_use_id)
-                step.record = self.run.view.calls[event.tool_use_id]
+                step.record = self.find(event.tool_use_id)
                 heappush(self._due, (event.seq, step))
                 self._news.set()
 
@@ -125,12 +134,9 @@ class WorkflowPart(PackagePart, StepLedger):
         return self.run.agent.clock.now()
 
     def take(self, step: Step) -> None:
-        calls, record = self.run.view.calls, None
-        while (known := calls.get(step.call_id)) is not None:
-            record = known
-            if f"{step.number}_{step.attempt + 1}" not in calls:
-                break
-            step.attempt += 1
+        record = self.find(step.call_id)
+        while record is not None and (later := self.find(f"{step.number}_{step.attempt + 1}")) is not None:
+            step.attempt, record = step.attempt + 1, later
         step.record = record
         if record is not None:
             with suppress(WorkflowChangedError):
@@ -163,27 +169,32 @@ class WorkflowPart(PackagePart, StepLedger):
             self._failure = self._failure or error
             raise
 
+    @property
+    def _fold(self) -> StepsFold:
+        return self.run.view.fold(StepsFold)
+
+    def find(self, call_id: str) -> CallRecord | None:
+        """What the log holds of a call of the present history; None for one that was not made."""
+        return self._fold.find(call_id)
+
     def note(self, *events: Event) -> None:
         """Store events together with the next step, or with the end."""
         self._unstored += events
 
     # --- the body ------------------------------------------------------------------------------------------------------
 
-    def _has_prompt(self) -> bool:
-        return any(isinstance(event, UserMessage) and event.origin == "user" for event in self.run.view.events)
-
-    def _arguments(self) -> Mapping[str, Any]:
-        prompts = [e for e in self.run.view.events if isinstance(e, UserMessage) and e.origin == "user"]
+    def _arguments(self) -> tuple[Mapping[str, Any], str]:
+        """The arguments of the present history, and the beginning of its steps' ids."""
         try:
-            said = loads_json(prompts[-1].text)
-            name, arguments = said["workflow"], said["arguments"]
+            said = loads_json(self._fold.prompt or "")
+            name, arguments, history = said["workflow"], dict(said["arguments"]), int(said.get("history", 1))
         except (ValueError, KeyError, TypeError) as error:
             raise OptionsError(
                 f'the prompt of a workflow is {{"workflow": {self._rules.name!r}, "arguments": {{...}}}} as JSON: {error}'
             ) from error
         if name != self._rules.name:
             raise OptionsError(f"this session is the workflow {name!r}, and not {self._rules.name!r}")
-        return dict(arguments)
+        return arguments, "" if history == 1 else f"h{history}-"
 
     async def _drive(self) -> None:
         """Run the body to its end. Raises `RunStopped`, always: the end of the body is that of the run."""
@@ -191,19 +202,54 @@ class WorkflowPart(PackagePart, StepLedger):
         if (ended := self._ended()) is not None:
             run.view.last_text, self._value = ended.final_text, ended.structured_output
             raise RunStopped("end")
-        root = Branch(self.body, self._rules.start(self, self._arguments()), "")
-        root.begin()
-        self._is_driving = True
-        try:
-            await self._run_to_end(root)
-        finally:
-            await self._stop()
+        while True:
+            arguments, path = self._arguments()
+            root = Branch(self.body, self._rules.start(self, arguments), path)
+            self._begin(root)
+            try:
+                await self._run_to_end(root)
+            finally:
+                await self._stop()
+            if not isinstance(root.error, Restart):
+                break
+            await self._begin_anew(root.error.arguments)
+        if isinstance(root.error, CancelledError):
+            raise RunStopped("interrupted", "the workflow was cancelled")
         value = root.result()
         self._rules.outcome.value, self._rules.outcome.has_value = value, True
         self._value = self._rules.write(value)
-        text = self._value if isinstance(self._value, str) else dumps_json(self._value)
+        text = self._value if self._rules.gives_text else dumps_json(self._value)
         await self._record(AssistantMessage(text))
         raise RunStopped("end")
+
+    def _begin(self, root: Branch) -> None:
+        self._root, self._is_driving = root, True
+        root.begin()
+        record = self.find(CANCELLED)
+        if record is not None and record.result is not None:
+            heappush(self._due, (record.result.seq or 0, record.result))
+
+    async def _begin_anew(self, arguments: Mapping[str, Any]) -> None:
+        """End the history: what follows does not see it, and nothing reads it again."""
+        said = loads_json(self._fold.prompt or "")
+        said |= {"arguments": dict(arguments), "history": int(said.get("history", 1)) + 1}
+        text = f"the workflow began anew behind {len(self._fold.ids())} steps"
+        await self._record(
+            SessionCompacted(self.run.view.events[-1].seq or 0, text, trigger="workflow", method="restart")
+        )
+        await self._record(UserMessage(dumps_json(said), origin="part", about=RESTARTED))
+
+    async def _cut(self) -> None:
+        """Keep the finished steps beside the log from time to time, so that the next run does not read all of it."""
+        fold = self._fold
+        if fold.finished < CUT_STEPS or fold.finished * 4 < len(fold.ids()):
+            return
+        open_seqs = [record.use.seq or 0 for record in fold.calls.values() if record.result is None]
+        up_to = min(open_seqs, default=(self.run.view.events[-1].seq or 0) + 1) - 1
+        fold.finished = 0
+        if up_to > self.run.view.conversation.horizon:
+            text = f"{len(fold.ids())} steps of the workflow"
+            await self._record(SessionCompacted(up_to, text, trigger="workflow", method="steps"))
 
     def _ended(self) -> Result | None:
         for event in reversed(self.run.view.events):
@@ -221,18 +267,19 @@ class WorkflowPart(PackagePart, StepLedger):
             if root.is_done:
                 return
             if self._due:
-                _, step = heappop(self._due)
-                await self._hand_out(step)
+                await self._hand_out(heappop(self._due)[1])
                 continue
+            await self._cut()
             self._begin_new()
             if self._due or self.body.ready:
                 continue
             await self._wait()
 
-    async def _hand_out(self, step: Step) -> None:
-        assert step.record is not None and step.record.result is not None
-        result = step.record.result
-        step.give(result, await self._output(result))
+    async def _hand_out(self, due: Step | ToolResult) -> None:
+        if isinstance(due, ToolResult):
+            self._root.cancel()
+        elif due.record is not None and due.record.result is not None:
+            due.give(due.record.result, await self._output(due.record.result))
 
     async def _output(self, result: ToolResult) -> Any:
         output = result.output
@@ -257,9 +304,10 @@ class WorkflowPart(PackagePart, StepLedger):
 
     def _wait_s(self, step: Step) -> float:
         """Seconds until the step may run; infinite for one that waits for an event."""
-        recorded = None if step.record is None else (step.record.use.extras or {}).get("due")
-        due = recorded or step.due
-        return 0.0 if due is None else max(0.0, due - self.now())
+        due = step.recorded_due
+        if step.plan.event is not None and step.event is None:
+            return math.inf if due is None else max(0.0, due - self.now())
+        return 0.0 if due is None or step.event is not None else max(0.0, due - self.now())
 
     def _over(self, task: asyncio.Task[None]) -> None:
         step = self._tasks.pop(task)
@@ -278,7 +326,8 @@ class WorkflowPart(PackagePart, StepLedger):
         if step.record is None:
             extras = {"at": step.at} if step.due is None else {"at": step.at, "due": step.due}
             await self._record(ToolUse(step.call_id, plan.name, plan.input, extras=extras))
-            step.record = run.view.calls[step.call_id]
+            step.record = self.find(step.call_id)
+        assert step.record is not None, "it was recorded"
         if self._wait_s(step) > 0:
             self._waiting.append(step)
             return
@@ -289,12 +338,32 @@ class WorkflowPart(PackagePart, StepLedger):
             if self._is_driving:
                 run.lifetime.is_ending = False  # a step that was cancelled by its body ends no run
 
+    async def _look_in_inbox(self) -> None:
+        """Give events that have come to the steps that wait for them, each once; end the body if somebody wants that."""
+        agent, self._looks_at = self.run.agent, asyncio.get_running_loop().time() + LOOK_AGAIN_S
+        seen = self._fold.taken | {step.event.seq for step in (*self._waiting, *self._tasks.values()) if step.event}
+        for event in await off_loop(True, read_inbox, agent.store, self.run.session_id, agent.seal):
+            if event.seq in seen:
+                continue
+            if event.name == CANCEL and self.find(CANCELLED) is None:
+                result = ToolResult(CANCELLED, event.payload, meta={"event_seq": event.seq})
+                stored = await self._record(ToolUse(CANCELLED, CANCELLED, {}), result)
+                heappush(self._due, (stored[-1].seq or 0, result))
+            taker = next((s for s in self._waiting if s.plan.event == event.name and s.event is None), None)
+            if taker is not None:
+                taker.event = event
+
     async def _wait(self) -> None:
         """Wait for whatever comes first; where only people, far times and events are left, park."""
+        parks = not self._tasks and min(map(self._wait_s, self._waiting), default=math.inf) > HOLD_S
+        if parks or asyncio.get_running_loop().time() >= self._looks_at:
+            await self._look_in_inbox()
+            if self._due:
+                return
         for step in [step for step in self._waiting if self._wait_s(step) <= 0]:
             self._waiting.remove(step)
             self._start(step)
-        nearest_s = min((self._wait_s(step) for step in self._waiting), default=float("inf"))
+        nearest_s = min(map(self._wait_s, self._waiting), default=math.inf)
         if not self._tasks:
             if not self._waiting and not self._parked:
                 raise WorkflowError("the body of the workflow waits for something that no step will end")
@@ -303,22 +372,22 @@ class WorkflowPart(PackagePart, StepLedger):
             await self.run.agent.clock.sleep(nearest_s)
             return
         with suppress(TimeoutError):
-            async with asyncio.timeout(max(0.0, min(nearest_s, LOOK_AGAIN_S)) if self._waiting else None):
+            async with asyncio.timeout(min(nearest_s, LOOK_AGAIN_S)):
                 await self._news.wait()
         self._news.clear()
 
     async def _park(self) -> None:
         now = self.run.agent.clock.now()
         waits = [self._wait_s(step) for step in self._waiting]
-        wake_s = min((wait for wait in waits if wait < float("inf")), default=None)
+        wake_s = min((wait for wait in waits if wait < math.inf), default=None)
         steps = [step.call_id for step in (*self._waiting, *self._parked)]
         wake_at = None if wake_s is None else now + wake_s
         await self._record(PartState(PARKED, 1, {"wake_at": wake_at, "steps": steps}))
         raise RunStopped("waiting", f"the workflow waits in step {', '.join(steps)}")
 
-    async def _record(self, *events: Event) -> None:
+    async def _record(self, *events: Event) -> list[Event]:
         unstored, self._unstored = self._unstored, []
-        await self.run.record(*unstored, *events)
+        return await self.run.record(*unstored, *events)
 
     async def _stop(self) -> None:
         """End what is at work, and let go of the body."""
@@ -329,3 +398,4 @@ class WorkflowPart(PackagePart, StepLedger):
         if tasks:
             await settled(asyncio.gather(*tasks, return_exceptions=True))
         self.body.close()
+        self._new, self._waiting, self._parked, self._due = [], [], [], []

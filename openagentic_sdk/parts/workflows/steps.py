@@ -18,6 +18,7 @@ from ...kernel.tool import REPEATABLE, BareTool, ToolContext
 from ...serialization import dumps_json
 from ...sessions.folds.view import CallRecord
 from .body import FlowBody, Promise
+from .inbox import Delivered
 
 Work = Callable[[Mapping[str, Any], ToolContext], Awaitable[Any]]
 
@@ -47,7 +48,8 @@ class Retries:
 class StepPlan:
     """What a step does: `work` is what runs, `read` makes the value that the body gets of its JSON.
 
-    `due` is the time, in seconds since 1970, before which it does not run; the one that was recorded first counts.
+    `due` is the time, in seconds since 1970, before which it does not run; the one that was recorded first counts. A step
+    that waits for an `event` runs when it has come, or when it is due.
     """
 
     name: str
@@ -57,6 +59,7 @@ class StepPlan:
     read: Callable[[Any], Any] = lambda value: value
     retry: Retries | None = None
     due: float | None = None
+    event: str | None = None
 
 
 class Step(Promise[Any]):
@@ -68,6 +71,7 @@ class Step(Promise[Any]):
         self.attempt = 1
         self.record: CallRecord | None = None
         self.due = plan.due
+        self.event: Delivered | None = None
         self._steps = steps
         self._has_begun = False
 
@@ -86,10 +90,9 @@ class Step(Promise[Any]):
             self.is_cancelled = True
             self._steps.drop(self)
 
-    def try_again(self, delay_s: float | None = None) -> None:
+    def try_again(self, due: float | None) -> None:
         """Make another attempt, which the log may hold already."""
-        self.attempt, self.record = self.attempt + 1, None
-        self.due = None if delay_s is None else self._steps.now() + delay_s
+        self.attempt, self.record, self.due = self.attempt + 1, None, due
         self._steps.take(self)
 
     def give(self, result: ToolResult, output: Any) -> None:
@@ -103,7 +106,7 @@ class Step(Promise[Any]):
                 text = f"step {self.number} ({self.plan.name}): its result cannot be read: {error}"
                 self.finish(error=StepFailedError(text, step=self.number, error_type=type(error).__name__))
         elif result.outcome == "cancelled" and (self._may_repeat or self.has_not_started):
-            self.try_again()
+            self.try_again(self.recorded_due)
         elif result.outcome in ("unknown", "cancelled"):
             self._fail(StepUnknownError, "was started, and what came of it is not known", result)
         else:
@@ -113,7 +116,13 @@ class Step(Promise[Any]):
             if delay_s is None:
                 self._fail(StepFailedError, "failed" if result.outcome == "error" else "was denied", result)
             else:
-                self.try_again(delay_s)
+                self.try_again(self._steps.now() + delay_s)
+
+    @property
+    def recorded_due(self) -> float | None:
+        """The time before which this attempt does not run."""
+        extras = None if self.record is None else self.record.use.extras
+        return self.due if extras is None else extras.get("due")
 
     @property
     def has_not_started(self) -> bool:

@@ -1,0 +1,118 @@
+"""The steps of a workflow as its log holds them, also those that a checkpoint holds in the place of the log."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from ...events import SessionRewound, ToolResult, ToolStarted, ToolUse, UserMessage
+from ...ground.frozen import changed
+from ...sessions.folds.view import CallRecord, Cut, Fold, SessionView
+
+# The message with the arguments of a workflow that ended its history and began anew.
+RESTARTED = "workflow"
+# The call by which the log holds that a workflow was cancelled.
+CANCELLED = "cancelled"
+
+
+class StepsFold(Fold):
+    """`calls` are those of the present history, by their ids, `prompt` holds its arguments, `taken` the numbers of the
+    events from outside that it got, `published` is what it shows by name; `finished` counts the steps that have ended since
+    the last cut.
+    """
+
+    name = "workflow_steps"
+    reads = (ToolUse, ToolResult, UserMessage, SessionRewound)
+
+    def __init__(self) -> None:
+        self.calls: dict[str, CallRecord] = {}
+        self.prompt: str | None = None
+        self.taken: set[int] = set()
+        self.published: dict[str, Any] = {}
+        self.finished = 0
+        self._kept: dict[str, list[Any]] = {}
+
+    def find(self, call_id: str) -> CallRecord | None:
+        """What the log holds of a call; None for one that was not made."""
+        known = self.calls.get(call_id)
+        if known is None and (row := self._kept.get(call_id)) is not None:
+            known = self.calls[call_id] = _record(call_id, row)
+        return known
+
+    def wanted_events(self) -> set[str]:
+        """The names of the events that steps wait for."""
+        waiting = (record.use for record in self.calls.values() if record.result is None)
+        return {str(use.input.get("event")) for use in waiting if use.name == "wait_for"}
+
+    def ids(self) -> list[str]:
+        """The ids of all calls."""
+        return list({**self._kept, **self.calls})
+
+    def apply(self, event: ToolUse | ToolResult | UserMessage | SessionRewound, view: SessionView) -> None:
+        if isinstance(event, ToolUse):
+            self.calls[event.tool_use_id] = view.calls[event.tool_use_id]
+        elif isinstance(event, ToolResult):
+            if (record := self.calls.get(event.tool_use_id)) is not None:
+                record.result = record.result or event
+                self.finished += 1
+                if record.use.name == "publish" and record.started is None:
+                    self.published[str(record.use.input.get("name"))] = event.output
+                if (taken := (event.meta or {}).get("event_seq")) is not None:
+                    self.taken.add(taken)
+        elif isinstance(event, SessionRewound):
+            self._rewind(event.to_seq, view)
+        elif event.origin == "user" or event.about == RESTARTED:
+            if event.about == RESTARTED:
+                self.calls, self._kept = {}, {}
+            self.prompt = event.text
+
+    def _rewind(self, to_seq: int, view: SessionView) -> None:
+        """Forget what was taken back; a call that was made before, and ended behind that place, is open again."""
+        self.calls = {call_id: found for call_id in self.ids() if (found := self.find(call_id)) is not None}
+        self._kept = {}
+        for call_id, record in list(self.calls.items()):
+            if (record.use.seq or 0) > to_seq:
+                del self.calls[call_id]
+            elif record.result is not None and (record.result.seq or 0) > to_seq:
+                self.taken.discard((record.result.meta or {}).get("event_seq", 0))
+                self.calls[call_id] = CallRecord(record.use, record.decision, record.started, None, record.attempts)
+
+    def in_force(self, view: SessionView, cut: Cut) -> Iterable[int]:
+        """Calls that have not ended: a result that comes finds them."""
+        for record in self.calls.values():
+            if record.result is None:
+                parts = record.use, record.decision, record.started
+                yield from (part.seq or 0 for part in parts if part is not None)
+
+    def kept(self) -> Mapping[str, Any]:
+        rows = {call_id: _row(record) for call_id, record in self.calls.items() if record.result is not None}
+        return {
+            "steps": {**self._kept, **rows},
+            "prompt": self.prompt,
+            "taken": sorted(self.taken),
+            "published": self.published,
+        }
+
+    def restore(self, kept: Mapping[str, Any]) -> None:
+        self._kept, self.prompt, self.taken = dict(kept["steps"]), kept["prompt"], set(kept["taken"])
+        self.published = dict(kept["published"])
+        self.calls = {call_id: record for call_id, record in self.calls.items() if call_id not in self._kept}
+        self.finished = 0
+
+
+def _row(record: CallRecord) -> list[Any]:
+    use, result, started = record.use, record.result, record.started
+    assert result is not None
+    error = [result.error_type, result.error_message] if result.is_error else None
+    effect = None if started is None else started.effect
+    meta = {name: value for name, value in (result.meta or {}).items() if name in ("is_text", "event_seq")}
+    return [use.seq, use.name, use.input, use.extras, result.seq, result.outcome, result.output, error, effect, meta]
+
+
+def _record(call_id: str, row: list[Any]) -> CallRecord:
+    use_seq, name, input, extras, seq, outcome, output, error, effect, meta = row
+    error_type, error_message = error or (None, None)
+    use = changed(ToolUse(call_id, name, input, extras=extras), seq=use_seq)
+    result = ToolResult(call_id, output, error is not None, error_type, error_message, outcome, meta=meta or None)
+    started = None if effect is None else ToolStarted(call_id, name, effect, "", "")
+    return CallRecord(use, started=started, result=changed(result, seq=seq))

@@ -1,0 +1,143 @@
+"""Events from outside for a workflow: stored when they are delivered, whether it waits for them by now or not.
+
+They are kept in a session of their own beside the workflow's, since that one belongs to whoever runs it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from itertools import islice
+from typing import Any
+
+from ...errors import SessionExistsError, SessionLockedError, SessionNotFoundError, WorkflowError
+from ...events import Event, PartState, Result, SystemInit, SystemNotice, UserMessage
+from ...ground.backoff import Backoff
+from ...ground.frozen import frozen
+from ...ground.schemas.typed import to_json
+from ...serialization import dumps_json, loads_json
+from ...sessions.base import SessionStore
+from ...sessions.core import TENANT_KEY
+from ...sessions.resume import load_view
+from ...sessions.seal import Seal
+from ..record.lifecycle import append_signed
+from .fold import CANCELLED, StepsFold
+
+# What a workflow that parked has left in its log, and the notice that an event came then.
+PARKED = "workflow"
+ARRIVED = "workflow.event"
+CANCEL = "workflow.cancel"
+MAX_NAME_CHARS = 200
+# How many events may stand behind the one that says how a workflow parked.
+_LOOKED_AT = 100
+_BUSY = Backoff(0.002, 0.1, jitter=0.5)
+
+
+@frozen
+class Delivered:
+    """One event: its number in the inbox, its name and what it brings."""
+
+    seq: int
+    name: str
+    payload: Any
+
+
+def inbox_of(session_id: str) -> str:
+    """The session that holds a workflow's events."""
+    return f"{session_id}.inbox"
+
+
+def deliver(
+    store: SessionStore,
+    session_id: str,
+    name: str,
+    payload: Any = None,
+    *,
+    event_id: str | None = None,
+    key_file: str | None = None,
+) -> bool:
+    """Store an event for a workflow, for its `flow.wait_for(name)`; an `event_id` that came before is not stored again.
+
+    It is stored when this returns, and wakes a workflow that a fleet has parked. False when it had come before. Raises
+    `WorkflowError` for a name that is empty or too long, and `SessionLockedError` when others deliver without end.
+    """
+    if not name or len(name) > MAX_NAME_CHARS:
+        raise WorkflowError(f"an event has a name of 1 to {MAX_NAME_CHARS} characters, not {name!r:.300}")
+    inbox = inbox_of(session_id)
+    metadata: dict[str, Any] = {"parent_session_id": session_id}
+    with suppress(SessionNotFoundError):
+        known = store.read_metadata(session_id)["metadata"]
+        metadata |= {TENANT_KEY: known[TENANT_KEY]} if known.get(TENANT_KEY) else {}
+    with suppress(SessionExistsError):
+        store.create_session(session_id=inbox, metadata=metadata)
+    event = UserMessage(dumps_json({"event": name, "payload": to_json(payload)}), request_id=event_id)
+
+    def new() -> Sequence[Event]:
+        if event_id is not None and any(
+            isinstance(known, UserMessage) and known.request_id == event_id for known in store.iter_events(inbox)
+        ):
+            return []
+        return [event]
+
+    stored = _when_free(lambda: append_signed(store, inbox, new, Seal(key_file)))
+    with suppress(SessionLockedError, SessionNotFoundError):  # a run that holds it looks into the inbox before it parks
+        store.append_event(session_id, SystemNotice(ARRIVED, f"the event {name!r} came", {"event": name}))
+    return bool(stored)
+
+
+def _when_free(store: Callable[[], list[Event]]) -> list[Event]:
+    """Do it as soon as nobody else delivers."""
+    for wait_s in islice(_BUSY.waits(), 200):
+        try:
+            return store()
+        except SessionLockedError:
+            time.sleep(wait_s)
+    return store()
+
+
+def read_inbox(store: SessionStore, session_id: str, seal: Seal) -> list[Delivered]:
+    """All events that this installation stored for a workflow, in their order."""
+    with suppress(SessionNotFoundError):
+        view, _ = load_view(store, inbox_of(session_id), seal=seal)
+        found = []
+        for event in view.events:
+            if isinstance(event, UserMessage) and view.is_ours(event):
+                said = loads_json(event.text)
+                found.append(Delivered(event.seq or 0, str(said["event"]), said["payload"]))
+        return found
+    return []
+
+
+def has_arrived(store: SessionStore, session_id: str, seal: Seal) -> bool:
+    """Whether an event has come for a workflow that it waits for and has not got. Raises what reading a log raises."""
+    came = read_inbox(store, session_id, seal)
+    if not came:
+        return False
+    view, _ = load_view(store, session_id, (StepsFold,), seal=seal)
+    steps = view.fold(StepsFold)
+    wanted = steps.wanted_events() | (set() if steps.find(CANCELLED) else {CANCEL})
+    return any(event.name in wanted and event.seq not in steps.taken for event in came)
+
+
+@frozen
+class Park:
+    """How a workflow has parked: the `seq` of its end, the time at which it goes on by itself, and its waiting steps."""
+
+    seq: int
+    wake_at: float | None
+    steps: tuple[str, ...]
+
+    @classmethod
+    def read(cls, store: SessionStore, session_id: str) -> Park | None:
+        """How the workflow of a session has parked; None for one that goes on or has ended, and for other sessions."""
+        said: Mapping[str, Any] | None = None
+        park: Park | None = None
+        for event in store.iter_events(session_id, after_seq=max(0, store.last_seq(session_id) - _LOOKED_AT)):
+            if isinstance(event, SystemInit):
+                said = park = None
+            elif isinstance(event, PartState) and event.part == PARKED:
+                said = event.data
+            elif isinstance(event, Result) and event.stop_reason == "waiting" and said is not None:
+                park = cls(event.seq or 0, said["wake_at"], tuple(said["steps"]))
+        return park
