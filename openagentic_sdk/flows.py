@@ -43,7 +43,7 @@ from .kernel.task import RunTask, run_events
 from .kernel.tool import Questions, ToolContext, ToolOutput
 from .options import OpenAgenticOptions
 from .parts.agent.part import name_of
-from .parts.workflows.body import Branch, Restart, Together
+from .parts.workflows.body import Branch, Together
 from .parts.workflows.fold import StepsFold
 from .parts.workflows.inbox import CANCEL, Park, deliver, has_arrived
 from .parts.workflows.part import WorkflowOutcome, WorkflowPart, WorkflowRules
@@ -160,7 +160,6 @@ class Flow:
             name=name,
             input={"prompt": prompt},
             work=partial(self._spawn, name, partial(_options_of_agent, agent, deps, name)),
-            effect="unsafe",
             read=agent.read_answer,
             retry=retry,
         )
@@ -190,8 +189,10 @@ class Flow:
     @overload
     def wait_for(self, event: str, kind: type[T], *, timeout_s: float | None = None) -> Awaitable[T]: ...
     def wait_for(self, event: str, kind: Any = Any, *, timeout_s: float | None = None) -> Awaitable[Any]:
-        """What an event from outside brings (`deliver`), as a value of `kind`. Each event is given once, in the order of their
-        coming, which may be before this. Without one in time the step fails as `TimeoutError`.
+        """What an event from outside brings (`deliver`), as a value of `kind`.
+
+        Each event is given once, in the order of their coming, which may be before this. Without one in time the step fails
+        as `TimeoutError`.
         """
 
         async def take(input: Mapping[str, Any], ctx: ToolContext) -> ToolOutput:
@@ -220,7 +221,6 @@ class Flow:
             name=name,
             input={"prompt": workflow.prompt(*args, **kwargs)},
             work=partial(self._spawn, name, partial(_options_of_child, workflow)),
-            effect="unsafe",
             read=workflow.read_output,
         )
         return self._step(plan)
@@ -289,7 +289,7 @@ class Flow:
 
         No later run reads what came before; the log keeps it.
         """
-        raise Restart(self._arguments(args, kwargs))
+        self._part.restart(self._arguments(args, kwargs))
 
     # --- how -------------------------------------------------------------------------------------------------------------
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import field
 from heapq import heappop, heappush
-from typing import Any
+from typing import Any, NoReturn
 
 from ...errors import OptionsError, WorkflowChangedError, WorkflowError
 from ...events import AssistantMessage, Event, PartState, Result, SessionCompacted, ToolResult, ToolUse, UserMessage
@@ -113,7 +113,8 @@ class WorkflowPart(PackagePart, StepLedger):
                 self._news.set()
 
     def complete_result(self, result: Result) -> Result:
-        return changed(result, structured_output=self._value) if result.stop_reason == "end" else result
+        has_value = result.stop_reason == "end" and not self._rules.gives_text
+        return changed(result, structured_output=self._value) if has_value else result
 
     # --- steps ---------------------------------------------------------------------------------------------------------
 
@@ -176,6 +177,10 @@ class WorkflowPart(PackagePart, StepLedger):
     def find(self, call_id: str) -> CallRecord | None:
         """What the log holds of a call of the present history; None for one that was not made."""
         return self._fold.find(call_id)
+
+    def restart(self, arguments: Mapping[str, Any]) -> NoReturn:
+        """End the body, and begin anew with these arguments."""
+        raise Restart(arguments)
 
     def note(self, *events: Event) -> None:
         """Store events together with the next step, or with the end."""
