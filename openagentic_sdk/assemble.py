@@ -52,7 +52,7 @@ from .parts.memory import Memories
 from .parts.project.agents import AgentFile
 from .parts.project.granting import files_named
 from .parts.project.plugins import PluginRegistry
-from .parts.project.project import Project, read_project
+from .parts.project.project import OpenedProject, read_project
 from .parts.project.prompt import DEFAULT_BASE
 from .parts.project.settings import CommandHook, Settings
 from .parts.project.trust import TRUST_VARIABLE, TrustAnswer, TrustStore, trust_from_variable
@@ -130,12 +130,12 @@ def mcp_home() -> McpHome:
     return McpHome(home / "mcp" if home is not None else None)
 
 
-def configured_servers(project: Project) -> ConfiguredServers | None:
+def configured_servers(project: OpenedProject) -> ConfiguredServers | None:
     """The MCP servers that files name, as far as the setting sources open, and which of them may start; None for none."""
     return mcp_home().configured(project) if _names_servers(project) and is_installed("parts.mcp") else None
 
 
-def _left_out(project: Project) -> tuple[Diagnostic, ...]:
+def _left_out(project: OpenedProject) -> tuple[Diagnostic, ...]:
     """What files of the project ask for and a room that is not installed would do."""
     if not _names_servers(project) or is_installed("parts.mcp"):
         return ()
@@ -143,13 +143,13 @@ def _left_out(project: Project) -> tuple[Diagnostic, ...]:
     return (Diagnostic("mcp-missing", text),)
 
 
-def _names_servers(project: Project) -> bool:
+def _names_servers(project: OpenedProject) -> bool:
     home = known_home() if project.reads_own_files else None
     return project.may_name_servers(None if home is None else home / "mcp" / "servers.json")
 
 
 def _servers(
-    options: OpenAgenticOptions, project: Project, configured: ConfiguredServers | None
+    options: OpenAgenticOptions, project: OpenedProject, configured: ConfiguredServers | None
 ) -> tuple[Servers | None, Mapping[str, str]]:
     """The MCP servers of a run, not started yet, and what they are told that stands in no log; None when there are none.
 
@@ -192,7 +192,7 @@ def plan_tools() -> list[Tool]:
     return [PlanCodeTool(), ExtractTool()]
 
 
-def open_project(options: OpenAgenticOptions) -> Project:
+def open_project(options: OpenAgenticOptions) -> OpenedProject:
     """The project as a run with these options reads it; for `doctor` and `skills` too, so that they say what holds."""
     root = options.project_root()
     if options.trust_project is not None:
@@ -218,7 +218,7 @@ def open_project(options: OpenAgenticOptions) -> Project:
     )
 
 
-def project_findings(project: Project) -> tuple[Diagnostic, ...]:
+def project_findings(project: OpenedProject) -> tuple[Diagnostic, ...]:
     """What a run says of a project at its start: what was left out, hidden, withheld or not understood."""
     _, hook_problems = _with_command_hooks(HookEngine(), project.settings.hooks, project)
     configured = configured_servers(project)
@@ -232,7 +232,7 @@ def project_findings(project: Project) -> tuple[Diagnostic, ...]:
 
 
 def _with_command_hooks(
-    engine: HookEngine, described: Sequence[CommandHook], project: Project, mode: str = "default"
+    engine: HookEngine, described: Sequence[CommandHook], project: OpenedProject, mode: str = "default"
 ) -> tuple[HookEngine, tuple[str, ...]]:
     """See `parts.claude.command_hooks`. The door to that room."""
     if not described:
@@ -712,7 +712,7 @@ def _redact(
     return careful
 
 
-def _hook_files(project: Project) -> tuple[str, ...]:
+def _hook_files(project: OpenedProject) -> tuple[str, ...]:
     """The project's files that the commands of hooks name, there or not: who writes one decides what a hook runs."""
     lines = [" ".join((hook.command, *(hook.args or ()))) for hook in project.settings.hooks]
     named = [name for line in lines for name in files_named(line, os.path.realpath(project.root), or_missing=True)]
@@ -720,7 +720,7 @@ def _hook_files(project: Project) -> tuple[str, ...]:
 
 
 def _gate(
-    options: OpenAgenticOptions, project: Project, rules: SettingsRules, denied: Sequence[str]
+    options: OpenAgenticOptions, project: OpenedProject, rules: SettingsRules, denied: Sequence[str]
 ) -> tuple[PermissionGate, list[str]]:
     """The caller's gate with the rules of options and settings and what is `denied` to all, in its own mode or else theirs;
     and what was refused.
@@ -768,12 +768,12 @@ def _usual_gate() -> PermissionGate:
     return PermissionGate()
 
 
-def _label_words(options: OpenAgenticOptions, project: Project) -> tuple[str, ...]:
+def _label_words(options: OpenAgenticOptions, project: OpenedProject) -> tuple[str, ...]:
     """The presets, rules and modes of labels that options and settings name."""
     return (*label_words(options.labels), *(written.text for written in project.settings.labels))
 
 
-def _label_rules(options: OpenAgenticOptions, project: Project) -> tuple[tuple[LabelRule, ...], list[Diagnostic]]:
+def _label_rules(options: OpenAgenticOptions, project: OpenedProject) -> tuple[tuple[LabelRule, ...], list[Diagnostic]]:
     """The rules on labels of options and settings together, and what of the settings is not understood."""
     own = () if options.labels == "off" else read_label_rules(options.labels)
     if not project.settings.labels:

@@ -41,6 +41,7 @@ from .ground.settings import (
     Texts,
     check_fields,
     described,
+    given_values,
 )
 from .ground.system import working_dir
 from .hooks.engine import POINTS, HookEngine
@@ -155,6 +156,14 @@ def _isolation(value: Any) -> str | None:
     return None if value in (None, "") else "None: there is no isolation here"
 
 
+def _groups(value: Any) -> str | None:
+    return list_of(_group, "Limits(...) and other groups of settings")(value)
+
+
+def _group(value: Any) -> str | None:
+    return None if value.__class__ in OptionGroup.__args__ else "a group of settings"
+
+
 def _checked_elsewhere(value: Any) -> None:
     """Whoever reads the value words what is wrong with it."""
 
@@ -210,10 +219,157 @@ class AgentDefinition:
 
 @described
 @frozen(kw_only=True)
-class OpenAgenticOptions:
-    """How `query()` and `run()` work. Only `provider` and `model` have no useful default."""
+class Project:
+    """Where an agent works, and what it reads of the project there."""
 
-    # --- The model ---------------------------------------------------------------------------------------------------
+    cwd: Annotated[AnyPath | None, Doors("--cwd, `project` in agents.toml")] = None
+    """The working directory of tools (default: the process's)."""
+    project_dir: AnyPath | None = None
+    """The root for `.claude` and CLAUDE.md, which are read from there down to cwd (default: cwd's repository, else cwd)."""
+    setting_sources: Annotated[SettingSources, Doors("--setting-sources", toml=True)] = ()
+    """Whose settings, memory, skills, commands and agents are read: any of "user", "project", "local"."""
+    trust_project: Annotated[bool | None, Doors("--trust, $OPENAGENTIC_SDK_TRUST", toml=True)] = None
+    """True lets the project's files grant (hooks, env, allow rules, skill grants), False never does, None asks the stored
+    decisions."""
+    run_text_commands: Annotated[bool, Doors("settings.json", flag="--text-commands")] = False
+    """Run the !`commands` in the text of trusted skills and commands that an allow rule covers, and put their output in
+    their place; `enableSkillShellExecution` in settings does too, and `disableSkillShellExecution` forbids it."""
+    model_names: Annotated[ModelNames, Doors("`modelNames` in settings.json")] = field(default_factory=dict)
+    """The models that words in files (haiku, sonnet, opus) stand for; other words leave the model as it is."""
+    additional_dirs: Annotated[Paths, Doors("settings.json")] = ()
+    """More folders that belong to the workspace."""
+    system_prompt: Annotated[str | None, Doors(toml=True, flag="--system TEXT")] = None
+    """Replaces the built-in base of the system prompt."""
+    skills: Texts = ()
+    """Names of skills that are active from the start of a session."""
+    skill_paths: Annotated[Paths, Doors(flag="--skill-path DIR")] = ()
+    """More folders of skills, which count whatever the setting sources are."""
+    home: AnyPath | None = None
+    """The folder that stands for the user's home in the search for `.claude` (default: the user's)."""
+
+
+@described
+@frozen(kw_only=True)
+class Permissions:
+    """What an agent may do."""
+
+    allowed_tools: Annotated[AllowRules, Doors("--allow, settings.json, `allow` in agents.toml")] = ()
+    """Names or rules that need no question: "Read", "Bash(git diff:*)"."""
+    disallowed_tools: Annotated[DenyRules, Doors("--deny, settings.json", toml=True)] = ()
+    """Names or rules that are denied."""
+    permission_gate: Annotated[PermissionGate | None, Doors("--permission-mode, settings.json, agents.toml")] = None
+    """The whole policy, to which allowed_tools and disallowed_tools are added (default: mode "default")."""
+    labels: Annotated[str | Sequence[str], _label_rules, Doors(toml=True, flag="--labels RULES")] = "off"
+    """What untrusted text may not decide: "off", "watch", "guard" (recommended), "strict", "plan" (the model plans before it
+    reads), rules like "deny(untrusted): send_money", or several, as a list or with commas between (docs/injection.md)."""
+    sandbox: Annotated[Literal["off", "auto", "require"], Doors(toml=True, flag="--sandbox")] = "auto"
+    """For Bash: "auto" (the default) takes what this machine has and announces it, "require" runs nothing without a sandbox
+    and leaves commands no network, "off" confines nothing."""
+    bash_effects: Annotated[Literal["preview", "commit"] | None, Doors(toml=True, flag="--bash-effects")] = None
+    """Run Bash commands on a copy and list what they write: "preview" drops it, "commit" applies it."""
+
+
+@described
+@frozen(kw_only=True)
+class Session:
+    """Where a session is stored, which one it is, and what is stored of it."""
+
+    session_store: Annotated[StoreOrName | None, Doors("--store, $OPENAGENTIC_SDK_STORE")] = None
+    """Where events go: a store, or its name for `open_store`, such as "sqlite:runs.db" (default: what $OPENAGENTIC_SDK_STORE
+    names, else files under $OPENAGENTIC_SDK_HOME or ~/.openagentic-sdk)."""
+    resume: Annotated[Name | None, Doors("--resume")] = None
+    """The id of the session to continue."""
+    continue_last: Annotated[bool, Doors(flag="--continue")] = False
+    """Continue the newest session of this working directory."""
+    resume_max_events: int | None = None
+    """How many events of an old session the model sees again (default: no limit)."""
+    resume_max_bytes: int | None = None
+    """How many bytes of an old session the model sees again (default: no limit)."""
+    session: Annotated[str, _session_id] | None = None
+    """The id of the session to continue, which is made if there is none: letters, digits, . _ and -."""
+    session_id: Name | None = None
+    """The id of a new session (default: a random one)."""
+    session_metadata: Annotated[Mapping[str, Any], _json, Doors("--tag")] = field(default_factory=dict)
+    """More keys for meta.json."""
+    part: Literal["whole", "first", "next"] = "whole"
+    """"first" and "next" are runs of one conversation, whose session_start and session_end hooks do not run for each of them
+    (`end_conversation` ends it); "whole" is both."""
+    request_id: Name | None = None
+    """Names this prompt, once in the whole store: sent again, also after a crash, it goes on or gives its answer; without
+    `session` or another id it has a session of its own."""
+    on_storage_error: Literal["stop", "continue"] = AgentRuntime.on_storage_error
+    """What happens when an event cannot be stored: "stop" ends the run, "continue" goes on unsaved and tells of it."""
+    blob_bytes: int = AgentRuntime.blob_bytes
+    """Tool outputs above this size are stored beside the log, and the model sees a cut."""
+    redact: Annotated[Callable[[str], str] | bool, _redact, Doors("--no-redact")] = True
+    """Masks secrets in what is stored: True for the values of secret-looking environment variables and known token forms,
+    False for nothing, or a function of your own (`permissions.redact.Redactor`); inputs of calls are stored as they are."""
+    key_file: Annotated[Annotated[str, file] | None, Doors("$OPENAGENTIC_SDK_KEY")] = None
+    """The key that marks what this installation allowed, 32 bytes or more, mode 0600, which hosts that resume each other's
+    sessions share (default: what $OPENAGENTIC_SDK_KEY names, else installation.key in $OPENAGENTIC_SDK_HOME or
+    ~/.openagentic-sdk, made at first use)."""
+    record_signers: Annotated[Signers, Doors("--sign-record")] = ()
+    """Who signs the record when a run ends, as in `parts.record.signers`; a signer that fails is a `system.notice`, and the
+    next one signs what it did not."""
+
+
+@described
+@frozen(kw_only=True)
+class Telemetry:
+    """Where the spans of a session go."""
+
+    otlp_endpoint: Annotated[str | None, Doors("$OTEL_EXPORTER_OTLP_ENDPOINT", flag="--otlp-endpoint URL")] = None
+    """Where the session's OpenTelemetry spans go while it runs, as JSON over OTLP/HTTP (default: what
+    $OTEL_EXPORTER_OTLP_ENDPOINT names; "" is nowhere)."""
+    otlp_headers: Annotated[Headers, Doors("$OTEL_EXPORTER_OTLP_HEADERS")] = field(default_factory=dict, repr=False)
+    """Headers of those requests, for keys."""
+    traceparent: Annotated[str, _traceparent] | None = None
+    """The caller's place in a trace (W3C Trace Context, section 3.2), below which the run's spans stand."""
+
+
+@described
+@frozen(kw_only=True)
+class Limits:
+    """How much an agent may use, and how large what it reads and writes may get."""
+
+    max_steps: Annotated[int, Doors(toml=True, flag="--max-steps N", client=True)] = AgentRuntime.max_steps
+    """Model calls of one run."""
+    timeout_s: Annotated[Seconds | None, Doors(toml=True, flag="--timeout SECONDS", client=True)] = None
+    """How long the whole run may take, subagents included (default: no limit)."""
+    max_tokens: Annotated[int | None, Doors(toml=True, client=True)] = None
+    """Tokens (input and output) that the session and its subagents may spend (default: no limit)."""
+    max_cost_usd: Annotated[float | None, Doors(toml=True, flag="--max-cost USD", client=True)] = None
+    """What the session and its subagents may cost, which needs a price for every model that is used (default: no limit)."""
+    limits_file: Annotated[FilePath | None, Doors("$OPENAGENTIC_SDK_LIMITS")] = None
+    """What all sessions of the store, those with a tag or of a tenant may spend in a day or an hour, see `parts.budgets`
+    (default: what $OPENAGENTIC_SDK_LIMITS names, else limits.toml in $OPENAGENTIC_SDK_HOME or ~/.openagentic-sdk, if it
+    exists)."""
+    max_answer_bytes: Positive = AgentRuntime.max_answer_bytes
+    """The size of one answer of a model, text, reasoning and calls together."""
+    max_subagent_depth: int = 3
+    """How deep subagents may start subagents."""
+    defer_tools: Literal["auto", "off"] = "auto"
+    """"auto" tells the model about tools of servers and of the caller only once ToolSearch has found them, when the
+    definitions of all tools take more than a tenth of its window; "off" never does."""
+    max_context_tokens: Annotated[Positive | None, Doors(toml=True)] = None
+    """The model's window, near which the conversation is summarised; None waits until the endpoint refuses a prompt as too
+    long."""
+    max_context_bytes: Positive | None = None
+    """The same window in bytes of a request."""
+
+
+OptionGroup = Project | Permissions | Session | Telemetry | Limits
+
+
+@described
+@frozen(kw_only=True)
+class OpenAgenticOptions(Limits, Telemetry, Session, Permissions, Project):
+    """How `query()` and `run()` work. Only `provider` and `model` have no useful default.
+
+    Each setting is an argument of its own; those of a group may come together, as `groups=[Limits(max_steps=5)]`.
+    """
+
+    # --- The model -----------------------------------------------------------------------------------------------------
 
     provider: Annotated[
         Provider | None, _provider, Doors("--provider, --base-url, --script, and so in agents.toml")
@@ -241,51 +397,10 @@ class OpenAgenticOptions:
     prices: Prices | None = None
     """Prices that replace or add to the built-in table: {model: {...}}, or the path of such a file."""
 
-    # --- The project -------------------------------------------------------------------------------------------------
-
-    cwd: Annotated[AnyPath | None, Doors("--cwd, `project` in agents.toml")] = None
-    """The working directory of tools (default: the process's)."""
-    project_dir: AnyPath | None = None
-    """The root for `.claude` and CLAUDE.md, which are read from there down to cwd (default: cwd's repository, else cwd)."""
-    setting_sources: Annotated[SettingSources, Doors("--setting-sources", toml=True)] = ()
-    """Whose settings, memory, skills, commands and agents are read: any of "user", "project", "local"."""
-    trust_project: Annotated[bool | None, Doors("--trust, $OPENAGENTIC_SDK_TRUST", toml=True)] = None
-    """True lets the project's files grant (hooks, env, allow rules, skill grants), False never does, None asks the stored
-    decisions."""
-    run_text_commands: Annotated[bool, Doors("settings.json", flag="--text-commands")] = False
-    """Run the !`commands` in the text of trusted skills and commands that an allow rule covers, and put their output in
-    their place; `enableSkillShellExecution` in settings does too, and `disableSkillShellExecution` forbids it."""
-    model_names: Annotated[ModelNames, Doors("`modelNames` in settings.json")] = field(default_factory=dict)
-    """The models that words in files (haiku, sonnet, opus) stand for; other words leave the model as it is."""
-    additional_dirs: Annotated[Paths, Doors("settings.json")] = ()
-    """More folders that belong to the workspace."""
-    system_prompt: Annotated[str | None, Doors(toml=True, flag="--system TEXT")] = None
-    """Replaces the built-in base of the system prompt."""
-    skills: Texts = ()
-    """Names of skills that are active from the start of a session."""
-    skill_paths: Annotated[Paths, Doors(flag="--skill-path DIR")] = ()
-    """More folders of skills, which count whatever the setting sources are."""
-    home: AnyPath | None = None
-    """The folder that stands for the user's home in the search for `.claude` (default: the user's)."""
-
-    # --- What it may do ----------------------------------------------------------------------------------------------
+    # --- Tools and agents ----------------------------------------------------------------------------------------------
 
     tools: Annotated[ToolRegistry | Sequence[Tool], _tools] | None = None
     """The tools, as a registry or a sequence (default: all built-in tools)."""
-    allowed_tools: Annotated[AllowRules, Doors("--allow, settings.json, `allow` in agents.toml")] = ()
-    """Names or rules that need no question: "Read", "Bash(git diff:*)"."""
-    disallowed_tools: Annotated[DenyRules, Doors("--deny, settings.json", toml=True)] = ()
-    """Names or rules that are denied."""
-    permission_gate: Annotated[PermissionGate | None, Doors("--permission-mode, settings.json, agents.toml")] = None
-    """The whole policy, to which allowed_tools and disallowed_tools are added (default: mode "default")."""
-    labels: Annotated[str | Sequence[str], _label_rules, Doors(toml=True, flag="--labels RULES")] = "off"
-    """What untrusted text may not decide: "off", "watch", "guard" (recommended), "strict", "plan" (the model plans before it
-    reads), rules like "deny(untrusted): send_money", or several, as a list or with commas between (docs/injection.md)."""
-    sandbox: Annotated[Literal["off", "auto", "require"], Doors(toml=True, flag="--sandbox")] = "auto"
-    """For Bash: "auto" (the default) takes what this machine has and announces it, "require" runs nothing without a sandbox
-    and leaves commands no network, "off" confines nothing."""
-    bash_effects: Annotated[Literal["preview", "commit"] | None, Doors(toml=True, flag="--bash-effects")] = None
-    """Run Bash commands on a copy and list what they write: "preview" drops it, "commit" applies it."""
     hooks: Annotated[HookEngine | None, Doors("settings.json")] = None
     """Code that is called at points of a run, see `openagentic_sdk.hooks.engine`."""
     parts: Annotated[Sequence[Callable[[], CustomPart]], _checked_elsewhere] = ()
@@ -299,82 +414,26 @@ class OpenAgenticOptions:
     """Keep notes about the project and the user for later sessions, and read them, with the tool `memory`."""
     code: Annotated[bool, Doors(flag="--code")] = False
     """Let the model write Python, in a sandbox, that calls the other tools, with the tool `Code`."""
-
-    # --- The session -------------------------------------------------------------------------------------------------
-
-    session_store: Annotated[StoreOrName | None, Doors("--store, $OPENAGENTIC_SDK_STORE")] = None
-    """Where events go: a store, or its name for `open_store`, such as "sqlite:runs.db" (default: what $OPENAGENTIC_SDK_STORE
-    names, else files under $OPENAGENTIC_SDK_HOME or ~/.openagentic-sdk)."""
-    resume: Annotated[Name | None, Doors("--resume")] = None
-    """The id of the session to continue."""
-    continue_last: Annotated[bool, Doors(flag="--continue")] = False
-    """Continue the newest session of this working directory."""
-    resume_max_events: int | None = None
-    """How many events of an old session the model sees again (default: no limit)."""
-    resume_max_bytes: int | None = None
-    """How many bytes of an old session the model sees again (default: no limit)."""
-    session: Annotated[str, _session_id] | None = None
-    """The id of the session to continue, which is made if there is none: letters, digits, . _ and -."""
-    session_id: Name | None = None
-    """The id of a new session (default: a random one)."""
-    session_metadata: Annotated[Mapping[str, Any], _json, Doors("--tag")] = field(default_factory=dict)
-    """More keys for meta.json."""
-    part: Literal["whole", "first", "next"] = "whole"
-    """"first" and "next" are runs of one conversation, whose session_start and session_end hooks do not run for each of them
-    (`end_conversation` ends it); "whole" is both."""
-    request_id: Name | None = None
-    """Names this prompt, once in the whole store: sent again, also after a crash, it goes on or gives its answer; without
-    `session` or another id it has a session of its own."""
-    traceparent: Annotated[str, _traceparent] | None = None
-    """The caller's place in a trace (W3C Trace Context, section 3.2), below which the run's spans stand."""
-    on_storage_error: Literal["stop", "continue"] = AgentRuntime.on_storage_error
-    """What happens when an event cannot be stored: "stop" ends the run, "continue" goes on unsaved and tells of it."""
-    otlp_endpoint: Annotated[str | None, Doors("$OTEL_EXPORTER_OTLP_ENDPOINT", flag="--otlp-endpoint URL")] = None
-    """Where the session's OpenTelemetry spans go while it runs, as JSON over OTLP/HTTP (default: what
-    $OTEL_EXPORTER_OTLP_ENDPOINT names; "" is nowhere)."""
-    otlp_headers: Annotated[Headers, Doors("$OTEL_EXPORTER_OTLP_HEADERS")] = field(default_factory=dict, repr=False)
-    """Headers of those requests, for keys."""
-    blob_bytes: int = AgentRuntime.blob_bytes
-    """Tool outputs above this size are stored beside the log, and the model sees a cut."""
-    redact: Annotated[Callable[[str], str] | bool, _redact, Doors("--no-redact")] = True
-    """Masks secrets in what is stored: True for the values of secret-looking environment variables and known token forms,
-    False for nothing, or a function of your own (`permissions.redact.Redactor`); inputs of calls are stored as they are."""
-    key_file: Annotated[Annotated[str, file] | None, Doors("$OPENAGENTIC_SDK_KEY")] = None
-    """The key that marks what this installation allowed, 32 bytes or more, mode 0600, which hosts that resume each other's
-    sessions share (default: what $OPENAGENTIC_SDK_KEY names, else installation.key in $OPENAGENTIC_SDK_HOME or
-    ~/.openagentic-sdk, made at first use)."""
-    record_signers: Annotated[Signers, Doors("--sign-record")] = ()
-    """Who signs the record when a run ends, as in `parts.record.signers`; a signer that fails is a `system.notice`, and the
-    next one signs what it did not."""
-
-    # --- Limits ------------------------------------------------------------------------------------------------------
-
-    max_steps: Annotated[int, Doors(toml=True, flag="--max-steps N", client=True)] = AgentRuntime.max_steps
-    """Model calls of one run."""
-    timeout_s: Annotated[Seconds | None, Doors(toml=True, flag="--timeout SECONDS", client=True)] = None
-    """How long the whole run may take, subagents included (default: no limit)."""
-    max_tokens: Annotated[int | None, Doors(toml=True, client=True)] = None
-    """Tokens (input and output) that the session and its subagents may spend (default: no limit)."""
-    max_cost_usd: Annotated[float | None, Doors(toml=True, flag="--max-cost USD", client=True)] = None
-    """What the session and its subagents may cost, which needs a price for every model that is used (default: no limit)."""
-    limits_file: Annotated[FilePath | None, Doors("$OPENAGENTIC_SDK_LIMITS")] = None
-    """What all sessions of the store, those with a tag or of a tenant may spend in a day or an hour, see `parts.budgets`
-    (default: what $OPENAGENTIC_SDK_LIMITS names, else limits.toml in $OPENAGENTIC_SDK_HOME or ~/.openagentic-sdk, if it
-    exists)."""
-    max_answer_bytes: Positive = AgentRuntime.max_answer_bytes
-    """The size of one answer of a model, text, reasoning and calls together."""
-    max_subagent_depth: int = 3
-    """How deep subagents may start subagents."""
-    defer_tools: Literal["auto", "off"] = "auto"
-    """"auto" tells the model about tools of servers and of the caller only once ToolSearch has found them, when the
-    definitions of all tools take more than a tenth of its window; "off" never does."""
-    max_context_tokens: Annotated[Positive | None, Doors(toml=True)] = None
-    """The model's window, near which the conversation is summarised; None waits until the endpoint refuses a prompt as too
-    long."""
-    max_context_bytes: Positive | None = None
-    """The same window in bytes of a request."""
     clock: Clock | None = None
     """Where time comes from (default: the machine's)."""
+    groups: Annotated[Sequence[OptionGroup], _groups] = ()
+    """Settings that come together: `Project(...)`, `Permissions(...)`, `Session(...)`, `Telemetry(...)`, `Limits(...)`. They
+    become settings of their own names, and nothing is left here."""
+
+    def __post_init__(self) -> None:
+        """Take over what groups set. Raises `OptionsError` for a setting that comes twice, with two values."""
+        if not self.groups or _groups(self.groups) is not None:
+            return
+        for group in self.groups:
+            mine = given_values(self, group.__class__)
+            for name, value in given_values(group).items():
+                if name in mine and mine[name] != value:
+                    raise OptionsError(
+                        f"{name} is set twice, as {shown(mine[name])} and by {group.__class__.__name__}({name}="
+                        f"{shown(value)}): leave one of them out"
+                    )
+                vars(self)[name] = value
+        vars(self)["groups"] = ()
 
     def working_dir(self) -> Path:
         """`cwd` as an absolute path."""

@@ -10,7 +10,7 @@ from ..assemble import open_project, project_findings
 from ..ground.frozen import frozen
 from ..ground.text import on_one_line
 from ..options import SETTING_SOURCES, OpenAgenticOptions
-from ..parts.project.project import Project
+from ..parts.project.project import OpenedProject
 from ..parts.record.folds.prices import price_date
 from ..tools.shell.sandbox_plan import SandboxReport, probe_sandbox
 from .output.terminal import Screen
@@ -21,7 +21,7 @@ class Surroundings:
     """This machine's sandbox and this folder's project."""
 
     sandbox: SandboxReport
-    project: Project
+    project: OpenedProject
 
 
 def read_surroundings(cwd: Path) -> Surroundings:

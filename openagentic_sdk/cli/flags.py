@@ -42,7 +42,7 @@ def add_agent_flags(parser: argparse.ArgumentParser) -> None:
     project.add_argument(
         "--trust", action="store_true", help="let the project's files grant what they ask for, in this run"
     )
-    add_option_flags(project, "The project")
+    add_option_flags(project, "Project")
     add_store_flag(project)
     limits = parser.add_argument_group("what it may do")
     add_list_flag(limits, "--allow", metavar="RULE", help='needs no question: "Bash(git diff:*)"')
@@ -55,8 +55,8 @@ def add_agent_flags(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="store keys, tokens and the secrets of this environment as they are, instead of masks",
     )
-    add_option_flags(limits, "What it may do")
-    add_option_flags(limits, "Limits")
+    for heading in ("Permissions", "Tools and agents", "Limits"):
+        add_option_flags(limits, heading)
 
 
 def add_option_flags(parser: argparse._ActionsContainer, heading: str) -> None:
@@ -94,7 +94,8 @@ def add_run_flags(parser: argparse.ArgumentParser) -> None:
     session.add_argument("--cwd", metavar="DIR", help="working directory of the tools (default: this one)")
     session.add_argument("--resume", metavar="ID", help=f"go on with {ID_HELP}")
     add_list_flag(session, "--tag", metavar="NAME", help="tag a new session, for costs and limits (repeatable)")
-    add_option_flags(session, "The session")
+    for heading in ("Session", "Telemetry"):
+        add_option_flags(session, heading)
     session.add_argument(
         "--sign-record",
         action="store_true",

@@ -154,7 +154,7 @@ class _SetLimits:
         return self._found
 
 
-class Limits(_SetLimits):
+class FleetLimits(_SetLimits):
     """The limits and budgets of one database."""
 
     def __init__(self, tables: Tables) -> None:

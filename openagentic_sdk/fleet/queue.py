@@ -13,7 +13,7 @@ from typing import Any
 from ..errors import FleetError, RunNotFoundError
 from ..ground.frozen import changed, frozen
 from ..sessions.stores.tables import Execute, Rows, Steps, Tables, drive
-from .limits import BUSY, FAIR, IS_FULL, Limits
+from .limits import BUSY, FAIR, IS_FULL, FleetLimits
 from .record import FORMAT, FleetRun, Outcome, State
 
 CHANNEL = "openagentic_runs"
@@ -144,7 +144,7 @@ class Queue:
 
     def __init__(self, tables: Tables) -> None:
         self.tables = tables
-        self.limits = Limits(tables)
+        self.limits = FleetLimits(tables)
         self._columns = _COLUMNS.format(now=tables.now)
 
     # --- before a run --------------------------------------------------------------------------------------------------

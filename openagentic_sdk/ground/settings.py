@@ -79,7 +79,7 @@ def check_fields(value: object, where: str = "", **others: Any) -> None:
     that a constructor takes and does not keep. A default is allowed as it is: only what differs from it is looked at.
     """
     cls: Any = value.__class__
-    for of, names in ((value, _given_names(value, cls)), (others, others)):
+    for of, names in ((value, given_values(value)), (others, others)):
         if names:
             checks = {name: check for name in names if (check := _check_of(cls, name)) is not None}
             check_settings(of, checks, where)
@@ -118,13 +118,13 @@ def _usual_values(cls: Any) -> Mapping[str, Any]:
     }
 
 
-def _given_names(value: object, cls: type) -> list[str]:
+def given_values(value: object, cls: type | None = None) -> dict[str, Any]:
     """The fields that do not hold their defaults, nor an empty value of the class that makes them."""
-    return [
-        name
-        for name, usual in _usual_values(cls).items()
+    return {
+        name: held
+        for name, usual in _usual_values(cls or value.__class__).items()
         if (held := getattr(value, name)) is not usual and (held or held.__class__ is not usual)
-    ]
+    }
 
 
 def _read(annotation: Any) -> Setting:

@@ -3,9 +3,10 @@
 from dataclasses import dataclass
 from typing import Any, assert_type
 
-from openagentic_sdk import Agent, AgentResult, HookDecision, ToolContext, tool
+from openagentic_sdk import Agent, AgentResult, HookDecision, OpenAgenticOptions, ToolContext, tool
 from openagentic_sdk.agent import AgentStream
 from openagentic_sdk.events import ToolResult
+from openagentic_sdk.options import Limits, Session
 
 
 @dataclass
@@ -100,6 +101,12 @@ async def mistakes(shop: Shop) -> None:
     Agent("m", deps=int, input_guardrails=[guard_input])  # type: ignore[list-item]  # pyright: ignore[reportArgumentType]
     Agent("m", deps=int, hooks={"stop": [hook]})  # type: ignore[list-item]  # pyright: ignore[reportArgumentType]
     Agent("m", deps=int, output=Verdict, handoffs=[judge])  # type: ignore[list-item]  # pyright: ignore[reportArgumentType]
+
+
+grouped = OpenAgenticOptions(model="m", groups=[Limits(max_steps=3), Session(session="s")])
+assert_type(grouped.max_steps, int)
+OpenAgenticOptions(groups=[Limits(max_steps="3")])  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+OpenAgenticOptions(groups=[Limits(session="s")])  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
 
 
 async def events() -> None:

@@ -12,11 +12,13 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from openagentic_sdk.ground.settings import Setting, settings_of
+from openagentic_sdk.options import OptionGroup
 
 from .source import PACKAGE, ROOT
 
 PAGE = ROOT / "docs" / "options.md"
 SENTENCES = ROOT / PACKAGE / "ground" / "settings.json"
+GROUPS = tuple(f"options.{kind.__name__}" for kind in OptionGroup.__args__)
 CLASSES = ("options.OpenAgenticOptions", "options.AgentDefinition", "permissions.gate.PermissionGate")
 UNITS = {"s": "seconds", "usd": "US dollars", "depth": "levels"}
 HEADING = re.compile(r" {4}# --- (.+?) -+$")
@@ -27,6 +29,10 @@ Everything that can be set, made from [options.py](../openagentic_sdk/options.py
 can be set in code. *Also at* lists the other doors: a flag of `run`, `chat` and `acp`; `agents.toml`, under the option's own
 name unless another is given; *clients*, which may ask a server for less than the agent's own value; settings files and
 variables of the environment. A value that cannot be used is an `OptionsError` that names it.
+
+Those under `Project`, `Permissions`, `Session`, `Telemetry` and `Limits` may also come together, as a value of that class of
+`openagentic_sdk.options`, which an editor completes: `groups=[Limits(max_steps=5), Project(cwd="shop")]` is
+`max_steps=5, cwd="shop"`. A setting that comes twice with two values is an `OptionsError`.
 
 ```python
 from openagentic_sdk import OpenAgenticOptions, OptionsError, run_sync
@@ -48,7 +54,7 @@ max_steps must be a whole number from 0 on, not -1
 def sentences() -> str:
     """The text of `ground/settings.json`."""
     found: dict[str, dict[str, dict[str, str]]] = {}
-    for name in CLASSES:
+    for name in (*CLASSES, *GROUPS):
         headings = found[f"{PACKAGE}.{name}"] = {}
         for heading, field, sentence in _stated(_class_of(name)):
             headings.setdefault(heading, {})[field] = sentence
@@ -78,7 +84,16 @@ def _class_of(name: str) -> Any:
 
 
 def _stated(cls: type) -> Iterator[tuple[str, str, str]]:
-    """Each field with the heading above it and the sentence below it; a field without one is an error."""
+    """Each field with the heading above it and the sentence below it, those of groups behind the class's own.
+
+    A field without a sentence is an error.
+    """
+    yield from _stated_there(cls)
+    for base in cls.__mro__[-2:0:-1]:
+        yield from ((base.__name__, field, sentence) for _, field, sentence in _stated_there(base))
+
+
+def _stated_there(cls: type) -> Iterator[tuple[str, str, str]]:
     lines, _ = inspect.getsourcelines(cls)
     headings = {number: found[1] for number, line in enumerate(lines, 1) if (found := HEADING.match(line.rstrip()))}
     body = ast.parse("".join(lines)).body[0].body  # type: ignore[attr-defined]

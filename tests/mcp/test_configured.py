@@ -16,7 +16,7 @@ from openagentic_sdk.parts.mcp.configured.read import plugin_server_name
 from openagentic_sdk.parts.mcp.configured.resolve import Configured, ConfiguredServers
 from openagentic_sdk.parts.mcp.configured.write import add_entry, read_entry, remove_entry
 from openagentic_sdk.parts.project.plugins import PluginRegistry, read_plugins
-from openagentic_sdk.parts.project.project import Project, read_project
+from openagentic_sdk.parts.project.project import OpenedProject, read_project
 from openagentic_sdk.parts.project.trust import TrustAnswer
 from openagentic_sdk.sessions.request import json_sha256
 from tests.skills.support import ProjectTestCase
@@ -65,7 +65,7 @@ class ConfiguredCase(ProjectTestCase):
         self.claude = self.parent / "home" / ".claude.json"
         self.claude.parent.mkdir()
 
-    def project_files(self, *sources: str) -> Project:
+    def project_files(self, *sources: str) -> OpenedProject:
         trust = TrustAnswer("unknown", str(self.project), None, "nobody was asked")
         return read_project(
             self.project,

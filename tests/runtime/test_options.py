@@ -9,7 +9,7 @@ import tempfile
 import unittest
 from dataclasses import MISSING, fields, replace
 from pathlib import Path
-from typing import ClassVar
+from typing import ClassVar, get_args
 
 import openagentic_sdk
 from openagentic_sdk import AgentDefinition, HookEngine, HookMatcher, McpServer, OpenAgenticOptions, OptionsError, run
@@ -18,6 +18,7 @@ from openagentic_sdk.cli.flags import add_run_flags, build_options
 from openagentic_sdk.errors import PermissionRuleError
 from openagentic_sdk.ground.checks import shown
 from openagentic_sdk.ground.settings import open_at, settings_of
+from openagentic_sdk.options import Limits, OptionGroup, Project, Session
 from openagentic_sdk.permissions.gate import PermissionGate
 from openagentic_sdk.providers.wire.timeouts import Timeouts
 from openagentic_sdk.providers.wrappers.fallback import Fallback
@@ -162,6 +163,7 @@ BAD["disallowed_tools"] += [[""], ["Bash()"]]
 BAD["session"] = [3, "", "a/b", "..", ".hidden", "a b", "CON", "\u00e4", "a\0b", "y" * 129]
 BAD["session_id"] += ["", "a\nb", "y" * 201]
 BAD["parts"] = [None, 3, "tally", {"a": 1}, [3], [None], [object], [object()], [lambda: None], [Unshowable()]]
+BAD["groups"] = [None, 3, "limits", Limits(), [3], [None], [Limits], [OpenAgenticOptions()], {"a": 1}]
 BAD["output_schema"] = [3, "text", [str], b"x", {"const": NAN}, Unshowable()]
 
 
@@ -186,6 +188,32 @@ class OptionsTest(unittest.TestCase):
         for cls in (OpenAgenticOptions, AgentDefinition):
             words = set(re.findall(r"\w+", cls.__doc__))
             self.assertEqual({known.name for known in fields(cls)} - words, set())
+
+    def test_a_group_sets_what_its_fields_set_alone(self):
+        for kind in get_args(OptionGroup):
+            for name, setting in settings_of(kind).items():
+                values = [value for value in (DoorsTest.VALUES.get(name), "x", 7) if value is not None]
+                value = next((each for each in values if setting.check is None or setting.check(each) is None), None)
+                with self.subTest(f"{kind.__name__}.{name}"):
+                    grouped = OpenAgenticOptions(groups=[kind(**{name: value})], model="m")
+                    self.assertEqual(grouped, OpenAgenticOptions(**{name: value}, model="m"))
+                    self.assertEqual(replace(grouped, model="n"), OpenAgenticOptions(**{name: value}, model="n"))
+        groups = [Limits(max_steps=3), Session(session="s"), Limits(timeout_s=1.0), Project(cwd="/")]
+        self.assertEqual(
+            OpenAgenticOptions(groups=groups, max_tokens=5),
+            OpenAgenticOptions(max_steps=3, session="s", timeout_s=1.0, cwd="/", max_tokens=5),
+        )
+
+    def test_a_setting_that_comes_twice_with_two_values_is_refused(self):
+        same = OpenAgenticOptions(max_steps=3, groups=[Limits(max_steps=3)])
+        self.assertEqual(same.max_steps, 3)
+        for use in (
+            lambda: OpenAgenticOptions(max_steps=4, groups=[Limits(max_steps=3)]),
+            lambda: OpenAgenticOptions(groups=[Limits(max_steps=4), Limits(max_steps=3)]),
+            lambda: replace(OpenAgenticOptions(max_steps=4), groups=[Limits(max_steps=3)]),
+        ):
+            with self.assertRaisesRegex(OptionsError, r"max_steps is set twice, as 4 and by Limits\(max_steps=3\)"):
+                use()
 
     def test_every_setting_has_bad_values_here(self):
         self.assertEqual(set(settings_of(OpenAgenticOptions)) - set(BAD), set())

@@ -31,7 +31,7 @@ from ..stored.stores import add_store_flag, open_session_store
 
 if TYPE_CHECKING:
     from ...parts.mcp.configured.resolve import Configured
-    from ...parts.project.project import Project
+    from ...parts.project.project import OpenedProject
 
 _ADD = {
     "type": "function",
@@ -128,7 +128,7 @@ def run(args: argparse.Namespace) -> int:
     return OK if works else FAILED
 
 
-def _look_at(screen: Screen, project: Project, named: list[Configured]) -> tuple[list[str], list[dict[str, Any]]]:
+def _look_at(screen: Screen, project: OpenedProject, named: list[Configured]) -> tuple[list[str], list[dict[str, Any]]]:
     """The door to what tries MCP servers."""
     from ..servers.here import Here
     from ..servers.reach import look_at

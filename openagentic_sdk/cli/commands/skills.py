@@ -11,7 +11,7 @@ from ...assemble import open_project, project_findings
 from ...ground.diagnostic import Diagnostic
 from ...ground.text import on_one_line, plural, printable
 from ...options import SETTING_SOURCES, OpenAgenticOptions
-from ...parts.project.project import Project
+from ...parts.project.project import OpenedProject
 from ...skills.files import list_resources
 from ...skills.index import SkillInfo, load_skill
 from ...skills.lint import check_path
@@ -47,7 +47,7 @@ def run(args: argparse.Namespace) -> int:
     return code
 
 
-def _project(args: argparse.Namespace) -> Project:
+def _project(args: argparse.Namespace) -> OpenedProject:
     """The project as a run in that folder reads it."""
     options = OpenAgenticOptions(cwd=args.cwd, setting_sources=("project", "local"))
     return open_project(options if args.project_only else replace(options, setting_sources=SETTING_SOURCES))

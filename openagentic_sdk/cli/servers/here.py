@@ -11,7 +11,7 @@ from ...ground.text import visible
 from ...parts.mcp.configured.consent import changes, definition_of, describe
 from ...parts.mcp.configured.home import McpHome
 from ...parts.mcp.configured.resolve import Configured, ConfiguredServers
-from ...parts.project.project import Project
+from ...parts.project.project import OpenedProject
 from ...permissions.redact import Redactor
 from ...sessions.request import json_sha256
 from ...tools.shell.environment import is_secret_name
@@ -25,7 +25,7 @@ class Here:
     """A folder's project, and what this user keeps about servers."""
 
     screen: Screen
-    project: Project
+    project: OpenedProject
     home: McpHome
 
     def configured(self) -> ConfiguredServers:

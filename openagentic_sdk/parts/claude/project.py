@@ -28,7 +28,7 @@ from ...tools.session.task import Subagents
 from ...tools.skill_activate import SkillRuns
 from ..project.commands import Expansion, attached_file, expand_prompt, expanded_event
 from ..project.memory import is_for, nested_folders, read_nested_memory
-from ..project.project import Project
+from ..project.project import OpenedProject
 from ..project.prompt import (
     DEFAULT_BASE,
     build_system_prompt,
@@ -215,7 +215,7 @@ class ProjectGuidance:
 
     def __init__(
         self,
-        project: Project,
+        project: OpenedProject,
         *,
         base: str | None = None,
         notices: Callable[[], Sequence[SystemNotice]] = lambda: (),

@@ -35,7 +35,7 @@ class LoadedFile:
 
 
 @frozen(kw_only=True)
-class Project:
+class OpenedProject:
     """What the files of a project, its user and the machine say, as far as the setting sources open and trust lets them.
 
     `library` reads the skills again when their files change; everything else is as it was when the project was read.
@@ -138,7 +138,7 @@ def read_project(
     model_names: Mapping[str, str] | None = None,
     registry: PluginRegistry | None = None,
     managed_dir: str | None = MANAGED_DIR,
-) -> Project:
+) -> OpenedProject:
     """Read everything that `setting_sources` (`user`, `project`, `local`) open; what is damaged is left out with a finding.
 
     `trust` says whether the project's own files may grant anything.
@@ -169,7 +169,7 @@ def read_project(
     # what the caller names starts at the working directory, what settings name at the project
     more = [Path(cwd, os.path.expanduser(folder)) for folder in additional_dirs]
     more += [Path(root, os.path.expanduser(rule.text)) for rule in settings.additional_dirs]
-    return Project(
+    return OpenedProject(
         cwd=cwd,
         root=root,
         folders=folders,

@@ -28,7 +28,7 @@ from ...ground.threads import run_in_thread
 from ...options import OpenAgenticOptions
 from ...parts.project.claude import find_project_root
 from ...parts.project.commands import unknown_name
-from ...parts.project.project import Project
+from ...parts.project.project import OpenedProject
 from ...parts.record.lifecycle import delete_session
 from ...sessions.base import SessionStore
 from ...sessions.core import new_session_id
@@ -368,7 +368,7 @@ def _pairs(given: Any) -> Any:
     return {pair.get("name"): pair.get("value") for pair in given} if is_list else given or {}
 
 
-def _commands(project: Project) -> tuple[list[Json], list[str]]:
+def _commands(project: OpenedProject) -> tuple[list[Json], list[str]]:
     """What can be typed as `/name`, and all names that are understood."""
     index = project.skills()
     skills = [skill for skill in index.skills if skill.user_invocable]

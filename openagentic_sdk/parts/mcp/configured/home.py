@@ -9,7 +9,7 @@ import os
 from collections.abc import Mapping
 
 from ...project.private_json import KeptFile
-from ...project.project import Project
+from ...project.project import OpenedProject
 from ..oauth.login import Browser, OAuth
 from ..oauth.logins import Logins
 from ..server_config import McpServer
@@ -29,11 +29,11 @@ class McpHome:
         self.own = None if folder is None else KeptFile(os.path.join(folder, OWN_FILE), "servers")
         self.consents = None if folder is None else Consents(os.path.join(folder, "consent.json"))
 
-    def entries(self, project: Project) -> ServerEntries:
+    def entries(self, project: OpenedProject) -> ServerEntries:
         """What the files of a project, its user and its plugins name."""
         return read_entries(project, self.own)
 
-    def configured(self, project: Project, environ: Mapping[str, str] = os.environ) -> ConfiguredServers:
+    def configured(self, project: OpenedProject, environ: Mapping[str, str] = os.environ) -> ConfiguredServers:
         """What becomes of each of these entries."""
         return resolve(self.entries(project), project, self.consents, environ)
 

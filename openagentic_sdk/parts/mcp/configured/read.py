@@ -26,7 +26,7 @@ from ....skills.files import read_bytes
 from ...project.claude import claude_json
 from ...project.plugins import MANIFEST, Plugin
 from ...project.private_json import KeptFile
-from ...project.project import Project
+from ...project.project import OpenedProject
 
 PROJECT_FILE = ".mcp.json"
 MAX_FILE_BYTES = 1024 * 1024
@@ -71,7 +71,7 @@ class ServerEntries:
         return next((entry for entry in self.entries if entry.name == name), None)
 
 
-def read_entries(project: Project, own: KeptFile | None) -> ServerEntries:
+def read_entries(project: OpenedProject, own: KeptFile | None) -> ServerEntries:
     """The entries of all files that the project's setting sources open; `own` is `servers.json`."""
     problems: list[Diagnostic] = []
     found: dict[str, ServerEntry] = {}
@@ -85,7 +85,7 @@ def read_entries(project: Project, own: KeptFile | None) -> ServerEntries:
     return ServerEntries(tuple(found[name] for name in sorted(found)), tuple(problems))
 
 
-def _in_order(project: Project, own: KeptFile | None, problems: list[Diagnostic]) -> Iterator[ServerEntry]:
+def _in_order(project: OpenedProject, own: KeptFile | None, problems: list[Diagnostic]) -> Iterator[ServerEntry]:
     folders, root = project.folders, os.path.realpath(project.root)
     kept, path = _kept(own, problems), claude_json(folders)
     is_there = path is not None and os.path.isfile(path)

@@ -14,7 +14,7 @@ from ....errors import OptionsError, StorageError
 from ....ground.diagnostic import Diagnostic
 from ....ground.frozen import frozen
 from ....ground.text import visible
-from ...project.project import Project
+from ...project.project import OpenedProject
 from ...project.settings import Settings
 from ..oauth.login import read_settings
 from ..server_config import ENTRY_KEYS, USER_KEYS, McpServer, check_server_name, read_server_entry
@@ -55,7 +55,7 @@ class ConfiguredServers:
 
 
 def resolve(
-    entries: ServerEntries, project: Project, consents: Consents | None, environ: Mapping[str, str]
+    entries: ServerEntries, project: OpenedProject, consents: Consents | None, environ: Mapping[str, str]
 ) -> ConfiguredServers:
     """What becomes of every entry. `consents` None is a machine on which no agreement can be kept."""
     found: list[Configured] = []

@@ -9,7 +9,7 @@ from typing import Any
 
 from ....errors import OptionsError, StorageError
 from ....ground.diagnostic import Diagnostic
-from ...project.project import Project
+from ...project.project import OpenedProject
 from ...project.settings_write import change_json
 from ..oauth.login import read_settings
 from ..server_config import check_server_name, read_server_entry
@@ -21,7 +21,7 @@ from .read import PROJECT_FILE, ServerEntry, read_json_file
 SCOPES = ("local", "user", "project")
 
 
-def add_entry(home: McpHome, project: Project, scope: str, name: str, entry: Mapping[str, Any]) -> str:
+def add_entry(home: McpHome, project: OpenedProject, scope: str, name: str, entry: Mapping[str, Any]) -> str:
     """Write an entry, and give the file that it stands in now; whoever adds one to a project agrees to it.
 
     Raises `OptionsError` for an entry that could not be used, for a name that is taken in this scope, and when the file
@@ -56,7 +56,7 @@ def add_entry(home: McpHome, project: Project, scope: str, name: str, entry: Map
     return home.own.path
 
 
-def remove_entry(home: McpHome, project: Project, scope: str, name: str) -> bool:
+def remove_entry(home: McpHome, project: OpenedProject, scope: str, name: str) -> bool:
     """Take an entry out of a scope, with what was agreed about it; False when it is not there.
 
     Raises `OptionsError` when the file cannot be written.
@@ -104,7 +104,7 @@ def _put(servers: Any, name: str, entry: Mapping[str, Any], path: str) -> None:
     servers[name] = dict(entry)
 
 
-def _check_project_file(project: Project) -> None:
+def _check_project_file(project: OpenedProject) -> None:
     """A file that this library would not read is not written to either."""
     path = os.path.join(project.root, PROJECT_FILE)
     problems: list[Diagnostic] = []
