@@ -7,10 +7,11 @@ Made by `python3 -m tests.guards.generated`.
 
 from . import errors, events
 from .agent import Agent, AgentResult
-from .api import RunResult, compact_session, query, run, run_sync
+from .api import RunResult, query, run, run_sync
+from .api import compact_session as compact_session
 from .client import AgentClient
+from .errors import EventLoopError as EventLoopError
 from .errors import (
-    EventLoopError,
     OpenAgentSdkError,
     OptionsError,
     RunFailedError,
@@ -20,42 +21,52 @@ from .errors import (
     WorkflowChangedError,
     WorkflowError,
 )
-from .events import AnyEvent, Event, Outcome, Result, StopReason, UserQuestion
+from .events import AnyEvent, Event, Result, UserQuestion
+from .events import Outcome as Outcome
+from .events import StopReason as StopReason
 from .flows import Flow, Retries, Workflow, WorkflowResult, workflow
 from .hooks.engine import HookEngine
 from .hooks.models import HookDecision, HookMatcher
-from .kernel.registry import ToolRegistry
+from .kernel.registry import ToolRegistry as ToolRegistry
 from .kernel.tool import ToolContext, ToolOutput
 from .options import AgentDefinition, OpenAgenticOptions
 from .parts.mcp.server_config import McpServer
-from .parts.record.async_store import AsyncSessionStore, AsyncStore
-from .parts.record.folds.metrics import RunMetrics
-from .parts.record.interop import ClaudeSessionStore
-from .parts.record.lifecycle import fork_session
+from .parts.record.async_store import AsyncSessionStore as AsyncSessionStore
+from .parts.record.async_store import AsyncStore as AsyncStore
+from .parts.record.folds.metrics import RunMetrics as RunMetrics
+from .parts.record.interop import ClaudeSessionStore as ClaudeSessionStore
+from .parts.record.lifecycle import fork_session as fork_session
 from .permissions.gate import ApprovalResult, PermissionGate
-from .permissions.policy import PermissionMode
-from .permissions.redact import Redactor
+from .permissions.policy import PermissionMode as PermissionMode
+from .permissions.redact import Redactor as Redactor
 from .providers.anthropic import AnthropicProvider
-from .providers.base import Done, ModelOutput, TextDelta, ToolCall, ToolCallReady
+from .providers.base import Done as Done
+from .providers.base import ModelOutput as ModelOutput
+from .providers.base import TextDelta as TextDelta
+from .providers.base import ToolCall as ToolCall
+from .providers.base import ToolCallReady as ToolCallReady
 from .providers.openai import OpenAIProvider
 from .providers.openai_compatible import OpenAICompatibleProvider
 from .providers.openai_responses import OpenAIResponsesProvider
 from .providers.wrappers.fallback import Fallback
 from .providers.wrappers.retry import RetryPolicy
-from .runs.background import BackgroundResult, BackgroundRun, answer_question, answer_questions, submit
-from .runs.forked import query_forked
-from .runs.replay import replay_events
-from .runs.whatif import what_if
-from .serialization import dumps_event, loads_event
+from .runs.background import BackgroundResult as BackgroundResult
+from .runs.background import BackgroundRun, answer_question, answer_questions, submit
+from .runs.forked import query_forked as query_forked
+from .runs.replay import replay_events as replay_events
+from .runs.whatif import what_if as what_if
+from .serialization import dumps_event as dumps_event
+from .serialization import loads_event as loads_event
 from .sessions.base import SessionStore
 from .sessions.follow import follow
 from .sessions.memory import MemorySessionStore
-from .sessions.rebuild import rebuild_messages
+from .sessions.rebuild import rebuild_messages as rebuild_messages
 from .sessions.store import FileSessionStore
 from .sessions.stores.locate import open_store
 from .tools.base import Tool
-from .tools.code import CodeLimits, CodeTool
-from .tools.defaults import default_tools
+from .tools.code import CodeLimits as CodeLimits
+from .tools.code import CodeTool as CodeTool
+from .tools.defaults import default_tools as default_tools
 from .tools.function import tool
 from .version import __version__
 
@@ -67,16 +78,8 @@ __all__ = [
     "AnthropicProvider",
     "AnyEvent",
     "ApprovalResult",
-    "AsyncSessionStore",
-    "AsyncStore",
-    "BackgroundResult",
     "BackgroundRun",
-    "ClaudeSessionStore",
-    "CodeLimits",
-    "CodeTool",
-    "Done",
     "Event",
-    "EventLoopError",
     "Fallback",
     "FileSessionStore",
     "Flow",
@@ -85,35 +88,25 @@ __all__ = [
     "HookMatcher",
     "McpServer",
     "MemorySessionStore",
-    "ModelOutput",
     "OpenAICompatibleProvider",
     "OpenAIProvider",
     "OpenAIResponsesProvider",
     "OpenAgentSdkError",
     "OpenAgenticOptions",
     "OptionsError",
-    "Outcome",
     "PermissionGate",
-    "PermissionMode",
-    "Redactor",
     "Result",
     "Retries",
     "RetryPolicy",
     "RunFailedError",
-    "RunMetrics",
     "RunResult",
     "SessionStore",
     "StepFailedError",
     "StepUnknownError",
-    "StopReason",
-    "TextDelta",
     "Tool",
-    "ToolCall",
-    "ToolCallReady",
     "ToolContext",
     "ToolError",
     "ToolOutput",
-    "ToolRegistry",
     "UserQuestion",
     "Workflow",
     "WorkflowChangedError",
@@ -122,23 +115,14 @@ __all__ = [
     "__version__",
     "answer_question",
     "answer_questions",
-    "compact_session",
-    "default_tools",
-    "dumps_event",
     "errors",
     "events",
     "follow",
-    "fork_session",
-    "loads_event",
     "open_store",
     "query",
-    "query_forked",
-    "rebuild_messages",
-    "replay_events",
     "run",
     "run_sync",
     "submit",
     "tool",
-    "what_if",
     "workflow",
 ]

@@ -15,9 +15,15 @@ _WIDTH = 120
 def stub() -> str:
     """The whole file, as `ruff format` leaves it."""
     names: dict[str, list[str]] = {}
-    for name, home in openagentic_sdk._HOMES.items():
+    for name, home in (openagentic_sdk._HOMES | openagentic_sdk._UNLISTED).items():
         names.setdefault(home, []).append(name)
-    imports = [_import(home, sorted(names[home])) for home in sorted(names)]
+    is_listed = set(openagentic_sdk.__all__).__contains__
+    imports = []
+    for home in sorted(names):
+        together = [sorted(filter(is_listed, names[home]))]
+        # What is not listed is exported by an alias, each in a line of its own, as the formatter wants it.
+        apart = [[f"{name} as {name}"] for name in names[home] if not is_listed(name)]
+        imports += [_import(home, each) for each in sorted([*filter(None, together), *apart])]
     listed = "".join(f'    "{name}",\n' for name in openagentic_sdk.__all__)
     doc = textwrap.dedent(openagentic_sdk.__doc__ or "").strip()
     return (
