@@ -545,11 +545,11 @@ class GuardrailTrippedError(RunFailedError):
 
 
 class RequestRefusedError(OpenAgentSdkError):
-    """A server refuses a request. `status` is HTTP's; `retry_after_s` says when it may be sent again, if it may."""
+    """A server refuses a request. `status` is HTTP's, `code` a word for programs; `retry_after_s` says when to ask again."""
 
-    def __init__(self, status: int, message: str, *, retry_after_s: float | None = None) -> None:
+    def __init__(self, status: int, message: str, code: str = "", *, retry_after_s: float | None = None) -> None:
         super().__init__(message)
-        self.status, self.retry_after_s = status, retry_after_s
+        self.status, self.code, self.retry_after_s = status, code, retry_after_s
 
 
 class FleetError(OpenAgentSdkError):

@@ -23,11 +23,12 @@ from ..sessions.base import SessionStore
 from ..sessions.stores.locate import open_store
 from .call import MAX_BODY_BYTES, PROTECTION, HttpCall
 from .connection import Receive, Scope, Send
+from .contract.refusals import REFUSALS, error_body, refusal_of
 from .contract.table import ENDPOINTS, Endpoint
 from .desk import GRACE_S, MAX_RUNS, Desk
 from .guard import Auth, Guard, read_token
 from .projections import PROJECTED
-from .routes import NATIVE, REFUSALS, Office, cursor_of, error_body, post, read_query, refusal_of
+from .routes import NATIVE, Office, cursor_of, post, read_query
 from .streams import NO_TOKEN, EventLines, Socket
 
 HANDLERS = {**NATIVE, **PROJECTED}
@@ -75,9 +76,9 @@ class Application:
         except REFUSALS as error:
             if call.has_begun:
                 return
-            status, message, headers = refusal_of(error)
+            status, _, headers = refusal_of(error)
             more = {"WWW-Authenticate": "Bearer"} if status == 401 else {}
-            await call.reply(status, error_body(status, message), {**headers, **more})
+            await call.reply(status, error_body(error), {**headers, **more})
         except (OSError, TimeoutError):
             # The client has left, or does not read: it goes on later where it stopped.
             return
@@ -104,7 +105,9 @@ class Application:
             call.principal = principal
         endpoint = routes.get("GET" if call.method == "HEAD" else call.method)
         if endpoint is None and routes:
-            return await call.reply(405, error_body(405, "not by this method"), {"Allow": ", ".join(routes)})
+            return await call.reply(
+                405, error_body(RequestRefusedError(405, "not by this method")), {"Allow": ", ".join(routes)}
+            )
         if endpoint is None:
             raise RequestRefusedError(404, "there is nothing under this path")
         if call.method == "POST":

@@ -214,7 +214,7 @@ class Desk(Shelf):
             except AnswerRefusedError:
                 raise
             except OptionsError as error:
-                raise RequestRefusedError(409, str(error)) from None
+                raise RequestRefusedError(409, str(error), "question_not_open") from None
             if is_new and parked is not None:
                 await parked.over()  # it has given its session back, or nothing could have been stored
             row = await off_loop(True, self.store.read_summary, session_id)
@@ -413,7 +413,7 @@ class Desk(Shelf):
 
     def _check_open(self) -> None:
         if self.is_draining:
-            raise RequestRefusedError(503, "this server is about to end: ask again", retry_after_s=1)
+            raise RequestRefusedError(503, "this server is about to end: ask again", "draining", retry_after_s=1)
 
     def _check_room(self) -> None:
         if sum(not run.is_over for run in self._runs.values()) >= self._max_runs:
@@ -544,9 +544,11 @@ class Desk(Shelf):
         if run is not None and not run.is_over:
             return
         if not await off_loop(True, self._is_held, session_id):
-            raise RequestRefusedError(409, "no run goes on in this session: send a prompt")
+            raise RequestRefusedError(409, "no run goes on in this session: send a prompt", "no_run")
         if not self.store.has_inbox:
-            raise RequestRefusedError(409, "the run goes on in another process, and this store has no way there")
+            raise RequestRefusedError(
+                409, "the run goes on in another process, and this store has no way there", "no_run"
+            )
 
     def _is_held(self, session_id: str) -> bool:
         try:
@@ -630,8 +632,10 @@ async def _not_taken(run: BackgroundRun) -> RequestRefusedError:
     [result] = await asyncio.gather(run.wait(), return_exceptions=True)
     if not isinstance(result, BackgroundResult):
         return RequestRefusedError(409, "the run was cancelled before its prompt was stored: send the prompt again")
-    status = 422 if result.stop_reason.startswith("blocked:") else 503
-    return RequestRefusedError(status, f"the prompt was not stored ({result.stop_reason}): {result.error}")
+    message = f"the prompt was not stored ({result.stop_reason}): {result.error}"
+    if result.stop_reason.startswith("blocked:"):
+        return RequestRefusedError(422, message, "prompt_refused")
+    return RequestRefusedError(503, message)
 
 
 async def is_taken(
@@ -673,7 +677,8 @@ def _hashed(*parts: str) -> str:
 
 
 def _other_body(key: str | None) -> RequestRefusedError:
-    return RequestRefusedError(422, f"the Idempotency-Key {key} came with another request before: take a new one")
+    message = f"the Idempotency-Key {key} came with another request before: take a new one"
+    return RequestRefusedError(422, message, "key_reused")
 
 
 def _check_tenant(who: Principal, session_id: str, metadata: Mapping[str, Any]) -> None:
@@ -684,4 +689,4 @@ def _check_tenant(who: Principal, session_id: str, metadata: Mapping[str, Any]) 
 def _check_cursor(after_seq: int, last_seq: int) -> None:
     if after_seq > last_seq:
         text = f"the log ends at {last_seq}, before {after_seq}: read it again from the start"
-        raise RequestRefusedError(409, text)
+        raise RequestRefusedError(409, text, "cursor_beyond_log")

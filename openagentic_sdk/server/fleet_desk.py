@@ -40,7 +40,7 @@ class FleetDesk(Desk):
             return
         await self._check_may_say(said, session_id)
         if not await self._fleet.runs(states=OPEN, session=session_id, limit=1):
-            raise RequestRefusedError(409, "no run goes on in this session: send a prompt")
+            raise RequestRefusedError(409, "no run goes on in this session: send a prompt", "no_run")
         agent = known.get(AGENT_KEY) or self.agents.default
         wishes, tenant = known.get(WISHES_KEY), known.get(TENANT_KEY, "")
         await self._fleet.enqueue(

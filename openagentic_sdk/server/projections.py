@@ -16,7 +16,8 @@ from ..sessions.base import SessionStore
 from . import agui, responses
 from .agui import Json
 from .call import COMMENT_S, EventStream, HttpCall
-from .routes import REFUSALS, Handler, Office, refusal_of
+from .contract.refusals import REFUSALS, code_of, refusal_of
+from .routes import Handler, Office
 
 
 async def run_for_ag_ui(call: HttpCall, office: Office) -> None:
@@ -211,7 +212,7 @@ def in_openai_words(
             if call.has_begun:
                 raise
             status, message, headers = refusal_of(error)
-            await call.reply(status, responses.error(status, message), headers)
+            await call.reply(status, responses.error(status, message, code_of(error)), headers)
 
     return handle
 

@@ -45,10 +45,10 @@ def session_of(response_id: str) -> str | None:
     return match[1] if match else None
 
 
-def error(status: int, message: str) -> Json:
+def error(status: int, message: str, code: str | None = None) -> Json:
     """The body of an answer with an HTTP status that is an error."""
     kind = _ERROR_TYPES.get(status, "server_error" if status >= 500 else "invalid_request_error")
-    return {"error": {"message": message, "type": kind, "param": None, "code": None}}
+    return {"error": {"message": message, "type": kind, "param": None, "code": code}}
 
 
 def model(agent: str) -> Json:

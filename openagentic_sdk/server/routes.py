@@ -11,23 +11,7 @@ from functools import cache, partial
 from typing import Any
 from urllib.parse import quote
 
-from ..errors import (
-    AgentNotFoundError,
-    ConcurrencyError,
-    FleetStoreError,
-    InvalidEventError,
-    OptionsError,
-    QuestionOpenError,
-    RequestConflictError,
-    RequestRefusedError,
-    RoomMissingError,
-    SessionExistsError,
-    SessionHeldError,
-    SessionLockedError,
-    SessionNotFoundError,
-    StorageError,
-    ToolInputError,
-)
+from ..errors import FleetStoreError, RequestRefusedError, SessionNotFoundError, ToolInputError
 from ..ground.frozen import frozen
 from ..ground.schemas.typed import JsonType, json_type
 from ..kernel.recorder import off_loop
@@ -36,6 +20,7 @@ from ..sessions.folds.summary import SessionSummary, summary_matches
 from ..sessions.stores.tables import tables_of
 from .call import HttpCall
 from .contract import values
+from .contract.refusals import REFUSALS, error_body, refusal_of
 from .contract.table import MAX_PAGE_EVENTS, QueryField
 from .desk import Desk
 from .guard import Guard, Principal
@@ -152,8 +137,7 @@ async def post(
             raise RequestRefusedError(404, f"there is no {action!r:.50} to post to: {', '.join(POSTS)} are")
         return await POSTS[action](office, who, session_id, body, key)
     except REFUSALS as error:
-        status, message, _ = refusal_of(error)
-        return status, error_body(status, message)
+        return refusal_of(error)[0], error_body(error)
 
 
 def read_fields(body: Any, kind: Any) -> dict[str, Any]:
@@ -176,41 +160,6 @@ def read_fields(body: Any, kind: Any) -> dict[str, Any]:
 @cache
 def _type_of(kind: Any) -> JsonType[Any]:
     return json_type(kind)
-
-
-# --- what is refused ---------------------------------------------------------------------------------------------------
-
-_BUSY = "a run goes on in this session: follow it, send it a message, cancel it, or fork it"
-# The status of each error, what is said where its own words are not for clients, and after how many seconds to ask again.
-_REFUSED: tuple[tuple[type[Exception], int, str, str], ...] = (
-    (SessionNotFoundError, 404, "there is no session {error.session_id!r:.220} here", ""),
-    (AgentNotFoundError, 404, "", ""),
-    (SessionLockedError, 409, _BUSY, "1"),
-    (QuestionOpenError, 403, "", ""),
-    (SessionHeldError, 409, "", ""),
-    (SessionExistsError, 409, "the same request is being answered just now: ask again", "1"),
-    (ConcurrencyError, 409, "", ""),
-    (RequestConflictError, 422, "", ""),
-    (RoomMissingError, 501, "", ""),
-    (OptionsError, 400, "", ""),
-    (InvalidEventError, 400, "", ""),
-    (StorageError, 503, "the session store does not answer: ask again", "2"),
-)
-REFUSALS: tuple[type[Exception], ...] = (RequestRefusedError, *(kind for kind, *_ in _REFUSED))
-
-
-def error_body(status: int, message: str) -> dict[str, Any]:
-    """What a client reads of an error."""
-    return {"error": {"status": status, "message": message}}
-
-
-def refusal_of(error: Exception) -> tuple[int, str, dict[str, str]]:
-    """The status, the sentence and the headers that a client gets for an error of `REFUSALS`."""
-    if isinstance(error, RequestRefusedError):
-        again = error.retry_after_s
-        return error.status, str(error), {} if again is None else {"Retry-After": f"{again:.0f}"}
-    _, status, said, later_s = next(row for row in _REFUSED if isinstance(error, row[0]))
-    return status, said.format(error=error) or str(error), {"Retry-After": later_s} if later_s else {}
 
 
 # --- the routes --------------------------------------------------------------------------------------------------------
@@ -415,6 +364,13 @@ async def serve_mcp(call: HttpCall, office: Office) -> None:
     await serve_http(call, office.desk)
 
 
+async def show_contract(call: HttpCall, office: Office) -> None:
+    """What this server takes and gives, as OpenAPI."""
+    from .contract.openapi import openapi
+
+    await call.reply(200, openapi(call.root))
+
+
 async def show_metrics(call: HttpCall, office: Office) -> None:
     """The figures of the fleet behind the store: of the principal's tenant, or of all when it has none."""
     from ..fleet.stats import fleet_stats, to_text
@@ -447,6 +403,7 @@ NATIVE: Mapping[str, Handler] = {
     ),
     "make_ticket": make_ticket,
     "mcp": serve_mcp,
+    "show_contract": show_contract,
     "show_metrics": show_metrics,
     "tell_health": tell_health,
     "sign_in": sign_in,

@@ -13,13 +13,14 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import suppress
 from typing import Any
 
-from ..errors import InvalidEventError, OpenAgentSdkError, RequestRefusedError, SessionNotFoundError
+from ..errors import InvalidEventError, OpenAgentSdkError, OptionsError, RequestRefusedError, SessionNotFoundError
 from ..events import Event, Result
 from ..parts.masking import known_here, shown
 from ..serialization import dumps_event, dumps_json, loads_json
 from ..sessions.follow import Follower
 from .call import COMMENT_S, SEND_S, HttpCall
 from .connection import Receive, Send
+from .contract.refusals import error_body
 from .desk import Desk
 from .guard import Principal
 
@@ -182,7 +183,7 @@ class Socket:
             while True:
                 said = await self.receive_message()
                 if not isinstance(said, dict) or not isinstance(said.get("post"), str):
-                    status, value = 400, {"error": 'a message is {"post": "runs", "body": {...}}'}
+                    status, value = 400, error_body(OptionsError('a message is {"post": "runs", "body": {...}}'))
                     said = said if isinstance(said, dict) else {}
                 else:
                     key = said.get("key")

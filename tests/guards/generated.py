@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from . import events_page, public_stub, settings_pages
+from . import contract_page, events_page, public_stub, settings_pages
 
 
 def files() -> dict[Path, str]:
     """Each file with what should be in it."""
     return {
+        contract_page.PAGE: contract_page.page(),
         events_page.PAGE: events_page.page(),
         public_stub.STUB: public_stub.stub(),
         settings_pages.PAGE: settings_pages.page(),

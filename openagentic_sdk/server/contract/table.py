@@ -28,8 +28,9 @@ class Endpoint:
     """One route. `name` is what the client calls it, `path` has its parameters as `{name}`.
 
     `answers` maps each status that is no refusal to the type of its JSON value, or to a media type. `body` is the type of
-    what is posted, `query` has the fields of the query. `has_key` is for an Idempotency-Key, `is_open` for a
-    route that needs no secret, `room` the protocol that it belongs to.
+    what is posted, `query` has the fields of the query. `has_key` is for an Idempotency-Key, `is_open` for a route that
+    needs no secret, `streams` for an answer that is also to be had as server-sent events, `room` the protocol that
+    it belongs to.
     """
 
     name: str
@@ -41,6 +42,7 @@ class Endpoint:
     query: Mapping[str, QueryField] = field(default_factory=dict)
     has_key: bool = False
     is_open: bool = False
+    streams: bool = False
     room: Literal["native", "page", "ag-ui", "responses", "mcp"] = "native"
 
     @property
@@ -114,6 +116,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
             "limit": QueryField("events of a page of JSON", int, MAX_PAGE_EVENTS),
             "until": QueryField("end a stream with the run that goes on", words=("result",)),
         },
+        streams=True,
     ),
     Endpoint(
         "create_run",
@@ -197,6 +200,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         {200: OBJECT},
         OBJECT,
         has_key=True,
+        streams=True,
         room="responses",
     ),
     Endpoint(
@@ -209,6 +213,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
             "stream": QueryField("its events instead", bool),
             "starting_after": QueryField("the sequence_number of the last event that the client has", int),
         },
+        streams=True,
         room="responses",
     ),
     Endpoint(
@@ -221,7 +226,8 @@ ENDPOINTS: tuple[Endpoint, ...] = (
     ),
     Endpoint("list_models", "GET", "/v1/models", "The agents, as models", {200: OBJECT}, room="responses"),
     Endpoint("show_model", "GET", "/v1/models/{model}", "One agent, as a model", {200: OBJECT}, room="responses"),
-    Endpoint("mcp", "POST", "/mcp", "The MCP server", {200: OBJECT, 202: None}, OBJECT, room="mcp"),
+    Endpoint("mcp", "POST", "/mcp", "The MCP server", {200: OBJECT, 202: None}, OBJECT, streams=True, room="mcp"),
+    Endpoint("show_contract", "GET", "/openapi.json", "This contract", {200: OBJECT}, is_open=True),
     Endpoint("show_metrics", "GET", "/metrics", "Figures for Prometheus", {200: TEXT}),
     Endpoint(
         "tell_health",

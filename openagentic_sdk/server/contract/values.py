@@ -16,6 +16,8 @@ class NumberBounds:
 
 
 Count = Annotated[int, NumberBounds()]
+AN_EVENT = "an event"
+AnEvent = Annotated[dict[str, Any], AN_EVENT]
 Prompt = str | list[dict[str, Any]]
 SessionState = Literal["waiting", "running", "queued", "suspended", "stopped", "failed", "idle"]
 
@@ -169,7 +171,7 @@ class ListedSession(TypedDict):
 class ShownSession(ListedSession):
     """The row of one session: its `open_questions` are the events that ask."""
 
-    open_questions: list[dict[str, Any]]  # type: ignore[misc]
+    open_questions: list[AnEvent]  # type: ignore[misc]
 
 
 class SessionList(TypedDict):
@@ -185,7 +187,7 @@ class InboxQuestion(TypedDict):
     session_id: str
     label: str
     updated: float
-    question: dict[str, Any]
+    question: AnEvent
 
 
 class QuestionList(TypedDict):
@@ -212,7 +214,7 @@ class FoundEvents(TypedDict):
 class EventPage(TypedDict):
     """Events in the order of `seq`; `next` is the cursor behind them, `last_seq` that of the end of the log."""
 
-    events: list[dict[str, Any]]
+    events: list[AnEvent]
     next: int
     last_seq: int
 

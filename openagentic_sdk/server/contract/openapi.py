@@ -1,0 +1,155 @@
+"""The server's contract as OpenAPI 3.1, made from the table of routes, the types of values and the events."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from dataclasses import fields
+from functools import cache
+from http import HTTPStatus
+from typing import Any
+
+from ...events import EVENT_CLASSES, Event
+from ...ground.patterns import regex
+from ...ground.schemas.typed import json_schema
+from ...version import __version__
+from . import values
+from .refusals import CODES
+from .table import ENDPOINTS, EVENTS, Endpoint, QueryField
+
+Json = dict[str, Any]
+_PARAMETER = regex(r"\{(\w+)\}")
+_KINDS = {str: "string", int: "integer", bool: "boolean"}
+_ENVELOPE = {field.name for field in fields(Event)}
+
+
+def openapi(root: str = "") -> Json:
+    """The document for a server whose routes are below `root`."""
+    paths: Json = {}
+    for endpoint in ENDPOINTS:
+        paths.setdefault(endpoint.path, {})[endpoint.method.lower()] = _operation(endpoint)
+    bearer = {"type": "http", "scheme": "bearer", "description": "The server's token; browsers bring a cookie instead."}
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": "openagentic_sdk", "version": __version__},
+        "servers": [{"url": root or "/"}],
+        "security": [{"token": []}],
+        "paths": paths,
+        "components": {"securitySchemes": {"token": bearer}, "schemas": schemas()},
+    }
+
+
+@cache
+def schemas() -> Json:
+    """The schema of each value and each event by its name; events are also one `Event`."""
+    found = {name: _noted(kind, json_schema(kind)) for name, kind in vars(values).items() if _is_value(kind)}
+    found["RefusalReason"]["properties"]["code"] = {"type": "string", "examples": list(CODES)}
+    linked = {name: {**schema, "properties": _linked(schema["properties"], found)} for name, schema in found.items()}
+    events = {kind.__name__: event_schema(kind) for kind in EVENT_CLASSES.values()}
+    unknown = {
+        "type": "object",
+        "description": "One that this version does not know.",
+        "properties": {"type": {"type": "string"}},
+    }
+    events["UnknownEvent"] = {**unknown, "required": ["type"]}
+    return {**linked, **events, "Event": {"anyOf": [_ref(name) for name in events]}}
+
+
+def event_schema(kind: type[Event]) -> Json:
+    """The schema of an event as it is sent. A word that a later version writes where this one knows a few fits too."""
+    schema = json_schema(kind)
+    own = {name: _opened(each) for name, each in schema["properties"].items() if name not in _ENVELOPE}
+    envelope = {name: each for name, each in schema["properties"].items() if name in _ENVELOPE}
+    required = ["type", *(name for name in schema.get("required", ()) if name in own)]
+    described = _noted(kind, {"type": "object", "properties": {"type": {"const": kind.type}, **own, **envelope}})
+    return {**described, "required": required}
+
+
+def _is_value(kind: Any) -> bool:
+    return isinstance(kind, type) and kind.__module__ == values.__name__ and hasattr(kind, "__required_keys__")
+
+
+def _noted(kind: Any, schema: Mapping[str, Any]) -> Json:
+    return {"description": inspect.cleandoc(kind.__doc__), **schema} if kind.__doc__ else dict(schema)
+
+
+def _opened(schema: Any) -> Any:
+    """The schema with closed words opened."""
+    if isinstance(schema, list):
+        return [_opened(each) for each in schema]
+    if not isinstance(schema, dict):
+        return schema
+    if "enum" in schema and all(isinstance(word, str) for word in schema["enum"]):
+        return {"anyOf": [{"enum": schema["enum"]}, {"type": "string"}]}
+    return {name: _opened(each) for name, each in schema.items()}
+
+
+def _linked(schema: Any, named: Mapping[str, Json]) -> Any:
+    """The schema with what has a name of its own said by it."""
+    if isinstance(schema, list):
+        return [_linked(each, named) for each in schema]
+    if not isinstance(schema, dict):
+        return schema
+    if schema.get("description") == values.AN_EVENT:
+        return _ref("Event")
+    plain = {name: each for name, each in schema.items() if name != "description"}
+    for name, known in named.items():
+        if plain.get("properties") and plain == {key: each for key, each in known.items() if key != "description"}:
+            return _ref(name)
+    return {name: _linked(each, named) for name, each in schema.items()}
+
+
+def _ref(name: str) -> Json:
+    return {"$ref": f"#/components/schemas/{name}"}
+
+
+# --- one route -------------------------------------------------------------------------------------------------------
+
+
+def _operation(endpoint: Endpoint) -> Json:
+    parameters: list[Json] = [
+        {"name": name, "in": "path", "required": True, "schema": {"type": "string", "minLength": 1}}
+        for name in _PARAMETER.findall(endpoint.path)
+    ]
+    parameters += [_query_parameter(name, known) for name, known in endpoint.query.items()]
+    if endpoint.has_key:
+        key = {"type": "string", "pattern": "^[!-}]{1,200}$"}
+        parameters.append({"name": "Idempotency-Key", "in": "header", "schema": key})
+    made: Json = {"operationId": endpoint.name, "summary": endpoint.summary, "tags": [endpoint.room]}
+    if parameters:
+        made["parameters"] = parameters
+    if endpoint.body is not None:
+        made["requestBody"] = {"required": True, "content": _json(endpoint.body)}
+    made["responses"] = {str(status): _answer(status, kind) for status, kind in endpoint.answers.items()}
+    made["responses"]["default"] = {
+        "description": "Refused",
+        "content": {"application/json": {"schema": {} if endpoint.room in ("responses", "mcp") else _ref("Refusal")}},
+    }
+    if endpoint.streams:
+        made["responses"]["200"]["content"][EVENTS] = {"schema": {"type": "string"}}
+    if endpoint.is_open:
+        made["security"] = []
+    return made
+
+
+def _query_parameter(name: str, known: QueryField) -> Json:
+    schema: Json = {"type": _KINDS[known.kind]}
+    if known.kind is int:
+        schema |= {"minimum": 0, "maximum": known.most}
+    if known.words:
+        schema["enum"] = list(known.words)
+    return {"name": name, "in": "query", "description": known.says, "schema": schema}
+
+
+def _answer(status: int, kind: Any) -> Json:
+    described: Json = {"description": HTTPStatus(status).phrase}
+    if kind is None:
+        return described
+    is_media = isinstance(kind, str) and "/" in kind
+    return {**described, "content": {kind: {"schema": {"type": "string"}}} if is_media else _json(kind)}
+
+
+def _json(kind: Any) -> Json:
+    if isinstance(kind, str):  # a type of events
+        return {"application/json": {"schema": _ref(EVENT_CLASSES[kind].__name__)}}
+    return {"application/json": {"schema": _ref(kind.__name__) if _is_value(kind) else {"type": "object"}}}
