@@ -31,7 +31,7 @@ LOCAL_SERVERS = {
 # The vendors' own providers, and the variable that holds the key.
 VENDORS = {"anthropic": "ANTHROPIC_API_KEY", "openai": "OPENAI_API_KEY", "openai-responses": "OPENAI_API_KEY"}
 # Clouds, whose place and credentials the environment holds; what they want is said by their own errors.
-CLOUDS = ("bedrock", "gemini", "vertex", "vertex-gemini")
+CLOUDS = ("bedrock", "bedrock-converse", "gemini", "vertex", "vertex-gemini")
 COMPATIBLE = "openai-compatible"
 # The model of those who name none.
 MODEL_VARIABLE = "OPENAGENTIC_SDK_MODEL"
@@ -41,6 +41,7 @@ _CLASSES = {
     "openai": "openai:OpenAIProvider",
     "openai-responses": "openai_responses:OpenAIResponsesProvider",
     "bedrock": "clouds.bedrock:BedrockProvider",
+    "bedrock-converse": "clouds.converse:BedrockConverseProvider",
     "gemini": "clouds.gemini:GeminiProvider",
     "vertex": "clouds.vertex:VertexClaudeProvider",
     "vertex-gemini": "clouds.vertex:VertexGeminiProvider",

@@ -1,4 +1,4 @@
-"""Signing requests to AWS: Signature Version 4 over HMAC-SHA256, and where the credentials for it are found.
+"""Signing requests to AWS: Signature Version 4 over HMAC-SHA256, and the credentials that the user gave.
 
 Pure but for reading the environment and two small files. The scheme: docs.aws.amazon.com, "Create a signed AWS API request".
 """
@@ -19,15 +19,18 @@ from ...ground.frozen import frozen
 from ...ground.system import user_home
 
 ALGORITHM = "AWS4-HMAC-SHA256"
+# Ways in that a profile may name and that are not followed here.
+_BY_TOOLS = frozenset({"sso_session", "sso_start_url", "role_arn", "credential_process"})
 
 
 @frozen
 class AwsCredentials:
-    """A key pair, and the token that temporary ones carry."""
+    """A key pair, and for temporary ones their token and when they end, in seconds since the epoch."""
 
     access_key: str
     secret_key: str
     session_token: str | None = None
+    expires_at: float | None = None
 
     def __repr__(self) -> str:
         return f"AwsCredentials(access_key={self.access_key!r}, secret_key='[hidden]')"
@@ -46,18 +49,18 @@ def read_credentials(profile: str | None = None, environ: Mapping[str, str] | No
     access, secret = environ.get("AWS_ACCESS_KEY_ID"), environ.get("AWS_SECRET_ACCESS_KEY")
     if access and secret and not profile:
         return AwsCredentials(access, secret, environ.get("AWS_SESSION_TOKEN") or None)
-    section = _profile(chosen or "default", environ)
+    section = read_profile(chosen or "default", environ)
     access, secret = section.get("aws_access_key_id"), section.get("aws_secret_access_key")
     if access and secret:
         return AwsCredentials(access, secret, section.get("aws_session_token") or None)
-    if other := sorted(section.keys() & {"sso_session", "sso_start_url", "role_arn", "credential_process"}):
+    if other := sorted(section.keys() & _BY_TOOLS):
         raise OptionsError(
             f"the AWS profile {chosen or 'default'!r} gets its keys by {other[0]}, which needs AWS's own tools: pass "
             "credentials= as a function that returns AwsCredentials, or set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
         )
     raise OptionsError(
-        f"no AWS credentials: the profile {chosen or 'default'!r} has no keys; set AWS_ACCESS_KEY_ID and "
-        "AWS_SECRET_ACCESS_KEY, or pass credentials="
+        f"no AWS credentials: the profile {chosen or 'default'!r} has no keys, and this is no container or instance with "
+        "a role; set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or pass credentials="
     )
 
 
@@ -65,10 +68,10 @@ def read_region(profile: str | None = None, environ: Mapping[str, str] | None = 
     """AWS_REGION, AWS_DEFAULT_REGION or the region of the profile."""
     environ = os.environ if environ is None else environ
     named = environ.get("AWS_REGION") or environ.get("AWS_DEFAULT_REGION")
-    return named or _profile(profile or environ.get("AWS_PROFILE") or "default", environ).get("region")
+    return named or read_profile(profile or environ.get("AWS_PROFILE") or "default", environ).get("region")
 
 
-def _profile(name: str, environ: Mapping[str, str]) -> dict[str, str]:
+def read_profile(name: str, environ: Mapping[str, str]) -> dict[str, str]:
     """What both files say of a profile; the credentials file stands above the other."""
     home = environ.get("HOME") or user_home()
     found: dict[str, str] = {}

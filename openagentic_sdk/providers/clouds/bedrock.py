@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, ClassVar, Unpack
+from typing import Any, ClassVar
 from urllib.parse import quote
 
 from ...errors import OptionsError
@@ -12,10 +12,11 @@ from ...ground.patterns import regex
 from ..anthropic import AnthropicProvider
 from ..base import Message, ToolSpec
 from ..chat_request import ToolNames, encode_request
-from ..endpoint import EndpointArguments, Reading
+from ..endpoint import EndpointProvider, Reading
 from ..keys import call
 from ..wire.exchange import BodyReader
-from .aws import AwsCredentials, read_credentials, read_region, sign
+from .aws import AwsCredentials, read_region, sign
+from .aws_chain import CredentialChain
 from .event_stream import EventStreamReader
 
 SERVICE = "bedrock"
@@ -52,18 +53,16 @@ class HostedClaudeProvider(AnthropicProvider):
         return hosted, reading, names
 
 
-class BedrockProvider(HostedClaudeProvider):
-    """Claude on Amazon Bedrock; models are ids, inference profiles or ARNs (`us.anthropic.claude-sonnet-4-5-...-v1:0`).
+class BedrockEndpoint(EndpointProvider):
+    """A place on Amazon Bedrock; models are ids, inference profiles or ARNs (`us.anthropic.claude-sonnet-4-5-...-v1:0`).
 
     `region` is AWS_REGION, AWS_DEFAULT_REGION or the profile's when None. Requests are signed with `credentials` (or what
-    that function returns, asked for each request), else with those of the environment or of `profile`. A Bedrock API key,
-    as `api_key` or AWS_BEARER_TOKEN_BEDROCK, takes the signature's place. Raises `OptionsError` when there is no region.
+    that function returns, asked for each request), else with those that AWS's own tools would find: of the environment, a
+    web identity, `profile`, the container or the instance, renewed before they end. A Bedrock API key, as `api_key` or
+    AWS_BEARER_TOKEN_BEDROCK, takes the signature's place. Raises `OptionsError` when there is no region.
     """
 
-    name = "bedrock"
-    key_variable = "AWS_BEARER_TOKEN_BEDROCK"
-    hosted_version = "bedrock-2023-05-31"
-    in_address = ("model", "stream")
+    key_variable: str | None = "AWS_BEARER_TOKEN_BEDROCK"
 
     def __init__(
         self,
@@ -72,9 +71,7 @@ class BedrockProvider(HostedClaudeProvider):
         profile: str | None = None,
         credentials: AwsCredentials | Callable[[], AwsCredentials] | None = None,
         base_url: str | None = None,
-        cache_ttl: str | None = "5m",
-        thinking: Mapping[str, Any] | None = None,
-        **endpoint: Unpack[EndpointArguments],
+        **endpoint: Any,
     ) -> None:
         found = region or read_region(profile)
         if not found or not _REGION.fullmatch(found):
@@ -83,15 +80,35 @@ class BedrockProvider(HostedClaudeProvider):
             )
         # Anyone can have a host below amazonaws.com; the key of the environment goes to Bedrock's only.
         self.hosts = (f"bedrock-runtime.{found}.amazonaws.com", f"bedrock.{found}.amazonaws.com")
-        super().__init__(
-            base_url=base_url or f"https://{self.hosts[0]}",
-            cache_ttl=cache_ttl,
-            thinking=thinking,
-            **endpoint,
-        )
+        super().__init__(base_url=base_url or f"https://{self.hosts[0]}", **endpoint)
         self.region = found
-        self._profile = profile
+        self._chain = CredentialChain(profile, found)
         self._credentials = credentials
+
+    def models_url(self) -> str:
+        """The list is at another address than the models."""
+        return self.address("/foundation-models").replace("//bedrock-runtime.", "//bedrock.")
+
+    async def signed(self, url: str, headers: dict[str, str], body: bytes) -> dict[str, str]:
+        if any(name.lower() == "authorization" for name in headers):
+            return headers
+        given = self._credentials
+        if given is None:
+            credentials = await self._chain.credentials()
+        else:
+            credentials = await call(given, "credentials") if callable(given) else given
+        content_type = {name: value for name, value in headers.items() if name.lower() == "content-type"}
+        method = "POST" if body else "GET"
+        signature = sign(method, url, content_type, body, credentials=credentials, region=self.region, service=SERVICE)
+        return {**headers, **signature}
+
+
+class BedrockProvider(BedrockEndpoint, HostedClaudeProvider):
+    """Claude on Amazon Bedrock in its own form; the constructor is that of `BedrockEndpoint` and of `AnthropicProvider`."""
+
+    name = "bedrock"
+    hosted_version = "bedrock-2023-05-31"
+    in_address = ("model", "stream")
 
     def url(self, model: str) -> str:
         return self.address(f"/model/{quote(model, safe='')}/invoke")
@@ -101,25 +118,8 @@ class BedrockProvider(HostedClaudeProvider):
             self.address(f"/model/{quote(model, safe='')}/invoke-with-response-stream") if stream else self.url(model)
         )
 
-    def models_url(self) -> str:
-        """The list is at another address than the models."""
-        return self.address("/foundation-models").replace("//bedrock-runtime.", "//bedrock.")
-
     def body_reader(self) -> BodyReader:
         return EventStreamReader()
-
-    async def signed(self, url: str, headers: dict[str, str], body: bytes) -> dict[str, str]:
-        if any(name.lower() == "authorization" for name in headers):
-            return headers
-        given = self._credentials
-        if given is None:
-            credentials = read_credentials(self._profile)
-        else:
-            credentials = await call(given, "credentials") if callable(given) else given
-        content_type = {name: value for name, value in headers.items() if name.lower() == "content-type"}
-        method = "POST" if body else "GET"
-        signature = sign(method, url, content_type, body, credentials=credentials, region=self.region, service=SERVICE)
-        return {**headers, **signature}
 
     def count_request(self, model: str, payload: dict[str, Any]) -> tuple[str, dict[str, Any], str]:
         body = base64.b64encode(encode_request(payload)).decode()

@@ -36,8 +36,9 @@ _STATUS = {
 class EventStreamDecoder:
     """Turns chunks of any size into events. `feed` what came, then `close` once the stream has ended."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, is_plain: bool = False) -> None:
         self._rest = bytearray()
+        self._is_plain = is_plain
 
     def feed(self, chunk: bytes) -> list[SSEEvent]:
         """The events that this chunk completes. Raises `ProviderResponseError` for a damaged message."""
@@ -54,7 +55,7 @@ class EventStreamDecoder:
             if int.from_bytes(message[-4:], "big") != crc32(message[:-4]):
                 raise ProviderResponseError("the endpoint's event stream is damaged: a message's checksum is wrong")
             headers = _read_headers(message[_PRELUDE.size : _PRELUDE.size + header_bytes])
-            event = _read_message(headers, message[_PRELUDE.size + header_bytes : -4])
+            event = _read_message(headers, self._is_plain, message[_PRELUDE.size + header_bytes : -4])
             if event is not None:
                 events.append(event)
         return events
@@ -68,14 +69,15 @@ class EventStreamDecoder:
 class EventStreamReader(BodyReader):
     """Tells a stream of messages from a JSON body: no text begins with a NUL, every message does with its length."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, is_plain: bool = False) -> None:
         super().__init__()
+        self._is_plain = is_plain
         self._messages: EventStreamDecoder | None = None
 
     def feed(self, chunk: bytes) -> list[SSEEvent]:
         if self._messages is None and (self.has_begun or chunk[:1] != b"\0"):
             return super().feed(chunk)
-        self._messages = self._messages or EventStreamDecoder()
+        self._messages = self._messages or EventStreamDecoder(is_plain=self._is_plain)
         events = self._messages.feed(chunk)
         self.has_begun = self.has_begun or bool(events)
         return events
@@ -108,8 +110,11 @@ def _read_headers(data: bytes) -> dict[str, str]:
     return headers
 
 
-def _read_message(headers: dict[str, str], payload: bytes) -> SSEEvent | None:
-    """One message as an event; None for an unknown kind."""
+def _read_message(headers: dict[str, str], is_plain: bool, payload: bytes) -> SSEEvent | None:
+    """One message as an event; None for an unknown kind.
+
+    A plain one is JSON whose kind the headers tell (Converse), any other holds an event in base64 (InvokeModel).
+    """
     try:
         data: Any = json.loads(payload) if payload else {}
     except (ValueError, RecursionError):
@@ -122,6 +127,8 @@ def _read_message(headers: dict[str, str], payload: bytes) -> SSEEvent | None:
         if name in _STATUS:
             error["code"] = _STATUS[name]
         return SSEEvent(json.dumps({"error": error}), "error")
+    if is_plain and isinstance(data, dict):
+        return SSEEvent(json.dumps({**data, "type": headers.get(":event-type", "")}))
     if headers.get(":event-type") != "chunk" or not isinstance(data, dict):
         return None
     try:

@@ -48,6 +48,7 @@ _PROVIDERS = {
     "chat-completions": "openai",
     "azure-openai": "azure.ai.openai",
     "bedrock": "aws.bedrock",
+    "bedrock-converse": "aws.bedrock",
     "gemini": "gcp.gemini",
     "vertex": "gcp.vertex_ai",
     "vertex-gemini": "gcp.vertex_ai",

@@ -1,0 +1,311 @@
+"""Any model on Amazon Bedrock over its Converse API: chat messages in, the same events out.
+
+The form of requests and answers: docs.aws.amazon.com, "Amazon Bedrock API Reference", Converse and ConverseStream.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+from urllib.parse import quote
+
+from ...errors import GarbledResponseError, OptionsError
+from ...ground.loose import as_mapping, as_mappings, as_text
+from ..base import Message, ModelOutput, ReasoningPiece, StreamEvent, TextDelta, ToolSpec
+from ..calls import HeardCall, finish_calls
+from ..chat_request import (
+    RequestSettings,
+    ToolNames,
+    repair_messages,
+    tool_names,
+    used_call_ids,
+    with_extra_body,
+    write_tool,
+    write_tools,
+)
+from ..content import ContentPart, cannot_carry, read_parts
+from ..endpoint import LINGER_AFTER_FINISH_S, Reading
+from ..failures import cut_answer, unexpected
+from ..quirks import Quirks
+from ..wire.exchange import BodyReader
+from .bedrock import BedrockEndpoint
+from .event_stream import EventStreamReader
+
+_QUIRKS = Quirks(
+    empty_content="", echo_fields=("converse_content",), name_in_tool_result=True, think_tags=False, keeps_parts=True,
+    max_tool_id=64,
+)  # fmt: skip
+# Blocks that the messages' own fields hold already; any other goes back as it came.
+_PLAIN_BLOCKS = frozenset({"text", "toolUse"})
+_IMAGES = {"image/png": "png", "image/jpeg": "jpeg", "image/gif": "gif", "image/webp": "webp"}
+_DOCUMENTS = {
+    "application/pdf": "pdf", "text/csv": "csv", "text/html": "html", "text/markdown": "md", "text/plain": "txt",
+    "application/msword": "doc", "application/vnd.ms-excel": "xls",
+    "application/vnd.openxmlformats-officedocument.wordprocessingml.document": "docx",
+    "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet": "xlsx",
+}  # fmt: skip
+_REFUSALS = frozenset({"guardrail_intervened", "content_filtered"})
+
+
+class BedrockConverseProvider(BedrockEndpoint):
+    """Nova, Llama, Mistral, Claude and every other model that Bedrock serves; the constructor is that of `BedrockEndpoint`.
+
+    Claude has more abilities over `BedrockProvider`, in its own form (caching, deferred tools, the vendor's own tools).
+    """
+
+    name = "bedrock-converse"
+    inputs = ("image", "file")
+
+    def url(self, model: str) -> str:
+        return self.address(f"/model/{quote(model, safe='')}/converse")
+
+    def url_of_request(self, model: str, *, stream: bool) -> str:
+        return self.url(model) + ("-stream" if stream else "")
+
+    def body_reader(self) -> BodyReader:
+        return EventStreamReader(is_plain=True)
+
+    def count_request(self, model: str, payload: dict[str, Any]) -> tuple[str, dict[str, Any], str]:
+        counted = {key: payload[key] for key in ("messages", "system", "toolConfig") if key in payload}
+        return (
+            self.address(f"/model/{quote(model, safe='')}/count-tokens"),
+            {"input": {"converse": counted}},
+            "inputTokens",
+        )
+
+    def prepare(
+        self, model: str, messages: Sequence[Message], tools: Sequence[ToolSpec], *, stream: bool
+    ) -> tuple[dict[str, Any], Reading, ToolNames]:
+        names = tool_names(tools)
+        repaired = repair_messages(messages, quirks=_QUIRKS, names=names, origin=self.origin)
+        system, turns = _turns(repaired)
+        settings = self.settings
+        inference = {
+            "maxTokens": settings.max_tokens,
+            "temperature": settings.temperature,
+            "topP": settings.top_p,
+            "stopSequences": list(settings.stop) if settings.stop else None,
+        }
+        payload: dict[str, Any] = {
+            "messages": turns,
+            "system": system or None,
+            "inferenceConfig": {key: value for key, value in inference.items() if value is not None} or None,
+            "toolConfig": _tool_config(settings, tools, names),
+        }
+        _refuse_settings(settings)
+        payload = with_extra_body(payload, settings.extra_body)
+        payload = {key: value for key, value in payload.items() if value is not None}
+        return payload, ConverseReading(used_call_ids(messages), self.origin), names
+
+
+class ConverseReading(Reading):
+    """An answer being read, block by block."""
+
+    def __init__(self, used_ids: set[str], origin: str) -> None:
+        super().__init__(used_ids, origin)
+        self._blocks: dict[int, dict[str, Any]] = {}
+        self._inputs: dict[int, list[str]] = {}
+        self._ended: set[int] = set()
+        self._stop_reason: str | None = None
+        self._has_started = False
+        self._usage: Mapping[str, Any] | None = None
+
+    def take_chunk(self, chunk: Mapping[str, Any]) -> list[StreamEvent]:
+        kind, index = chunk.get("type"), chunk.get("contentBlockIndex")
+        place = index if isinstance(index, int) else max(self._blocks, default=0)
+        if kind == "messageStart":
+            if self._has_started:
+                raise GarbledResponseError("the endpoint sent two answers in one stream")
+            self._has_started = True
+        elif kind == "contentBlockStart":
+            start = as_mapping(chunk.get("start"))
+            self._blocks[place] = {key: dict(as_mapping(value)) for key, value in start.items()}
+        elif kind == "contentBlockDelta":
+            return self._grow(place, as_mapping(chunk.get("delta")))
+        elif kind == "contentBlockStop":
+            self._ended.add(place)
+        elif kind == "messageStop":
+            self._stop_reason = as_text(chunk.get("stopReason")) or "end_turn"
+            self.linger_s = LINGER_AFTER_FINISH_S
+        elif kind == "metadata":
+            self._usage = as_mapping(chunk.get("usage")) or self._usage
+            if self._stop_reason is not None:
+                self.take_marker()
+        return []
+
+    def take_whole(self, body: Mapping[str, Any]) -> list[StreamEvent]:
+        content = as_mapping(as_mapping(body.get("output")).get("message")).get("content")
+        if not isinstance(content, list) or not body.get("stopReason"):
+            raise unexpected("answer has no message with a stopReason", body)
+        shown: list[StreamEvent] = []
+        for place, block in enumerate(as_mappings(content)):
+            self._blocks[place] = dict(block)
+            self._ended.add(place)
+            if text := as_text(block.get("text")):
+                shown.append(TextDelta(text))
+            elif thought := _thought(block):
+                shown.append(ReasoningPiece(thought))
+        self._stop_reason, self._usage = as_text(body.get("stopReason")), as_mapping(body.get("usage")) or None
+        return shown
+
+    def conclude(self) -> tuple[list[StreamEvent], ModelOutput]:
+        blocks = [(place, block) for place, block in sorted(self._blocks.items())]
+        text = "".join(as_text(block.get("text")) for _, block in blocks)
+        if self._stop_reason is None:
+            raise cut_answer(text, "messageStop")
+        heard = [
+            HeardCall(
+                as_text(use.get("toolUseId")),
+                as_text(use.get("name")),
+                "".join(self._inputs[place]) if place in self._inputs else json.dumps(use.get("input") or {}),
+                ended=place in self._ended,
+            )
+            for place, block in blocks
+            if (use := as_mapping(block.get("toolUse")))
+        ]
+        is_refusal = self._stop_reason in _REFUSALS
+        calls = finish_calls(heard, finish_reason=self._stop_reason, refusal=is_refusal, used_ids=self._used_ids)
+        return [], ModelOutput(
+            assistant_text=text or None,
+            tool_calls=calls,
+            usage=_usage(self._usage) if self._usage else None,
+            finish_reason=self._stop_reason,
+            reasoning="".join(_thought(block) for _, block in blocks) or None,
+            extras=self._extras([call.tool_use_id for call in calls]),
+            refusal=is_refusal,
+        )
+
+    def _grow(self, place: int, delta: Mapping[str, Any]) -> list[StreamEvent]:
+        block = self._blocks.setdefault(place, {})
+        if text := as_text(delta.get("text")):
+            block["text"] = as_text(block.get("text")) + text
+            return [TextDelta(text)]
+        if use := as_mapping(delta.get("toolUse")):
+            if "toolUse" not in block:
+                raise GarbledResponseError("the endpoint sent arguments for a block that is no call")
+            self._inputs.setdefault(place, []).append(as_text(use.get("input")))
+        thought = as_mapping(delta.get("reasoningContent"))
+        if redacted := as_text(thought.get("redactedContent")):
+            block["reasoningContent"] = {"redactedContent": redacted}
+        elif thought:
+            known = block.setdefault("reasoningContent", {"reasoningText": {"text": ""}})["reasoningText"]
+            known["text"] += as_text(thought.get("text"))
+            if signature := as_text(thought.get("signature")):
+                known["signature"] = signature
+            return [ReasoningPiece(piece)] if (piece := as_text(thought.get("text"))) else []
+        return []
+
+    def _extras(self, call_ids: list[str]) -> dict[str, Any] | None:
+        """The blocks as they came, when reasoning or anything else that must go back is among them."""
+        blocks = [block for _, block in sorted(self._blocks.items()) if any(block.values())]
+        if all(block.keys() <= _PLAIN_BLOCKS for block in blocks):
+            return None
+        ids = iter(call_ids)
+        kept = [{"toolUse": {"toolUseId": next(ids)}} if block.get("toolUse") else block for block in blocks]
+        return {"converse_content": kept, "origin": self._origin}
+
+
+def _thought(block: Mapping[str, Any]) -> str:
+    return as_text(as_mapping(as_mapping(block.get("reasoningContent")).get("reasoningText")).get("text"))
+
+
+def _turns(messages: Sequence[Message]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """The system prompt's blocks, and the turns, in which speakers alternate."""
+    system: list[dict[str, Any]] = []
+    turns: list[dict[str, Any]] = []
+    for message in messages:
+        role, content = message["role"], message.get("content")
+        if role == "system":
+            system += _blocks(content)
+            continue
+        speaker = "assistant" if role == "assistant" else "user"
+        if role == "assistant":
+            blocks = _assistant_blocks(message)
+        elif role == "tool":
+            status = {"status": "error"} if message.get("is_error") else {}
+            shown = _blocks(content) or [{"text": "(no output)"}]
+            blocks = [{"toolResult": {"toolUseId": message["tool_call_id"], "content": shown, **status}}]
+        else:
+            blocks = _blocks(content)
+        if turns and turns[-1]["role"] == speaker:
+            turns[-1]["content"] += blocks
+        elif blocks:
+            turns.append({"role": speaker, "content": blocks})
+    return system, turns
+
+
+def _assistant_blocks(message: Message) -> list[dict[str, Any]]:
+    calls = {
+        call["id"]: {
+            "toolUse": {
+                "toolUseId": call["id"],
+                "name": call["function"]["name"],
+                "input": json.loads(call["function"]["arguments"]),
+            }
+        }
+        for call in message.get("tool_calls") or ()
+    }
+    kept = as_mappings(message.get("converse_content"))
+    kept_ids = [as_mapping(block["toolUse"]).get("toolUseId") for block in kept if "toolUse" in block]
+    if kept and kept_ids == list(calls):
+        return [calls[block["toolUse"]["toolUseId"]] if "toolUse" in block else dict(block) for block in kept]
+    return [*_blocks(message.get("content")), *calls.values()]
+
+
+def _blocks(content: Any) -> list[dict[str, Any]]:
+    """The blocks of a prompt or a result; text that is only white space, which the API refuses, is left out."""
+    parts = enumerate(read_parts(content), 1)
+    return [_block(part, number) for number, part in parts if part.kind != "text" or part.text.strip()]
+
+
+def _block(part: ContentPart, number: int) -> dict[str, Any]:
+    if part.kind == "text":
+        return {"text": part.text}
+    source: dict[str, Any] | None = {"bytes": part.data} if part.data is not None else None
+    if part.url and part.url.startswith("s3://"):
+        source = {"s3Location": {"uri": part.url}}
+    kind = {"image": _IMAGES, "file": _DOCUMENTS}.get(part.kind, {}).get(part.media_type.partition(";")[0])
+    if source is None or kind is None:
+        raise cannot_carry(part, "Bedrock's Converse API", "give its data as one of the media types that it takes")
+    if part.kind == "image":
+        return {"image": {"format": kind, "source": source}}
+    # The API takes letters, digits, white space, hyphens and brackets in a name, which must differ among documents.
+    return {"document": {"format": kind, "name": f"document {number}", "source": source}}
+
+
+def _tool_config(settings: RequestSettings, tools: Sequence[ToolSpec], names: ToolNames) -> dict[str, Any] | None:
+    def declare(tool: ToolSpec) -> dict[str, Any]:
+        function = write_tool(tool, names, _QUIRKS)["function"]
+        described = {"description": function["description"]} if function.get("description") else {}
+        return {"toolSpec": {"name": function["name"], **described, "inputSchema": {"json": function["parameters"]}}}
+
+    written = write_tools(tools, settings.extra_tools, declare)
+    if not written or settings.tool_choice == "none":
+        return None
+    choices: dict[str | None, dict[str, Any]] = {None: {}, "auto": {"auto": {}}, "required": {"any": {}}}
+    choice = choices.get(settings.tool_choice)
+    if choice is None:
+        choice = {"tool": {"name": names.sent(str(settings.tool_choice))}}
+    return {"tools": written, **({"toolChoice": choice} if choice else {})}
+
+
+def _refuse_settings(settings: RequestSettings) -> None:
+    """Raises `OptionsError` for what the API has no field for."""
+    for name in ("seed", "response_format", "reasoning_effort", "parallel_tool_calls"):
+        if (value := getattr(settings, name)) is not None:
+            raise OptionsError(
+                f"Bedrock's Converse API has no {name}: leave {name}={value!r} out, or give the model's own field as "
+                'extra_body={"additionalModelRequestFields": {...}}'
+            )
+
+
+def _usage(said: Mapping[str, Any]) -> dict[str, Any]:
+    """The counts in the words of the Messages API, in which cached tokens stand beside those of the input."""
+    counts = {key: value if isinstance(value, int) else 0 for key, value in said.items()}
+    return {
+        "input_tokens": counts.get("inputTokens", 0),
+        "output_tokens": counts.get("outputTokens", 0),
+        "cache_read_input_tokens": counts.get("cacheReadInputTokens", 0),
+        "cache_creation_input_tokens": counts.get("cacheWriteInputTokens", 0),
+    }
