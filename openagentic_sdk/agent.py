@@ -430,7 +430,7 @@ class _AgentRun:
     def deps_for(self, agent: Agent[Any, Any]) -> Any:
         """The deps as an agent gets them. Raises `OptionsError` when they are not what it was made for."""
         kind, deps = agent.deps, self._deps
-        if kind is type(None):
+        if kind in (None, type(None)):
             return deps
         try:
             fits = deps is not None if getattr(kind, "_is_protocol", False) else isinstance(deps, kind)

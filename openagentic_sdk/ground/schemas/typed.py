@@ -119,6 +119,15 @@ def _names_around(thing: Any) -> Mapping[str, Any]:
     return {} if frame is None else frame.f_locals
 
 
+def _names_of_callers() -> Iterator[dict[str, Any]]:
+    """The names that the functions outside of this package have which led here, the nearest first."""
+    frame, package = sys._getframe(), __name__.partition(".")[0]
+    while frame.f_back is not None:
+        frame = frame.f_back
+        if frame.f_globals.get("__name__", "").partition(".")[0] != package:
+            yield {**frame.f_globals, **frame.f_locals}
+
+
 # --- JSON from values ------------------------------------------------------------------------------------------------
 
 
@@ -165,14 +174,13 @@ _NOT_FINITE = {math.inf: "Infinity", -math.inf: "-Infinity"}
 def require_writable(annotation: Any, others: tuple[type, ...] = ()) -> None:
     """Raise `OptionsError` for a type of results that `to_json` cannot write; values of `others` are not its concern."""
     kind = typing.get_origin(annotation) or annotation
-    args = (
-        annotation.__args__
-        if kind in (typing.Annotated, typing.Union, types.UnionType)
-        else typing.get_args(annotation)
-    )
-    for arg in args:
+    if kind in _UNWRITABLE:
+        raise OptionsError(f"{shown(annotation)} is no result in JSON: call it or await it, and return what it gives")
+    is_around = kind in (typing.Annotated, typing.Union, types.UnionType)
+    for arg in annotation.__args__ if is_around else typing.get_args(annotation):
         require_writable(arg, others)
-    if not isinstance(kind, type) or kind in (object, Any) or issubclass(kind, (*_WRITABLE, *others)):
+    is_open = is_around or not isinstance(kind, type) or kind in (object, Any)
+    if is_open or issubclass(kind, (*_WRITABLE, *others)):
         return
     if issubclass(kind, abc.Iterator | abc.AsyncIterator):
         raise OptionsError(f"{shown(annotation)} is no result in JSON: collect the values in a list")
@@ -181,6 +189,7 @@ def require_writable(annotation: Any, others: tuple[type, ...] = ()) -> None:
         raise OptionsError(f"{kind.__name__} is no result in JSON: {WAY_OUT}")
 
 
+_UNWRITABLE = (abc.Callable, abc.Awaitable, abc.Coroutine)
 _WRITABLE = (type(None), str, int, float, enum.Enum, abc.Collection)
 
 
@@ -246,6 +255,7 @@ def _base64(value: Any) -> str:
 # By name: whoever annotates with one of these classes has imported its module, and everybody else need not.
 _TEXT_FORMS: Mapping[str, _TextForm] = {
     "uuid.UUID": _TextForm("uuid", "a UUID", _construct),
+    "fractions.Fraction": _TextForm("fraction", 'a fraction, such as "1/3"', _construct),
     "decimal.Decimal": _TextForm("decimal", 'a decimal number, such as "12.50"', _construct),
     "datetime.datetime": _TextForm("date-time", "a date and time, such as 2024-05-31T12:00:00Z", _from_iso, _iso),
     "datetime.date": _TextForm("date", "a date, such as 2024-05-31", _from_iso, _iso),
@@ -354,6 +364,21 @@ def _said(notes: Sequence[Any]) -> dict[str, Any]:
         for extra in ("json_schema_extra", "extra_json_schema"):
             said |= getattr(note, extra) if isinstance(getattr(note, extra, None), Mapping) else {}
     return {name: value for name, value in said.items() if value is not None}
+
+
+def _in_zone(zone: Any) -> Callable[[Any], bool]:
+    """The test of `annotated_types.Timezone`: a zone or its name, None for times without one, `...` for any with one."""
+    if isinstance(zone, str):
+        from zoneinfo import ZoneInfo  # slow to import
+
+        zone = ZoneInfo(zone)
+
+    def fits(time: Any) -> bool:
+        offset = time.utcoffset()
+        return (offset is None) is (zone is None) and (zone in (None, ...) or offset == zone.utcoffset(time))
+
+    fits.__name__ = "no time zone" if zone is None else "a time zone" if zone is ... else f"the time zone {zone}"
+    return fits
 
 
 def _has(note: Any, name: str) -> bool:
@@ -499,6 +524,7 @@ class _TypeReader:
             return self._once(("text", name), name, lambda: self.node(self._resolved(name)))
         if hasattr(origin or annotation, "__value__"):  # `type Name = ...`, here or in typing_extensions
             alias = origin or annotation
+            self._take_names(alias)
             value = alias.__value__[args] if args else alias.__value__
             return self._once(annotation, alias.__name__, lambda: self.node(value))
         kind = origin or annotation
@@ -550,6 +576,10 @@ class _TypeReader:
             return self._once(kind, kind.__name__, lambda: self._foreign(kind.model_json_schema(), read))
         if (adapter := _adapter(annotation, kind)) is not None:
             return self._adapted(adapter)
+        if issubclass(kind, enum.Flag):
+            most = sum(one.value for one in kind)
+            read_flags = _reads((int,), "a sum of flags", lambda value: kind(value))
+            return {"type": "integer", "minimum": 0, "maximum": most}, read_flags
         if issubclass(kind, enum.Enum):
             return self._choice(kind, [(to_json(one), one) for one in kind])
         if (form := _text_form(kind)) is not None:
@@ -602,12 +632,16 @@ class _TypeReader:
         return next(free for free in (name, *(f"{name}_{number}" for number in range(2, 10_000))) if free not in taken)
 
     def _resolved(self, name: str) -> Any:
-        try:
-            return eval(name, self._names.copy())
-        except (NameError, AttributeError, SyntaxError) as error:
-            raise OptionsError(
-                f"the annotation {name!r} cannot be resolved ({error}): define the name in the module"
-            ) from error
+        failure: Exception | None = None
+        # A plain alias (`Json = dict[str, "Json"] | int`) does not tell where it was made: whoever gives it has the name.
+        for names in (self._names.copy(), *_names_of_callers()):
+            try:
+                return eval(name, names)
+            except (NameError, AttributeError, SyntaxError) as error:
+                failure = failure or error
+        raise OptionsError(
+            f"the annotation {name!r} cannot be resolved ({failure}): define the name in the module"
+        ) from failure
 
     def _foreign(self, schema: Mapping[str, Any], validate: Callable[[Any], Any]) -> tuple[dict[str, Any], Read]:
         """A schema that a class wrote itself: its definitions move to the others."""
@@ -632,6 +666,7 @@ class _TypeReader:
         schema, read_inner = self.node(annotation)
         limits = [(name, getattr(note, name)) for note in notes for name in _LIMITS if _has(note, name)]
         tests = [note.func for note in notes if callable(getattr(note, "func", None))]
+        tests += [_in_zone(note.tz) for note in notes if type(note).__name__ == "Timezone"]
         keywords: dict[str, Any] = {}
         kinds = {part.get("type") for part in (schema, *schema.get("anyOf", ())) if "format" not in part}
         for name, limit in limits:
