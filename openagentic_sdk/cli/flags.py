@@ -107,10 +107,13 @@ def add_run_flags(parser: argparse.ArgumentParser) -> None:
     add_agent_flags(parser)
 
 
-def add_agents_flag(parser: argparse._ActionsContainer) -> None:
+def add_agents_flag(parser: argparse._ActionsContainer, *, required: bool = True) -> None:
     """`--agents`, for the commands that let others start agents; `agents.load_agents` reads it."""
     parser.add_argument(
-        "--agents", metavar="WHERE", required=True, help="what may be started: a TOML file, or MODULE:NAME in Python"
+        "--agents",
+        metavar="WHERE",
+        required=required,
+        help="what may be started: a TOML file, or MODULE:NAME in Python",
     )
 
 

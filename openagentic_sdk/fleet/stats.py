@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from ..ground.exposition import Families, to_exposition
 from ..ground.frozen import frozen
 from ..sessions.stores.tables import Tables
 from .record import STATES
@@ -111,8 +112,6 @@ def fleet_stats(tables: Tables, tenant: str | None = None) -> FleetStats:
 
 # --- text exposition -------------------------------------------------------------------------------------------------
 
-Labels = tuple[tuple[str, str], ...]
-
 
 def to_text(stats: FleetStats) -> str:
     """The figures in the text exposition format 0.0.4 of Prometheus, which OpenMetrics' readers take too."""
@@ -120,7 +119,7 @@ def to_text(stats: FleetStats) -> str:
     for group in stats.groups:
         most[group.tenant] += group.runs
     shown = {tenant for tenant, _ in most.most_common(MAX_TENANTS)}
-    families: dict[tuple[str, str, str], dict[Labels, float]] = {}
+    families: Families = {}
 
     def add(name: str, kind: str, text: str, value: float, labels: Mapping[str, str], largest: bool = False) -> None:
         samples = families.setdefault((f"openagentic_fleet_{name}", kind, text), {})
@@ -149,17 +148,7 @@ def to_text(stats: FleetStats) -> str:
         text = "What a tenant may spend in US dollars, has spent, and has reserved."
         for part, value in (("max", max_usd), ("spent", spent_usd), ("reserved", reserved_usd)):
             add("budget_usd", "gauge", text, value, {"tenant": tenant, "part": part})
-    lines: list[str] = []
-    for (name, kind, text), samples in families.items():
-        lines += [f"# HELP {name} {text}", f"# TYPE {name} {kind}"]
-        for labels, value in samples.items():
-            inside = ",".join(f'{key}="{_escaped(label)}"' for key, label in labels)
-            lines.append(f"{name}{{{inside}}} {value:.10g}")
-    return "\n".join([*lines, *_histogram(stats)]) + "\n"
-
-
-def _escaped(label: str) -> str:
-    return label.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+    return to_exposition(families) + "\n".join(_histogram(stats)) + "\n"
 
 
 def _histogram(stats: FleetStats) -> Iterable[str]:

@@ -16,7 +16,7 @@ from types import FrameType
 from typing import Any
 
 from ..agents import Agents
-from ..errors import RequestRefusedError
+from ..errors import OptionsError, RequestRefusedError
 from ..ground.threads import running_loop
 from ..options import OpenAgenticOptions
 from ..sessions.base import SessionStore
@@ -25,8 +25,9 @@ from .call import MAX_BODY_BYTES, PROTECTION, HttpCall
 from .connection import Receive, Scope, Send
 from .contract.refusals import REFUSALS, error_body, refusal_of
 from .contract.table import ENDPOINTS, Endpoint
-from .desk import GRACE_S, MAX_RUNS, Desk
-from .guard import Auth, Guard, read_token
+from .desk import GRACE_S, MAX_RUNS, Desk, rate_headers
+from .guard import Auth, Guard, Principal, read_token
+from .operations.journal import Journal, ServedRequest
 from .projections import PROJECTED
 from .routes import NATIVE, Office, cursor_of, post, read_query
 from .streams import NO_TOKEN, EventLines, Socket
@@ -46,10 +47,15 @@ SIGNALS = (signal.SIGTERM, signal.SIGINT)
 class Application:
     """See `app`. `desk` holds the runs, `guard` knows who may ask."""
 
-    def __init__(self, desk: Desk, guard: Guard, *, grace_s: float, max_body_bytes: int) -> None:
+    def __init__(
+        self, desk: Desk, guard: Guard, journal: Journal, *, grace_s: float, notice_s: float, max_body_bytes: int
+    ) -> None:
         self.desk = desk
         self.guard = guard
-        self._office = Office(desk, guard, EventLines())
+        self.journal = journal
+        desk.on_stop = journal.run_ended
+        self._office = Office(desk, guard, EventLines(), journal)
+        self._notice_s = notice_s
         self._grace_s = grace_s
         self._max_body_bytes = max_body_bytes
         self._before: dict[int, Any] = {}
@@ -70,9 +76,10 @@ class Application:
     # --- HTTP ----------------------------------------------------------------------------------------------------------
 
     async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
-        call = HttpCall(scope, receive, send, self._max_body_bytes)
+        call, asked = HttpCall(scope, receive, send, self._max_body_bytes), self.journal.begin(scope)
+        call.more_headers.append((b"x-request-id", asked.id.encode()))
         try:
-            await self._route(call)
+            await self._route(call, asked)
         except REFUSALS as error:
             if call.has_begun:
                 return
@@ -82,8 +89,14 @@ class Application:
         except (OSError, TimeoutError):
             # The client has left, or does not read: it goes on later where it stopped.
             return
+        except Exception:
+            asked.status = 500  # the server below answers it, and reports the error
+            raise
+        finally:
+            asked.status = call.status or asked.status
+            self.journal.end(asked)
 
-    async def _route(self, call: HttpCall) -> None:
+    async def _route(self, call: HttpCall, asked: ServedRequest) -> None:
         foreign = self.guard.check_source(call.scope)
         if foreign is not None:
             call.more_headers += [(b"access-control-allow-origin", foreign.encode()), (b"vary", b"origin")]
@@ -103,6 +116,7 @@ class Application:
             if principal is None:
                 raise RequestRefusedError(401, "bring the token of this server: Authorization: Bearer ...")
             call.principal = principal
+            asked.who, asked.tenant = principal.name, principal.tenant
         endpoint = routes.get("GET" if call.method == "HEAD" else call.method)
         if endpoint is None and routes:
             return await call.reply(
@@ -110,8 +124,11 @@ class Application:
             )
         if endpoint is None:
             raise RequestRefusedError(404, "there is nothing under this path")
+        asked.route = endpoint.name
         if call.method == "POST":
             call.check_kind()
+            more = rate_headers(self.desk) if self.desk.takes_prompts else {}
+            call.more_headers += [(name.lower().encode(), value.encode()) for name, value in more.items()]
         if endpoint.query:
             call.asked = read_query(endpoint.query, call.query)
         await HANDLERS[endpoint.name](call, self._office)
@@ -120,9 +137,12 @@ class Application:
 
     async def _serve_socket(self, scope: Scope, receive: Receive, send: Send) -> None:
         await receive()  # websocket.connect
+        asked = self.journal.begin(scope)
         try:
-            await self._open_socket(scope, receive, send)
+            asked.route, asked.status = "follow", 101
+            await self._open_socket(scope, receive, send, asked)
         except REFUSALS as error:
+            asked.status = refusal_of(error)[0]
             if "websocket.http.response" not in (scope.get("extensions") or {}):
                 await send({"type": "websocket.close", "code": 1008})  # the server has a status of its own for this
                 return
@@ -132,8 +152,10 @@ class Application:
             await send({"type": "websocket.http.response.body", "body": f"{message}\n".encode()})
         except (OSError, TimeoutError):
             return
+        finally:
+            self.journal.end(asked, "websocket")
 
-    async def _open_socket(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _open_socket(self, scope: Scope, receive: Receive, send: Send, asked: ServedRequest) -> None:
         foreign = self.guard.check_source(scope)
         call = HttpCall(scope, receive, send)
         call.read_target()
@@ -150,7 +172,28 @@ class Application:
             principal = None if token is None else await self.guard.find_by_token(scope, token)
         if principal is None:
             return await socket.close(NO_TOKEN, 'send {"type": "auth", "token": ...} first')
-        await socket.serve(principal, session_id, after_seq, partial(post, self._office))
+        asked.who, asked.tenant = principal.name, principal.tenant
+        await socket.serve(principal, session_id, after_seq, partial(self._post, scope))
+
+    async def _post(
+        self, scope: Scope, who: Principal, session_id: str, action: str, body: Any, key: str | None
+    ) -> tuple[int, Any]:
+        """What is posted over a WebSocket is a request of its own."""
+        asked = self.journal.begin({**scope, "type": "message", "path": f"/v1/sessions/{session_id}/{action}"})
+        asked.route, asked.who, asked.tenant = "post", who.name, who.tenant
+        try:
+            asked.status, answer = await post(self._office, who, session_id, action, body, key)
+        finally:
+            self.journal.end(asked, "message")
+        return asked.status, answer
+
+    async def _drain(self) -> None:
+        """Refuse what is new, for a while also to load balancers that look (`/ready`), and let go what runs."""
+        self.desk.stop_taking()
+        self.journal.note("drain", state="begins")
+        await asyncio.sleep(self._notice_s)
+        await self.desk.drain(self._grace_s)
+        self.journal.note("drain", state="ends")
 
     # --- its life ------------------------------------------------------------------------------------------------------
 
@@ -164,7 +207,7 @@ class Application:
         try:
             yield
         finally:
-            await self.desk.drain(self._grace_s)
+            await self._drain()
             for number, before in self._before.items():
                 signal.signal(number, before)
             self._before.clear()
@@ -207,6 +250,9 @@ def app(
     max_body_bytes: int = MAX_BODY_BYTES,
     grace_s: float = GRACE_S,
     in_fleet: bool = False,
+    problem: str = "",
+    notice_s: float = 0.0,
+    journal: Journal | None = None,
 ) -> Application:
     """The application that serves these agents over a store (default: what `open_store()` opens).
 
@@ -219,14 +265,23 @@ def app(
     max_body_bytes  how much a request may send
     grace_s         seconds that runs have at the end to finish their step before they are parked
     in_fleet        runs are queued in the store's database for `openagentic-sdk fleet work`, and none goes on here
+    problem         why there are no agents, for whoever asks for one
+    notice_s        seconds at the end in which `/ready` says 503 and requests are still heard
+    journal         where a line for each request goes (default: nowhere; its figures are in `/metrics`)
 
-    Raises `OptionsError`.
+    Raises `OptionsError`, also for an agent whose project folder does not exist.
     """
     known = Agents(agents) if agents is not None and not isinstance(agents, Agents) else agents
+    for name, agent in () if known is None or in_fleet else known.items():
+        folder = agent.made().working_dir()
+        if not folder.is_dir():
+            raise OptionsError(f"the project folder of agent {name!r} does not exist: {str(folder)!r}")
     opened = store if isinstance(store, SessionStore) else open_store(store)
     guard = Guard(read_token() if auth is None else auth, hosts=hosts, origins=origins)
-    desk = _fleet_desk(opened, known) if in_fleet else Desk(known, opened, max_runs=max_runs)
-    return Application(desk, guard, grace_s=grace_s, max_body_bytes=max_body_bytes)
+    desk = _fleet_desk(opened, known) if in_fleet else Desk(known, opened, max_runs=max_runs, problem=problem)
+    return Application(
+        desk, guard, journal or Journal(), grace_s=grace_s, notice_s=notice_s, max_body_bytes=max_body_bytes
+    )
 
 
 def _fleet_desk(store: SessionStore, agents: Agents | None) -> Desk:

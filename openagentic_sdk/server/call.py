@@ -44,6 +44,7 @@ class HttpCall:
         self.method: str = scope.get("method", "GET")
         self.principal = Principal()
         self.has_begun = False
+        self.status = 0  # of the answer, once it has begun
         self.more_headers: list[tuple[bytes, bytes]] = []
         self._receive = receive
         self._send = send
@@ -152,7 +153,7 @@ class HttpCall:
         await within(SEND_S, self._send({"type": "http.response.body", "body": data, "more_body": more}))
 
     async def _start(self, status: int, headers: list[tuple[bytes, bytes]]) -> None:
-        self.has_begun = True
+        self.has_begun, self.status = True, status
         message: Message = {"type": "http.response.start", "status": status, "headers": [*headers, *self.more_headers]}
         await self._send(message)
 

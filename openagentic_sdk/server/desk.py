@@ -51,6 +51,7 @@ from ..sessions.inbox import InboxMessage
 from ..sessions.resume import load_view
 from ..sessions.seal import Seal
 from .guard import Principal
+from .operations.journal import TRACEPARENT
 from .shelf import Shelf
 
 T = TypeVar("T")
@@ -93,6 +94,8 @@ class Desk(Shelf):
         self.store = store
         self.problem = problem
         self.takes_prompts = agents is not None
+        # Called when a run stops: the session, the reason, and what went wrong.
+        self.on_stop: Callable[[str, str, str | None], None] = lambda *stopped: None
         self.is_draining = False
         self._agents = agents
         self._max_runs = max_runs
@@ -170,6 +173,7 @@ class Desk(Shelf):
             request_id=request_id if said is None else None,
             session_metadata=made,
             **mine,
+            **({} if (place := TRACEPARENT.get()) is None else {"traceparent": place}),
         )
         after_seq = (await self.row(who, target)).events if is_there else 0
         submit = partial(self._submit, target, said, options, is_stored=earlier is not None)
@@ -416,7 +420,7 @@ class Desk(Shelf):
             raise RequestRefusedError(503, "this server is about to end: ask again", "draining", retry_after_s=1)
 
     def _check_room(self) -> None:
-        if sum(not run.is_over for run in self._runs.values()) >= self._max_runs:
+        if count_runs(self) >= self._max_runs:
             raise RequestRefusedError(429, f"{self._max_runs} runs go on already: ask again", retry_after_s=2)
 
     async def _metadata(self, who: Principal, session_id: str) -> dict[str, Any]:
@@ -484,8 +488,12 @@ class Desk(Shelf):
         self, session_id: str, said: Said | None, options: OpenAgenticOptions, *, is_stored: bool = False
     ) -> None:
         """Start a run, and wait until its prompt is stored."""
+        agent = options.session_metadata[AGENT_KEY]
         if said is not None:
-            said = replace(said, names_files=self.agents[options.session_metadata[AGENT_KEY]].client_files)
+            said = replace(said, names_files=self.agents[agent].client_files)
+        # Without a wait, in which the same request could come a second time; the path is no business of clients.
+        if not options.working_dir().is_dir():
+            raise RequestRefusedError(503, f"the project folder of agent {agent} is missing on this server")
         known = self._runs.get(session_id)
         if known is not None and not known.is_over:
             raise SessionLockedError(session_id, "a run of this server")
@@ -513,10 +521,14 @@ class Desk(Shelf):
     async def _tend(self, session_id: str, run: BackgroundRun) -> None:
         ended, cancelled = False, False
         try:
-            ended = (await run.wait()).state in ("ended", "waiting")
+            result = await run.wait()
+            ended = result.state in ("ended", "waiting")
+            self.on_stop(session_id, result.stop_reason, result.error)
         except asyncio.CancelledError:
             cancelled = True
+            self.on_stop(session_id, "interrupted", None)
         except Exception as error:  # noqa: BLE001 - an error before its start is raised there; a later one is reported here
+            self.on_stop(session_id, "error", str(error))
             if run.has_begun:
                 context = {"message": f"a run of session {session_id} failed", "exception": error}
                 asyncio.get_running_loop().call_exception_handler(context)
@@ -604,6 +616,20 @@ class Desk(Shelf):
             mine: dict[str, Any] = {"session_store": self.store, "resume": session_id}
             with suppress(SessionLockedError, RequestRefusedError):
                 await self._submit(session_id, said, self.agents.options(agent, known.get(WISHES_KEY), **mine))
+
+
+def count_runs(desk: Desk) -> int:
+    """How many runs go on here; parked ones do not count."""
+    return sum(not run.is_over for run in desk._runs.values())
+
+
+def rate_headers(desk: Desk) -> dict[str, str]:
+    """How many runs may go on at the same time, and how many more just now (draft-ietf-httpapi-ratelimit-headers-10)."""
+    left = max(0, desk._max_runs - count_runs(desk))
+    return {
+        "RateLimit-Policy": f'"runs";q={desk._max_runs};qu="concurrent-requests"',
+        "RateLimit": f'"runs";r={left}',
+    }
 
 
 def read_said(prompt: OnePrompt) -> Said:

@@ -16,7 +16,9 @@ MAX_HEAD_BYTES = 64 * 1024
 MAX_LINE_BYTES = 8 * 1024
 MAX_HEADERS = 100
 MAX_CHUNK_LINE = 16
-_REQUEST_LINE = regex(rb"([A-Z][A-Z-]{0,19}) (/[!\"$-~]*|\*) HTTP/1\.([01])")
+_REQUEST_LINE = regex(
+    rb"([A-Z][A-Z-]{0,19}) (?:[Hh][Tt][Tt][Pp][Ss]?://([0-9A-Za-z.:\[\]_-]+))?(/[!\"$-~]*|\*|) HTTP/1\.([01])"
+)
 _NAME = regex(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _VALUE = regex(rb"[\t -~\x80-\xff]*")
 _CHUNK_SIZE = regex(rb"[0-9A-Fa-f]{1,8}")
@@ -40,7 +42,8 @@ Headers = list[tuple[bytes, bytes]]
 
 @frozen
 class RequestHead:
-    """A request without its body. `target` is as it came; names of headers are lower-case.
+    """A request without its body. `target` begins with its path, also when it came as a whole address; names of headers
+    are lower-case.
 
     `length` is that of the body in bytes, None for a chunked one. `is_kept` says whether the connection may go on.
     """
@@ -169,7 +172,11 @@ def _read_lines(lines: list[bytes]) -> RequestHead:
     started = _REQUEST_LINE.fullmatch(lines[0])
     if started is None:
         raise RequestRefusedError(400, "the request line is not METHOD /PATH HTTP/1.1")
-    method, target, minor = started[1].decode(), started[2], int(started[3])
+    method, authority, target, minor = started[1].decode(), started[2], started[3], int(started[4])
+    if authority is None and not target:
+        raise RequestRefusedError(400, "the request line is not METHOD /PATH HTTP/1.1")
+    if authority is not None and target != b"*":
+        target = target or b"/"
     if target == b"*" and method != "OPTIONS":
         raise RequestRefusedError(400, "the target * is for OPTIONS only")
     if len(lines) - 1 > MAX_HEADERS:
@@ -186,6 +193,9 @@ def _read_lines(lines: list[bytes]) -> RequestHead:
         raise RequestRefusedError(400, f"the header {repeated[0].decode()} stands there twice")
     if not once[b"host"]:
         raise RequestRefusedError(400, "the header Host is missing")
+    if authority is not None and (target == b"*" or authority.lower() != once[b"host"][0].lower()):
+        # RFC 9112 section 3.2.2 says that the target counts; a proxy may have taken the other one.
+        raise RequestRefusedError(400, "the request line and the header Host name two servers")
     words = [word for key, value in headers if key == b"connection" for word in _words(value)]
     expected = once[b"expect"]
     if expected and expected[0].lower() != b"100-continue":

@@ -36,10 +36,10 @@ class SmallServer:
 
     @property
     def address(self) -> str:
-        """Where it is reached, `http://127.0.0.1:8321`; once it has started."""
+        """Where it is reached from this machine, `http://127.0.0.1:8321`; once it has started."""
         assert self._listening is not None, "start it first"
         host, port = self._listening.sockets[0].getsockname()[:2]
-        return f"http://{f'[{host}]' if ':' in host else host}:{port}"
+        return http_address(host, port)
 
     @property
     def connections(self) -> int:
@@ -64,10 +64,12 @@ class SmallServer:
             raise
 
     async def stop(self) -> None:
-        """Take no more connections, let the application end what goes on, and close."""
+        """Let the application end what goes on, while it still says to whoever asks that it ends; then close."""
         assert self._listening is not None, "start it first"
-        self._listening.close()
-        await self._lifespan.stop()
+        try:
+            await self._lifespan.stop()
+        finally:
+            self._listening.close()
         for connection in list(self._connections):
             connection.drain()
         busy = {task for connection in self._connections if (task := connection.task) is not None}
@@ -94,6 +96,12 @@ class SmallServer:
         number: int = await told
         await self.stop()
         return number
+
+
+def http_address(host: str, port: int) -> str:
+    """The address at which this machine reaches a server that is bound so; one that is bound to all addresses, locally."""
+    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
+    return f"http://{f'[{host}]' if ':' in host else host}:{port}"
 
 
 def _allow_many_connections() -> None:

@@ -7,23 +7,25 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
+from dataclasses import field
 from functools import cache, partial
 from typing import Any
 from urllib.parse import quote
 
-from ..errors import FleetStoreError, RequestRefusedError, SessionNotFoundError, ToolInputError
+from ..errors import FleetStoreError, RequestRefusedError, RoomMissingError, SessionNotFoundError, ToolInputError
 from ..ground.frozen import frozen
 from ..ground.schemas.typed import JsonType, json_type
 from ..kernel.recorder import off_loop
 from ..serialization import event_to_dict
 from ..sessions.folds.summary import SessionSummary, summary_matches
-from ..sessions.stores.tables import tables_of
+from ..sessions.stores.tables import Tables, tables_of
 from .call import HttpCall
 from .contract import values
 from .contract.refusals import REFUSALS, error_body, refusal_of
 from .contract.table import MAX_PAGE_EVENTS, QueryField
-from .desk import Desk
+from .desk import Desk, count_runs
 from .guard import Guard, Principal
+from .operations.journal import Journal
 from .shelf import ARCHIVED
 from .streams import EventLines, send_events
 
@@ -39,6 +41,7 @@ class Office:
     desk: Desk
     guard: Guard
     lines: EventLines
+    journal: Journal = field(default_factory=Journal)
 
 
 Handler = Callable[[HttpCall, Office], Awaitable[None]]
@@ -372,19 +375,36 @@ async def show_contract(call: HttpCall, office: Office) -> None:
 
 
 async def show_metrics(call: HttpCall, office: Office) -> None:
-    """The figures of the fleet behind the store: of the principal's tenant, or of all when it has none."""
+    """The figures of this process, for principals without a tenant, and of the fleet behind the store: of the tenant, or of
+    all when there is none."""
+    tenant, texts = call.principal.tenant, []
+    if not tenant:
+        texts.append(office.journal.to_text(running=count_runs(office.desk), is_draining=office.desk.is_draining))
+    try:
+        texts.append(await _fleet_figures(tables_of(office.desk.store), tenant or None))
+    except FleetStoreError as error:
+        if tenant:
+            raise RequestRefusedError(404, str(error)) from error
+    except RoomMissingError:
+        if tenant:
+            raise
+    kind = (b"content-type", b"text/plain; version=0.0.4; charset=utf-8")
+    await call.reply_bytes(200, "".join(texts).encode(), [kind])
+
+
+async def _fleet_figures(tables: Tables, tenant: str | None) -> str:
     from ..fleet.stats import fleet_stats, to_text
 
-    try:
-        tables = tables_of(office.desk.store)
-    except FleetStoreError as error:
-        raise RequestRefusedError(404, str(error)) from error
-    stats = await off_loop(True, fleet_stats, tables, call.principal.tenant or None)
-    kind = (b"content-type", b"text/plain; version=0.0.4; charset=utf-8")
-    await call.reply_bytes(200, to_text(stats).encode(), [kind])
+    return to_text(await off_loop(True, fleet_stats, tables, tenant))
 
 
 async def tell_health(call: HttpCall, office: Office) -> None:
+    """Whether the process lives, also while it ends."""
+    await call.reply(200, {"status": "ok"})
+
+
+async def tell_ready(call: HttpCall, office: Office) -> None:
+    """Whether it takes requests."""
     status = 503 if office.desk.is_draining else 200
     await call.reply(status, {"status": "draining" if office.desk.is_draining else "ok"})
 
@@ -406,6 +426,8 @@ NATIVE: Mapping[str, Handler] = {
     "show_contract": show_contract,
     "show_metrics": show_metrics,
     "tell_health": tell_health,
+    "tell_ready": tell_ready,
+    "tell_ready_as_before": tell_ready,
     "sign_in": sign_in,
     "show_list_page": show_list_page,
     "show_session_page": show_session_page,

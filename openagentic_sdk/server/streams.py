@@ -159,8 +159,9 @@ class Socket:
                     code = await self._write(follower, reading)
                 finally:
                     reading.cancel()
-        except SessionNotFoundError as error:
-            return await self.close(NO_SESSION, str(error))
+        except SessionNotFoundError:
+            # In the same words for a session of somebody else, whatever the store says.
+            return await self.close(NO_SESSION, "there is no such session here")
         except RequestRefusedError as error:
             return await self.close(BAD_CURSOR, str(error))
         if code is not None:

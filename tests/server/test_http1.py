@@ -27,6 +27,8 @@ READ = {
     "blanks around a value": (b"GET / HTTP/1.1\r\nHost: \t x \t\r\n\r\n", [b""]),
     "bytes above ASCII in a value": (b"GET / HTTP/1.1\r\nHost: x\r\nA: \xff\xfe\r\n\r\n", [b""]),
     "OPTIONS *": (b"OPTIONS * HTTP/1.1\r\nHost: x\r\n\r\n", [b""]),
+    "an absolute target": (b"GET http://X:80/a?b HTTP/1.1\r\nHost: x:80\r\n\r\n", [b""]),
+    "an absolute target without a path": (b"GET http://x HTTP/1.1\r\nHost: x\r\n\r\n", [b""]),
     "HTTP/1.0": (b"GET / HTTP/1.0\r\nHost: x\r\n\r\n", [b""]),
 }
 
@@ -69,7 +71,12 @@ HEADS = {
         "two blanks": b"GET  / HTTP/1.1\r\nHost: x\r\n\r\n",
         "a tab": b"GET\t/ HTTP/1.1\r\nHost: x\r\n\r\n",
         "a target with a blank": b"GET /a b HTTP/1.1\r\nHost: x\r\n\r\n",
-        "an absolute target": b"GET http://x/ HTTP/1.1\r\nHost: x\r\n\r\n",
+        "an absolute target of another host": b"GET http://y/ HTTP/1.1\r\nHost: x\r\n\r\n",
+        "an absolute target with a user": b"GET http://u@x/ HTTP/1.1\r\nHost: x\r\n\r\n",
+        "an absolute target of another kind": b"GET ftp://x/ HTTP/1.1\r\nHost: x\r\n\r\n",
+        "an absolute star": b"OPTIONS http://x* HTTP/1.1\r\nHost: x\r\n\r\n",
+        "an absolute target without a host": b"GET http:/// HTTP/1.1\r\nHost: x\r\n\r\n",
+        "two blanks without a target": b"GET  HTTP/1.1\r\nHost: x\r\n\r\n",
         "an authority": b"CONNECT x:80 HTTP/1.1\r\nHost: x\r\n\r\n",
         "a fragment": b"GET /#a HTTP/1.1\r\nHost: x\r\n\r\n",
         "GET *": b"GET * HTTP/1.1\r\nHost: x\r\n\r\n",

@@ -7,23 +7,32 @@ import asyncio
 import importlib
 import os
 import sys
+import threading
+import webbrowser
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ...agents import load_agents
+from ...agents import Agents, load_agents, read_agent
+from ...assemble import build_agent
 from ...errors import OptionsError
+from ...ground.system import user_name, working_dir
+from ...providers.named import MODEL_VARIABLE
 from ...server.asgi import app
 from ...server.desk import GRACE_S, MAX_RUNS
-from ...server.guard import TOKEN_VARIABLE, Principal, is_loopback, token_path
+from ...server.guard import TICKET_S, TOKEN_VARIABLE, Principal, is_loopback, token_path
 from ...server.listen import SmallServer
+from ...server.operations.journal import Journal
+from ...sessions.memory import MemorySessionStore
 from ...sessions.seal import read_key
 from ..actions import add_list_flag
 from ..exits import OK
-from ..flags import add_agents_flag, positive, tcp_port
+from ..flags import add_agents_flag, add_model_flags, positive, tcp_port
 from ..output.terminal import Screen
 from ..stored.stores import add_store_flag, open_session_store
 
 DEFAULT_PORT = 8321
+MODEL_FLAGS = ("script", "provider", "model", "fallback", "base_url", "api_key_env")
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -31,17 +40,33 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "serve",
         description="Serve named agents over HTTP, server-sent events and WebSocket, for programs and browsers.",
     )
-    add_agents_flag(parser)
+    add_agents_flag(parser, required=False)
+    add_model_flags(parser.add_argument_group("without --agents: one agent, in this folder"))
     add_store_flag(parser)
     parser.add_argument("--host", default="127.0.0.1", metavar="ADDRESS", help="where to listen (default: %(default)s)")
     parser.add_argument(
         "--port", type=tcp_port, default=DEFAULT_PORT, metavar="N", help="0 is a free one (default: %(default)s)"
     )
+    parser.add_argument("--open", action="store_true", help="open a browser, which is signed in")
     access = parser.add_argument_group("who may ask")
     access.add_argument("--token-file", metavar="FILE", help="holds the token (default: server.token, which is made)")
     access.add_argument("--auth", metavar="MODULE:NAME", help="a function of the ASGI scope that gives a Principal")
     add_list_flag(access, "--allow-host", metavar="NAME", help="a name, or name:port, that leads here")
     add_list_flag(access, "--allow-origin", metavar="ORIGIN", help="a page elsewhere that may ask, with a token")
+    operations = parser.add_argument_group("operations")
+    operations.add_argument(
+        "--log",
+        choices=("text", "json", "none"),
+        default="text",
+        help="a line for each request, on stderr (default: text)",
+    )
+    operations.add_argument(
+        "--notice",
+        type=float,
+        default=0.0,
+        metavar="SECONDS",
+        help="at the end, for which /ready says 503 (default: 0)",
+    )
     limits = parser.add_argument_group("limits")
     limits.add_argument(
         "--fleet", action="store_true", help="queue runs for `fleet work`, and let none go on in this process"
@@ -64,8 +89,9 @@ def run(args: argparse.Namespace) -> int:
         raise OptionsError(
             f"{args.host} is in reach of others: give a token (--token-file, ${TOKEN_VARIABLE}), or --auth MODULE:NAME"
         )
+    agents, problem = _own_agent(args) if args.agents is None else (_named_agents(args), "")
     application = app(
-        load_agents(args.agents),
+        agents,
         store=open_session_store(args.store),
         auth=auth,
         hosts=args.allow_host,
@@ -73,19 +99,57 @@ def run(args: argparse.Namespace) -> int:
         max_runs=args.max_runs,
         grace_s=args.grace,
         in_fleet=args.fleet,
+        problem=problem,
+        notice_s=args.notice,
+        journal=Journal(None if args.log == "none" else _write_line, "json" if args.log == "json" else "text"),
     )
     screen = Screen(sys.stdout)
 
     def tell(address: str) -> None:
-        screen.line(f"serving {', '.join(application.desk.agents)} on {address} (Ctrl-C ends)")
+        known = "the sessions of this machine" if agents is None else ", ".join(agents)
+        screen.line(f"serving {known} on {address} (Ctrl-C ends)")
         if auth is None and not os.environ.get(TOKEN_VARIABLE):
             screen.line(f"token: in {token_path()}")
+        if problem:
+            screen.line(problem)
         if not args.auth:
-            screen.line(f"in a browser, once: {address}/signin/{application.guard.new_ticket(Principal())}")
+            link = f"{address}/signin/{application.guard.new_ticket(Principal(name=user_name()))}"
+            screen.line(f"in a browser, once, within {TICKET_S / 60:.0f} minutes: {link}")
+            if args.open:  # a browser in the terminal would hold up everything
+                threading.Thread(target=webbrowser.open, args=(link,), daemon=True).start()
         sys.stdout.flush()
 
     asyncio.run(SmallServer(application, host=args.host, port=args.port).serve(tell))
     return OK
+
+
+def _named_agents(args: argparse.Namespace) -> Agents:
+    given = [name for name in MODEL_FLAGS if getattr(args, name)]
+    if given:
+        raise OptionsError(f"--{given[0].replace('_', '-')} and --agents both say what is asked: leave one of them out")
+    return load_agents(args.agents)
+
+
+def _own_agent(args: argparse.Namespace) -> tuple[Agents | None, str]:
+    """One agent in this folder, by flags and environment; None, and what to set, when nothing there names a model."""
+    given = {name: getattr(args, name) for name in MODEL_FLAGS if getattr(args, name)}
+    word = os.environ.get(MODEL_VARIABLE)
+    try:
+        agent = read_agent("agent", {**({"model": word} if word else {}), **given}, Path(working_dir()))
+        build_agent(replace(agent.made(), session_store=MemorySessionStore()))
+    except OptionsError as error:
+        if given:
+            raise
+        return (
+            None,
+            f"No model can be asked yet. Set ${MODEL_VARIABLE} (ollama:qwen3), or --model, and start again: {error}",
+        )
+    return Agents({"agent": agent}), ""
+
+
+def _write_line(line: str) -> None:
+    sys.stderr.write(f"{line}\n")
+    sys.stderr.flush()
 
 
 def _import_function(where: str) -> Any:

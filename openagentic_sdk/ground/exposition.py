@@ -1,0 +1,22 @@
+"""Figures as Prometheus and its like read them: the text exposition format 0.0.4, which OpenMetrics' readers take too."""
+
+from __future__ import annotations
+
+Labels = tuple[tuple[str, str], ...]
+# By name, kind and text of help.
+Families = dict[tuple[str, str, str], dict[Labels, float]]
+
+
+def to_exposition(families: Families) -> str:
+    """The lines of these families."""
+    lines: list[str] = []
+    for (name, kind, text), samples in families.items():
+        lines += [f"# HELP {name} {text}", f"# TYPE {name} {kind}"]
+        for labels, value in samples.items():
+            inside = ",".join(f'{key}="{_escaped(label)}"' for key, label in labels)
+            lines.append(f"{name}{f'{{{inside}}}' if inside else ''} {value:.10g}")
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _escaped(label: str) -> str:
+    return label.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")

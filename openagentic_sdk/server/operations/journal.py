@@ -1,0 +1,163 @@
+"""What a server does, for its operator: one line for each request, run that ends and drain, and the figures of `/metrics`.
+
+A line has the request's id, which its answer has as `X-Request-Id`, and the trace that its client named by `traceparent`.
+It never has what could sign anybody in: no query, no ticket, no header.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable
+from contextvars import ContextVar
+from datetime import UTC, datetime
+from typing import Any, Literal
+
+from ...ground.exposition import Families, to_exposition
+from ...ground.frozen import mutable
+from ...ground.patterns import regex
+from ...ground.text import on_one_line
+from ...serialization import dumps_json
+from ...sessions.folds.trace import read_traceparent
+from ..connection import Scope
+
+Form = Literal["text", "json"]
+BUCKETS_S = (0.005, 0.025, 0.1, 0.5, 2.5, 10.0)
+_ID = regex(rb"[A-Za-z0-9._-]{1,100}")
+# The place in a trace that a run is started from: what options call `traceparent`.
+TRACEPARENT: ContextVar[str | None] = ContextVar("traceparent", default=None)
+
+
+@mutable
+class ServedRequest:
+    """A request while it is answered. `status` is 0 until the answer begins, and stays so when its client left before."""
+
+    id: str
+    method: str
+    path: str
+    trace: str | None
+    began: float
+    route: str = ""
+    status: int = 0
+    who: str | None = None
+    tenant: str | None = None
+
+
+class Journal:
+    """`write` takes one line, without its end; with None nothing is written, and figures are kept all the same."""
+
+    def __init__(self, write: Callable[[str], object] | None = None, form: Form = "text") -> None:
+        self._write = write
+        self._form = form
+        self._requests: Counter[tuple[str, str, int]] = Counter()
+        self._within: Counter[float] = Counter()
+        self._took_s = 0.0
+        self._open: Counter[str] = Counter()
+        self._runs: Counter[str] = Counter()
+        self._webhooks: Counter[str] = Counter()
+
+    # --- requests ------------------------------------------------------------------------------------------------------
+
+    def begin(self, scope: Scope) -> ServedRequest:
+        """A request that came in; `end` is called behind its answer."""
+        request_id, trace, is_known = b"", None, False
+        for name, value in scope["headers"]:
+            if name == b"x-request-id":
+                request_id = value if not request_id and _ID.fullmatch(value) else b""
+            elif name == b"traceparent" and not is_known:
+                trace, is_known = value.decode("latin-1"), True
+        found = None if trace is None else read_traceparent(trace)
+        TRACEPARENT.set(None if found is None else trace)
+        kind = scope["type"]
+        self._open[kind] += 1
+        path = scope["path"]
+        shown = "/signin/..." if "/signin/" in path else path
+        name = request_id.decode() or os.urandom(8).hex()
+        return ServedRequest(name, scope.get("method", "WS"), shown, found and found[0], time.monotonic())
+
+    def end(self, asked: ServedRequest, kind: str = "http") -> None:
+        """The answer is over."""
+        took_s = time.monotonic() - asked.began
+        self._open[kind] -= 1
+        self._requests[asked.route, asked.method, asked.status] += 1
+        self._took_s += took_s
+        self._within[next((most for most in BUCKETS_S if took_s <= most), float("inf"))] += 1
+        if self._write is not None:
+            facts = {"method": asked.method, "path": asked.path, "status": asked.status, "ms": round(took_s * 1000, 1)}
+            self._tell(
+                "request", facts | {"id": asked.id, "trace": asked.trace, "who": asked.who, "tenant": asked.tenant}
+            )
+
+    # --- runs and the process --------------------------------------------------------------------------------------------
+
+    def run_ended(self, session_id: str, stop_reason: str, error: str | None = None) -> None:
+        """A run of this process has stopped, or could not go on."""
+        self._runs[stop_reason] += 1
+        if self._write is not None:
+            self._tell("run", {"session": session_id, "stop_reason": stop_reason, "error": error})
+
+    def webhook(self, outcome: str, **facts: Any) -> None:
+        """A message to another service: `delivered`, `retried` or `given up`."""
+        self._webhooks[outcome] += 1
+        if self._write is not None:
+            self._tell("webhook", {"outcome": outcome, **facts})
+
+    def note(self, what: str, **facts: Any) -> None:
+        """Something about the process, such as its drain."""
+        if self._write is not None:
+            self._tell(what, facts)
+
+    def _tell(self, event: str, facts: dict[str, Any]) -> None:
+        assert self._write is not None
+        known = {name: value for name, value in facts.items() if value not in (None, "")}
+        now = datetime.now(UTC).isoformat(timespec="milliseconds")
+        if self._form == "json":
+            self._write(dumps_json({"time": now, "event": event, **known}))
+        else:
+            told = " ".join(f"{name}={_plain(value)}" for name, value in known.items())
+            self._write(f"{now} {event} {told}")
+
+    # --- figures ---------------------------------------------------------------------------------------------------------
+
+    def to_text(self, *, running: int, is_draining: bool) -> str:
+        """The figures in the text exposition format 0.0.4 of Prometheus."""
+        families: Families = {
+            (
+                "openagentic_server_requests_total",
+                "counter",
+                "Requests that were answered; status 0: the client left.",
+            ): {
+                (("route", route), ("method", method), ("status", str(status))): count
+                for (route, method, status), count in self._requests.items()
+            },
+            ("openagentic_server_open", "gauge", "Requests that are being answered, streams among them."): {
+                (("kind", kind),): count for kind, count in self._open.items()
+            },
+            ("openagentic_server_runs", "gauge", "Runs that go on in this process."): {(): running},
+            ("openagentic_server_runs_ended_total", "counter", "Runs that stopped, by their reason."): {
+                (("stop_reason", reason),): count for reason, count in self._runs.items()
+            },
+            ("openagentic_server_webhooks_total", "counter", "Messages to other services."): {
+                (("outcome", outcome),): count for outcome, count in self._webhooks.items()
+            },
+            ("openagentic_server_draining", "gauge", "1 once the process takes no more runs."): {
+                (): float(is_draining)
+            },
+        }
+        return to_exposition(families) + "\n".join(self._histogram()) + "\n"
+
+    def _histogram(self) -> Iterable[str]:
+        name, so_far = "openagentic_server_request_seconds", 0
+        yield f"# HELP {name} Seconds from a request to the end of its answer."
+        yield f"# TYPE {name} histogram"
+        for most in (*BUCKETS_S, float("inf")):
+            so_far += self._within[most]
+            yield f'{name}_bucket{{le="{"+Inf" if most > 1e9 else f"{most:g}"}"}} {so_far}'
+        yield f"{name}_sum {self._took_s:.10g}"
+        yield f"{name}_count {so_far}"
+
+
+def _plain(value: Any) -> str:
+    text = on_one_line(str(value), 300)
+    return dumps_json(text) if " " in text or '"' in text or "=" in text else text
