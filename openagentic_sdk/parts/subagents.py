@@ -79,6 +79,7 @@ class SubagentRuns(Part, Subagents):
         self._child = child
         self._max_depth = max_depth
         self._left: dict[str, LeftSubagent] = {}  # by the call that started them
+        self._unbegun: set[str] = set()  # the calls whose tasks in the background an earlier process did not begin
         starter = None if run.parent is None else run.parent.parts.services.find(Subagents)
         # The sessions that this tree of runs has charged for what they spent in earlier processes.
         self._charged: set[str] = starter._charged if isinstance(starter, SubagentRuns) else set()
@@ -106,6 +107,7 @@ class SubagentRuns(Part, Subagents):
                 self._work_behind(started.tool_use_id, started.name, started.prompt)
         for record, task_started in _tasks_of_turn(view):
             if task_started is None:  # the process did not live to begin it
+                self._unbegun.add(record.use.tool_use_id)
                 self._work_behind(record.use.tool_use_id, record.use.input["agent"], record.use.input["prompt"])
             elif task_started.child_session_id not in view.fold(SubagentsFold).open:
                 self._tasks().start(task_started.name, self._fetch(task_started), _task_id(record))
@@ -148,7 +150,7 @@ class SubagentRuns(Part, Subagents):
         for started in list(run.view.fold(SubagentsFold).open.values()):
             record, child_id = run.view.calls.get(started.tool_use_id), started.child_session_id
             is_open = record is not None and record.result is None
-            is_left = started.tool_use_id in self._left or (goes_on and _task_id(record) is not None)
+            is_left = _task_id(record) is not None and (goes_on or self.continues(started.tool_use_id))
             if not is_open and not is_left and child_id not in asking:
                 await self._end(started)
         return ending
@@ -248,7 +250,8 @@ class SubagentRuns(Part, Subagents):
         """The session that an earlier attempt of this call made, when the process died before it was named in the log."""
         run, store = self.run, self.run.agent.store
         record = run.view.calls.get(tool_use_id)
-        if record is None or record.attempts < 2 or not isinstance(store, SessionStore):
+        is_again = record is not None and (record.attempts > 1 or tool_use_id in self._unbegun)
+        if not is_again or not isinstance(store, SessionStore):
             return None
 
         def find() -> str | None:
