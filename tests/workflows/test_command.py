@@ -55,6 +55,10 @@ async def nap(flow: Flow) -> str:
     await flow.step(wait_for_ever, effect="read")
     return "rested"
 
+@workflow
+async def order(flow: Flow) -> str:
+    return str((await flow.wait_for("paid"))["amount"])
+
 not_one = 4
 """
 
@@ -113,6 +117,13 @@ class WorkflowCommand(CommandCase):
         self.assertEqual(self.command("run", "--script", self.script("Hello."), "x")[0], OK)
         self.assertEqual(self.command("workflow", "show", self.session_ids()[0])[0], USAGE)
 
+    def test_an_event_is_delivered_once_and_before_the_workflow_waits_for_it(self) -> None:
+        for said in ("delivered", "it had come before"):
+            code, out, _ = self.command("workflow", "send", "o", "paid", '{"amount": 7}', "--event-id", "e")
+            self.assertEqual((code, out.startswith(said)), (OK, True))
+        self.assertEqual(self.run_flow("order", "--session", "o")[0], OK)
+        self.assertEqual(self.shown("o")["output"], "7")
+
     def test_json_prints_each_event_and_a_deny_rule_holds(self) -> None:
         words = ("repository=/srv", "most=1", "--session", "r", "--json", "--deny", "list_files")
         code, out, _ = self.run_flow("review", *words)
@@ -158,6 +169,7 @@ class Progress(unittest.TestCase):
             UserMessage('{"workflow": "w", "arguments": {"x": 1}}'),
             ToolUse("1", "a", {}),
             ToolUse("2", "uuid", {}),
+            ToolResult("2", "x"),
             ToolUse("3-1-1", "b", {}, extras={"due": 500.0}),
             ToolStarted("1", "a", "read", "", "", ts=101.0),
             ToolResult("1", is_error=True, outcome="error", error_message="no", ts=103.0),

@@ -33,7 +33,7 @@ COMMANDS = {
     "doctor": "say what this machine, this project and an endpoint give an agent, and what to set",
 }
 # What most people need; the others stand under `admin`, and work without that word too.
-FIRST_COMMANDS = ("run", "chat", "sessions", "replay", "eval", "view", "serve", "doctor")
+FIRST_COMMANDS = ("run", "chat", "sessions", "replay", "eval", "workflow", "view", "serve", "doctor")
 ADMIN = "admin"
 # `import` is a keyword of Python, so its module has another name.
 _MODULES = {"import": "importing"}

@@ -24,6 +24,7 @@ from ...ground.text import on_one_line, plural
 from ...kernel.prompt import Said
 from ...options import OpenAgenticOptions
 from ...parts.project.claude import find_project_root
+from ...parts.workflows.inbox import deliver
 from ...parts.workflows.lint import check_paths
 from ...parts.workflows.progress import StepProgress, WorkflowProgress, retry_step
 from ...runs.background import answer_questions, cancel_session
@@ -73,16 +74,21 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     show = actions.add("show", _show, "show the steps of one workflow, what they wait for and what they cost")
     tail = actions.add("tail", _tail, "follow a workflow, step by step, until it ends or waits")
     answer = actions.add("answer", _answer, "answer the question that a workflow waits for")
+    send = actions.add("send", _send, "deliver an event, for `flow.wait_for(EVENT)`; it is kept until it is waited for")
     cancel = actions.add("cancel", _cancel, "end for good a workflow that no process runs")
     retry = actions.add("retry", _retry, "let a step that failed or may not have run be made once more by the next run")
     for action in (show, tail):
         add_id(action, default=NEWEST)
     for action in (answer, cancel, retry):
         add_id(action)
+    send.add_argument("id", metavar="ID", help="the whole id of its session, which may begin later")
     answer.add_argument("answer", metavar="ANSWER")
     answer.add_argument("--question", metavar="ID", help="when it waits for several")
+    send.add_argument("event", metavar="EVENT")
+    send.add_argument("payload", metavar="JSON", nargs="?", default="null", help="what it brings (default: null)")
+    send.add_argument("--event-id", metavar="ID", help="deliver an event with this id once, however often it is sent")
     retry.add_argument("step", metavar="STEP", help="its number, as `workflow show` has it")
-    for action in (run, rows, show, tail, answer, cancel, retry):
+    for action in (run, rows, show, tail, answer, send, cancel, retry):
         add_store_flag(action)
         action.add_argument("--json", action="store_true", help="print JSON: events as lines, else one object")
     check = actions.add(
@@ -379,6 +385,13 @@ def _answer(store: SessionStore, args: argparse.Namespace) -> int:
     asyncio.run(answer_questions(store, session_id, {open_ids[0]: args.answer}))
     said = f"answered: {on_one_line(args.answer, 200)}; the next `workflow run` goes on with it"
     Screen(sys.stdout).tell(args.json, {"session_id": session_id, "question_id": open_ids[0]}, [said])
+    return OK
+
+
+def _send(store: SessionStore, args: argparse.Namespace) -> int:
+    is_new = deliver(store, args.id, args.event, _read_value(args.payload), event_id=args.event_id)
+    said = "delivered; the next run of the workflow takes it" if is_new else "it had come before"
+    Screen(sys.stdout).tell(args.json, {"session_id": args.id, "delivered": is_new}, [said])
     return OK
 
 

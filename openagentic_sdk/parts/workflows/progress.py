@@ -28,8 +28,6 @@ from ..record.lifecycle import append_signed
 
 StepState = Literal["waiting", "running", "done", "failed", "denied", "cancelled", "unknown"]
 _OUTCOMES: Mapping[str, StepState] = {"ok": "done", "error": "failed", "denied": "denied", "unknown": "unknown"}
-# What a body looked at is in the log like a step, takes no time and is no work.
-_VALUES = ("now", "random", "uuid", "version")
 _AGAIN = ("failed", "denied", "cancelled", "unknown")
 
 
@@ -139,8 +137,6 @@ class WorkflowProgress:
         extras = use.extras or {}
         due = extras.get("due")
         known = self.steps.get(number)
-        if use.name in _VALUES and known is None:
-            return
         step = known or StepProgress(number, use.name, level=self._level + 1, at=str(extras.get("at", "")))
         step.attempt = int(attempt) if attempt.isdecimal() else 1
         step.state, step.began, step.ended, step.message = "waiting", None, None, ""
@@ -149,6 +145,11 @@ class WorkflowProgress:
         self.steps[number] = self._calls[use.tool_use_id] = step
 
     def _end(self, step: StepProgress, result: ToolResult) -> None:
+        if (
+            step.began is None and result.outcome == "ok"
+        ):  # a value that the body looked at, such as flow.now(): no work
+            self.steps.pop(step.number, None)
+            return
         step.state = _OUTCOMES.get(result.outcome, "cancelled")
         step.ended, step.due = result.ts, None
         step.message = result.error_message or ""
