@@ -17,6 +17,7 @@ from . import Row
 ROOT = Path(__file__).parent.parent
 _FLOOR = "import asyncio, json, dataclasses"
 _SURFACE = "from openagentic_sdk import query, OpenAgenticOptions"
+_AGENT = "from openagentic_sdk import Agent, OpenAgenticOptions"
 _HELP_FLOOR = "import argparse, asyncio, json, dataclasses"
 # A new process inherits the peak that getrusage knows, but not the one of its own address space.
 _PEAK = """
@@ -56,6 +57,7 @@ def rows() -> list[Row]:
         "floor": ["-c", _FLOOR],
         "import": ["-c", "import openagentic_sdk"],
         "surface": ["-c", _SURFACE],
+        "agent": ["-c", _AGENT],
         "step": ["-c", _STEP],
         "help floor": ["-c", _HELP_FLOOR],
         "help": ["-m", "openagentic_sdk", "--help"],
@@ -84,6 +86,7 @@ def rows() -> list[Row]:
         cpu(_FLOOR, "floor", "bare", "bare interpreter"),
         cpu(first, "import", bar="ratio <= 1.5"),
         cpu(_SURFACE, "surface", bar="ratio <= 2.2"),
+        cpu("... Agent, OpenAgenticOptions", "agent", "surface", _SURFACE, "ratio <= 1.1"),
         cpu(f"{step} to its end", "step", bar="ratio <= 2.6"),
         *(
             write(label, name)

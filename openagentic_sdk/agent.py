@@ -41,7 +41,6 @@ from .providers.named import MODEL_VARIABLE, find_provider, split_model
 from .sessions.base import SessionStore
 from .tools.base import Tool
 from .tools.defaults import default_tools
-from .tools.function import tool
 
 if TYPE_CHECKING:  # checkers bring this module themselves: `Agent("m")` is an `Agent[None, str]`
     from typing_extensions import TypeForm
@@ -202,6 +201,8 @@ class Agent(Generic[DepsT, OutputT]):
             elif isinstance(given, Tool):
                 tools.append(given)
             elif callable(given):
+                from .tools.function import tool  # late: it reads types, which an agent without functions has none of
+
                 tools.append(tool(given))
             else:
                 raise OptionsError(f"tools: {shown(given)} is no function, tool or name of a set")

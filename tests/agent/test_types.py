@@ -37,6 +37,18 @@ class InferredTypes(unittest.TestCase):
             Path(folder, "pyrightconfig.json").write_text(json.dumps({**strict, "extraPaths": [str(ROOT)]}))
             self.assertEqual(said_by("basedpyright", "--level", "error", "-p", folder), "")
 
+    def test_whoever_uses_no_agent_imports_nothing_of_it_and_an_agent_reads_no_types_before_it_has_any(self) -> None:
+        code = (
+            "import sys, openagentic_sdk\n"
+            "def names(): return {name.removeprefix('openagentic_sdk.') for name in sys.modules}\n"
+            "openagentic_sdk.query\n"
+            "before = names()\n"
+            "openagentic_sdk.Agent\n"
+            "print('agent' in before, sorted(names() - before))\n"
+        )
+        done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+        self.assertEqual(done.stdout, "False ['agent', 'parts.agent', 'parts.agent.messages', 'parts.agent.part']\n")
+
 
 if __name__ == "__main__":
     unittest.main()
