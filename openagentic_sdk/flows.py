@@ -18,13 +18,13 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import os
 import sys
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import KW_ONLY, field, replace
 from datetime import UTC, datetime
 from functools import cached_property, partial
-from pathlib import Path
 from random import SystemRandom
 from typing import Any, Concatenate, Generic, NoReturn, ParamSpec, TypeVar, cast, overload
 from uuid import UUID, uuid4
@@ -64,7 +64,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 T = TypeVar("T")
 _RESERVED = ("options", "session", "request_id", "answers")
-_HERE = str(Path(__file__).parent)
+_HERE = os.path.dirname(__file__) + os.sep
 
 
 class _StepFunction:
@@ -371,7 +371,7 @@ def _place() -> str:
     frame = sys._getframe(1)
     while frame.f_back is not None and frame.f_code.co_filename.startswith(_HERE):
         frame = frame.f_back
-    return f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}"
+    return f"{os.path.basename(frame.f_code.co_filename)}:{frame.f_lineno}"
 
 
 # --- the workflow as a value -------------------------------------------------------------------------------------------

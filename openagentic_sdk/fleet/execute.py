@@ -33,7 +33,7 @@ from .fleet import Fleet
 from .lease import Lease
 from .prepare import rated_options, within_budget, workspace_of
 from .record import FleetRun, Outcome
-from .standing import Standing, look, used_behind
+from .standing import Standing, look, parked, used_behind
 
 # How long a run is left alone whose session somebody else uses, or whose store refused.
 BUSY_S = 1.0
@@ -104,7 +104,7 @@ async def _go_on(fleet: Fleet, lease: Lease, standing: Standing, draining: async
         background = submit(None if standing.is_said else _named_prompt(fleet, run), options, guard=lease.check)
         await _attend(background, lease, draining, grace_s)
         lease.check()
-        return await _ending(store, lease, background)
+        return await _ending(store, lease, background, options.key_file)
 
 
 def run_options(fleet: Fleet, run: FleetRun, standing: Standing) -> OpenAgenticOptions:
@@ -147,13 +147,14 @@ async def _attend(background: BackgroundRun, lease: Lease, draining: asyncio.Eve
             await suspending
 
 
-async def _ending(store: SessionStore, lease: Lease, background: BackgroundRun) -> Outcome:
+async def _ending(store: SessionStore, lease: Lease, background: BackgroundRun, key_file: str | None) -> Outcome:
     """The next state of a run that this process gives up."""
     if background.state == "cancelled":
         return Outcome("cancelled", "interrupted") if lease.is_cancelled else Outcome("queued")
     result = await background.wait()
     if result.stop_reason == "waiting":
-        return Outcome("waiting", "waiting", parked_seq=background.last_seq)
+        outcome: Outcome = await off_loop(True, parked, store, lease.run.session, background.last_seq, key_file)
+        return outcome
     if result.stop_reason in ("interrupted", "suspended"):
         return Outcome("cancelled", "interrupted") if lease.is_cancelled else Outcome("queued")
     if result.state == "failed":

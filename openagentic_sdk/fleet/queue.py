@@ -86,7 +86,7 @@ _LEAVE = """
         owner = CASE WHEN %s IN ('waiting', 'queued') THEN '' ELSE owner END,
         run_at = CASE WHEN %s IN ('waiting', 'queued') THEN {now} + %s ELSE run_at END,
         ended_at = CASE WHEN %s IN ('waiting', 'queued') THEN NULL ELSE {now} END,
-        parked_seq = CASE WHEN %s = 'waiting' THEN %s ELSE parked_seq END,
+        parked_seq = CASE WHEN %s > 0 THEN %s ELSE parked_seq END,
         input_tokens = coalesce(%s, input_tokens), output_tokens = coalesce(%s, output_tokens),
         cost_usd = coalesce(%s, cost_usd), unknown = coalesce(%s, unknown),
         first_event_at = coalesce(first_event_at, {now} - %s),
@@ -100,14 +100,16 @@ _CANCEL = """
         state = CASE WHEN state = 'running' THEN state ELSE 'cancelled' END
     WHERE id = %s AND state IN ('queued', 'running', 'waiting') RETURNING id
 """
+# A run that is due again at a time is queued for that; it may be woken before.
+_IS_PARKED = "(state = 'waiting' OR (state = 'queued' AND stop_reason = 'waiting' AND run_at > {now}))"
 _WAKE = """
     UPDATE openagentic_runs SET state = 'queued', run_at = {now}, parked_seq = %s
-    WHERE id = %s AND state = 'waiting' AND parked_seq = %s RETURNING id
+    WHERE id = %s AND {is_parked} AND parked_seq = %s RETURNING id
 """
 _MOVED = """
     SELECT openagentic_runs.id, session, parked_seq, {last_seq}
     FROM openagentic_runs LEFT JOIN {sessions} ON {sessions}.id = session
-    WHERE state = 'waiting' AND ({sessions}.id IS NULL OR {last_seq} > parked_seq)
+    WHERE {is_parked} AND ({sessions}.id IS NULL OR {last_seq} > parked_seq)
     ORDER BY openagentic_runs.id LIMIT 200
 """
 
@@ -234,7 +236,7 @@ class Queue:
         """Move the run from `running` to its next state; False when it has another owner by now."""
         state, attempts = outcome.state, 0
         values = (
-            *(state, state, state, state, state, outcome.delay_s, state, state, outcome.parked_seq),
+            *(state, state, state, state, state, outcome.delay_s, state, outcome.parked_seq, outcome.parked_seq),
             *((None,) * 5 if outcome.used is None else vars(outcome.used).values()),
             *(outcome.stop_reason, outcome.error, run.id, run.fence),
         )
@@ -265,12 +267,13 @@ class Queue:
         return self.tables.change(attempt, durable=True)
 
     def wake_answered(self, is_answered: Callable[[str, int], bool]) -> list[int]:
-        """Put parked runs whose question was answered back into the queue, wherever that was done; gives their numbers.
+        """Put parked runs that got an answer or an event back into the queue, wherever that was done; gives their numbers.
 
-        `is_answered(session, seq)` says whether an answer stands in the log behind that event.
+        `is_answered(session, seq)` says whether one stands in the log behind that event.
         """
         tables = self.tables
-        command = _MOVED.format(last_seq=tables.last_seq, sessions=tables.sessions)
+        is_parked = _IS_PARKED.format(now=tables.now)
+        command = _MOVED.format(last_seq=tables.last_seq, sessions=tables.sessions, is_parked=is_parked)
         woken: list[int] = []
         for run_id, session, parked_seq, last_seq in tables.read(command, patience_s=PATIENCE_S):
             if is_answered(session, parked_seq):
@@ -280,7 +283,7 @@ class Queue:
                 # Something else was written: what is behind it is looked at next time.
                 values = (last_seq, run_id, parked_seq)
                 self._change(
-                    "UPDATE openagentic_runs SET parked_seq = %s WHERE id = %s AND state = 'waiting' AND parked_seq = %s "
+                    f"UPDATE openagentic_runs SET parked_seq = %s WHERE id = %s AND {is_parked} AND parked_seq = %s "
                     "RETURNING id",
                     values,
                 )
@@ -290,7 +293,9 @@ class Queue:
         """Put a parked run back into the queue, if it is not there already."""
 
         def attempt(execute: Execute) -> None:
-            if execute(_WAKE.format(now=self.tables.now), (parked_seq, run_id, parked_seq)):
+            now = self.tables.now
+            command = _WAKE.format(now=now, is_parked=_IS_PARKED.format(now=now))
+            if execute(command, (parked_seq, run_id, parked_seq)):
                 self._tell(execute)
 
         self.tables.change(attempt, durable=True)

@@ -71,6 +71,11 @@ class FleetRun:
         return self.state in OVER
 
     @property
+    def is_parked(self) -> bool:
+        """Whether it waits: for a person or an event, or for a time that it named itself."""
+        return self.state == "waiting" or (self.state == "queued" and self.stop_reason == "waiting")
+
+    @property
     def prompt(self) -> Any:
         """What was said: a text, a list of parts, or None to go on with what is in the log."""
         return loads_json(self.body).get("prompt")

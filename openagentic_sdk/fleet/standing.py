@@ -5,13 +5,15 @@ from __future__ import annotations
 import time
 
 from ..errors import FleetError, LogCorruptError, SessionNotFoundError
-from ..events import Result, SystemInit, ToolResult, UserAnswer
+from ..events import Result, SystemInit, SystemNotice, ToolResult, UserAnswer
 from ..ground.frozen import frozen
+from ..parts.workflows.inbox import ARRIVED, Park, has_arrived
 from ..sessions.base import SessionStore
 from ..sessions.core import TENANT_KEY
 from ..sessions.folds.standing import find_request
 from ..sessions.folds.usage import Usage, add_cost, add_usage, own_spending
 from ..sessions.resume import load_view
+from ..sessions.seal import Seal
 from .record import FleetRun, Outcome, Used
 
 
@@ -88,7 +90,7 @@ def _pause(store: SessionStore, run: FleetRun, last: Result) -> Outcome | None:
     at = last.seq or 0
     if last.stop_reason == "waiting" and run.lost_owner and not is_answered(store, run.session, at):
         # Its owner died between the log and the row.
-        return Outcome("waiting", "waiting", parked_seq=at)
+        return parked(store, run.session, at)
     if last.stop_reason == "interrupted" and 0 < run.parked_seq < at:
         since = list(store.iter_events(run.session, after_seq=run.parked_seq, limit=at - run.parked_seq))
         if not any(isinstance(event, SystemInit) for event in since):
@@ -97,9 +99,28 @@ def _pause(store: SessionStore, run: FleetRun, last: Result) -> Outcome | None:
     return None
 
 
+def parked(store: SessionStore, session: str, seq: int, key_file: str | None = None) -> Outcome:
+    """Where a run goes that has parked, its log ending with that event: a workflow goes on by itself when its time comes.
+
+    What came for it between its last look and its end did not find it parked. Blocks.
+    """
+    park = Park.read(store, session)
+    if park is None:
+        return Outcome("waiting", "waiting", parked_seq=seq)
+    if has_arrived(store, session, Seal(key_file)):
+        return Outcome("queued", "waiting")
+    if park.wake_at is None:
+        return Outcome("waiting", "waiting", parked_seq=seq)
+    return Outcome("queued", "waiting", delay_s=max(0.0, park.wake_at - time.time()), parked_seq=seq)
+
+
 def is_answered(store: SessionStore, session: str, seq: int) -> bool:
-    """Whether an answer stands in the log behind that event. True for a log that cannot be read: the run will say so."""
+    """Whether an answer, or an event for a workflow, stands in the log behind that event. True for a log that cannot be
+    read: the run will say so."""
     try:
-        return any(isinstance(event, UserAnswer) for event in store.iter_events(session, after_seq=seq))
+        return any(
+            isinstance(event, UserAnswer) or (isinstance(event, SystemNotice) and event.code == ARRIVED)
+            for event in store.iter_events(session, after_seq=seq)
+        )
     except (LogCorruptError, SessionNotFoundError):
         return True

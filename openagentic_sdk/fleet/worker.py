@@ -193,10 +193,10 @@ async def execute_run(fleet: Fleet, run_id: int, *, lease_s: float = LEASE_S, gr
                 f"run {run_id} has format {run.format}, this version knows {FORMAT}: upgrade", run_id=run_id
             )
         fleet.agents[run.agent]
-        if run.state == "waiting":
+        if run.is_parked:
             await off_loop(True, fleet.queue.wake_answered, partial(is_answered, fleet.store))
             run = await fleet.status(run_id)
-        if run.is_over or run.state == "waiting":
+        if run.is_over or run.state == "waiting" or (run.is_parked and run.run_at > time.time()):
             return run
         asked_at = elapsed_s()
         claimed: FleetRun | None = await off_loop(True, partial(fleet.queue.claim, who, run_id=run_id))

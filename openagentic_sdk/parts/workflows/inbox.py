@@ -6,12 +6,12 @@ They are kept in a session of their own beside the workflow's, since that one be
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import islice
 from typing import Any
 
-from ...errors import SessionExistsError, SessionLockedError, SessionNotFoundError, WorkflowError
+from ...errors import SessionError, SessionExistsError, SessionLockedError, SessionNotFoundError, WorkflowError
 from ...events import Event, PartState, Result, SystemInit, SystemNotice, UserMessage
 from ...ground.backoff import Backoff
 from ...ground.frozen import frozen
@@ -19,6 +19,7 @@ from ...ground.schemas.typed import to_json
 from ...serialization import dumps_json, loads_json
 from ...sessions.base import SessionStore
 from ...sessions.core import TENANT_KEY
+from ...sessions.folds.features.all import SubagentsFold
 from ...sessions.resume import load_view
 from ...sessions.seal import Seal
 from ..record.lifecycle import append_signed
@@ -81,8 +82,11 @@ def deliver(
         return [event]
 
     stored = _when_free(lambda: append_signed(store, inbox, new, Seal(key_file)))
-    with suppress(SessionLockedError, SessionNotFoundError):  # a run that holds it looks into the inbox before it parks
-        store.append_event(session_id, SystemNotice(ARRIVED, f"the event {name!r} came", {"event": name}))
+    notice = SystemNotice(ARRIVED, f"the event {name!r} came", {"event": name})
+    with suppress(SessionNotFoundError):
+        for above in _ancestors(store, session_id):
+            with suppress(SessionLockedError):  # a run that holds it looks into the inbox before it parks
+                store.append_event(above, notice)
     return bool(stored)
 
 
@@ -110,14 +114,25 @@ def read_inbox(store: SessionStore, session_id: str, seal: Seal) -> list[Deliver
 
 
 def has_arrived(store: SessionStore, session_id: str, seal: Seal) -> bool:
-    """Whether an event has come for a workflow that it waits for and has not got. Raises what reading a log raises."""
-    came = read_inbox(store, session_id, seal)
-    if not came:
-        return False
-    view, _ = load_view(store, session_id, (StepsFold,), seal=seal)
+    """Whether an event has come that a workflow, or one inside of it, waits for and has not got."""
+    view, _ = load_view(store, session_id, (StepsFold, SubagentsFold), seal=seal)
     steps = view.fold(StepsFold)
     wanted = steps.wanted_events() | (set() if steps.find(CANCELLED) else {CANCEL})
-    return any(event.name in wanted and event.seq not in steps.taken for event in came)
+    if any(event.name in wanted and event.seq not in steps.taken for event in read_inbox(store, session_id, seal)):
+        return True
+    inside = [each.child_session_id for each in view.fold(SubagentsFold).open.values() if view.is_ours(each)]
+    with suppress(SessionError):
+        return any(has_arrived(store, child_id, seal) for child_id in inside)
+    return True  # the run finds out what is wrong with it
+
+
+def _ancestors(store: SessionStore, session_id: str) -> Iterator[str]:
+    """A session, and those that it is inside of."""
+    seen: set[str] = set()
+    while session_id and session_id not in seen:
+        seen.add(session_id)
+        yield session_id
+        session_id = str(store.read_metadata(session_id)["metadata"].get("parent_session_id") or "")
 
 
 @frozen

@@ -13,9 +13,9 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import field
 from heapq import heappop, heappush
-from typing import Any, NoReturn
+from typing import Any, NoReturn, cast
 
-from ...errors import OptionsError, WorkflowChangedError, WorkflowError
+from ...errors import OptionsError, SessionError, WorkflowChangedError, WorkflowError
 from ...events import AssistantMessage, Event, PartState, Result, SessionCompacted, ToolResult, ToolUse, UserMessage
 from ...ground.frozen import changed, frozen, mutable
 from ...ground.threads import settled
@@ -25,12 +25,14 @@ from ...kernel.lifetime import RunStopped
 from ...kernel.recorder import off_loop
 from ...kernel.settle import settle_calls
 from ...serialization import dumps_json, loads_json
+from ...sessions.base import SessionStore
 from ...sessions.closing import INTERRUPTED, cancelled_result
+from ...sessions.folds.features.all import SubagentsFold
 from ...sessions.folds.view import CallRecord
 from ..custom import PackagePart
 from .body import Branch, FlowBody, Restart
 from .fold import CANCELLED, RESTARTED, StepsFold
-from .inbox import CANCEL, PARKED, read_inbox
+from .inbox import CANCEL, PARKED, Park, read_inbox
 from .steps import Step, StepLedger, StepPlan, StepTool, check_record
 
 # How many steps end before they are kept beside the log.
@@ -247,7 +249,7 @@ class WorkflowPart(PackagePart, StepLedger):
     async def _cut(self) -> None:
         """Keep the finished steps beside the log from time to time, so that the next run does not read all of it."""
         fold = self._fold
-        if fold.finished < CUT_STEPS or fold.finished * 4 < len(fold.ids()):
+        if fold.finished < CUT_STEPS or fold.finished * 8 < len(fold.ids()):
             return
         open_seqs = [record.use.seq or 0 for record in fold.calls.values() if record.result is None]
         up_to = min(open_seqs, default=(self.run.view.events[-1].seq or 0) + 1) - 1
@@ -382,13 +384,20 @@ class WorkflowPart(PackagePart, StepLedger):
         self._news.clear()
 
     async def _park(self) -> None:
-        now = self.run.agent.clock.now()
-        waits = [self._wait_s(step) for step in self._waiting]
-        wake_s = min((wait for wait in waits if wait < math.inf), default=None)
+        wakes_at = [self.now() + wait_s for step in self._waiting if (wait_s := self._wait_s(step)) < math.inf]
+        wakes_at += await off_loop(True, self._children_wake_at)
         steps = [step.call_id for step in (*self._waiting, *self._parked)]
-        wake_at = None if wake_s is None else now + wake_s
-        await self._record(PartState(PARKED, 1, {"wake_at": wake_at, "steps": steps}))
+        await self._record(PartState(PARKED, 1, {"wake_at": min(wakes_at, default=None), "steps": steps}))
         raise RunStopped("waiting", f"the workflow waits in step {', '.join(steps)}")
+
+    def _children_wake_at(self) -> list[float]:
+        """When workflows inside of this one go on by themselves."""
+        run, found = self.run, list[float]()
+        for started in run.view.fold(SubagentsFold).open.values():
+            with suppress(SessionError):
+                park = Park.read(cast(SessionStore, run.agent.store), started.child_session_id)
+                found += [park.wake_at] if park is not None and park.wake_at is not None else []
+        return found
 
     async def _record(self, *events: Event) -> list[Event]:
         unstored, self._unstored = self._unstored, []

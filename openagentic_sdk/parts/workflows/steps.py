@@ -16,10 +16,13 @@ from ...ground.frozen import frozen
 from ...ground.text import shortened
 from ...kernel.tool import REPEATABLE, BareTool, ToolContext
 from ...serialization import dumps_json
+from ...sessions.closing import IN_DOUBT
 from ...sessions.folds.view import CallRecord
 from .body import FlowBody, Promise
 from .inbox import Delivered
 
+# How many calls a step may take that can be repeated, of which each was started several times and has no result.
+MAX_CALLS = 10
 Work = Callable[[Mapping[str, Any], ToolContext], Awaitable[Any]]
 
 
@@ -107,6 +110,8 @@ class Step(Promise[Any]):
                 self.finish(error=StepFailedError(text, step=self.number, error_type=type(error).__name__))
         elif result.outcome == "cancelled" and (self._may_repeat or self.has_not_started):
             self.try_again(self.recorded_due)
+        elif result.error_message == IN_DOUBT and self._may_repeat and self.attempt < MAX_CALLS:
+            self.try_again(self.recorded_due)  # its process died several times, which need not be its fault
         elif result.outcome in ("unknown", "cancelled"):
             self._fail(StepUnknownError, "was started, and what came of it is not known", result)
         else:
@@ -142,7 +147,7 @@ class Step(Promise[Any]):
 def check_record(number: str, plan: StepPlan, at: str, record: CallRecord, masked: Callable[[Any], Any]) -> None:
     """Compare a step that is made now with what the log holds under its number. Raises `WorkflowChangedError`."""
     use = record.use
-    if use.name == plan.name and use.input in (plan.input, masked(plan.input)):
+    if use.name == plan.name and (use.input == plan.input or use.input == masked(plan.input)):
         return
     then, now = _shown(use.name, use.input, (use.extras or {}).get("at")), _shown(plan.name, plan.input, at)
     raise WorkflowChangedError(
