@@ -25,6 +25,7 @@ from .errors import GuardrailTrippedError, OpenAgentSdkError, OptionsError, RunF
 from .events import AnyEvent, AssistantDelta, ModelRequest, ModelRetry, Result, UserAnswer, UserQuestion
 from .ground.checks import shown
 from .ground.frozen import changed, frozen, values_of
+from .ground.settings import WithAdvice, advice_on
 from .ground.threads import ask_callable
 from .hooks.engine import POINTS, HookEngine
 from .hooks.models import HookMatcher
@@ -88,7 +89,7 @@ class AgentResult(RunResult, Generic[OutputT]):
 
 
 @frozen
-class Agent(Generic[DepsT, OutputT]):
+class Agent(WithAdvice, Generic[DepsT, OutputT]):
     """See the module. `dataclasses.replace` makes another agent with other fields.
 
     `model` is a model with its provider (`openai:gpt-4o`), a model of the options' provider, or a provider, such as a
@@ -125,6 +126,18 @@ class Agent(Generic[DepsT, OutputT]):
     def __post_init__(self) -> None:
         """Check what can be checked without asking anything."""
         _ = self._own_tools, self._schema
+
+    @classmethod
+    def advice(cls, name: str) -> str:
+        """What to write instead of a word that an agent does not have, as a clause."""
+        return advice_on(name, cls.__dataclass_fields__, OpenAgenticOptions.__dataclass_fields__)
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            if hasattr(type(self), name):  # it is there, and failed with an AttributeError of its own
+                return object.__getattribute__(self, name)
+            raise AttributeError(f"an Agent has no {name!r}{type(self).advice(name)}")
 
     # --- runs ------------------------------------------------------------------------------------------------------------
 
@@ -422,7 +435,10 @@ class _AgentRun:
         self._settings: dict[str, Any] = {name: value for name, value in settings.items() if name not in own}
         if unknown := self._settings.keys() - RunSettings.__annotations__.keys():
             known = ", ".join(RunSettings.__annotations__)
-            raise OptionsError(f"there is no setting {min(unknown)!r} of a run: the settings are {known}")
+            name = min(unknown)
+            raise OptionsError(
+                f"there is no setting {name!r} of a run{agent.advice(name) or f': the settings are {known}'}"
+            )
         self._deps, self._prompt, self._context = deps, prompt, copy_context()
         self._left: dict[str, Any] = {}
         self._events: list[AnyEvent] = []

@@ -39,6 +39,7 @@ from .ground.settings import (
     Positive,
     Seconds,
     Texts,
+    WithAdvice,
     check_fields,
     described,
     given_values,
@@ -187,7 +188,7 @@ FilePath = Annotated[str | os.PathLike[str], file]
 
 @described
 @frozen
-class AgentDefinition:
+class AgentDefinition(WithAdvice):
     """A subagent that the model can start through the Task tool."""
 
     description: str
@@ -219,7 +220,7 @@ class AgentDefinition:
 
 @described
 @frozen(kw_only=True)
-class Project:
+class Project(WithAdvice):
     """Where an agent works, and what it reads of the project there."""
 
     cwd: Annotated[AnyPath | None, Doors("--cwd, `project` in agents.toml")] = None
@@ -250,7 +251,7 @@ class Project:
 
 @described
 @frozen(kw_only=True)
-class Permissions:
+class Permissions(WithAdvice):
     """What an agent may do."""
 
     allowed_tools: Annotated[AllowRules, Doors("--allow, settings.json, `allow` in agents.toml")] = ()
@@ -271,7 +272,7 @@ class Permissions:
 
 @described
 @frozen(kw_only=True)
-class Session:
+class Session(WithAdvice):
     """Where a session is stored, which one it is, and what is stored of it."""
 
     session_store: Annotated[StoreOrName | None, Doors("--store, $OPENAGENTIC_SDK_STORE")] = None
@@ -315,7 +316,7 @@ class Session:
 
 @described
 @frozen(kw_only=True)
-class Telemetry:
+class Telemetry(WithAdvice):
     """Where the spans of a session go."""
 
     otlp_endpoint: Annotated[str | None, Doors("$OTEL_EXPORTER_OTLP_ENDPOINT", flag="--otlp-endpoint URL")] = None
@@ -329,7 +330,7 @@ class Telemetry:
 
 @described
 @frozen(kw_only=True)
-class Limits:
+class Limits(WithAdvice):
     """How much an agent may use, and how large what it reads and writes may get."""
 
     max_steps: Annotated[int, Doors(toml=True, flag="--max-steps N", client=True)] = AgentRuntime.max_steps
@@ -497,6 +498,11 @@ def check_options(options: OpenAgenticOptions) -> None:
     if options.session and (options.resume or options.session_id or options.continue_last):
         raise OptionsError(
             f"session={options.session!r} names the session: leave out resume, session_id and continue_last"
+        )
+    if options.session_store == "memory:" and (options.resume or options.session):
+        raise OptionsError(
+            f"session_store='memory:' is another, empty store for each run, without the session "
+            f"{options.resume or options.session!r}: make one, MemorySessionStore(), and give that"
         )
     check_parts(options.parts)
     for name, definition in options.agents.items():

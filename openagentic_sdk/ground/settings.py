@@ -13,11 +13,11 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import MISSING, InitVar, fields
 from functools import cache
 from types import NoneType, UnionType
-from typing import Annotated, Any, Literal, TypeVar, Union, cast, get_args, get_origin
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, Union, cast, get_args, get_origin
 
 from .checks import (
     BOOL,
@@ -37,6 +37,7 @@ from .checks import (
     path,
 )
 from .frozen import frozen
+from .text import look_alikes
 
 T = TypeVar("T")
 
@@ -72,6 +73,26 @@ class Setting:
     kind: Any
     check: Check | None
     doors: Doors
+
+
+class WithAdvice:
+    """A value whose constructor tells what an argument that it does not take is called here."""
+
+    __slots__ = ()
+
+    if not TYPE_CHECKING:
+
+        def __new__(cls, *given, **named):
+            known = cls.__dataclass_fields__
+            for name in named:
+                if name not in known:
+                    raise TypeError(f"{cls.__name__}() takes no argument {name!r}{cls.advice(name)}")
+            return object.__new__(cls)
+
+    @classmethod
+    def advice(cls, name: str) -> str:
+        """What to write instead, as a clause; empty where nothing is like it."""
+        return advice_on(name, cast(Any, cls).__dataclass_fields__)
 
 
 def check_fields(value: object, where: str = "", **others: Any) -> None:
@@ -195,3 +216,62 @@ class _Description:
             for name, sentence in described_fields.items():
                 lines += textwrap.wrap(sentence, 120, initial_indent=f"    {name:<20}", subsequent_indent=" " * 24)
         return "\n".join(lines)
+
+
+# What people who come from other SDKs (claude-agent-sdk, openai-agents, pydantic-ai) write, and what stands here for it; the
+# whole tables are in docs/from-*.md.
+_LIMITS = "max_steps=, max_tokens=, max_cost_usd= or timeout_s="
+_WORDS = {
+    "betas": "RequestSettings(extra_headers=...) of the provider",
+    "can_use_tool": "PermissionGate(approver=...)",
+    "capabilities": "options=OpenAgenticOptions(parts=...)",
+    "context": "deps=",
+    "continue_conversation": "continue_last=",
+    "conversation_id": "session=",
+    "deferred_tool_results": "answers=",
+    "deps_type": "deps=",
+    "effort": "RequestSettings(reasoning_effort=...) of the provider",
+    "enable_file_checkpointing": "rewind_session(files=True), without a setting",
+    "fallback_model": "fallback=[...]",
+    "handoff_description": "description=",
+    "include_partial_messages": "assistant.delta events, which come always",
+    "instructions": "system_prompt=, or an Agent",
+    "max_budget_usd": "max_cost_usd=",
+    "max_turns": "max_steps=",
+    "mode": "permission_mode=",
+    "model_settings": "a provider with settings=RequestSettings(...)",
+    "output_format": "output_schema=, or Agent(output=...)",
+    "output_type": "output=",
+    "permission_mode": "permission_gate=PermissionGate(permission_mode=...)",
+    "result_type": "output=",
+    "retries": "output_retries=",
+    "run_config": "arguments of run()",
+    "session_id": "session=",
+    "system_prompt": "instructions=",
+    "toolsets": "tools=, and options=OpenAgenticOptions(mcp_servers=...)",
+    "usage": "tools=[other.as_tool()], which spends from the same limits",
+    "usage_limits": _LIMITS,
+    # Methods and decorators of an agent.
+    "instrument": "options=OpenAgenticOptions(otlp_endpoint=...)",
+    "output_validator": "Agent(output_validators=[...])",
+    "override": "run(model=...), or dataclasses.replace(agent, ...)",
+    "run_stream": "async with agent.stream(...) as stream",
+    "run_stream_events": "agent.iter(...)",
+    "run_streamed": "async with agent.stream(...) as stream",
+    "tool": "Agent(tools=[function])",
+    "tool_plain": "Agent(tools=[function])",
+    "to_cli_sync": "the command openagentic-sdk chat",
+}
+
+
+def advice_on(word: str, known: Collection[str], options: Collection[str] = ()) -> str:
+    """What to write in place of a word that is not `known`: a clause for the end of an error, empty for none.
+
+    `options` are words that count inside of `options=OpenAgenticOptions(...)`.
+    """
+    if word in options and word not in ("system_prompt", "session_id"):
+        return f": write options=OpenAgenticOptions({word}=...)"
+    if (meant := _WORDS.get(word)) is not None and meant.removesuffix("=") != word:
+        return f": here that is {meant}"
+    near = look_alikes(word, known, 0.7)
+    return f"; did you mean {' or '.join(near)}?" if near else ""

@@ -22,7 +22,7 @@ from ..ground.checks import PATHS, is_a, list_of, path
 from ..ground.clock import Clock, SystemClock
 from ..ground.frozen import changed, frozen, mutable
 from ..ground.loose import as_list
-from ..ground.settings import Doors, check_fields, described
+from ..ground.settings import Doors, WithAdvice, check_fields, described
 from ..ground.system import working_dir
 from ..ground.threads import ask_callable
 from ..kernel.gate import ApprovalResult, CallContext, Gate
@@ -108,7 +108,7 @@ def _require_question(answerer: UserAnswerer) -> None:
 
 @described
 @frozen(kw_only=True, eq=False, repr=False)
-class PermissionGate:
+class PermissionGate(WithAdvice):
     """The policy of a run and the way to the person behind it, as a frozen value.
 
     `dataclasses.replace` makes another gate with other fields. It also takes a mode, which takes the place of that of the

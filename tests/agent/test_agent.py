@@ -117,9 +117,7 @@ class OneRun(IsolatedAsyncioTestCase):
         with self.assertRaises(RunFailedError) as caught:
             await agent.run("Hi.", deps=Shop(), max_tokens=1)
         self.assertEqual(caught.exception.result.stop_reason, "budget")
-        with self.assertRaisesRegex(
-            OptionsError, "no setting 'max_turns' of a run: the settings are session, message_history"
-        ):
+        with self.assertRaisesRegex(OptionsError, "there is no setting 'max_turns' of a run: here that is max_steps="):
             await agent.run("Hi.", deps=Shop(), max_turns=3)  # type: ignore[call-arg]
 
     async def test_an_answer_of_another_type_is_sent_back_and_then_ends_the_run(self) -> None:
