@@ -523,7 +523,7 @@ class Desk(Shelf):
         try:
             result = await run.wait()
             ended = result.state in ("ended", "waiting")
-            self.on_stop(session_id, result.stop_reason, result.error)
+            self.on_stop(session_id, result.stop_reason, None if ended else result.error)
         except asyncio.CancelledError:
             cancelled = True
             self.on_stop(session_id, "interrupted", None)
