@@ -139,7 +139,8 @@ class Command(unittest.TestCase):
         self.assertEqual(agent.process.wait(120), 0)
         agent.process.stderr.close()  # type: ignore[union-attr]
         agent.store.open_writer(session_id).close()
-        self.assertEqual(agent.store.read_summary(session_id).state, "idle")
+        # It depends on which end of the pipe the process sees closed first.
+        self.assertIn(agent.store.read_summary(session_id).state, ("idle", "suspended"))
 
     def test_what_is_missing_is_an_answer_and_no_exit(self) -> None:
         agent = Process()

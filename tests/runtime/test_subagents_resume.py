@@ -159,6 +159,10 @@ class EveryPointTest(unittest.TestCase):
         report = crash_everywhere(tree, check, **few(16))
         self.assertGreaterEqual(report.points, 150 if LARGE else 16)
 
+    @unittest.skipUnless(LARGE, "processes are killed for real in the large size, and once in test_crash")
+    def test_the_tree_goes_on_when_its_process_is_killed_by_a_signal(self):
+        crash_everywhere(tree, lambda outcome: self.judge(outcome, 4), real=True, points=60)
+
     def test_subagents_in_the_background_work_on_under_the_ids_that_the_model_knows(self):
         def check(outcome):
             self.judge(outcome, 3)
