@@ -36,6 +36,7 @@ from ..parts.masking import known_here, shown
 from ..parts.record.folds.notes import printed_by_plan
 from ..serialization import dumps_json
 from ..sessions.answers import takes_own_words
+from ..sessions.folds.standing import Request, State, find_request, state_after
 from ..sessions.folds.streamed import Piece, Streamed, message_id
 from ..sessions.folds.usage import add_usage, normalize_usage
 from ..sessions.rebuild import result_text
@@ -166,24 +167,36 @@ def refusal(run: RunInput, open_questions: Iterable[str], answered: Container[st
     return None
 
 
-def catch_up(run: RunInput, events: Iterable[Event]) -> list[Json] | None:
-    """The messages of the thread, when the client's are not up to date; None when they are, or the thread has none.
+def untold(run: RunInput, events: Sequence[Event]) -> Request | None:
+    """The newest request of a thread, when the client lacks its last message or it has no end: for who lost its stream."""
+    said = (event for event in reversed(events) if isinstance(event, UserMessage) and event.origin == "user")
+    newest = next(said, None)
+    found = None if newest is None else find_request(events, (newest.request_id or "").__eq__)
+    if found is None or found.state in ("queued", "running", "suspended"):
+        return found
+    last = [message["id"] for message in conversation(events) if message["role"] == "assistant"][-1:]
+    return found if run.known and list(run.known[-1:]) != last else None
 
-    `events` are those before the run. Raises `OptionsError` when the client has messages of an agent that the thread never
-    had: that is another conversation.
+
+def catch_up(run: RunInput, events: Sequence[Event], told_from: int) -> list[Json] | None:
+    """The messages of the thread up to the event from which the run is told, for a client that has others; None when it has
+    the same.
+
+    `events` are all of the thread. Raises `OptionsError` when the client has messages of an agent that the thread never had:
+    that is another conversation.
     """
-    events = list(events)
-    messages = conversation(events)
+    messages = conversation(event for event in events if (event.seq or 0) <= told_from)
+    said_in_all = {message["id"] for message in conversation(events)}
     said = [message["id"] for message in messages if message["role"] == "assistant"]
     # An answer that was shown in part when its process died is in no message of the log, but it was asked for there.
     asked = {message_id(event) for event in events if isinstance(event, ModelRequest | ModelRetry)}
-    strangers = [known for known in run.known if known not in asked | set(said)]
+    strangers = [known for known in run.known if known not in asked | said_in_all]
     if strangers:
         raise OptionsError(
             f"message {strangers[0]!r:.100} is not of thread {run.thread_id!r}: "
             "send the thread's own messages, or take another threadId"
         )
-    if not said or (run.known and run.known[-1] == said[-1]):
+    if list(run.known[-1:]) == said[-1:]:
         return None
     return messages if run.message is None else [*messages, dict(run.message)]
 
@@ -235,6 +248,18 @@ class RunEvents:
             *self._end({"type": "RUN_ERROR", "message": message, **({"code": code} if code else {})}),
         ]
 
+    def leave(self) -> list[Json]:
+        """What is told when this process ends: the run goes on at another one, which tells it when it is asked again."""
+        return self.stop(
+            "suspended", "this server is about to end, and the run goes on at another one: send the input again"
+        )
+
+    def stop(self, state: State, message: str | None = None) -> list[Json]:
+        """The end of a run that stands like this, without an end of its own."""
+        if self.is_done or state != "over":
+            return self.fail(message or f"the run is {state}", state)
+        return [*self.begin(), *self._end({"type": "RUN_FINISHED", **self._run, "outcome": {"type": "cancelled"}})]
+
     def take(self, event: Event) -> list[Json]:
         """What this event means, in order."""
         if self.is_done or event.parent_tool_use_id is not None:
@@ -282,7 +307,7 @@ class RunEvents:
                 self._questions[event.question_id] = event
             case UserAnswer():
                 self._questions.pop(event.question_id, None)
-            case Result():
+            case Result() if state_after(event) != "suspended":
                 return self._finish(event)
         value: Json  # what AG-UI has no event for, and people want to see
         match event:

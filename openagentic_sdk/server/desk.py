@@ -41,6 +41,7 @@ from ..runs.background import (
     open_questions,
     submit,
 )
+from ..runs.left import WISHES_KEY, LeftRequest, find_left, first_writer_at
 from ..runs.turns import first_allowed
 from ..serialization import dumps_json
 from ..sessions.base import SessionStore
@@ -51,12 +52,12 @@ from ..sessions.inbox import InboxMessage
 from ..sessions.resume import load_view
 from ..sessions.seal import Seal
 from .guard import Principal
+from .left import LeftRequests
 from .operations.journal import TRACEPARENT
 from .shelf import Shelf
 
 T = TypeVar("T")
 
-WISHES_KEY = "wishes"
 # How long a run may hold its session after its last event.
 CLOSING_S = 5.0
 # How often the store is asked for messages of other processes.
@@ -85,7 +86,8 @@ class Started:
 class Desk(Shelf):
     """All runs of one process over one store. `max_runs` may go on at the same time; parked ones do not count.
 
-    `problem` is why there are no agents, in a sentence for whoever asks for one.
+    `problem` is why there are no agents, in a sentence for whoever asks for one. `followers` are those who follow a session
+    here, `left` watches over requests that their processes left.
     """
 
     def __init__(
@@ -101,11 +103,12 @@ class Desk(Shelf):
         self._max_runs = max_runs
         self._runs: dict[str, BackgroundRun] = {}
         self._tending: set[asyncio.Task[None]] = set()
-        self._followers: set[Follower] = set()
+        self.followers: set[Follower] = set()
         self._news = asyncio.Event()  # of messages in the store
         self._handed: set[str] = set()
         self._answered: list[str] = []  # sessions between an answer and the run that goes on with it
         self._is_hearing = False
+        self.left = LeftRequests(self)
 
     @property
     def agents(self) -> Agents:
@@ -177,7 +180,12 @@ class Desk(Shelf):
         )
         after_seq = (await self.row(who, target)).events if is_there else 0
         submit = partial(self._submit, target, said, options, is_stored=earlier is not None)
-        await self._when_free(target, submit)
+        try:
+            await self._when_free(target, submit)
+        except SessionLockedError:
+            if earlier is None:
+                raise
+            return replace(earlier, is_new=False)  # another process goes on with it
         if is_there and {name: known.get(name) for name in kept} != kept:  # only now: a run that goes on keeps its own
             await off_loop(True, self.store.update_metadata, target, kept)
         return earlier or Started(target, request_id, after_seq)
@@ -387,23 +395,26 @@ class Desk(Shelf):
     ) -> AsyncGenerator[Follower, None]:
         """`follow` without its checks, for callers that have just read the session's row."""
         follower = Follower(self.store, session_id, after_seq=after_seq, deltas=deltas)
-        self._followers.add(follower)
+        self.followers.add(follower)
+        self.left.look()
         try:
             yield follower
         finally:
-            self._followers.discard(follower)
+            self.followers.discard(follower)
             await follower.close()
 
     # --- the life of a process -----------------------------------------------------------------------------------------
 
     def open(self) -> None:
-        """Begin to take runs, and to keep their deltas for clients that follow later."""
+        """Begin to take runs, to keep their deltas for clients that follow later, and to go on with what others left."""
         watch_of(self.store)
+        self.left.look_on()
 
     def stop_taking(self) -> None:
         """Take no more runs, and let those who follow go."""
         self.is_draining = True
-        for follower in self._followers:
+        self.left.end()
+        for follower in self.followers:
             follower.wake()
 
     async def drain(self, grace_s: float) -> None:
@@ -485,7 +496,13 @@ class Desk(Shelf):
             await asyncio.sleep(0.02)
 
     async def _submit(
-        self, session_id: str, said: Said | None, options: OpenAgenticOptions, *, is_stored: bool = False
+        self,
+        session_id: str,
+        said: Said | None,
+        options: OpenAgenticOptions,
+        *,
+        is_stored: bool = False,
+        guard: Callable[[], None] | None = None,
     ) -> None:
         """Start a run, and wait until its prompt is stored."""
         agent = options.session_metadata[AGENT_KEY]
@@ -498,11 +515,11 @@ class Desk(Shelf):
         if known is not None and not known.is_over:
             raise SessionLockedError(session_id, "a run of this server")
         self._check_room()
-        run = self._runs[session_id] = submit(said, options)
-        self._keep(self._tend(session_id, run))
+        run = self._runs[session_id] = submit(said, options, guard=guard)
+        self.keep(self._tend(session_id, run))
         if self.store.has_inbox and not self._is_hearing:
             self._is_hearing = True
-            self._keep(self._hear())
+            self.keep(self._hear())
         # A prompt that is in the log since before a crash is not stored again.
         if said is None or is_stored:
             await run.begun()
@@ -513,7 +530,19 @@ class Desk(Shelf):
             self._check_open()  # it was ended before it was there: nothing was taken
             raise await _not_taken(run)
 
-    def _keep(self, work: Coroutine[Any, Any, None]) -> None:
+    def find_left(self, session_id: str) -> LeftRequest | None:
+        """The request of a session that its process left; None also when a run of this process is about to go on with it."""
+        run = self._runs.get(session_id)
+        goes_on = session_id in self._answered or (run is not None and not run.is_over)
+        return None if goes_on else find_left(self.store, session_id, self._agents)
+
+    async def go_on_with(self, left: LeftRequest) -> None:
+        """Start the run that goes on with a request that its process left. Raises what starting a run raises."""
+        assert left.options is not None, "whoever goes on with it may"
+        await self._submit(left.session_id, None, left.options, guard=first_writer_at(self.store, left))
+
+    def keep(self, work: Coroutine[Any, Any, None]) -> None:
+        """Do this until the process ends."""
         task = asyncio.create_task(work)
         self._tending.add(task)
         task.add_done_callback(self._tending.discard)
@@ -555,19 +584,12 @@ class Desk(Shelf):
         run = self._runs.get(session_id)
         if run is not None and not run.is_over:
             return
-        if not await off_loop(True, self._is_held, session_id):
+        if not await off_loop(True, _is_held, self.store, session_id):
             raise RequestRefusedError(409, "no run goes on in this session: send a prompt", "no_run")
         if not self.store.has_inbox:
             raise RequestRefusedError(
                 409, "the run goes on in another process, and this store has no way there", "no_run"
             )
-
-    def _is_held(self, session_id: str) -> bool:
-        try:
-            self.store.open_writer(session_id).close()
-        except SessionLockedError:
-            return True
-        return False
 
     async def _hear(self) -> None:
         """Hand over what other processes, and this one, have put into the store for the runs of this process."""
@@ -610,7 +632,7 @@ class Desk(Shelf):
         waiting: list[InboxMessage] = await off_loop(True, self.store.read_messages, [session_id])
         asks = bool((await off_loop(True, self.store.read_summary, session_id)).open_questions)
         said = first_allowed(filter(None, map(_said, waiting)), is_asking=asks)
-        if said is not None and not self.is_draining and not await off_loop(True, self._is_held, session_id):
+        if said is not None and not self.is_draining and not await off_loop(True, _is_held, self.store, session_id):
             known = (await off_loop(True, self.store.read_metadata, session_id))["metadata"]
             agent = known.get(AGENT_KEY) or self.agents.default
             mine: dict[str, Any] = {"session_store": self.store, "resume": session_id}
@@ -650,6 +672,14 @@ def _said(message: InboxMessage) -> Said | None:
         return None
     may_answer = message.message.get("may_answer") is not False
     return replace(said, request_id=_name_of(message), may_answer=may_answer)
+
+
+def _is_held(store: SessionStore, session_id: str) -> bool:
+    try:
+        store.open_writer(session_id).close()
+    except SessionLockedError:
+        return True
+    return False
 
 
 async def _not_taken(run: BackgroundRun) -> RequestRefusedError:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
@@ -15,8 +16,9 @@ from ..kernel.prompt import Said
 from ..kernel.recorder import off_loop
 from ..options import OpenAgenticOptions
 from ..prompts import OnePrompt
+from ..runs.left import WISHES_KEY
 from ..sessions.core import TENANT_KEY
-from .desk import WISHES_KEY, Desk, is_taken, read_said, request_id_of
+from .desk import Desk, is_taken, read_said, request_id_of
 from .guard import Principal
 
 
@@ -55,7 +57,13 @@ class FleetDesk(Desk):
         return any(ended) or await super().cancel(who, session_id)
 
     async def _submit(
-        self, session_id: str, said: Said | None, options: OpenAgenticOptions, *, is_stored: bool = False
+        self,
+        session_id: str,
+        said: Said | None,
+        options: OpenAgenticOptions,
+        *,
+        is_stored: bool = False,
+        guard: Callable[[], None] | None = None,
     ) -> None:
         """Queue a run. One that was parked goes on instead, when there is nothing new to say."""
         if options.resume is None:

@@ -33,6 +33,7 @@ from ..kernel.recorder import off_loop
 from ..parts.record.folds.notes import describe_input, note_of
 from ..permissions.interactive import question_text
 from ..sessions.answers import takes_own_words
+from ..sessions.folds.standing import state_after
 from ..sessions.resume import load_view
 from .desk import Desk
 from .guard import Principal
@@ -44,6 +45,8 @@ MAX_TEXT_CHARS = 16_000
 MAX_LINE_CHARS = 1_000
 MAX_PROMPT_CHARS = 500_000
 
+# What a caller is told of a run that has come to a stop.
+_STATUSES = {"parked": "waiting", "over": "done"}
 _ELICIT = "elicitation/create"
 # Keeps a rule in this machine's settings, which a person elsewhere may not do.
 _NOT_FROM_AFAR = "always save"
@@ -241,7 +244,7 @@ class RunTools:
             }
             for row in rows
         ]
-        lines = [f"{row['session_id']} {row['state']:7} {row['label']}" for row in listed]
+        lines = [f"{row['session_id']} {row['state']:9} {row['label']}" for row in listed]
         return _result("\n".join(lines) or "there are no sessions", {"sessions": listed})
 
     async def _show_session(self, arguments: Mapping[str, Any], caller: Caller) -> dict[str, Any]:
@@ -300,15 +303,19 @@ class RunTools:
     async def _follow(self, caller: Caller, session_id: str, after_seq: int, until: float) -> _RunStanding:
         async with self._desk.follow(caller.who, session_id, after_seq=after_seq, deltas=False) as follower:
             while (left_s := until - time.monotonic()) > 0 and not self._desk.is_draining:
-                for event in await follower.batch(left_s):
+                batch = await follower.batch(left_s)
+                if not batch and (refusal := self._desk.left.refusal(session_id)) is not None:
+                    return _RunStanding("failed", follower.after_seq, refusal)
+                for event in batch:
                     if caller.tell is not None and (line := _line_of(event)):
                         await caller.tell(line)
-                    if isinstance(event, Result) and event.parent_tool_use_id is None:
+                    is_end = isinstance(event, Result) and state_after(event) != "suspended"
+                    if isinstance(event, Result) and is_end and event.parent_tool_use_id is None:
                         text = event.final_text
                         if event.structured_output is not None and not text:
                             text = json.dumps(event.structured_output)
                         failure = f"\n{event.error_message}" if event.error_message else ""
-                        status = {"waiting": "waiting", "error": "failed"}.get(event.stop_reason, "done")
+                        status = "failed" if event.stop_reason == "error" else _STATUSES[state_after(event)]
                         return _RunStanding(status, event.seq or 0, f"{text}{failure}".strip(), event.stop_reason)
             return _RunStanding("running", follower.after_seq)
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 
 from ..errors import OpenAgentSdkError, OptionsError, RequestRefusedError
-from ..events import Event, SystemInit, UserAnswer, UserMessage
+from ..events import Event, Result, UserAnswer
 from ..kernel.recorder import off_loop
 from ..serialization import dumps_json
-from ..sessions.base import SessionStore
+from ..sessions.folds.standing import Request, State, find_request, state_after, with_lease
 from . import agui, responses
 from .agui import Json
 from .call import COMMENT_S, EventStream, HttpCall
@@ -21,7 +21,11 @@ from .routes import Handler, Office
 
 
 async def run_for_ag_ui(call: HttpCall, office: Office) -> None:
-    """`POST /v1/ag-ui/{agent}`: start a run in the session of the thread, or answer what it waits for, and tell the run."""
+    """`POST /v1/ag-ui/{agent}`: start a run in the session of the thread, or answer what it waits for, and tell the run.
+
+    A client that lost the stream of a run sends the same input again, or one in which nothing is said, and is told the run
+    from its start.
+    """
     desk, who, agent = office.desk, call.principal, call.parts[2]
     run = agui.read_run_input(await call.json())
     desk.agents[agent]  # an unknown agent is an error of the request, not of the run
@@ -30,33 +34,36 @@ async def run_for_ag_ui(call: HttpCall, office: Office) -> None:
     open_questions = (await desk.row(who, session_id)).open_questions if is_there else ()
     answered = {event.question_id: event.seq or 0 for event in before if isinstance(event, UserAnswer)}
     left_out = [*run.left_out, *(["messages"] if run.answers and run.prompt else [])]
-    refused = agui.refusal(run, open_questions, answered)
+    request_id = f"ag-ui {run.run_id}"
+    known = find_request(before, request_id.__eq__)
+    if known is None and run.prompt is None and not run.answers:
+        known = agui.untold(run, before)
+    refused = agui.refusal(run, open_questions, answered) if known is None else None
     fold = agui.RunEvents(run.thread_id, run.run_id, left_out=left_out)
-    after_seq = before[-1].seq or 0 if before else 0
+    after_seq = known.after_seq if known is not None else before[-1].seq or 0 if before else 0
     try:
         if refused is None:
-            snapshot = agui.catch_up(run, before)
+            told_from = known.said_seq if known is not None and run.message is None else after_seq
+            snapshot = agui.catch_up(run, before, told_from)
             fold = agui.RunEvents(run.thread_id, run.run_id, snapshot=snapshot, left_out=left_out)
             fresh = {name: answer for name, answer in run.answers.items() if name not in answered}
             if fresh:
                 await desk.answer_all(who, session_id, fresh)
             elif run.answers:  # told again: the run that went on with them is told again
-                after_seq = max(answered[name] for name in run.answers)
-                if not any(isinstance(event, SystemInit) for event in before[after_seq:]):
-                    await desk.start(who, None, None, session_id=session_id)
-            else:
-                request_id = f"ag-ui {run.run_id}"
+                after_seq, known = max(answered[name] for name in run.answers), None
+                await desk.left.why_left(session_id)
+            elif run.prompt is not None:
                 started = await desk.start(who, agent, run.prompt, name=run.thread_id, request_id=request_id)
                 session_id = started.session_id
-                if not started.is_new:
-                    after_seq = await off_loop(True, _before_run, desk.store, session_id, request_id)
+            else:
+                await desk.left.why_left(session_id)
     except OptionsError as error:
         refused = str(error)
     async with await call.stream() as stream:
         if refused is not None:
             return await _send(stream, fold.fail(refused, "refused"))
         await _send(stream, fold.begin())
-        await _tell(office, stream, session_id, after_seq, fold, lambda told: _send(stream, told))
+        await _tell(office, stream, session_id, after_seq, known, fold, lambda told: _send(stream, told))
 
 
 async def create_response(call: HttpCall, office: Office) -> None:
@@ -74,36 +81,36 @@ async def create_response(call: HttpCall, office: Office) -> None:
         background=asked.background,
         metadata=asked.metadata,
     )
-    after_seq = started.after_seq
-    if not started.is_new:
-        after_seq = await off_loop(True, _before_run, desk.store, started.session_id, started.request_id)
-    await _answer(call, office, started.session_id, after_seq, fold, streams=asked.stream, waits=not asked.background)
+    request = await _request(office, started.session_id, started.request_id.__eq__)
+    if request is None:  # it is queued, and not in the log yet
+        request = Request(started.request_id, started.after_seq, 0, started.after_seq, "queued")
+    await _answer(call, office, started.session_id, request, fold, streams=asked.stream, waits=not asked.background)
 
 
 async def show_response(call: HttpCall, office: Office) -> None:
     """`GET /v1/responses/{id}`: the object as it stands, or its stream behind a `sequence_number`."""
-    session_id, after_seq, model = await _find_response(call, office)
+    session_id, request, model = await _find_response(call, office)
     fold = responses.ResponseEvents(call.parts[2], model=model)
     streams, starting_after = call.asked.get("stream", False), call.asked.get("starting_after", 0)
-    await _answer(
-        call, office, session_id, after_seq, fold, streams=streams, waits=False, starting_after=starting_after
-    )
+    await _answer(call, office, session_id, request, fold, streams=streams, waits=False, starting_after=starting_after)
 
 
 async def cancel_response(call: HttpCall, office: Office) -> None:
     """`POST /v1/responses/{id}/cancel`."""
     await call.json(may_be_empty=True)
-    session_id, after_seq, model = await _find_response(call, office)
-    await office.desk.cancel(call.principal, session_id)
+    session_id, request, model = await _find_response(call, office)
+    if request.is_newest:
+        await office.desk.cancel(call.principal, session_id)
+    request = await _request(office, session_id, request.id.__eq__) or request
     fold = responses.ResponseEvents(call.parts[2], model=model)
-    await _answer(call, office, session_id, after_seq, fold, streams=False, waits=False)
+    await _answer(call, office, session_id, request, fold, streams=False, waits=False)
 
 
 async def _answer(
     call: HttpCall,
     office: Office,
     session_id: str,
-    after_seq: int,
+    request: Request,
     fold: responses.ResponseEvents,
     *,
     streams: bool,
@@ -111,6 +118,7 @@ async def _answer(
     starting_after: int = 0,
 ) -> None:
     """A response as a stream, or as an object: when it is whole, or as it stands."""
+    desk, after_seq = office.desk, request.after_seq
 
     async def nowhere(told: Iterable[Json]) -> None:
         """Only the object is sent."""
@@ -121,13 +129,20 @@ async def _answer(
             async def send(told: Iterable[Json]) -> None:
                 await _send(stream, responses.after(told, starting_after), named=True)
 
-            await _tell(office, stream, session_id, after_seq, fold, send)
+            await desk.left.why_left(session_id)
+            await _tell(office, stream, session_id, after_seq, request, fold, send)
         return
     if waits:
-        await _tell(office, None, session_id, after_seq, fold, nowhere)
+        await _tell(office, None, session_id, after_seq, request, fold, nowhere)
     else:
-        for event in await off_loop(True, lambda: office.desk.store.read_events(session_id, after_seq=after_seq)):
-            fold.take(office.lines.shown(event))
+        limit = request.last_seq - after_seq
+        for event in await off_loop(True, lambda: desk.store.read_events(session_id, after_seq=after_seq, limit=limit)):
+            if not _is_past(event, request):
+                fold.take(office.lines.shown(event))
+    if not fold.is_done and not waits:
+        why = await desk.left.why_left(session_id) if request.is_newest else None
+        state: State = "queued" if request.state == "suspended" else request.state
+        fold.stand(state if why is None else with_lease(request.state, False), why)
     await call.reply(200, fold.response())
 
 
@@ -136,23 +151,45 @@ Tell = Callable[[Iterable[Json]], Awaitable[None]]
 
 
 async def _tell(
-    office: Office, stream: EventStream | None, session_id: str, after_seq: int, fold: Fold, send: Tell
+    office: Office,
+    stream: EventStream | None,
+    session_id: str,
+    after_seq: int,
+    request: Request | None,
+    fold: Fold,
+    send: Tell,
 ) -> None:
-    """Follow a session and tell what its events mean, until the run is over, the client leaves, or this process ends."""
-    async with office.desk.follow_known(session_id, after_seq=after_seq) as follower:
+    """Follow a session and tell what its events mean, until the run is over, the client leaves, or this process ends.
+
+    Of a `request` that was taken before, all that is known of it is told, also what came behind a pause.
+    """
+    desk = office.desk
+    async with desk.follow_known(session_id, after_seq=after_seq) as follower:
         if stream is not None:
             stream.when_gone(follower.wake)
         while not fold.is_done and not (stream is not None and stream.is_gone):
-            if office.desk.is_draining:
-                return await send(fold.fail("this server is about to end; the run can go on at the next one"))
+            if desk.is_draining:
+                return await send(fold.leave())
             try:
                 batch = await follower.batch(COMMENT_S)
             except OpenAgentSdkError as error:  # the session was deleted, or its store is away
                 return await send(fold.fail(str(error)))
             for event in batch:
-                await send(fold.take(office.lines.shown(event)))
+                if request is not None and not request.is_newest and (event.seq or 0) > request.last_seq:
+                    return await send(fold.stop("over"))
+                if request is None or not _is_past(event, request):
+                    await send(fold.take(office.lines.shown(event)))
+            refusal = None if batch else desk.left.refusal(session_id)
+            if refusal is not None:
+                return await send(fold.stop("dead", refusal))
             if not batch and stream is not None and not stream.is_gone:
                 await stream.send(b":\n\n")
+
+
+def _is_past(event: Event, request: Request) -> bool:
+    """Whether a run of the request was parked here, and does not wait any more."""
+    is_pause = isinstance(event, Result) and state_after(event) == "parked"
+    return is_pause and ((event.seq or 0) < request.last_seq or not request.is_newest)
 
 
 async def _send(stream: EventStream, told: Iterable[Json], *, named: bool = False) -> None:
@@ -161,32 +198,22 @@ async def _send(stream: EventStream, told: Iterable[Json], *, named: bool = Fals
         await stream.send("".join(pieces).encode("ascii"))
 
 
-async def _find_response(call: HttpCall, office: Office) -> tuple[str, int, str]:
-    """The session of a response, where its run begins, and the agent. Raises `RequestRefusedError` 404."""
-    response_id = call.parts[2]
-    session_id = responses.session_of(response_id)
+async def _find_response(call: HttpCall, office: Office) -> tuple[str, Request, str]:
+    """The session of a response, its request, and the agent. Raises `RequestRefusedError` 404."""
+    wanted = call.parts[2]
+    session_id = responses.session_of(wanted)
     if session_id is not None:
         agent = await office.desk.agent_of(call.principal, session_id)
-        store = office.desk.store
-        after_seq = await off_loop(True, _before_run, store, session_id, None, response_id)
-        if after_seq is not None:
-            return session_id, after_seq, agent
-    raise RequestRefusedError(404, f"there is no response {response_id!r:.250} here")
+        request = await _request(office, session_id, lambda name: responses.response_id(session_id, name) == wanted)
+        if request is not None:
+            return session_id, request, agent
+    raise RequestRefusedError(404, f"there is no response {wanted!r:.250} here")
 
 
-def _before_run(
-    store: SessionStore, session_id: str, request_id: str | None, response_id: str | None = None
-) -> int | None:
-    """The `seq` before the first event of the run that took this request; None when none did."""
-    began = 0
-    for event in store.iter_events(session_id):
-        if isinstance(event, SystemInit):
-            began = (event.seq or 1) - 1
-        elif isinstance(event, UserMessage) and event.request_id is not None:
-            known = event.request_id
-            if known == request_id or responses.response_id(session_id, known) == response_id:
-                return began
-    return None
+async def _request(office: Office, session_id: str, is_wanted: Callable[[str], bool]) -> Request | None:
+    store = office.desk.store
+    found: Request | None = await off_loop(True, lambda: find_request(store.iter_events(session_id), is_wanted))
+    return found
 
 
 async def list_models(call: HttpCall, office: Office) -> None:

@@ -15,9 +15,19 @@ from dataclasses import field
 from typing import Any
 
 from ..errors import OptionsError
-from ..events import Event, ModelResponse, ModelRetry, Result, SubagentFinished, SystemInit, UserQuestion
+from ..events import (
+    Event,
+    ModelResponse,
+    ModelRetry,
+    Result,
+    SubagentFinished,
+    SystemInit,
+    UserAnswer,
+    UserQuestion,
+)
 from ..ground.frozen import frozen
 from ..ground.patterns import regex
+from ..sessions.folds.standing import State, state_after
 from ..sessions.folds.streamed import Piece, Streamed
 from ..sessions.folds.usage import Usage, add_usage
 
@@ -29,7 +39,9 @@ _DONE, _OVER = SPAN - 8, SPAN - 4
 _ID = regex(r"resp_(.+)_[0-9a-f]{12}")
 # These would change the agent, which only its owner may. Other settings of a model have no effect.
 _REFUSED = ("instructions", "tools", "conversation", "prompt", "context_management")
-# The vendor's words for a response that is not whole; ours stands in the metadata.
+# The status of a response to a request that has no end yet, or none of its own.
+_STATUSES: Mapping[State, str] = {"queued": "queued", "running": "in_progress", "over": "cancelled"}
+# The vendor's words for a response that is not whole; ours, where it has none, and in the metadata.
 _REASONS = {"max_steps": "max_messages", "budget": "max_output_tokens", "timeout": "max_output_tokens"}
 _ERROR_TYPES = {401: "authentication_error", 403: "permission_error", 404: "not_found_error", 429: "rate_limit_error"}
 
@@ -217,24 +229,48 @@ class ResponseEvents:
                 self._response |= {"created_at": int(event.ts or 0), "status": "in_progress"}
                 told.append(_event("created", seq * SPAN, response=self.response()))
                 told.append(_event("in_progress", seq * SPAN + 1, response=self.response()))
-            case ModelRetry() if event.mid_answer:
-                # What had come of the answer is void: it is in no final response.
+            case SystemInit() | ModelRetry() if not isinstance(event, ModelRetry) or event.mid_answer:
+                # What had come of the answer before the run was cut is void: it is in no final response.
                 self._void |= {wire_id for wire_id, item in self._items.items() if item["status"] == "incomplete"}
             case ModelResponse() | SubagentFinished() if event.usage is not None:
                 self._usage = add_usage(self._usage, event.usage)
             case UserQuestion():
                 self._response["metadata"] = {**self._response["metadata"], "question_id": event.question_id}
-            case Result():
+            case UserAnswer() if self._response["metadata"].get("question_id") == event.question_id:
+                known = self._response["metadata"].items()
+                self._response["metadata"] = {name: value for name, value in known if name != "question_id"}
+            case Result() if state_after(event) != "suspended":
                 told.append(self._end(event, seq * SPAN + _OVER))
         return told
 
     def fail(self, message: str) -> list[Json]:
-        """The end of a run that could not start or be followed; nothing when it has ended."""
+        """The end of a run that could not be followed; nothing when it has ended."""
         if self.is_done:
             return []
         self.is_done = True
-        self._response |= {"status": "failed", "error": {"code": "server_error", "message": message}}
+        self._response |= {"status": "failed", "error": _failure(message)}
         return [_event("failed", self._seq * SPAN + _OVER, response=self.response())]
+
+    def leave(self) -> list[Json]:
+        """What is told when this process ends: nothing, since the stream goes on at another one, behind its last number."""
+        return []
+
+    def stop(self, state: State, message: str | None = None) -> list[Json]:
+        """The end of the stream of a request that stands like this, without an end of its own; nothing when it has one."""
+        if self.is_done:
+            return []
+        self.stand(state, message)
+        self.is_done = True
+        return [_event("incomplete", self._seq * SPAN + _OVER, response=self.response())]
+
+    def stand(self, state: State, message: str | None = None) -> None:
+        """How the request stands, when none of its events has ended it."""
+        self._response["status"] = _STATUSES.get(state, "incomplete")
+        if self._response["status"] == "incomplete":
+            reason = "waiting" if state == "parked" else state
+            said = {} if message is None else {"message": message}
+            self._response["incomplete_details"] = {"reason": reason}
+            self._response["metadata"] = {**self._response["metadata"], "stop_reason": reason, **said}
 
     def _said(self, piece: Piece, seq: int) -> list[Json]:
         told, begin = [], piece.seq * SPAN
@@ -267,12 +303,13 @@ class ResponseEvents:
         status = known.get(event.stop_reason, "incomplete") if event.cut_by is None else "incomplete"
         self._response["status"] = status
         if status == "failed":
-            self._response["error"] = {"code": "server_error", "message": event.error_message or "the run failed"}
+            self._response["error"] = _failure(event.error_message or "the run failed")
         elif status == "incomplete":
-            reason = "content_filter" if event.stop_reason.startswith("blocked") else _REASONS.get(event.stop_reason)
+            reason = _REASONS.get(event.stop_reason, event.stop_reason)
+            reason = "content_filter" if reason.startswith("blocked") else reason
             if event.cut_by is not None:
                 reason = "max_output_tokens" if event.cut_by == "length" else "content_filter"
-            self._response["incomplete_details"] = {"reason": reason} if reason is not None else None
+            self._response["incomplete_details"] = {"reason": reason}
             self._response["metadata"] = {**self._response["metadata"], "stop_reason": event.stop_reason}
         if self._usage is not None:
             self._response["usage"] = _usage(self._usage)
@@ -292,6 +329,10 @@ def after(events: Iterable[Json], starting_after: int) -> Iterator[Json]:
 
 def _event(kind: str, number: int, **fields: Any) -> Json:
     return {"type": f"response.{kind}", **fields, "sequence_number": number}
+
+
+def _failure(message: str) -> Json:
+    return {"type": "server_error", "code": "server_error", "message": message, "param": None}
 
 
 def _text_part(text: str) -> Json:

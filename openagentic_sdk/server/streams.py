@@ -16,7 +16,9 @@ from typing import Any
 from ..errors import InvalidEventError, OpenAgentSdkError, OptionsError, RequestRefusedError, SessionNotFoundError
 from ..events import Event, Result
 from ..parts.masking import known_here, shown
+from ..runs.left import LEFT_STATES
 from ..serialization import dumps_event, dumps_json, loads_json
+from ..sessions.folds.standing import state_after
 from ..sessions.follow import Follower
 from .call import COMMENT_S, SEND_S, HttpCall
 from .connection import Receive, Send
@@ -71,7 +73,10 @@ async def send_events(
 ) -> None:
     """Answer with server-sent events behind a cursor; with `one_run` up to the end of the run that goes on."""
     row = await desk.row(call.principal, session_id)
-    if one_run and after_seq == row.events and row.state != "running":
+    is_over = row.state != "running" and (
+        row.state not in LEFT_STATES or await desk.left.why_left(session_id) is not None
+    )
+    if one_run and after_seq == row.events and is_over:
         # There is no more to come: an EventSource comes back for ever unless it is told so.
         return await call.reply(204)
     if after_seq > row.events:
@@ -81,7 +86,7 @@ async def send_events(
         return
     async with desk.follow_known(session_id, after_seq=after_seq) as follower, await call.stream() as stream:
         stream.when_gone(follower.wake)
-        ends_at, is_over, first = time.monotonic() + MAX_STREAM_S, False, RETRY
+        ends_at, is_over, first, told = time.monotonic() + MAX_STREAM_S, False, RETRY, None
         while not (stream.is_gone or desk.is_draining or is_over or time.monotonic() > ends_at):
             try:
                 batch = await follower.batch(COMMENT_S)
@@ -91,9 +96,18 @@ async def send_events(
             for piece in _pieces(lines, batch):
                 await stream.send(first + piece)
                 first = b""
-            if not batch and not stream.is_gone:
+            refusal = None if batch else desk.left.refusal(session_id)
+            if refusal is not None and refusal != told:
+                await stream.send(first + f"event: left\ndata: {dumps_json({'message': refusal})}\n\n".encode())
+                is_over, told, first = one_run, refusal, b""
+            elif not batch and not stream.is_gone:
                 await stream.send(b":\n\n")
-            is_over = one_run and bool(batch) and isinstance(batch[-1], Result) and follower.is_level
+            is_over = is_over or (one_run and bool(batch) and _ends(batch[-1]) and follower.is_level)
+
+
+def _ends(event: Event) -> bool:
+    """Whether no run goes on behind this event by itself."""
+    return isinstance(event, Result) and state_after(event) != "suspended"
 
 
 def _pieces(lines: EventLines, batch: Sequence[Event]) -> Iterator[bytes]:
@@ -169,14 +183,18 @@ class Socket:
 
     async def _write(self, follower: Follower, reading: asyncio.Task[None]) -> int | None:
         """Send until the client leaves (None), or it is time to end."""
-        ends_at = time.monotonic() + MAX_STREAM_S
+        ends_at, told = time.monotonic() + MAX_STREAM_S, None
         while not reading.done():
             if self._desk.is_draining:
                 return RESTART
             if time.monotonic() > ends_at:
                 return GOING_AWAY
-            for event in await follower.batch(COMMENT_S):
+            for event in (batch := await follower.batch(COMMENT_S)):
                 await self._send_text(self._lines.line(event))
+            refusal = None if batch else self._desk.left.refusal(follower.session_id)
+            if refusal is not None and refusal != told:
+                told = refusal
+                await self._send_text(dumps_json({"type": "left", "message": refusal}))
         return None
 
     async def _read(self, who: Principal, session_id: str, post: Post) -> None:

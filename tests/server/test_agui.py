@@ -207,14 +207,14 @@ class Inputs(unittest.TestCase):
             had = [{"id": wire_id, "role": "assistant", "content": "x"} for wire_id in known]
             return read_run_input({**BASE, "messages": [*had, *BASE["messages"]]})
 
-        self.assertIsNone(catch_up(asking(*ids), log))
-        self.assertEqual(catch_up(asking(ids[0]), log), [*messages, BASE["messages"][0]])
-        self.assertEqual(catch_up(asking(), log), [*messages, BASE["messages"][0]])
-        self.assertIsNone(catch_up(asking(), []))
+        self.assertIsNone(catch_up(asking(*ids), log, len(log)))
+        self.assertEqual(catch_up(asking(ids[0]), log, len(log)), [*messages, BASE["messages"][0]])
+        self.assertEqual(catch_up(asking(), log, len(log)), [*messages, BASE["messages"][0]])
+        self.assertIsNone(catch_up(asking(), [], 0))
         with self.assertRaises(OptionsError):
-            catch_up(asking(*ids, "from-elsewhere"), log)
+            catch_up(asking(*ids, "from-elsewhere"), log, len(log))
         request = next(event.seq for event in log if event.type == "model.request")
-        catch_up(asking(f"message.{request}"), log[:4])  # the process died in the middle of that answer
+        catch_up(asking(f"message.{request}"), log[:4], 4)  # the process died in the middle of that answer
 
 
 @unittest.skipUnless(

@@ -64,9 +64,11 @@ def end_session(
     origin: Mapping[str, Any] | None = None,
     also_parked: bool = False,
     answered_by: str = "interrupted",
+    failure: str | None = None,
 ) -> tuple[SessionView, bool]:
-    """Close the log of a run whose process died, or with `also_parked` of one that waits for a person, and whether it was
-    open. Its questions are closed as `answered_by`; `origin` are the fields of a subagent's events.
+    """Close the log of a run whose process died, or with `also_parked` of one that waits for a person or was suspended, and
+    whether it was open. Its questions are closed as `answered_by`; `origin` are the fields of a subagent's events. With a
+    `failure` it ends as an error.
 
     Raises `SessionNotFoundError`, and `SessionLockedError` when somebody runs it.
     """
@@ -79,6 +81,8 @@ def end_session(
         calls = [*view.open_inner_calls(), *view.open_calls()]
         ends = _ends(view, map(end_child, children), calls, view.open_questions(), answered_by)
         result = _result(view, session_id)
+        if failure is not None:
+            result = replace(result, stop_reason="error", error_type="ProcessLost", error_message=failure)
         for batch in (ends, [result]):
             assert view.authority is not None, "a view with a seal has one"
             inside = [

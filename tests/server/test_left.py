@@ -1,0 +1,227 @@
+"""A request that its process left, suspended or dead: another server goes on with it, and every door tells the rest."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import unittest
+from typing import Any
+
+from openagentic_sdk.events import AssistantMessage, Result, SystemInit, UserMessage
+from openagentic_sdk.server.asgi import Application, app
+from openagentic_sdk.server.responses import response_id
+from openagentic_sdk.sessions.memory import MemorySessionStore
+
+from .support import ASK, AUTH, TOKEN, WAIT_S, Answer, Gate, agents, ask, options, until_state
+
+SSE = {"Accept": "text/event-stream"}
+HOLD = {"text": "I look.", "tool_calls": [{"name": "hold", "arguments": {}}]}
+
+
+def told(answer: Answer) -> list[Any]:
+    return [json.loads(line[6:]) for line in answer.body.decode().split("\n") if line.startswith("data: ")]
+
+
+async def socket_events(application: Application, session_id: str, after_seq: int, last: str) -> list[Any]:
+    """What comes over a WebSocket up to the first message of this type."""
+    coming, done, got = asyncio.Queue[Any](), asyncio.Event(), list[Any]()
+    coming.put_nowait({"type": "websocket.connect"})
+
+    async def send(message: Any) -> None:
+        if message["type"] == "websocket.send":
+            got.append(json.loads(message["text"]))
+            if got[-1]["type"] == last and got[-1].get("stop_reason") != "suspended":
+                coming.put_nowait({"type": "websocket.disconnect", "code": 1000})
+                done.set()
+
+    headers = [(name.lower().encode(), value.encode()) for name, value in {**AUTH, "Host": "127.0.0.1:8000"}.items()]
+    path = f"/v1/sessions/{session_id}/events"
+    scope = {"type": "websocket", "scheme": "ws", "path": path, "raw_path": path.encode(), "headers": headers}
+    scope |= {"query_string": f"after={after_seq}".encode(), "server": ("127.0.0.1", 8000), "root_path": ""}
+    await asyncio.wait_for(application(scope, coming.get, send), WAIT_S)
+    assert done.is_set(), got
+    return got
+
+
+class Left(unittest.IsolatedAsyncioTestCase):
+    def server(self, store: Any, agent: Any, **more: Any) -> Application:
+        application = app(agent if agent is None else agents(tea=agent), store=store, auth=TOKEN, **more)
+        application.desk.left.look_s = 0.02
+        application.desk.open()
+        self.addAsyncCleanup(application.desk.drain, 2.0)
+        return application
+
+    async def leave(self, how: str, start: Any) -> tuple[Any, str, list[Any]]:
+        """A store with a session whose run was left in the middle of a call, and what its client had by then."""
+        gate, store = Gate(), MemorySessionStore()
+        self.addCleanup(gate.open.set)
+        one = self.server(store, options([HOLD, "Milk."], gate.tool()), grace_s=0.0)
+        asking = asyncio.create_task(start(one))
+        await asyncio.to_thread(gate.reached.wait, WAIT_S)
+        [session_id] = store.list_sessions()
+        if how == "dead":  # what kill -9 leaves: the log, and nobody who holds it
+            killed = MemorySessionStore()
+            killed.create_session(metadata=store.read_metadata(session_id)["metadata"], session_id=session_id)
+            killed.append_events(session_id, store.read_events(session_id))
+        one.desk.stop_taking()
+        gate.open.set() if how == "dead" else None
+        await one.desk.drain(0.0)
+        answer = await asking
+        return (killed if how == "dead" else store), session_id, told(answer)
+
+    def check_log(self, store: Any, session_id: str) -> None:
+        events = store.read_events(session_id)
+        self.assertEqual([event.text for event in events if isinstance(event, UserMessage)], ["Tea?"])
+        self.assertEqual([event.text for event in events if isinstance(event, AssistantMessage)], ["I look.", "Milk."])
+        ends = [event.stop_reason for event in events if isinstance(event, Result)]
+        self.assertIn(ends, (["end"], ["suspended", "end"]))
+        self.assertEqual(len([event for event in events if isinstance(event, SystemInit)]), 2)
+
+    async def test_another_server_goes_on_and_every_door_tells_the_rest(self) -> None:
+        body = {"agent": "tea", "prompt": "Tea?"}
+
+        async def start(one: Application) -> Answer:
+            return await ask(one, "POST", "/v1/sessions", body)
+
+        for how, state in (("suspended", "suspended"), ("dead", "stopped")):
+            with self.subTest(how):
+                store, session_id, _ = await self.leave(how, start)
+                last_seq = store.last_seq(session_id)
+                [said] = [event for event in store.read_events(session_id) if isinstance(event, UserMessage)]
+                response = f"/v1/responses/{response_id(session_id, said.request_id)}"
+                events = f"/v1/sessions/{session_id}/events"
+                two = app(agents(tea=["Milk."]), store=store, auth=TOKEN)
+                two.desk.left.look_s = 0.1
+                self.addAsyncCleanup(two.desk.drain, 2.0)
+                self.assertEqual((await ask(two, "GET", f"/v1/sessions/{session_id}")).json["state"], state)
+                shown = (await ask(two, "GET", response)).json
+                self.assertIn(shown["status"], ("queued", "in_progress"))
+                self.assertEqual(shown["output"][0]["content"][0]["text"], "I look.")
+                call = {"name": "show_session", "arguments": {"session_id": session_id}}
+                rpc = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": call}
+                both = {"Accept": "application/json, text/event-stream"}
+                shown = await ask(two, "POST", "/mcp", rpc, headers=both)
+                self.assertIn(f"state: {state}", shown.body.decode())
+                sse, whole, streamed, socket = await asyncio.gather(
+                    ask(two, "GET", f"{events}?until=result", headers={**SSE, "Last-Event-ID": str(last_seq)}),
+                    ask(two, "GET", f"{events}?until=result", headers=SSE),
+                    ask(two, "GET", f"{response}?stream=true", headers=SSE),
+                    socket_events(two, session_id, last_seq, "result"),
+                )
+                self.check_log(store, session_id)
+                stored = [event.seq for event in store.read_events(session_id)]
+                seqs = [[each["seq"] for each in got if "seq" in each] for got in (told(sse), told(whole), socket)]
+                self.assertEqual(seqs, [stored[last_seq:], stored, stored[last_seq:]])
+                last = told(streamed)[-1]
+                self.assertEqual((last["type"], last["response"]["status"]), ("response.completed", "completed"))
+                self.assertEqual((await ask(two, "GET", response)).json, last["response"])
+                texts = [item["content"][0]["text"] for item in last["response"]["output"]]
+                self.assertEqual(texts, ["I look.", "Milk."])
+                cursor = told(streamed)[3]["sequence_number"]
+                rest = await ask(two, "GET", f"{response}?stream=true&starting_after={cursor}", headers=SSE)
+                self.assertEqual(told(rest), told(streamed)[4:])
+
+    async def test_an_ag_ui_client_comes_back_to_its_thread_under_the_same_run_and_under_another(self) -> None:
+        run = {"threadId": "t", "runId": "r", "state": {}, "tools": [], "context": [], "messages": []}
+        run["messages"] = [{"id": "m", "role": "user", "content": "Tea?"}]
+
+        async def start(one: Application) -> Answer:
+            return await ask(one, "POST", "/v1/ag-ui/tea", run, headers=SSE)
+
+        for how in ("suspended", "dead"):
+            for run_id in ("r", "r2"):
+                with self.subTest(how, run_id=run_id):
+                    store, session_id, had = await self.leave(how, start)
+                    self.assertEqual((had[-1]["type"], had[-1]["code"]), ("RUN_ERROR", "suspended"))
+                    ids = [each["messageId"] for each in had if each["type"] == "TEXT_MESSAGE_START"]
+                    partial = [{"id": wire_id, "role": "assistant", "content": "I l"} for wire_id in ids]
+                    again = {**run, "runId": run_id, "messages": [*run["messages"], *partial]}
+                    two = self.server(store, ["Milk."])
+                    got = told(await ask(two, "POST", "/v1/ag-ui/tea", again, headers=SSE))
+                    self.check_log(store, session_id)
+                    self.assertEqual((got[0]["type"], got[-1]["type"]), ("RUN_STARTED", "RUN_FINISHED"))
+                    self.assertEqual(got[-1]["outcome"], {"type": "success"})
+                    snapshot = got[1]
+                    self.assertEqual(snapshot["type"], "MESSAGES_SNAPSHOT")
+                    self.assertEqual([each["content"] for each in snapshot["messages"]], ["Tea?"])
+                    text = [each["delta"] for each in got if each["type"] == "TEXT_MESSAGE_CONTENT"]
+                    self.assertEqual("".join(text), "I look.Milk.")
+                    said = [{"id": "m2", "role": "user", "content": "Thanks."}]
+                    messages = [*snapshot["messages"], *ids_of(got), *said]
+                    more = {**run, "runId": "r3", "messages": messages}
+                    got = told(await ask(two, "POST", "/v1/ag-ui/tea", more, headers=SSE))
+                    self.assertEqual(got[-1]["type"], "RUN_FINISHED", got)
+                    self.assertNotIn("MESSAGES_SNAPSHOT", [each["type"] for each in got], "it has them all")
+
+    async def test_where_nobody_can_go_on_every_reader_is_told_and_ends(self) -> None:
+        async def start(one: Application) -> Answer:
+            return await ask(one, "POST", "/v1/sessions", {"agent": "tea", "prompt": "Tea?"})
+
+        store, session_id, _ = await self.leave("dead", start)
+        before = store.read_events(session_id)
+        [said] = [event for event in before if isinstance(event, UserMessage)]
+        response = f"/v1/responses/{response_id(session_id, said.request_id)}"
+        events = f"/v1/sessions/{session_id}/events?until=result"
+        two = app(agents(coffee=["Milk."]), store=store, auth=TOKEN)
+        two.desk.left.look_s = 0.02
+        two.desk.open()
+        self.addAsyncCleanup(two.desk.drain, 2.0)
+        sse, streamed, socket = await asyncio.gather(
+            ask(two, "GET", events, headers=SSE),
+            ask(two, "GET", f"{response}?stream=true", headers=SSE),
+            socket_events(two, session_id, 0, "left"),
+        )
+        self.assertIn("there is no agent 'tea' here", socket[-1]["message"])
+        self.assertIn(b"event: left", sse.body)
+        self.assertEqual(told(sse)[-1], {"message": socket[-1]["message"]})
+        last = told(streamed)[-1]
+        self.assertEqual((last["type"], last["response"]["status"]), ("response.incomplete", "incomplete"))
+        shown = (await ask(two, "GET", response)).json
+        self.assertEqual((shown["status"], shown["incomplete_details"]), ("incomplete", {"reason": "dead"}))
+        again = await ask(two, "GET", events, headers={**SSE, "Last-Event-ID": str(before[-1].seq)})
+        self.assertEqual(again.status, 204)
+        self.assertEqual(store.read_events(session_id), before, "and nothing was written")
+
+    async def test_of_many_servers_one_goes_on_and_a_request_that_kills_them_ends(self) -> None:
+        async def start(one: Application) -> Answer:
+            return await ask(one, "POST", "/v1/sessions", {"agent": "tea", "prompt": "Tea?"})
+
+        store, session_id, _ = await self.leave("dead", start)
+        servers = [self.server(store, ["Milk."]) for _ in range(4)]
+        await until_state(servers[0], session_id, "idle")
+        for each in servers:
+            await each.desk.drain(2.0)
+        self.check_log(store, session_id)
+        store, session_id, _ = await self.leave("dead", start)
+        [init, *_] = store.read_events(session_id)
+        for _ in range(2):
+            store.append_event(session_id, init)
+        row = await until_state(self.server(store, ["Milk."]), session_id, "failed")
+        [*_, last] = store.read_events(session_id)
+        self.assertEqual((row["events"], last.stop_reason, last.error_type), (last.seq, "error", "ProcessLost"))
+        self.assertIn("3 processes died", last.error_message)
+
+    async def test_a_parked_response_is_incomplete_and_goes_on_with_its_answer_or_is_cancelled_by_another_prompt(self):
+        for instead in (False, True):
+            store = MemorySessionStore()
+            one = self.server(store, options([ASK, "Milk it is."]))
+            parked = (await ask(one, "POST", "/v1/responses", {"model": "tea", "input": "Tea?"})).json
+            self.assertEqual((parked["status"], parked["incomplete_details"]), ("incomplete", {"reason": "waiting"}))
+            path, session_id = f"/v1/responses/{parked['id']}", parked["id"].split("_")[1]
+            if instead:
+                await ask(one, "POST", f"/v1/sessions/{session_id}/runs", {"prompt": "Never mind."})
+            else:
+                answer = {"question_id": parked["metadata"]["question_id"], "answer": "milk"}
+                await ask(one, "POST", f"/v1/sessions/{session_id}/answers", answer)
+            await until_state(one, session_id, "idle")
+            shown = (await ask(one, "GET", path)).json
+            streamed = told(await ask(one, "GET", f"{path}?stream=true", headers=SSE))
+            status, texts = ("cancelled", []) if instead else ("completed", ["Milk it is."])
+            self.assertEqual((shown["status"], streamed[-1]["response"]["status"]), (status, status))
+            self.assertEqual([item["content"][0]["text"] for item in shown["output"]], texts)
+            self.assertEqual([each["type"] for each in streamed].count("response.incomplete"), instead)
+
+
+def ids_of(messages: list[Any]) -> list[Any]:
+    starts = [each["messageId"] for each in messages if each["type"] == "TEXT_MESSAGE_START"]
+    return [{"id": wire_id, "role": "assistant", "content": ""} for wire_id in starts]
