@@ -67,6 +67,8 @@ class Reading(unittest.TestCase):
     def test_sunday_is_0_and_7(self) -> None:
         self.assertEqual(parse_cron("0 0 * * 0").weekdays, parse_cron("0 0 * * 7").weekdays)
         self.assertEqual(parse_cron("0 0 * * 5-7").weekdays, (0, 5, 6))
+        for day in ("0-0", "sun-sun", "7-7", "sun-0", "7-0"):
+            self.assertEqual(parse_cron(f"0 0 * * {day}").weekdays, (0,), day)
         self.assertEqual(parse_cron("0 0 * * */2").weekdays, (0, 2, 4, 6))
 
     def test_short_forms_stand_for_their_lines(self) -> None:

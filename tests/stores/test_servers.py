@@ -79,6 +79,13 @@ class AddressTest(unittest.TestCase):
                 open_store(url).list_sessions()
             self.assertNotIn("secret", str(caught.exception))
 
+    @unittest.skipUnless(importlib.util.find_spec("redis"), "the driver redis-py is not installed")
+    def test_a_typo_in_an_address_is_told_before_anything_is_asked(self) -> None:
+        for url in ("redis://me:secret@host:63x9/0", "redis://host:99999/0", "rediss://host:-1", "redis://[::1/0"):
+            with self.assertRaisesRegex(OptionsError, "is no address of a Redis server: write redis://") as caught:
+                open_store(url)
+            self.assertNotIn("secret", str(caught.exception))
+
 
 @unittest.skipUnless(importlib.util.find_spec("redis"), "the driver redis-py is not installed")
 @unittest.skipUnless(shutil.which("redis-server"), "the program redis-server is not installed")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Collection
 from contextlib import suppress
@@ -227,8 +228,18 @@ class _RedisListener:
 
 
 def without_settings(url: str) -> tuple[str, str | None, str | None]:
-    """The URL as the driver takes it, and the prefix and the durability that it names."""
-    parts = urlsplit(url)
+    """The URL as the driver takes it, and the prefix and the durability that it names. Raises `OptionsError` for no URL."""
+    try:
+        parts = urlsplit(url)
+        is_usable = parts.port != 0  # reading the port checks it
+    except ValueError:
+        is_usable = False
+    if not is_usable:
+        shown = re.sub("//[^/]*@", "//", url)
+        raise OptionsError(
+            f"{shown!r} is no address of a Redis server: write redis://[user:password@]host[:port][/number], or rediss:// "
+            "for TLS"
+        )
     query = dict(parse_qsl(parts.query))
     prefix, durability = query.pop("prefix", None), query.pop("durability", None)
     return urlunsplit(parts._replace(query=urlencode(query))), prefix, durability
