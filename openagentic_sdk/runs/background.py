@@ -184,6 +184,11 @@ def _append_answers(
                     f"session {session_id!r} does not wait for question {name!r}{why}: "
                     f"it waits for {', '.join(waiting) or 'none'}"
                 )
+            if name in own and not view.is_ours(own[name]):
+                raise OptionsError(
+                    f"question {name!r} of session {session_id!r} was asked under another key, so that no answer from here "
+                    "counts: hosts that answer for each other share a key_file"
+                )
         said = {name: check_answer(waiting[name], answer) for name, answer in answers.items()}
         for name, answer in said.items():
             child_id = own[name].details.get("child_session_id") if name in own else inner[name][0]

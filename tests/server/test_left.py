@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+import tempfile
 import unittest
+from pathlib import Path
 from typing import Any
 
 from openagentic_sdk.events import AssistantMessage, Result, SystemInit, UserMessage
@@ -181,6 +183,25 @@ class Left(unittest.IsolatedAsyncioTestCase):
         again = await ask(two, "GET", events, headers={**SSE, "Last-Event-ID": str(before[-1].seq)})
         self.assertEqual(again.status, 204)
         self.assertEqual(store.read_events(session_id), before, "and nothing was written")
+
+    async def test_a_host_with_another_key_takes_no_answer_and_goes_on_with_nothing(self) -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            ours, theirs = (str(Path(folder, name)) for name in ("ours.key", "theirs.key"))
+            store = MemorySessionStore()
+            one = self.server(store, options([ASK, "Milk it is."], key_file=ours))
+            asked = {"agent": "tea", "prompt": "Tea?"}
+            session_id = (await ask(one, "POST", "/v1/sessions", asked)).json["session_id"]
+            row = await until_state(one, session_id, "waiting")
+            path = f"/v1/sessions/{session_id}/answers"
+            answer = {"question_id": row["open_questions"][0]["question_id"], "answer": "milk"}
+            before = store.last_seq(session_id)
+            two = self.server(store, options(["Milk."], key_file=theirs))
+            refused = await ask(two, "POST", path, answer)
+            self.assertEqual((refused.status, store.last_seq(session_id)), (409, before), refused.body)
+            self.assertIn("another key", refused.json["error"]["message"])
+            three = self.server(store, options(["Milk it is."], key_file=ours))
+            self.assertEqual((await ask(three, "POST", path, answer)).status, 202)
+            await until_state(three, session_id, "idle")
 
     async def test_of_many_servers_one_goes_on_and_a_request_that_kills_them_ends(self) -> None:
         async def start(one: Application) -> Answer:
