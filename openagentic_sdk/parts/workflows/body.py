@@ -10,7 +10,8 @@ from __future__ import annotations
 from asyncio import CancelledError
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
+from contextvars import ContextVar
 from functools import partial
 from inspect import iscoroutine
 from typing import Any, Generic, TypeVar, cast
@@ -19,6 +20,8 @@ from ...errors import WorkflowError
 from ...ground.checks import shown
 
 R = TypeVar("R")
+# What a body runs inside of; a test lets it refuse what no log holds.
+GUARD: ContextVar[Callable[[], AbstractContextManager[object]]] = ContextVar("GUARD", default=nullcontext)
 
 
 class Restart(BaseException):
@@ -116,7 +119,8 @@ class Branch(Promise[Any]):
         self.body.current, self._waits_for = self, None
         error, self._raises = self._raises, None
         try:
-            waits_for = self._work.send(None) if error is None else self._work.throw(error)
+            with self.body.guard():
+                waits_for = self._work.send(None) if error is None else self._work.throw(error)
         except StopIteration as stop:
             self.finish(stop.value)
         except (Exception, CancelledError, Restart) as failure:  # noqa: BLE001 - whatever a body raises is for whoever waits for it
@@ -216,6 +220,7 @@ class FlowBody:
         self.ready: deque[Branch] = deque()
         self.current: Branch | None = None
         self.works: set[Any] = set()
+        self.guard = GUARD.get()
 
     def advance(self) -> None:
         """Run every branch as far as it gets."""

@@ -1,0 +1,84 @@
+"""Refuse, in a test, what the body of a workflow may not do: read what its next run would find changed."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import Any
+
+from ..errors import WorkflowError
+from ..parts.workflows.body import GUARD
+
+_PACKAGE = os.path.dirname(os.path.dirname(__file__)) + os.sep
+_IMPORTS = "<frozen importlib"
+# Functions of C by the beginning of their names: the module's, or for methods that of the class.
+_CLOCK = ("time.", "datetime.now", "datetime.utcnow", "datetime.today", "date.today")
+_CHANCE = ("Random.", "posix.urandom", "nt.urandom", "posix.getrandom")
+_WORLD = (
+    "posix.",
+    "nt.",
+    "_io.open",
+    "io.open",
+    "_socket.",
+    "socket.",
+    "_posixsubprocess.",
+    "_thread.start_new_thread",
+)
+_PURE = ("posix.fspath", "nt.fspath", "time.gmtime", "time.strftime", "time.strptime", "time.mktime", "Random.seed")
+_INSTEAD = ((_CLOCK, "flow.now()"), (_CHANCE, "flow.random() or flow.uuid()"), (_WORLD, "flow.step() with a function"))
+
+
+@contextmanager
+def strict_bodies() -> Iterator[None]:
+    """Workflows that are run inside of this fail as soon as a body reads the clock, chance, files or the network.
+
+    What its steps do is their own. Code that C libraries run by themselves is not seen; the linter reads the source.
+    """
+    token = GUARD.set(_watched)
+    try:
+        yield
+    finally:
+        GUARD.reset(token)
+
+
+@contextmanager
+def _watched() -> Iterator[None]:
+    before = sys.getprofile()
+    sys.setprofile(_look)
+    try:
+        yield
+    finally:
+        sys.setprofile(before)
+
+
+def _look(frame: FrameType, event: str, function: Any) -> None:
+    if event != "c_call":
+        return
+    name = _name(function)
+    for names, instead in _INSTEAD:
+        if name.startswith(names) and not name.startswith(_PURE) and (body := _body_of(frame)) is not None:
+            sys.setprofile(None)
+            place = f"{os.path.basename(body.f_code.co_filename)}:{body.f_lineno}"
+            raise WorkflowError(f"the body of a workflow calls {name} at {place}, which no log holds: use {instead}")
+
+
+def _name(function: Any) -> str:
+    owner = getattr(function, "__module__", None)
+    own = str(getattr(function, "__qualname__", function))
+    return f"{owner}.{own}" if owner and "." not in own else own
+
+
+def _body_of(frame: FrameType | None) -> FrameType | None:
+    """The code of the body that leads to a call; None where this package or an import makes it."""
+    body = None
+    while frame is not None:
+        name = frame.f_code.co_filename
+        if name.startswith(_PACKAGE):
+            return body if os.path.basename(name) == "body.py" else None
+        if name.startswith(_IMPORTS):
+            return None
+        body, frame = frame, frame.f_back
+    return None
