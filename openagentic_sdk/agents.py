@@ -37,6 +37,8 @@ from .testing.scripted import ScriptedProvider
 
 # The key of a session's metadata that says which agent it belongs to.
 AGENT_KEY = "agent"
+# What clients of an agent may say besides prompts, where its owner lets them.
+ACCEPTABLE = ("instructions", "history", "format")
 _NAME = regex(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}\Z")
 # Where a repository may lie: nothing that git reads as an option, a transport helper (`ext::`) or with a password in it.
 _PLACE = regex(
@@ -77,7 +79,8 @@ class NamedAgent:
     choose besides the agent's own and every stricter one; never `bypass`. `workspaces` are what runs on many hosts may
     name to work in, a shared folder or a `Repository`; the one called `default` is meant when a run names none. `rate_key`
     is the name by which limits call the provider's key (default: the provider's name). With `client_files` a client's prompt
-    attaches files of the project that it names as `@file`, each after the gate allowed to read it.
+    attaches files of the project that it names as `@file`, each after the gate allowed to read it. `accepts` are of
+    `instructions`, `history` and `format` what a request for a response may bring along, see docs/serving.md.
     """
 
     options: OpenAgenticOptions | Callable[[], OpenAgenticOptions]
@@ -86,6 +89,7 @@ class NamedAgent:
     workspaces: Mapping[str, str | os.PathLike[str] | Repository] = field(default_factory=dict)
     rate_key: Annotated[str, Doors(toml=True)] = ""
     client_files: Annotated[bool, Doors(toml=True)] = False
+    accepts: Annotated[Sequence[str], TEXTS, Doors(toml=True)] = ()
 
     def made(self) -> OpenAgenticOptions:
         """The options, made anew where they are a function."""
@@ -152,6 +156,8 @@ class Agents(Mapping[str, NamedAgent]):
         for wish, value in (wishes or {}).items():
             if wish == "permission_mode":
                 gate = gate.with_mode(self._allowed_mode(name, value))
+            elif wish == "output_schema" and "format" in agent.accepts:
+                lowered[wish] = value
             elif wish in limits:
                 most = getattr(options, wish)
                 check_settings({wish: value}, {wish: number(0, most=MAX_NUMBER if most is None else most)})
@@ -189,6 +195,10 @@ def _checked(name: str, given: NamedAgent | OpenAgenticOptions) -> NamedAgent:
         )
     if "bypass" in map(read_mode, agent.client_modes):
         raise OptionsError(f"client_modes of agent {name!r} hold bypass, which no client may choose: leave it out")
+    if unknown := set(agent.accepts) - set(ACCEPTABLE):
+        raise OptionsError(
+            f"accepts of agent {name!r} holds {min(unknown)!r:.100}: it is made of {', '.join(ACCEPTABLE)}"
+        )
     for workspace, place in agent.workspaces.items():
         _check_workspace(f"workspace {workspace!r:.100} of agent {name!r}", workspace, place)
     return agent

@@ -45,7 +45,10 @@ def read_prompt(prompt: Any, *, paths: bool = True) -> Said:
     if isinstance(prompt, Mapping):
         given = prompt.get("text") if isinstance(prompt.get("text"), str) else prompt.get("content")
         if isinstance(given, str | Sequence):
-            return replace(read_prompt(given, paths=paths), may_answer=prompt.get("may_answer") is not False)
+            typed = prompt.get("typed")
+            typed = typed if isinstance(typed, str) else None
+            said = read_prompt(given, paths=paths)
+            return replace(said, may_answer=prompt.get("may_answer") is not False, typed=typed)
     if isinstance(prompt, str):
         return Said(prompt, names_files=paths)
     if not isinstance(prompt, Sequence) or isinstance(prompt, bytes) or not prompt:

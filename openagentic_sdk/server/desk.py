@@ -132,6 +132,7 @@ class Desk(Shelf):
         key: str | None = None,
         request_id: str | None = None,
         wishes: Mapping[str, Any] | None = None,
+        notes: Mapping[str, Any] | None = None,
     ) -> Started:
         """Start a run with this prompt; comes back when the prompt is stored, with the end of every question that was open.
 
@@ -139,7 +140,8 @@ class Desk(Shelf):
         there; without that, in a new one. A `prompt` of None goes on with what is in the log. `agent` None is the one that
         the session had last, else the default. `key` makes it harmless to send the same again, also after a crash: what was
         taken is not taken twice. `request_id` names the prompt, else one is made. `wishes` as in `Agents.options`; those of
-        a run hold until it is over, also when it was parked.
+        a run hold until it is over, also when it was parked. `notes` are kept in the metadata of the
+        session under `note_key(request_id)`.
 
         Raises `RequestRefusedError` (422 for a key that came with something else, and for a prompt that a hook refused, 429
         for too many runs, 503 while this process ends, and when the run ended before the prompt was stored),
@@ -164,6 +166,8 @@ class Desk(Shelf):
             wishes = known.get(WISHES_KEY)
         agent = agent or known.get(AGENT_KEY) or self.agents.default
         kept = {AGENT_KEY: agent, WISHES_KEY: dict(wishes or {}) or None}
+        if notes:
+            kept[note_key(request_id)] = dict(notes)
         mine: dict[str, Any] = {"resume": target} if is_there else {"session_id": target}
         made = {name: value for name, value in {**kept, TENANT_KEY: who.tenant}.items() if value}
         if not who.may_answer:
@@ -713,6 +717,11 @@ def _name_of(message: InboxMessage) -> str:
     """The request id of a message: that of its sender, else its number."""
     name = message.message.get("request_id")
     return name if isinstance(name, str) else f"inbox {message.number}"
+
+
+def note_key(request_id: str) -> str:
+    """The key of a session's metadata for what is noted of a request."""
+    return f"request {hashlib.sha256(request_id.encode()).hexdigest()[:12]}"
 
 
 def request_id_of(key: str | None, *asked: Any) -> str | None:

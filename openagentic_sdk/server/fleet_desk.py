@@ -97,8 +97,9 @@ class FleetDesk(Desk):
 
 def _as_prompt(said: Said) -> Any:
     """What a client said, as the JSON of a prompt."""
-    if not said.may_answer:
-        return {"content": _as_prompt(replace(said, may_answer=True)), "may_answer": False}
+    if not said.may_answer or said.typed is not None:
+        content = _as_prompt(replace(said, may_answer=True, typed=None))
+        return {"content": content, "may_answer": said.may_answer, "typed": said.typed}
     if not said.parts:
         return said.text
     parts: list[dict[str, Any]] = [{"type": "text", "text": said.text}] if said.text else []

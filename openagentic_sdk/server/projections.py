@@ -7,6 +7,7 @@ Each starts a run through the desk, follows its session, and folds the events in
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from functools import partial
 
 from ..errors import OpenAgentSdkError, OptionsError, RequestRefusedError
 from ..events import Event, Result, UserAnswer
@@ -17,6 +18,8 @@ from . import agui, responses
 from .agui import Json
 from .call import COMMENT_S, EventStream, HttpCall
 from .contract.refusals import REFUSALS, code_of, refusal_of
+from .desk import note_key
+from .guard import Principal
 from .routes import Handler, Office
 
 
@@ -68,19 +71,26 @@ async def run_for_ag_ui(call: HttpCall, office: Office) -> None:
 
 async def create_response(call: HttpCall, office: Office) -> None:
     """`POST /v1/responses`: the answer of a run as one object, as its stream, or in the background."""
-    desk, who = office.desk, call.principal
-    asked = responses.read_request(await call.json())
-    session_id = None if asked.previous_response_id is None else responses.session_of(asked.previous_response_id)
+    desk, who, body = office.desk, call.principal, await call.json()
+    key = call.header("idempotency-key")
+    agent, previous = responses.named_in(body)
+    session_id = None
+    if previous is not None:
+        session_id, before, known = await _find_request(office, who, previous)
+        agent = agent or known
+    agent = agent or desk.agents.default
+    asked = responses.read_request(body, desk.agents[agent].accepts)
+    if session_id is not None and not before.is_newest:
+        # A request that is sent again has made what it went on with old itself.
+        again = None if key is None else await _request(office, session_id, lambda name: name.startswith(f"{key}~"))
+        if again is None:
+            session_id = await desk.fork(who, session_id, at_seq=before.last_seq, key=key)
+    wishes = None if asked.output_schema is None else {"output_schema": asked.output_schema}
     started = await desk.start(
-        who, asked.model or None, asked.prompt, session_id=session_id, key=call.header("idempotency-key")
+        who, agent, asked.prompt, session_id=session_id, key=key, wishes=wishes, notes=asked.echo
     )
-    fold = responses.ResponseEvents(
-        responses.response_id(started.session_id, started.request_id),
-        model=asked.model or desk.agents.default,
-        previous_response_id=asked.previous_response_id,
-        background=asked.background,
-        metadata=asked.metadata,
-    )
+    response_id = responses.response_id(started.session_id, started.request_id)
+    fold = responses.ResponseEvents(response_id, model=agent, echo=asked.echo)
     request = await _request(office, started.session_id, started.request_id.__eq__)
     if request is None:  # it is queued, and not in the log yet
         request = Request(started.request_id, started.after_seq, 0, started.after_seq, "queued")
@@ -89,8 +99,8 @@ async def create_response(call: HttpCall, office: Office) -> None:
 
 async def show_response(call: HttpCall, office: Office) -> None:
     """`GET /v1/responses/{id}`: the object as it stands, or its stream behind a `sequence_number`."""
-    session_id, request, model = await _find_response(call, office)
-    fold = responses.ResponseEvents(call.parts[2], model=model)
+    session_id, request, model, echo = await _find_response(call, office)
+    fold = responses.ResponseEvents(call.parts[2], model=model, echo=echo)
     streams, starting_after = call.asked.get("stream", False), call.asked.get("starting_after", 0)
     await _answer(call, office, session_id, request, fold, streams=streams, waits=False, starting_after=starting_after)
 
@@ -98,11 +108,11 @@ async def show_response(call: HttpCall, office: Office) -> None:
 async def cancel_response(call: HttpCall, office: Office) -> None:
     """`POST /v1/responses/{id}/cancel`."""
     await call.json(may_be_empty=True)
-    session_id, request, model = await _find_response(call, office)
+    session_id, request, model, echo = await _find_response(call, office)
     if request.is_newest:
         await office.desk.cancel(call.principal, session_id)
     request = await _request(office, session_id, request.id.__eq__) or request
-    fold = responses.ResponseEvents(call.parts[2], model=model)
+    fold = responses.ResponseEvents(call.parts[2], model=model, echo=echo)
     await _answer(call, office, session_id, request, fold, streams=False, waits=False)
 
 
@@ -198,16 +208,23 @@ async def _send(stream: EventStream, told: Iterable[Json], *, named: bool = Fals
         await stream.send("".join(pieces).encode("ascii"))
 
 
-async def _find_response(call: HttpCall, office: Office) -> tuple[str, Request, str]:
+async def _find_response(call: HttpCall, office: Office) -> tuple[str, Request, str, Json]:
+    """The session of a response, its request, the agent, and what comes back of the request."""
+    session_id, request, agent = await _find_request(office, call.principal, call.parts[2])
+    known = (await off_loop(True, office.desk.store.read_metadata, session_id))["metadata"]
+    return session_id, request, agent, known.get(note_key(request.id)) or {}
+
+
+async def _find_request(office: Office, who: Principal, response_id: str) -> tuple[str, Request, str]:
     """The session of a response, its request, and the agent. Raises `RequestRefusedError` 404."""
-    wanted = call.parts[2]
-    session_id = responses.session_of(wanted)
+    session_id = responses.session_of(response_id)
     if session_id is not None:
-        agent = await office.desk.agent_of(call.principal, session_id)
-        request = await _request(office, session_id, lambda name: responses.response_id(session_id, name) == wanted)
+        agent = await office.desk.agent_of(who, session_id)
+        named = partial(responses.response_id, session_id)
+        request = await _request(office, session_id, lambda name: named(name) == response_id)
         if request is not None:
             return session_id, request, agent
-    raise RequestRefusedError(404, f"there is no response {wanted!r:.250} here")
+    raise RequestRefusedError(404, f"there is no response {response_id!r:.250} here")
 
 
 async def _request(office: Office, session_id: str, is_wanted: Callable[[str], bool]) -> Request | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from openagentic_sdk.server.contract.refusals import CODES
 from openagentic_sdk.server.contract.table import ENDPOINTS
+from openagentic_sdk.server.responses import FIELDS, ITEMS
 
 from .source import ROOT
 
@@ -30,6 +31,20 @@ print(openapi()["openapi"], openapi()["paths"]["/v1/questions"]["get"]["operatio
 | operation | route | query | |
 |---|---|---|---|
 """
+RESPONSES_HEAD = """
+## What a request for a response may hold
+
+`accepts` is a list in the agent's table of `agents.toml` (`accepts = ["instructions", "history", "format"]`; default: none).
+Without its word, what needs it is refused with 400. Text of users and of accepted instructions is the prompt; what others
+said before is told beside it, and is untrusted to [labels](injection.md). A field that is not here has no effect.
+
+| field of the body | |
+|---|---|
+"""
+ITEMS_HEAD = """
+| item of `input` | |
+|---|---|
+"""
 CODES_HEAD = """
 ## Refusals
 
@@ -49,4 +64,6 @@ def page() -> str:
         for each in ENDPOINTS
     ]
     codes = [f"| `{code}` | {status} | {meaning} |" for code, (status, meaning) in CODES.items()]
-    return HEAD + "\n".join(routes) + "\n" + CODES_HEAD + "\n".join(codes) + "\n"
+    fields, items = ("\n".join(f"| `{name}` | {fate} |" for name, fate in table.items()) for table in (FIELDS, ITEMS))
+    told = RESPONSES_HEAD + fields + "\n" + ITEMS_HEAD + items + "\n"
+    return HEAD + "\n".join(routes) + "\n" + told + CODES_HEAD + "\n".join(codes) + "\n"
