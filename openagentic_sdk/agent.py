@@ -16,6 +16,7 @@ from contextlib import aclosing
 from contextvars import copy_context
 from dataclasses import KW_ONLY, field, replace
 from functools import cached_property, partial
+from inspect import signature
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, TypedDict, TypeVar, Unpack, cast
 
@@ -23,7 +24,7 @@ from .api import RunResult, refuse_running_loop, run_result
 from .assemble import build_agent, end_conversation, run_request, store_of
 from .errors import GuardrailTrippedError, OpenAgentSdkError, OptionsError, RunFailedError
 from .events import AnyEvent, AssistantDelta, ModelRequest, ModelRetry, Result, UserAnswer, UserQuestion
-from .ground.checks import shown
+from .ground.checks import COUNT, TEXTS, check_settings, shown
 from .ground.frozen import changed, frozen, values_of
 from .ground.settings import WithAdvice, advice_on
 from .ground.threads import ask_callable
@@ -36,6 +37,7 @@ from .parts.agent.messages import events_of_messages, new_messages, partial_json
 from .parts.agent.part import AgentOutcome, AgentPart, AgentRules, AgentTool, HandoffTool, bound_hook, name_of
 from .parts.structured import OutputSchema, read_output_schema
 from .permissions.gate import PermissionGate
+from .permissions.rules import parse_rules
 from .prompts import Prompt, read_prompts
 from .providers.base import Provider
 from .providers.named import MODEL_VARIABLE, find_provider, split_model
@@ -124,8 +126,21 @@ class Agent(WithAdvice, Generic[DepsT, OutputT]):
     options: OpenAgenticOptions = field(default_factory=OpenAgenticOptions)
 
     def __post_init__(self) -> None:
-        """Check what can be checked without asking anything."""
+        """Check what can be checked without asking anything. Raises `OptionsError`."""
         _ = self._own_tools, self._schema
+        given = self.instructions
+        texts: Any = [given] if isinstance(given, str) or callable(given) else given
+        if isinstance(texts, Sequence):
+            texts = [each for each in texts if not isinstance(each, str)]
+        _check_functions("instructions", texts, "(ctx)")
+        _check_functions("output_validators", self.output_validators, "(ctx, output)")
+        _check_functions("input_guardrails", self.input_guardrails, "(ctx, prompt)")
+        _check_functions("output_guardrails", self.output_guardrails, "(ctx, output)")
+        check_settings(self, {"output_retries": COUNT, "needs_approval": TEXTS})
+        names = self._tool_names()
+        for rule in parse_rules(self.needs_approval, "ask"):
+            if not (rule.tool.startswith("mcp__") or any(map(rule.covers, names))):
+                raise OptionsError(f"needs_approval: no tool is called {rule.tool!r}: the tools are {', '.join(names)}")
 
     @classmethod
     def advice(cls, name: str) -> str:
@@ -225,6 +240,14 @@ class Agent(WithAdvice, Generic[DepsT, OutputT]):
     def _asked(self) -> tuple[Provider | None, str | None]:
         """The provider and model to ask, made when first needed: an agent can be defined where there is no key."""
         return _place_of(self.model, self.options)
+
+    def _tool_names(self) -> list[str]:
+        """The tools of this agent, and of those that are tools of its."""
+        options = self.options
+        added = {"memory": options.memory, "Code": options.code, "Task": options.agents}
+        names = [*(each.name for each in self._own_tools), *(name for name, is_there in added.items() if is_there)]
+        children = (each.agent for each in self._own_tools if isinstance(each, AgentTool))
+        return [*names, *(name for child in children for name in child._tool_names())]
 
     def _read(self, value: Any) -> Any:
         """The output that an answer stands for: a text, or the JSON value of the schema. Raises `ToolInputError`."""
@@ -541,6 +564,20 @@ class _AgentRun:
         if not made.ok:
             raise RunFailedError(result)
         return result
+
+
+def _check_functions(name: str, functions: Any, takes: str) -> None:
+    """Raise `OptionsError` for what is no list of functions of these arguments."""
+    if not isinstance(functions, Sequence) or not all(map(callable, functions)):
+        texts = "texts or " if name == "instructions" else ""
+        raise OptionsError(f"{name} must be a list of {texts}functions of {takes}, not {shown(functions)}")
+    for function in functions:
+        try:
+            signature(function).bind(*takes.split(","))
+        except TypeError as error:
+            raise OptionsError(f"{name}: {name_of(function)} must take {takes}: {error}") from error
+        except ValueError:  # what is written in another language tells none
+            continue
 
 
 _LIMITS = ("max_steps", "max_tokens", "max_cost_usd", "timeout_s")

@@ -107,6 +107,8 @@ class FunctionTool(Tool, Generic[P, R]):
         self.function, self.labels = function, labels
         called = _inside_partials(function)
         self.name = name or str(getattr(called, "__name__", type(called).__name__))
+        if self.name == "<lambda>":
+            raise OptionsError("a tool needs a name, and a lambda has none: write a function, or tool(name=...)")
         self.description = description or inspect.getdoc(called) or self.name
         self.effect, self.allowed_callers = effect, allowed_callers
         self._given = (name, description, effect, allowed_callers, labels)

@@ -258,6 +258,32 @@ class Models(unittest.TestCase):
                 served_model(word, names)
 
 
+class Mistakes(unittest.TestCase):
+    def test_what_can_be_no_agent_is_refused_when_it_is_made(self) -> None:
+        def one(output: Any) -> Any:
+            return output
+
+        for fields, words in (
+            ({"tools": [lambda x: x]}, "a tool needs a name, and a lambda has none"),
+            ({"instructions": 5}, r"instructions must be a list of texts or functions of \(ctx\), not 5"),
+            ({"instructions": lambda: ""}, r"instructions: <lambda> must take \(ctx\): too many"),
+            ({"output_validators": one}, r"output_validators must be a list of functions of \(ctx, output\)"),
+            ({"output_validators": [one]}, r"output_validators: one must take \(ctx, output\): too many"),
+            ({"input_guardrails": [3]}, r"input_guardrails must be a list of functions of \(ctx, prompt\)"),
+            ({"output_guardrails": [one]}, r"output_guardrails: one must take \(ctx, output\)"),
+            ({"output_retries": -1}, "output_retries must be a whole number"),
+            ({"needs_approval": "refund"}, "needs_approval must be"),
+            ({"needs_approval": ["refnd"], "tools": [look_up]}, "no tool is called 'refnd': the tools are look_up"),
+        ):
+            with self.subTest(words), self.assertRaisesRegex(OptionsError, words):
+                Agent("m", **fields)
+
+    def test_an_approval_may_be_for_a_tool_of_an_agent_that_is_a_tool(self) -> None:
+        inner = Agent("m", name="inner", tools=[look_up])
+        Agent("m", tools=[inner.as_tool()], needs_approval=["look_up", "inner", "mcp__shop__buy"])
+        Agent("m", tools="shell", needs_approval=["Bash(git push:*)"])
+
+
 class Messages(IsolatedAsyncioTestCase):
     async def test_new_messages_of_one_run_begin_another(self) -> None:
         first = await scripted(calling("look_up", order="7"), "It is paid.", tools=[look_up], deps=Shop).run(
