@@ -23,9 +23,11 @@ from ..events import (
     SkillActivated,
     SubagentFinished,
     SubagentStarted,
+    SystemInit,
     SystemNotice,
     TodoUpdated,
     ToolResult,
+    ToolStarted,
     ToolUse,
     UserAnswer,
     UserMessage,
@@ -226,6 +228,8 @@ class RunEvents:
         self._questions: dict[str, UserQuestion] = {}
         self._subagents: dict[str, str] = {}  # that are at work: their ids by the session of each
         self._usage: dict[tuple[str, str], Any] = {}
+        self._is_workflow = False
+        self._steps: dict[str, str] = {}  # those of a workflow that are at work: their names by the ids of their calls
 
     def begin(self) -> list[Json]:
         """RUN_STARTED, and what a client must know before anything happens; nothing when it was told already."""
@@ -290,12 +294,17 @@ class RunEvents:
 
     def _beside(self, event: Event) -> list[Json]:
         match event:
+            case SystemInit():
+                self._is_workflow = event.provider == event.model == "workflow"
             case ToolUse():
                 return self._call(shown(event, self._redact))
+            case ToolStarted() if self._is_workflow:
+                name = self._steps[event.tool_use_id] = f"{event.tool_use_id} {shown(event, self._redact).name}"
+                return [{"type": "STEP_STARTED", "stepName": name}]
             case ToolResult():
                 text = printed_by_plan(event) or result_text(event)
                 known = {"messageId": f"result.{event.seq}", "toolCallId": event.tool_use_id, "role": "tool"}
-                return [{"type": "TOOL_CALL_RESULT", **known, "content": text}]
+                return [{"type": "TOOL_CALL_RESULT", **known, "content": text}, *self._end_step(event.tool_use_id)]
             case TodoUpdated():
                 todos = {"todos": [dict(item) for item in event.todos if isinstance(item, Mapping)]}
                 return [{"type": "ACTIVITY_SNAPSHOT", "messageId": "todo", "activityType": "todo", "content": todos}]
@@ -323,6 +332,10 @@ class RunEvents:
             case _:
                 return []
         return [{"type": "CUSTOM", "name": event.type, "value": value}]
+
+    def _end_step(self, call_id: str) -> list[Json]:
+        name = self._steps.pop(call_id, None)
+        return [] if name is None else [{"type": "STEP_FINISHED", "stepName": name}]
 
     def _call(self, event: ToolUse) -> list[Json]:
         known = {"toolCallId": event.tool_use_id}
@@ -378,6 +391,8 @@ class RunEvents:
             told += self._said(Piece(wire_id, 0, ends=True, is_thought=wire_id.startswith("thought.")))
         for wire_id in self._subagents.values():
             told.append({"type": "SUBAGENT_FINISHED", "subagentRunId": wire_id, "outcome": {"type": "suspended"}})
+        for call_id in list(self._steps):  # they are parked: a run ends with no step at work
+            told += self._end_step(call_id)
         usage = [
             _usage(provider, model, spent) for (provider, model), spent in self._usage.items() if spent is not None
         ]

@@ -294,6 +294,7 @@ function pressed(key) {
 function take(events) {
   for (const event of events) state.events.push(event);
   readOn(events);
+  readSteps(events);
   fold(events);
   findPauses();
   const responses = state.events.filter((event) => event.type === "model.response");

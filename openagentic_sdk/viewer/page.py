@@ -74,7 +74,7 @@ def build_page(
         "events": rows,
         "pictures": pictures,
     }
-    script = asset("reader.js") + ("" if live is None else asset("live.js")) + asset("page.js")
+    script = asset("reader.js") + asset("flow.js") + ("" if live is None else asset("live.js")) + asset("page.js")
     parts = {"BACK": "", "DESK": ""}
     if live is not None:
         parts["BACK"] = f'<nav aria-label="Pages"><a href="{html.escape(live.home)}">All sessions</a></nav>\n  '
