@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import signal
 import threading
-from collections.abc import AsyncGenerator, Iterable, Mapping
+from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from types import FrameType
@@ -28,6 +28,7 @@ from .contract.table import ENDPOINTS, Endpoint
 from .desk import GRACE_S, MAX_RUNS, Desk, rate_headers
 from .guard import Auth, Guard, Principal, read_token
 from .operations.journal import Journal, ServedRequest
+from .operations.webhooks import Webhooks, WebhookTarget, poster
 from .projections import PROJECTED
 from .routes import NATIVE, Office, cursor_of, post, read_query
 from .streams import NO_TOKEN, EventLines, Socket
@@ -53,7 +54,8 @@ class Application:
         self.desk = desk
         self.guard = guard
         self.journal = journal
-        desk.on_stop = journal.run_ended
+        desk.on_stop = self._run_stopped
+        self.webhooks: Webhooks | None = None
         self._office = Office(desk, guard, EventLines(), journal)
         self._notice_s = notice_s
         self._grace_s = grace_s
@@ -187,6 +189,11 @@ class Application:
             self.journal.end(asked, "message")
         return asked.status, answer
 
+    def _run_stopped(self, session_id: str, stop_reason: str, error: str | None) -> None:
+        self.journal.run_ended(session_id, stop_reason, error)
+        if self.webhooks is not None:
+            self.webhooks.notice(session_id)
+
     async def _drain(self) -> None:
         """Refuse what is new, for a while also to load balancers that look (`/ready`), and let go what runs."""
         self.desk.stop_taking()
@@ -204,10 +211,14 @@ class Application:
         """
         self.desk.open()
         self._hear_signals()
+        if self.webhooks is not None:
+            await self.webhooks.start()
         try:
             yield
         finally:
             await self._drain()
+            if self.webhooks is not None:
+                await self.webhooks.close()
             for number, before in self._before.items():
                 signal.signal(number, before)
             self._before.clear()
@@ -253,6 +264,8 @@ def app(
     problem: str = "",
     notice_s: float = 0.0,
     journal: Journal | None = None,
+    webhooks: Sequence[WebhookTarget] = (),
+    webhook_hosts: Iterable[str] = (),
 ) -> Application:
     """The application that serves these agents over a store (default: what `open_store()` opens).
 
@@ -267,6 +280,8 @@ def app(
     in_fleet        runs are queued in the store's database for `openagentic-sdk fleet work`, and none goes on here
     problem         why there are no agents, for whoever asks for one
     notice_s        seconds at the end in which `/ready` says 503 and requests are still heard
+    webhooks        who is told of sessions that wait, ended or failed
+    webhook_hosts   hosts of these that may lie in private networks
     journal         where a line for each request goes (default: nowhere; its figures are in `/metrics`)
 
     Raises `OptionsError`, also for an agent whose project folder does not exist.
@@ -279,9 +294,11 @@ def app(
     opened = store if isinstance(store, SessionStore) else open_store(store)
     guard = Guard(read_token() if auth is None else auth, hosts=hosts, origins=origins)
     desk = _fleet_desk(opened, known) if in_fleet else Desk(known, opened, max_runs=max_runs, problem=problem)
-    return Application(
-        desk, guard, journal or Journal(), grace_s=grace_s, notice_s=notice_s, max_body_bytes=max_body_bytes
-    )
+    journal = journal or Journal()
+    made = Application(desk, guard, journal, grace_s=grace_s, notice_s=notice_s, max_body_bytes=max_body_bytes)
+    if webhooks:
+        made.webhooks = Webhooks(opened, webhooks, journal, post=poster(tuple(webhook_hosts)))
+    return made
 
 
 def _fleet_desk(store: SessionStore, agents: Agents | None) -> Desk:

@@ -23,6 +23,7 @@ from ...server.desk import GRACE_S, MAX_RUNS
 from ...server.guard import TICKET_S, TOKEN_VARIABLE, Principal, is_loopback, token_path
 from ...server.listen import SmallServer
 from ...server.operations.journal import Journal
+from ...server.operations.webhooks import WebhookTarget
 from ...sessions.memory import MemorySessionStore
 from ...sessions.seal import read_key
 from ..actions import add_list_flag
@@ -32,6 +33,7 @@ from ..output.terminal import Screen
 from ..stored.stores import add_store_flag, open_session_store
 
 DEFAULT_PORT = 8321
+SECRET_VARIABLE = "OPENAGENTIC_SDK_WEBHOOK_SECRET"
 MODEL_FLAGS = ("script", "provider", "model", "fallback", "base_url", "api_key_env")
 
 
@@ -67,6 +69,12 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         metavar="SECONDS",
         help="at the end, for which /ready says 503 (default: 0)",
     )
+    add_list_flag(
+        operations, "--webhook", metavar="URL", help="told of sessions that wait, ended or failed (repeatable)"
+    )
+    add_list_flag(
+        operations, "--webhook-host", metavar="NAME", help="a host of these that may lie in a private network"
+    )
     limits = parser.add_argument_group("limits")
     limits.add_argument(
         "--fleet", action="store_true", help="queue runs for `fleet work`, and let none go on in this process"
@@ -101,6 +109,8 @@ def run(args: argparse.Namespace) -> int:
         in_fleet=args.fleet,
         problem=problem,
         notice_s=args.notice,
+        webhooks=[WebhookTarget(url, _webhook_secret()) for url in args.webhook],
+        webhook_hosts=args.webhook_host,
         journal=Journal(None if args.log == "none" else _write_line, "json" if args.log == "json" else "text"),
     )
     screen = Screen(sys.stdout)
@@ -145,6 +155,15 @@ def _own_agent(args: argparse.Namespace) -> tuple[Agents | None, str]:
             f"No model can be asked yet. Set ${MODEL_VARIABLE} (ollama:qwen3), or --model, and start again: {error}",
         )
     return Agents({"agent": agent}), ""
+
+
+def _webhook_secret() -> str:
+    secret = os.environ.get(SECRET_VARIABLE, "").strip()
+    if not secret:
+        raise OptionsError(
+            f"--webhook signs what it sends: set ${SECRET_VARIABLE} to whsec_ and 24 random bytes in base64"
+        )
+    return secret
 
 
 def _write_line(line: str) -> None:

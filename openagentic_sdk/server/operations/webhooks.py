@@ -1,0 +1,218 @@
+"""Tell other services that a session waits for an answer, ended or failed: signed, and at least once, also after a kill.
+
+What is told is in the log: each `result` behind the one that the session's metadata name as told. So a process that comes
+later tells what a killed one did not, and a message may come twice, with the same `webhook-id`. Headers and signature are
+those of Standard Webhooks 1.0.0 (standardwebhooks.com).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import binascii
+import hashlib
+import hmac
+import threading
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from datetime import UTC, datetime
+from functools import partial
+from typing import Any
+
+from ...errors import OptionsError, SessionError
+from ...events import Event, Result, UserQuestion
+from ...ground.frozen import frozen
+from ...ground.threads import run_in_thread
+from ...kernel.recorder import off_loop
+from ...serialization import dumps_json
+from ...sessions.base import SessionStore
+from ..streams import EventLines
+from .journal import Journal
+
+TOLD_KEY = "webhooks"
+# Waits between attempts, as the specification suggests them; behind the last one a message is given up.
+DELAYS_S = (5.0, 300.0, 1800.0, 7200.0, 18000.0, 36000.0, 50400.0, 72000.0, 86400.0)
+# What ended longer ago is not looked at by a process that starts.
+HORIZON_S = 86400.0
+TIMEOUT_S = 15.0
+MAX_TEXT_CHARS = 2000
+MIN_SECRET_BYTES = 24
+_PREFIX = "whsec_"
+# Sends one message; gives the status of the answer. Raises `OSError` and `OpenAgentSdkError`.
+Post = Callable[[str, Mapping[str, str], bytes], Awaitable[int]]
+
+
+@frozen
+class WebhookTarget:
+    """Where messages go. `secret` is `whsec_` and base64, as the specification writes it."""
+
+    url: str
+    secret: str
+
+    def key(self) -> bytes:
+        """The key of the signature. Raises `OptionsError`."""
+        try:
+            key = base64.b64decode(self.secret.removeprefix(_PREFIX), validate=True)
+        except (ValueError, binascii.Error):
+            key = b""
+        if not self.secret.startswith(_PREFIX) or len(key) < MIN_SECRET_BYTES:
+            raise OptionsError(f"a webhook's secret is {_PREFIX} and {MIN_SECRET_BYTES} bytes or more in base64")
+        return key
+
+    @property
+    def name(self) -> str:
+        """What the metadata of a session call it, which is nothing that could be told on."""
+        return hashlib.sha256(self.url.encode()).hexdigest()[:16]
+
+
+def sign(key: bytes, message_id: str, timestamp: int, body: bytes) -> str:
+    """The value of `webhook-signature`."""
+    signed = f"{message_id}.{timestamp}.".encode() + body
+    return "v1," + base64.b64encode(hmac.new(key, signed, hashlib.sha256).digest()).decode()
+
+
+class Webhooks:
+    """Tells `targets` of the sessions of a store, from `start` to `close`. `now` gives epoch seconds."""
+
+    def __init__(
+        self,
+        store: SessionStore,
+        targets: Sequence[WebhookTarget],
+        journal: Journal,
+        *,
+        post: Post,
+        delays_s: Sequence[float] = DELAYS_S,
+        now: Callable[[], float] = time.time,
+    ) -> None:
+        self._store = store
+        self._targets = [(target, target.key()) for target in targets]
+        self._journal = journal
+        self._post = post
+        self._delays_s = delays_s
+        self._now = now
+        self._lines = EventLines()
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._again: set[str] = set()
+
+    async def start(self) -> None:
+        """Tell what a process before this one did not."""
+        rows = await off_loop(True, partial(self._store.list_session_summaries, limit=1000))
+        for row in rows:
+            if row.updated >= self._now() - HORIZON_S:
+                self.notice(row.id)
+
+    def notice(self, session_id: str) -> None:
+        """A run of this session has stopped."""
+        self._again.add(session_id)
+        if session_id not in self._tasks:
+            task = self._tasks[session_id] = asyncio.get_running_loop().create_task(self._tell_all(session_id))
+            task.add_done_callback(lambda _: self._tasks.pop(session_id, None))
+
+    async def settled(self) -> None:
+        """Wait until everything is told or given up."""
+        while self._tasks:
+            await asyncio.gather(*self._tasks.values())
+
+    async def close(self) -> None:
+        """Stop; what was not told yet is told by the next process."""
+        tasks = list(self._tasks.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _tell_all(self, session_id: str) -> None:
+        while session_id in self._again:
+            self._again.discard(session_id)
+            try:
+                await asyncio.gather(*(self._tell(session_id, target, key) for target, key in self._targets))
+            except SessionError as error:  # it was deleted, or the store is away: the next start looks again
+                self._journal.webhook("put off", session=session_id, error=str(error))
+
+    async def _tell(self, session_id: str, target: WebhookTarget, key: bytes) -> None:
+        known = (await off_loop(True, self._store.read_metadata, session_id))["metadata"]
+        told = known.get(f"{TOLD_KEY}.{target.name}", 0)
+        after_seq = told if isinstance(told, int) else 0
+        events: list[Event] = await off_loop(True, partial(self._store.read_events, session_id, after_seq=after_seq))
+        for event in events:
+            if isinstance(event, Result) and event.seq:
+                await self._send(session_id, event, self._message(session_id, event, events, known), target, key)
+                marks = {f"{TOLD_KEY}.{target.name}": event.seq}
+                await off_loop(True, self._store.update_metadata, session_id, marks)
+
+    def _message(
+        self, session_id: str, result: Result, events: Sequence[Event], known: Mapping[str, Any]
+    ) -> dict[str, Any]:
+        kind = {"waiting": "waiting", "error": "failed"}.get(result.stop_reason, "ended")
+        data: dict[str, Any] = {
+            "session_id": session_id,
+            "seq": result.seq,
+            "agent": known.get("agent"),
+            "stop_reason": result.stop_reason,
+            "text": result.final_text[:MAX_TEXT_CHARS],
+        }
+        if kind == "failed":
+            data["error"] = (result.error_message or "")[:MAX_TEXT_CHARS]
+        if kind == "waiting":
+            asked = [self._lines.shown(event) for event in events if isinstance(event, UserQuestion)]
+            data["questions"] = [
+                {
+                    "question_id": question.question_id,
+                    "prompt": question.prompt[:MAX_TEXT_CHARS],
+                    "choices": list(question.choices),
+                    "preview": question.details.get("preview"),
+                    "reason": question.details.get("reason"),
+                }
+                for question in asked
+                if isinstance(question, UserQuestion) and (question.seq or 0) < (result.seq or 0)
+            ]
+        stamp = datetime.fromtimestamp(result.ts or 0, UTC).isoformat(timespec="milliseconds")
+        return {"type": f"session.{kind}", "timestamp": stamp, "data": data}
+
+    async def _send(
+        self, session_id: str, result: Result, message: Mapping[str, Any], target: WebhookTarget, key: bytes
+    ) -> None:
+        """Send until it is taken (2xx), or given up: behind the last attempt, or when the receiver is gone (410)."""
+        body = dumps_json(message).encode("ascii")
+        digest = hashlib.sha256(f"{session_id}.{result.seq}.{target.name}".encode()).hexdigest()[:32]
+        message_id, facts = f"msg_{digest}", {"session": session_id, "seq": result.seq, "target": target.name}
+        for delay_s in (*self._delays_s, None):
+            timestamp = int(self._now())
+            headers = {
+                "Content-Type": "application/json",
+                "User-Agent": "openagentic-sdk",
+                "webhook-id": message_id,
+                "webhook-timestamp": str(timestamp),
+                "webhook-signature": sign(key, message_id, timestamp, body),
+            }
+            try:
+                status, error = await self._post(target.url, headers, body), None
+            except Exception as failed:  # noqa: BLE001 - whatever the network does: it is tried again
+                status, error = 0, str(failed)
+            if 200 <= status < 300:
+                return self._journal.webhook("delivered", status=status, **facts)
+            if status == 410 or delay_s is None:
+                return self._journal.webhook("given up", status=status, error=error, **facts)
+            self._journal.webhook("failed", status=status, error=error, again_s=delay_s, **facts)
+            await asyncio.sleep(delay_s)
+
+
+def poster(allowed_hosts: Sequence[str] = ()) -> Post:
+    """Sends as WebFetch does: to the addresses that were checked, following nothing. Private networks are open only to the
+    hosts that the operator names, metadata services to none."""
+    from ...tools.web.address import check_addresses, parse_web_url
+    from ...tools.web.fetch import FetchRequest, FetchSignal, resolve
+    from ...tools.web.transport import fetch_from_addresses
+
+    def send(url: str, headers: Mapping[str, str], body: bytes) -> int:
+        host = parse_web_url(url, allow_local_names=True).host
+        is_named = host in allowed_hosts
+        web = parse_web_url(url, allow_local_names=is_named)
+        addresses = check_addresses(url, host, resolve(host), allow_private_networks=is_named)
+        signal = FetchSignal(threading.Event())
+        signal.deadline = time.monotonic() + TIMEOUT_S
+        return fetch_from_addresses(FetchRequest(web, addresses, headers, 4096, body), signal).status
+
+    async def post(url: str, headers: Mapping[str, str], body: bytes) -> int:
+        return await run_in_thread(partial(send, url, headers, body))
+
+    return post

@@ -1,0 +1,166 @@
+"""Messages to other services: signed, told again until they are taken, and by a later process what a killed one did not."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+import json
+import threading
+import unittest
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+from openagentic_sdk.errors import AddressRefusedError, OptionsError
+from openagentic_sdk.server.asgi import app
+from openagentic_sdk.server.operations.journal import Journal
+from openagentic_sdk.server.operations.webhooks import Webhooks, WebhookTarget, poster, sign
+from openagentic_sdk.sessions.memory import MemorySessionStore
+
+from .support import ASK, TOKEN, agents, ask, until, until_free, until_state
+
+SECRET = "whsec_" + base64.b64encode(b"k" * 24).decode()
+TARGET = WebhookTarget("https://hooks.example/agents", SECRET)
+
+
+class Receiver:
+    """Takes messages with these statuses, then with 200."""
+
+    def __init__(self, *statuses: int) -> None:
+        self.statuses, self.got = list(statuses), list[tuple[dict[str, str], bytes]]()
+
+    async def post(self, url: str, headers: Any, body: bytes) -> int:
+        self.got.append((dict(headers), body))
+        status = self.statuses.pop(0) if self.statuses else 200
+        if not status:
+            raise ConnectionRefusedError("nobody is there")
+        return status
+
+    def messages(self) -> list[dict[str, Any]]:
+        return [json.loads(body) for _, body in self.got]
+
+
+class WebhookTest(unittest.IsolatedAsyncioTestCase):
+    def setUp(self) -> None:
+        self.store = MemorySessionStore()
+        self.lines: list[str] = []
+
+    def webhooks(self, receiver: Receiver, *delays_s: float) -> Webhooks:
+        journal = Journal(self.lines.append, "json")
+        return Webhooks(self.store, [TARGET], journal, post=receiver.post, delays_s=delays_s)
+
+    async def run_one(self, turns: list[Any], state: str) -> str:
+        application = app(agents(tea=turns), store=self.store, auth=TOKEN)
+        made = await ask(application, "POST", "/v1/sessions", {"prompt": "Go."})
+        session_id: str = made.json["session_id"]
+        await until_state(application, session_id, state)
+        await until_free(application)
+        return session_id
+
+    async def test_each_end_of_a_run_is_told_once_and_signed_as_the_specification_says(self) -> None:
+        names = [
+            await self.run_one([ASK], "waiting"),
+            await self.run_one(["Tea."], "idle"),
+            await self.run_one([], "failed"),
+        ]
+        receiver = Receiver()
+        for _ in range(2):  # the second process finds nothing that was not told
+            webhooks = self.webhooks(receiver)
+            await webhooks.start()
+            await webhooks.settled()
+        told = {message["data"]["session_id"]: message for message in receiver.messages()}
+        self.assertEqual([told[name]["type"] for name in names], ["session.waiting", "session.ended", "session.failed"])
+        self.assertEqual(len(receiver.got), 3)
+        self.assertEqual(told[names[0]]["data"]["questions"][0]["prompt"], "Milk or lemon?")
+        for headers, body in receiver.got:
+            signed = f"{headers['webhook-id']}.{headers['webhook-timestamp']}.".encode() + body
+            mac = base64.b64encode(hmac.new(b"k" * 24, signed, hashlib.sha256).digest()).decode()
+            self.assertEqual(headers["webhook-signature"], f"v1,{mac}")
+        self.assertNotIn(TARGET.url, "".join(self.lines))
+
+    def test_the_example_of_the_specification_has_its_signature(self) -> None:
+        key = base64.b64decode("MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw")
+        body = b'{"test": 2432232314}'
+        made = sign(key, "msg_p5jXN8AQM9LWM0D4loKWxJek", 1614265330, body)
+        self.assertEqual(made, "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE=")
+
+    async def test_what_is_not_taken_is_sent_again_under_its_id_and_given_up_at_last(self) -> None:
+        await self.run_one(["Tea."], "idle")
+        receiver = Receiver(500, 0, 302)
+        webhooks = self.webhooks(receiver, 0, 0, 0)
+        await webhooks.start()
+        await webhooks.settled()
+        self.assertEqual(len(receiver.got), 4)
+        self.assertEqual(len({headers["webhook-id"] for headers, _ in receiver.got}), 1)
+        outcomes = [json.loads(line)["outcome"] for line in self.lines]
+        self.assertEqual(outcomes, ["failed", "failed", "failed", "delivered"])
+        await self.run_one(["Tea."], "idle")
+        webhooks = self.webhooks(Receiver(*[503] * 9), 0)
+        await webhooks.start()
+        await webhooks.settled()
+        self.assertEqual(json.loads(self.lines[-1])["outcome"], "given up")
+
+    async def test_a_process_that_ends_before_it_was_taken_leaves_it_to_the_next_one(self) -> None:
+        session_id = await self.run_one([ASK], "waiting")
+        first = Receiver(500)
+        webhooks = self.webhooks(first, 3600)
+        webhooks.notice(session_id)
+
+        async def tried() -> bool:
+            return bool(self.lines)
+
+        await until(tried)
+        await webhooks.close()
+        second = Receiver()
+        webhooks = self.webhooks(second)
+        await webhooks.start()
+        await webhooks.settled()
+        self.assertEqual(first.messages(), second.messages())
+
+    async def test_private_addresses_are_for_hosts_that_the_operator_names(self) -> None:
+        for url in ("http://127.0.0.1:9/", "http://169.254.169.254/latest", "http://localhost:9/", "http://10.0.0.1/"):
+            with self.subTest(url), self.assertRaises(AddressRefusedError):
+                await poster()(url, {}, b"{}")
+        with self.assertRaises(AddressRefusedError):
+            await poster(["169.254.169.254"])("http://169.254.169.254/latest", {}, b"{}")
+
+    async def test_the_server_tells_a_receiver_at_an_address_that_was_named(self) -> None:
+        got = []
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                got.append((dict(self.headers), self.rfile.read(int(self.headers["Content-Length"]))))
+                self.send_response(204)
+                self.end_headers()
+
+            def log_message(self, *told: object) -> None:
+                return
+
+        receiver = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        thread = threading.Thread(target=receiver.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        self.addCleanup(receiver.server_close)
+        self.addCleanup(thread.join)
+        self.addCleanup(receiver.shutdown)
+        target = WebhookTarget(f"http://127.0.0.1:{receiver.server_address[1]}/hook", SECRET)
+        more = {"webhooks": [target], "webhook_hosts": ["127.0.0.1"], "store": self.store, "auth": TOKEN}
+        application = app(agents(tea=[ASK]), **more)
+        async with application.lifespan():
+            made = await ask(application, "POST", "/v1/sessions", {"prompt": "Go."})
+            await until_state(application, made.json["session_id"], "waiting")
+            await until_free(application)
+            assert application.webhooks is not None
+            await application.webhooks.settled()
+        [(headers, body)] = got
+        self.assertEqual(json.loads(body)["type"], "session.waiting")
+        signed = sign(b"k" * 24, headers["webhook-id"], int(headers["webhook-timestamp"]), body)
+        self.assertEqual(headers["webhook-signature"], signed)
+
+    def test_a_secret_is_long_and_of_the_form_of_the_specification(self) -> None:
+        for secret in ("", "short", "whsec_", "whsec_AAAA", "whsec_!!!", SECRET.removeprefix("whsec_")):
+            with self.subTest(secret), self.assertRaises(OptionsError):
+                WebhookTarget("https://hooks.example", secret).key()
+
+
+if __name__ == "__main__":
+    unittest.main()
