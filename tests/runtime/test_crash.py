@@ -1,20 +1,21 @@
-"""Processes that are killed in the middle of a tool call, for real, and what a resumed session makes of it."""
+"""Processes that are killed in the middle of a tool call, and what a resumed session makes of it."""
 
 import asyncio
-import itertools
 import os
 import signal
 import tempfile
 import unittest
-from dataclasses import replace
+from contextlib import suppress
+from functools import partial
+from itertools import product
 from pathlib import Path
 
 from openagentic_sdk.api import run
 from openagentic_sdk.options import AgentDefinition
 from openagentic_sdk.parts.record.folds.audit import find_mismatches
-from openagentic_sdk.sessions.core import SessionWriter
 from openagentic_sdk.sessions.rebuild import rebuild_messages
 from openagentic_sdk.sessions.store import FileSessionStore
+from openagentic_sdk.testing.crash import Killed, Life, Moment, World, crash_everywhere
 from openagentic_sdk.testing.scripted import ScriptedProvider
 from openagentic_sdk.testing.validity import find_fault
 from openagentic_sdk.tools.function import tool
@@ -24,120 +25,33 @@ from tests.size import IN_MEMORY, LARGE
 from .support import options_for
 
 
-class _KillingWriter(SessionWriter):
-    """A session writer that kills its process before or after its n-th batch."""
-
-    def __init__(self, inner, plan):
-        self.inner, self.plan = inner, plan
-        self.session_id = inner.session_id
-
-    @property
-    def last_seq(self):
-        return self.inner.last_seq
-
-    def waits_for_disk(self, events):
-        return self.inner.waits_for_disk(events)
-
-    def append(self, events):
-        self.plan["batch"] += 1
-        if self.plan["kill"] == ("before", self.plan["batch"]):
-            os.kill(os.getpid(), signal.SIGKILL)
-        stored = self.inner.append(events)
-        if self.plan["kill"] == ("after", self.plan["batch"]):
-            os.kill(os.getpid(), signal.SIGKILL)
-        return stored
-
-    def close(self):
-        self.inner.close()
-
-
-class _KillingStore(FileSessionStore):
-    def __init__(self, root, kill):
-        super().__init__(root, durability="flush")
-        self.plan = {"batch": 0, "kill": kill}
-
-    def open_writer(self, session_id):
-        return _KillingWriter(super().open_writer(session_id), self.plan)
-
-
-def effect_tool(effect, trace, kill):
-    """A tool that leaves a line in a file for each time it takes effect, and may kill its process around that."""
+def acting(life, effect, calls):
+    """An agent whose one answer asks for calls that each leave a line in a file when they take effect."""
 
     @tool(name="act", effect=effect)
     async def act(number: int) -> str:
         """Take effect."""
-        if kill == ("inside", number):
-            os.kill(os.getpid(), signal.SIGKILL)
-        with open(trace, "a") as file:
-            file.write(f"{number}\n")
-        if kill == ("inside after", number):
-            os.kill(os.getpid(), signal.SIGKILL)
+
+        def leave_trace():
+            with open(life.folder / "trace", "a", encoding="utf-8") as file:
+                file.write(f"{number}\n")
+
+        life.do(f"act {number}", leave_trace)
         return f"acted {number}"
 
-    return act
-
-
-def live(root, effect, calls, kill, session_id, resume):
-    """One life of the process, in a fork: it plays the whole session, or goes on with it, unless it is killed."""
-    child = os.fork()
-    if child == 0:
-        status = 1
-        try:
-            turns = (
-                ["Understood."]
-                if resume
-                else [
-                    {"tool_calls": [{"name": "act", "arguments": {"number": n}} for n in range(calls)]},
-                    "Done.",
-                ]
-            )
-            options = options_for(
-                turns,
-                tools=[effect_tool(effect, root / "trace", kill)],
-                session_store=_KillingStore(root, kill),
-                **({"resume": session_id} if resume else {"session_id": session_id}),
-            )
-            result = asyncio.run(run(prompt="go" if not resume else "go on", options=options))
-            status = 0 if result.stop_reason == "end" else 2
-        finally:
-            os._exit(status)
-    _, status = os.waitpid(child, 0)
-    assert os.WIFSIGNALED(status) or status == 0, f"a life ends by itself or is killed, not with {status}"
-    return status
+    turns = [{"tool_calls": [{"name": "act", "arguments": {"number": n}} for n in range(calls)]}, "Done."]
+    place = {"session_store": life.store, "session": "s", "request_id": "s"}
+    return run(prompt="go", options=options_for(ScriptedProvider(turns, resumable=True), tools=[act], **place))
 
 
 class CrashMatrixTest(unittest.TestCase):
-    @classmethod
-    def setUpClass(cls):
-        """Have done once what each life, a fork of this process, would else do first: it takes as long as the life."""
-        options = options_for([{"tool_calls": [{"name": "echo", "arguments": {"text": "x"}}]}, "Done."])
-        with tempfile.TemporaryDirectory(dir=IN_MEMORY) as folder:
-            asyncio.run(run(prompt="go", options=replace(options, session_store=FileSessionStore(folder))))
-
-    def check(self, effect, calls, kills):
-        with tempfile.TemporaryDirectory(dir=IN_MEMORY) as folder:
-            root = Path(folder)
-            killed = os.WIFSIGNALED(live(root, effect, calls, kills[0], "s", False))
-            if kills[0][0].startswith("inside"):
-                self.assertTrue(killed, "the tool was reached")
-            for kill in kills[1:]:
-                if not killed or not (root / "sessions" / "s").exists():
-                    break
-                killed = os.WIFSIGNALED(live(root, effect, calls, kill, "s", True))
-            store = FileSessionStore(root)
-            if killed and store.session_exists("s"):
-                self.assertEqual(live(root, effect, calls, None, "s", True), 0, "a resumed session ends by itself")
-            if store.session_exists("s"):
-                self.judge(store, root, effect, calls)
-
-    def judge(self, store, root, effect, calls):
-        events = store.read_events("s")
+    def judge(self, outcome, effect):
+        events = outcome.events["s"]
         self.assertEqual([event.seq for event in events], list(range(1, len(events) + 1)))
-        self.assertIsNone(find_fault(rebuild_messages(events)))
         self.assertEqual(find_mismatches(events), [])
-        trace = (root / "trace").read_text().split() if (root / "trace").exists() else []
-        asked = [event for event in events if event.type == "tool.use"]
-        for use in asked:
+        file = outcome.folder and outcome.folder / "trace"
+        trace = file.read_text().split() if file and file.exists() else []
+        for use in [event for event in events if event.type == "tool.use"]:
             number = str(use.input["number"])
             starts = [e for e in events if e.type == "tool.started" and e.tool_use_id == use.tool_use_id]
             results = [e for e in events if e.type == "tool.result" and e.tool_use_id == use.tool_use_id]
@@ -153,38 +67,18 @@ class CrashMatrixTest(unittest.TestCase):
             else:
                 self.assertEqual(results[0].output, f"acted {number}")
 
+    def check(self, effect, calls, **how):
+        build, judge = partial(acting, effect=effect, calls=calls), partial(self.judge, effect=effect)
+        with self.subTest(effect=effect, calls=calls):
+            crash_everywhere(build, judge, real=LARGE, **how)
+
     def test_a_tool_call_killed_at_every_point_and_resumed(self):
-        points = [(when, n) for n in range(1, 12) for when in (("before", "after") if LARGE else ("after",))]
-        points += [(when, n) for n in range(4) for when in ("inside", "inside after")]
-        sizes = (1, 2, 3, 4) if LARGE else (2,)
-        for (row, effect), calls in itertools.product(enumerate(("read", "idempotent", "unsafe")), sizes):
-            for number, point in enumerate(points):
-                # In the small size the three share the points, but what must not be repeated meets each one inside it.
-                inside = effect == "unsafe" and point[0] != "after"
-                if not (LARGE or inside or number % 3 == row):
-                    continue
-                if point[0].startswith("inside") and point[1] >= calls:
-                    continue
-                with self.subTest(effect=effect, calls=calls, point=point):
-                    self.check(effect, calls, [point])
+        for effect, calls in product(("read", "idempotent", "unsafe"), (1, 2, 3, 4) if LARGE else (2,)):
+            self.check(effect, calls)
 
     def test_the_resumed_process_is_killed_too_once_and_twice(self):
-        first = [("after", 6), ("inside", 0), ("inside after", 0)]
-        later = [
-            ("before", 2),
-            ("after", 2),
-            ("before", 3),
-            ("after", 3),
-            ("inside", 0),
-            ("inside after", 0),
-            ("after", 5),
-        ]
-        pairs = list(itertools.product(first, later, later if LARGE else later[:1]))
-        effects = ("read", "idempotent", "unsafe")
-        for index, effect in enumerate(effects):
-            for kills in pairs if LARGE else pairs[index :: 3 * len(effects)]:
-                with self.subTest(effect=effect, kills=kills):
-                    self.check(effect, 2, list(kills))
+        for effect, deaths in product(("read", "idempotent", "unsafe"), (2, 3)):
+            self.check(effect, 2, deaths=deaths, points=None if LARGE else 6)
 
 
 class RequestIdTest(unittest.IsolatedAsyncioTestCase):
@@ -219,18 +113,20 @@ class ReconcileTest(unittest.TestCase):
             async def reconcile(self, call, ctx):
                 return f"paid under {ctx.idempotency_key.split(':')[1]}"
 
-        with tempfile.TemporaryDirectory(dir=IN_MEMORY) as folder:
-            root = Path(folder)
-            live(root, "unsafe", 1, ("inside after", 0), "s", False)
-            store = FileSessionStore(root)
-            options = options_for(["ok"], tools=[Payment()], session_store=store, resume="s")
-            asyncio.run(run(prompt="go on", options=options))
-            result = next(event for event in store.read_events("s") if event.type == "tool.result")
-            self.assertEqual((result.outcome, result.output), ("ok", "paid under call_1_1"))
-
-
-if __name__ == "__main__":
-    unittest.main()
+        world = World(real=False)
+        self.addCleanup(world.close)
+        seen = Life(World(real=False))
+        asyncio.run(acting(seen, "unsafe", 1))
+        first = Life(world, 1, Moment(seen.seen.index("act 0") + 1, True, "act 0"))
+        with suppress(Killed):
+            asyncio.run(acting(first, "unsafe", 1))
+        self.assertEqual(first.seen[-1], "act 0")
+        store = Life(world, 2).store
+        asyncio.run(
+            run(prompt="go on", options=options_for(["ok"], tools=[Payment()], session_store=store, resume="s"))
+        )
+        result = next(event for event in store.read_events("s") if event.type == "tool.result")
+        self.assertEqual((result.outcome, result.output), ("ok", "paid under call_1_1"))
 
 
 class KilledSubagentTest(unittest.TestCase):
@@ -282,3 +178,7 @@ class KilledSubagentTest(unittest.TestCase):
                 self.assertEqual(events[-1].stop_reason, "end")
                 if row.is_child:
                     self.assertEqual(len({event.parent_tool_use_id for event in events}), 1)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -156,8 +156,8 @@ class EveryPointTest(unittest.TestCase):
             told = of(ToolResult, outcome.events["lead"])
             self.assertEqual([event.output["final_text"] for event in told], ["north done", "south done"])
 
-        report = crash_everywhere(tree, check, **few(16))
-        self.assertGreaterEqual(report.points, 150 if LARGE else 16)
+        report = crash_everywhere(tree, check, **few(12))
+        self.assertGreaterEqual(report.points, 150 if LARGE else 12)
 
     @unittest.skipUnless(LARGE, "processes are killed for real in the large size, and once in test_crash")
     def test_the_tree_goes_on_when_its_process_is_killed_by_a_signal(self):
@@ -170,7 +170,7 @@ class EveryPointTest(unittest.TestCase):
             fetched = [output["final_text"] for output in told if output["status"] == "done"]
             self.assertEqual(fetched, ["north done", "dug"])
 
-        crash_everywhere(lambda life: tree(life, BEHIND), check, **few(14))
+        crash_everywhere(lambda life: tree(life, BEHIND), check, **few(10))
 
     def test_several_questions_in_several_subagents_wait_and_each_answer_lets_its_own_go_on(self):
         async def ask_and_answer(life):
@@ -185,7 +185,7 @@ class EveryPointTest(unittest.TestCase):
                 ):
                     await answer_question(life.store, "lead", question_id, "yes")
 
-        crash_everywhere(ask_and_answer, lambda outcome: self.judge(outcome, 3), **few(14))
+        crash_everywhere(ask_and_answer, lambda outcome: self.judge(outcome, 3), **few(10))
 
     def test_every_pair_of_places_in_the_logs_of_two_subagents_that_work_at_the_same_time(self):
         turns = (
@@ -205,7 +205,7 @@ class EveryPointTest(unittest.TestCase):
             for name, log in logs.items()
         }
         pairs = list(product(ends["north"], ends["south"]))
-        for north, south in pairs if LARGE else pairs[::14]:
+        for north, south in pairs if LARGE else pairs[::20]:
             store = MemorySessionStore()
             store.import_session("lead", lead[:both], metadata=whole.store.read_metadata("lead")["metadata"])
             for name, end in (("north", north), ("south", south)):
