@@ -17,7 +17,7 @@ from ..sessions.seal import Seal
 
 WISHES_KEY = "wishes"
 # So many processes may die over a request before nobody takes it up again: it may be what kills them.
-MAX_DEATHS = 3
+MAX_DEATHS = 10
 LEFT_STATES = frozenset((ROW_STATES["dead"], ROW_STATES["suspended"]))
 
 

@@ -215,12 +215,12 @@ class Left(unittest.IsolatedAsyncioTestCase):
         self.check_log(store, session_id)
         store, session_id, _ = await self.leave("dead", start)
         [init, *_] = store.read_events(session_id)
-        for _ in range(2):
+        for _ in range(9):
             store.append_event(session_id, init)
         row = await until_state(self.server(store, ["Milk."]), session_id, "failed")
         [*_, last] = store.read_events(session_id)
         self.assertEqual((row["events"], last.stop_reason, last.error_type), (last.seq, "error", "ProcessLost"))
-        self.assertIn("3 processes died", last.error_message)
+        self.assertIn("10 processes died", last.error_message)
 
     async def test_a_parked_response_is_incomplete_and_goes_on_with_its_answer_or_is_cancelled_by_another_prompt(self):
         for instead in (False, True):
