@@ -6,7 +6,6 @@ The order, the variables and the forms of the answers: docs.aws.amazon.com, "AWS
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 import re
@@ -91,7 +90,7 @@ class CredentialChain:
         if (identity := self._web_identity(environ)) and (self._profile or not has_keys):
             return await self._take_role(identity, environ)
         try:
-            return await asyncio.to_thread(read_credentials, self._profile, environ)
+            return read_credentials(self._profile, environ)
         except OptionsError as error:
             if not error.args[0].startswith("no AWS credentials"):
                 raise
@@ -119,7 +118,7 @@ class CredentialChain:
         return None
 
     async def _take_role(self, identity: _WebIdentity, environ: Mapping[str, str]) -> AwsCredentials:
-        token = await asyncio.to_thread(_read_token, identity.token_file, "AWS_WEB_IDENTITY_TOKEN_FILE")
+        token = _read_token(identity.token_file, "AWS_WEB_IDENTITY_TOKEN_FILE")
         url = environ.get("AWS_ENDPOINT_URL_STS") or f"https://sts.{self._region}.amazonaws.com"
         form = {
             "Action": "AssumeRoleWithWebIdentity",
@@ -161,7 +160,7 @@ class CredentialChain:
     async def _ask_container(self, address: str, environ: Mapping[str, str]) -> AwsCredentials:
         path, token = environ.get("AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE"), None
         if path:
-            token = await asyncio.to_thread(_read_token, path, "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE")
+            token = _read_token(path, "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE")
         token = token or environ.get("AWS_CONTAINER_AUTHORIZATION_TOKEN")
         page = await self._fetch(address, {"Authorization": token} if token else {}, self._near)
         return _temporary(_json_object(page, address), address)
