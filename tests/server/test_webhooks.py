@@ -12,6 +12,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 from openagentic_sdk.errors import AddressRefusedError, OptionsError
+from openagentic_sdk.events import Result
 from openagentic_sdk.server.asgi import app
 from openagentic_sdk.server.operations.journal import Journal
 from openagentic_sdk.server.operations.webhooks import Webhooks, WebhookTarget, poster, sign
@@ -77,6 +78,19 @@ class WebhookTest(unittest.IsolatedAsyncioTestCase):
             mac = base64.b64encode(hmac.new(b"k" * 24, signed, hashlib.sha256).digest()).decode()
             self.assertEqual(headers["webhook-signature"], f"v1,{mac}")
         self.assertNotIn(TARGET.url, "".join(self.lines))
+
+    async def test_a_run_that_was_suspended_is_told_when_it_has_ended(self) -> None:
+        session_id = await self.run_one(["Tea."], "idle")
+        receiver = Receiver()
+        for stop_reason, types in (
+            ("suspended", ["session.ended"]),
+            ("interrupted", ["session.ended", "session.ended"]),
+        ):
+            self.store.append_event(session_id, Result("", session_id, stop_reason))
+            webhooks = self.webhooks(receiver)
+            await webhooks.start()
+            await webhooks.settled()
+            self.assertEqual([message["type"] for message in receiver.messages()], types)
 
     def test_the_example_of_the_specification_has_its_signature(self) -> None:
         key = base64.b64decode("MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw")

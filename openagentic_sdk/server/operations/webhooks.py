@@ -26,6 +26,7 @@ from ...ground.threads import run_in_thread
 from ...kernel.recorder import off_loop
 from ...serialization import dumps_json
 from ...sessions.base import SessionStore
+from ...sessions.folds.standing import state_after
 from ..streams import EventLines
 from .journal import Journal
 
@@ -134,7 +135,8 @@ class Webhooks:
         after_seq = told if isinstance(told, int) else 0
         events: list[Event] = await off_loop(True, partial(self._store.read_events, session_id, after_seq=after_seq))
         for event in events:
-            if isinstance(event, Result) and event.seq:
+            # A suspended request goes on with another process: it has not ended.
+            if isinstance(event, Result) and event.seq and state_after(event) != "suspended":
                 await self._send(session_id, event, self._message(session_id, event, events, known), target, key)
                 marks = {f"{TOLD_KEY}.{target.name}": event.seq}
                 await off_loop(True, self._store.update_metadata, session_id, marks)
