@@ -193,8 +193,15 @@ class EveryPointTest(unittest.TestCase):
             *(turn for name in ("north", "south") for turn in (calls(look("x"), agent=name), says(name, name))),
             says("All done."),
         )
-        whole = Life(World(real=False))
-        asyncio.run(tree(whole, turns))
+        whole, both_look = Life(World(real=False)), asyncio.Barrier(2)
+
+        @tool(name="look", effect="read")
+        async def look_together(text: str) -> str:
+            """Look at it, and end no earlier than both have begun."""
+            await both_look.wait()
+            return text
+
+        asyncio.run(tree(whole, turns, tools=[look_together, TaskTool(dict.fromkeys(NAMES, ""))]))
         lead = whole.store.read_events("lead")
         children = {event.name: event.child_session_id for event in of(SubagentStarted, lead)}
         both = max(event.seq for event in of(SubagentStarted, lead))

@@ -16,6 +16,7 @@ from typing import Any
 
 from openagentic_sdk.api import query
 from openagentic_sdk.cli.main import main
+from openagentic_sdk.errors import OptionsError
 from openagentic_sdk.events import (
     AssistantMessage,
     CommandExpanded,
@@ -336,7 +337,8 @@ class AuthorityTest(unittest.TestCase):
             self.assertFalse(self.go_on(name, None))
         with self.subTest("given on another machine"):
             name, question_id = self.park()
-            asyncio.run(answer_question(self.store, name, question_id, "yes", key_file=str(self.other_key)))
+            with self.assertRaisesRegex(OptionsError, "was asked under another key"):
+                asyncio.run(answer_question(self.store, name, question_id, "yes", key_file=str(self.other_key)))
             self.assertFalse(self.go_on(name, None))
 
     def park(self) -> tuple[str, str]:
