@@ -72,7 +72,14 @@ _TOLD = (
 # The status of a response to a request that has no end yet, or none of its own.
 _STATUSES: Mapping[State, str] = {"queued": "queued", "running": "in_progress", "over": "cancelled"}
 # The vendor's words for a response that is not whole; ours, where it has none, and in the metadata.
-_REASONS = {"max_steps": "max_messages", "budget": "max_output_tokens", "timeout": "max_output_tokens"}
+_GOES_ON = "steered"
+_REASONS = {
+    "max_steps": "max_messages",
+    "budget": "max_output_tokens",
+    "timeout": "max_output_tokens",
+    "waiting": _GOES_ON,
+    "suspended": _GOES_ON,
+}
 _ERROR_TYPES = {401: "authentication_error", 403: "permission_error", 404: "not_found_error", 429: "rate_limit_error"}
 
 
@@ -412,7 +419,8 @@ class ResponseEvents:
         if self._response["status"] == "incomplete":
             reason = "waiting" if state == "parked" else state
             said = {} if message is None else {"message": message}
-            self._response["incomplete_details"] = {"reason": reason}
+            # Of the reasons that the API has, the one of a response that goes on in another when there is input.
+            self._response["incomplete_details"] = {"reason": _GOES_ON}
             self._response["metadata"] = {**self._response["metadata"], "stop_reason": reason, **said}
 
     def _said(self, piece: Piece, seq: int) -> list[Json]:

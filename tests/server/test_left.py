@@ -179,7 +179,8 @@ class Left(unittest.IsolatedAsyncioTestCase):
         last = told(streamed)[-1]
         self.assertEqual((last["type"], last["response"]["status"]), ("response.incomplete", "incomplete"))
         shown = (await ask(two, "GET", response)).json
-        self.assertEqual((shown["status"], shown["incomplete_details"]), ("incomplete", {"reason": "dead"}))
+        self.assertEqual((shown["status"], shown["incomplete_details"]), ("incomplete", {"reason": "steered"}))
+        self.assertEqual(shown["metadata"]["stop_reason"], "dead")
         again = await ask(two, "GET", events, headers={**SSE, "Last-Event-ID": str(before[-1].seq)})
         self.assertEqual(again.status, 204)
         self.assertEqual(store.read_events(session_id), before, "and nothing was written")
@@ -227,7 +228,8 @@ class Left(unittest.IsolatedAsyncioTestCase):
             store = MemorySessionStore()
             one = self.server(store, options([ASK, "Milk it is."]))
             parked = (await ask(one, "POST", "/v1/responses", {"model": "tea", "input": "Tea?"})).json
-            self.assertEqual((parked["status"], parked["incomplete_details"]), ("incomplete", {"reason": "waiting"}))
+            self.assertEqual((parked["status"], parked["incomplete_details"]), ("incomplete", {"reason": "steered"}))
+            self.assertEqual(parked["metadata"]["stop_reason"], "waiting")
             path, session_id = f"/v1/responses/{parked['id']}", parked["id"].split("_")[1]
             if instead:
                 await ask(one, "POST", f"/v1/sessions/{session_id}/runs", {"prompt": "Never mind."})

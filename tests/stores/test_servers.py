@@ -270,7 +270,7 @@ class ForgetfulRedisTest(unittest.TestCase):
     def test_a_replica_can_be_read_and_says_what_it_is(self) -> None:
         replica = OwnRedis("--replicaof", "127.0.0.1", str(self.server.port))
         self.addCleanup(replica.remove)
-        store = RedisSessionStore(replica.url, patience_s=0.5)
+        store = RedisSessionStore(replica.url, patience_s=10)
         self.addCleanup(store.close)
         until(
             lambda: "replica" in (store.durability_notice() or "") and store.session_exists("s3"),
