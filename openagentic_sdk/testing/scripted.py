@@ -90,6 +90,8 @@ class ScriptedProvider(StreamedProvider):
         self.requests: list[dict[str, Any]] = []
         self._source = source
         self._clock = clock or SystemClock()
+        if isinstance(turns, (str, Mapping)):
+            raise ScriptError(f"{source}: a script is a list of turns: write [{turns!r}]")
         checked: list[_Turn] = [(index, _checked(turn, index, source)) for index, turn in enumerate(turns, 1)]
         self._total = len(checked)
         self._turns = deque((index, turn) for index, turn in checked if not turn.get("agent"))
@@ -191,6 +193,13 @@ def _checked(turn: Any, number: int, source: str) -> Mapping[str, Any]:
     _check_keys(given, _KEYS, where)
     _check_keys(turn.get("error") or {}, _ERROR_KEYS, f"{where}, error")
     _check_keys(turn.get("expect") or {}, _EXPECT_KEYS, f"{where}, expect")
+    sizes = turn.get("deltas", _PIECE_CHARS)
+    for size in sizes if isinstance(sizes, list) else [sizes]:
+        if type(size) is not int or size < 0:
+            raise ScriptError(
+                f"{where}: deltas is a number of characters per piece, or a list of such numbers, not {sizes!r}: "
+                "the words themselves go into text"
+            )
     for place, call in enumerate(turn.get("tool_calls") or (), 1):
         if not isinstance(call, ToolCall):
             _check_keys(call, _CALL_KEYS, f"{where}, call {place}")
@@ -210,11 +219,11 @@ def _pieces(text: str, deltas: Any) -> Iterable[str]:
     if isinstance(deltas, list):
         start = 0
         for size in deltas:
-            yield text[start : start + int(size)]
-            start += int(size)
+            yield text[start : start + size]
+            start += size
         text = text[start:]
         deltas = 0
-    size = int(deltas or 0) or max(1, len(text))
+    size = deltas or max(1, len(text))
     for start in range(0, len(text), size):
         yield text[start : start + size]
 

@@ -64,9 +64,20 @@ class ScriptTest(unittest.IsolatedAsyncioTestCase):
             ({"tool_calls": [{"arguments": {}}]}, "turn 1, call 1: needs a name"),
             ({"error": {"code": 500}}, "turn 1, error: unknown key 'code'"),
             ({"expect": {"contain": "x"}}, "turn 1, expect: unknown key 'contain'"),
+            (
+                {"deltas": ["Good ", "day."]},
+                "turn 1: deltas is a number of characters .* not .'Good ', 'day.'.: the words",
+            ),
+            ({"text": "Good day.", "deltas": "Good day."}, "turn 1: deltas is a number of characters"),
+            ({"text": "Good day.", "deltas": [3, -1]}, "turn 1: deltas is a number of characters"),
         ):
             with self.assertRaisesRegex(ScriptError, sentence):
                 ScriptedProvider([turn])
+
+    def test_one_turn_that_stands_in_no_list_is_refused(self):
+        for turns in ("Hello.", {"text": "Hello."}):
+            with self.assertRaisesRegex(ScriptError, "a script is a list of turns: write \\["):
+                ScriptedProvider(turns)
 
     async def test_a_script_that_is_over_says_so(self):
         result = await self.outcome([{"tool_calls": [ECHO]}])
