@@ -379,7 +379,7 @@ class RunSettings(TypedDict, total=False):
 
     session: str | None
     message_history: Sequence[Mapping[str, Any]]
-    answers: Mapping[str, str]
+    answers: Mapping[str, str | bool]
     model: str | Provider
     max_steps: int
     max_tokens: int | None
@@ -596,7 +596,7 @@ def _place_of(model: str | Provider | None, options: OpenAgenticOptions) -> tupl
     if options.provider is not None or word is None:
         return options.provider, word
     name, word = split_model(word)
-    return find_provider(name, api_key=options.api_key), word
+    return find_provider(name, api_key=options.api_key, model=word), word
 
 
 async def _start(options: OpenAgenticOptions, prompt: Prompt) -> RunTask:

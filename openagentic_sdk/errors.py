@@ -99,7 +99,7 @@ class AgentNotFoundError(OpenAgentSdkError, LookupError):
 class AnswerRefusedError(OptionsError):
     """Words that are no answer to the question `question_id`; `choices` are what may be answered."""
 
-    def __init__(self, question_id: str, answer: str, choices: tuple[str, ...]) -> None:
+    def __init__(self, question_id: str, answer: str | bool, choices: tuple[str, ...]) -> None:
         wanted = ", ".join(f"{choice:.200}" for choice in choices)
         super().__init__(f"{answer!r:.200} is no answer to question {question_id!r:.200}: answer {wanted or 'a text'}")
         self.question_id, self.answer, self.choices = question_id, answer, choices

@@ -84,7 +84,7 @@ async def answer_question(
     store: SessionStore,
     session_id: str,
     question_id: str,
-    answer: str,
+    answer: str | bool,
     *,
     answered_by: str = "user",
     key_file: str | None = None,
@@ -101,7 +101,7 @@ async def answer_question(
 async def answer_questions(
     store: SessionStore,
     session_id: str,
-    answers: Mapping[str, str],
+    answers: Mapping[str, str | bool],
     *,
     answered_by: str = "user",
     key_file: str | None = None,
@@ -168,7 +168,7 @@ def _find_questions(
 def _append_answers(
     store: SessionStore,
     session_id: str,
-    answers: Mapping[str, str],
+    answers: Mapping[str, str | bool],
     made: UserAnswer,
     seal: Seal,
 ) -> None:

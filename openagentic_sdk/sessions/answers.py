@@ -17,8 +17,15 @@ from ..serialization import loads_json
 _ALSO = {"y": ("yes", "accept"), "yes": ("yes", "accept"), "n": ("no", "decline"), "no": ("no", "decline")}
 
 
-def read_answer(question: UserQuestion, words: str) -> str | None:
-    """The answer that these words give, a choice as it is written in the question; None for words that are no answer."""
+def read_answer(question: UserQuestion, words: str | bool) -> str | None:
+    """The answer that these words give, a choice as it is written in the question; None for what is no answer.
+
+    True is yes and False is no, as for a `user_answerer`.
+    """
+    if isinstance(words, bool):
+        words = "yes" if words else "no"
+    if not isinstance(words, str):
+        return None
     said = words.strip()
     word, _, rest = said.partition(" ")
     word, rest = word.casefold().rstrip(",.:"), rest.strip()
@@ -40,8 +47,8 @@ def read_answer(question: UserQuestion, words: str) -> str | None:
     return next((choice for choice in question.choices if choice in also), None)
 
 
-def check_answer(question: UserQuestion, words: str) -> str:
-    """`read_answer`. Raises `AnswerRefusedError`, which names the choices, for words that are no answer."""
+def check_answer(question: UserQuestion, words: str | bool) -> str:
+    """`read_answer`. Raises `AnswerRefusedError`, which names the choices, for what is no answer."""
     answer = read_answer(question, words)
     if answer is None:
         raise AnswerRefusedError(question.question_id, words, answers_of(question))

@@ -24,7 +24,14 @@ from openagentic_sdk import (
 )
 from openagentic_sdk.agents import read_agent
 from openagentic_sdk.assemble import guarded_provider
-from openagentic_sdk.errors import ApiKeyError, EventLoopError, GuardrailTrippedError, ModelRetryError, OptionsError
+from openagentic_sdk.errors import (
+    AnswerRefusedError,
+    ApiKeyError,
+    EventLoopError,
+    GuardrailTrippedError,
+    ModelRetryError,
+    OptionsError,
+)
 from openagentic_sdk.events import SystemNotice, ToolResult, UserMessage
 from openagentic_sdk.ground.clock import SystemClock
 from openagentic_sdk.options import located, with_model
@@ -652,6 +659,19 @@ class AgentsAsTools(IsolatedAsyncioTestCase):
         (question,) = caught.exception.result.questions
         result = await clerk.run(deps=Shop(), session="s", answers={question.question_id: "yes"})
         self.assertEqual(result.output, "It is.")
+
+    async def test_true_and_false_answer_an_approval_and_what_is_no_answer_is_refused(self) -> None:
+        said: tuple[Any, ...] = (None, 1, ["yes"], {"approved": True})
+        for given, outcome in ((True, "ok"), (False, "denied")):
+            agent = scripted(calling("look_up", order="7"), "Done.", tools=[look_up], needs_approval=["look_up"])
+            with self.assertRaises(RunFailedError) as caught:
+                await agent.run("Look.", deps=Shop(), session="s")
+            (question,) = caught.exception.result.questions
+            for wrong in said:
+                with self.assertRaisesRegex(AnswerRefusedError, "answer yes, no, "):
+                    await agent.run(deps=Shop(), session="s", answers={question.question_id: wrong})
+            result = await agent.run(deps=Shop(), session="s", answers={question.question_id: given})
+            self.assertEqual([event.outcome for event in result.events if event.type == "tool.result"], [outcome])
 
     async def test_an_agent_without_a_name_is_no_tool(self) -> None:
         with self.assertRaisesRegex(OptionsError, "needs a name"):
