@@ -343,5 +343,5 @@ def _workspace_of(where: str, given: Mapping[str, Any], folder: Path) -> str | R
 def _provider_of(given: Mapping[str, Any], folder: Path) -> Provider:
     if "script" in given:
         return ScriptedProvider.from_file(folder / Path(given["script"]).expanduser())
-    named = {key: given[key] for key in ("base_url", "api_key_env") if key in given}
+    named = {key: given[key] for key in ("base_url", "api_key_env", "model") if key in given}
     return guarded(find_provider(given.get("provider"), **named), fallback=given.get("fallback", ()))

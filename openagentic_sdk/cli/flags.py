@@ -193,8 +193,9 @@ def build_provider(args: argparse.Namespace) -> Provider:
         if args.provider or args.base_url:
             raise OptionsError("--script plays a model from a file: leave --provider and --base-url out, or --script")
         return ScriptedProvider.from_file(args.script)
-    named = args.provider or _model_word(args)[0]
-    endpoint = find_provider(named, base_url=args.base_url, api_key_env=args.api_key_env)
+    named, model = _model_word(args)
+    named = args.provider or named
+    endpoint = find_provider(named, base_url=args.base_url, api_key_env=args.api_key_env, model=model)
     return guarded(endpoint, fallback=args.fallback)
 
 

@@ -55,13 +55,15 @@ def find_provider(
     base_url: str | None = None,
     api_key_env: str | None = None,
     api_key: ApiKey | None = None,
+    model: str | None = None,
     environ: Mapping[str, str] = os.environ,
 ) -> Provider:
     """The provider of this name. None is openai, or with a `base_url` whatever compatible server listens there.
 
     `api_key_env` names the variable that holds the key, `api_key` is the key itself. Raises `OptionsError` with what to set,
-    as a flag and as a key of a file.
+    as a flag and as a key of a file; where openai was asked only because `model` names no provider, it says so.
     """
+    begins_with_none = name is None and base_url is None and ":" in (model or "")
     name = name or (COMPATIBLE if base_url else "openai")
     if name in VENDORS:
         vendor = cast("type[AnthropicProvider | OpenAIProvider | OpenAIResponsesProvider]", _class_of(name))
@@ -70,7 +72,10 @@ def find_provider(
                 f"${VENDORS[name]} goes to the vendor only: name the variable that holds the key for {base_url} with "
                 f"--api-key-env (api_key_env), or ask it without a key with the provider {COMPATIBLE}"
             )
-        return vendor(base_url=base_url, api_key=api_key or _key(api_key_env or VENDORS[name], environ))
+        hint = f"; {model!r:.200} begins with none of the providers {', '.join(PROVIDERS)}, so that {name} was to be asked: "
+        hint += f"another vendor is asked with the provider {COMPATIBLE}, its base_url and its key"
+        missing = hint if begins_with_none else ""
+        return vendor(base_url=base_url, api_key=api_key or _key(api_key_env or VENDORS[name], environ, missing))
     key = _key(api_key_env, environ) if api_key_env else api_key
     if name in CLOUDS:
         return _class_of(name)(base_url=base_url, api_key=key)
@@ -108,11 +113,11 @@ def _class_of(name: str) -> type[EndpointProvider]:
     return cast("type[EndpointProvider]", getattr(import_module(f".{module}", __package__), of_provider))
 
 
-def _key(variable: str, environ: Mapping[str, str]) -> str:
+def _key(variable: str, environ: Mapping[str, str], hint: str = "") -> str:
     key = environ.get(variable, "").strip()
     if not key:
         raise ApiKeyError(
             f"there is no API key in ${variable}: set it, name another variable with --api-key-env (api_key_env), "
-            "ask a local server with --base-url (base_url), or play a scripted model with --script (script)"
+            f"ask a local server with --base-url (base_url), or play a scripted model with --script (script){hint}"
         )
     return key

@@ -7,6 +7,8 @@ import os
 import unittest
 
 from openagentic_sdk.cli.exits import FAILED, OK
+from openagentic_sdk.errors import ApiKeyError
+from openagentic_sdk.providers.named import find_provider
 from tests.providers.server import Connection, Request, Server
 
 from .test_main import CommandCase
@@ -44,9 +46,20 @@ class Endpoints(CommandCase):
             self.assertIn(f"no API key in ${key}_API_KEY", err, word)
             os.environ["OPENAGENTIC_SDK_MODEL"] = word
             self.assertEqual(self.command("run", "Hello")[2], err, word)
+            told = "'qwen3:8b' begins with none of the providers anthropic, openai, "
+            self.assertEqual(told in err, word == "qwen3:8b", err)
         with Server(answer) as server:
             self.command("run", "--base-url", f"{server.url}/v1", "--model", "openai:gpt-4o", "Hello")
         self.assertEqual(json.loads(server.requests[0].body)["model"], "openai:gpt-4o")
+
+    def test_a_model_of_no_known_provider_is_named_where_openai_has_no_key(self) -> None:
+        with self.assertRaisesRegex(
+            ApiKeyError, "'groq:llama-3' begins with none of the providers .* openai-compatible"
+        ):
+            find_provider(model="groq:llama-3", environ={})
+        with self.assertRaises(ApiKeyError) as caught:
+            find_provider("openai", model="ft:gpt-4o:us", environ={})
+        self.assertNotIn("begins with", str(caught.exception))
 
     def test_a_key_goes_where_its_variable_is_named_and_into_no_log(self) -> None:
         with Server(answer) as server:
