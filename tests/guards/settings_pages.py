@@ -48,6 +48,26 @@ except OptionsError as error:
 ```text
 max_steps must be a whole number from 0 on, not -1
 ```
+
+Groups in the place of the same settings:
+
+```python
+from openagentic_sdk.options import Limits, Project
+
+scripted = ScriptedProvider(["Hello."])
+groups = [Limits(max_steps=5, timeout_s=60), Project(cwd=".")]
+options = OpenAgenticOptions(provider=scripted, model="scripted", groups=groups)
+print(options.max_steps, options.timeout_s, options.groups)
+try:
+    OpenAgenticOptions(max_steps=3, groups=[Limits(max_steps=5)])
+except OptionsError as error:
+    print(error)
+```
+
+```text
+5 60 ()
+max_steps is set twice, as 3 and by Limits(max_steps=5): leave one of them out
+```
 """
 
 
