@@ -20,7 +20,7 @@ import asyncio
 import inspect
 import os
 import sys
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Hashable, Iterable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import KW_ONLY, field, replace
 from datetime import UTC, datetime
@@ -34,6 +34,7 @@ from .api import RunResult, refuse_running_loop, run_result
 from .assemble import build_agent, own_child, run_request, store_of
 from .errors import OptionsError, RunFailedError, WorkflowError
 from .events import AnyEvent, Effect, Result, ToolResult, ToolUse, UserQuestion
+from .ground.checks import shown
 from .ground.frozen import changed, frozen, values_of
 from .ground.schemas.typed import JsonType, hints_of, json_type, to_json
 from .kernel.agent import AgentRuntime
@@ -44,6 +45,7 @@ from .kernel.tool import Questions, ToolContext, ToolOutput
 from .options import OpenAgenticOptions
 from .parts.agent.part import name_of
 from .parts.workflows.body import Branch, Together
+from .parts.workflows.callables import by_name, name_of_callable, result_hint, signature_of
 from .parts.workflows.fold import StepsFold
 from .parts.workflows.inbox import CANCEL, Park, deliver, has_arrived
 from .parts.workflows.part import WorkflowOutcome, WorkflowPart, WorkflowRules
@@ -71,15 +73,20 @@ class _StepFunction:
     """A function as steps call it: as a tool, with the JSON of its arguments and result."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
-        self.tool = tool(function)
-        self._signature = inspect.signature(self.tool.function)
-        hints = hints_of(inspect.unwrap(self.tool.function)) if inspect.isroutine(self.tool.function) else {}
-        returns = hints.get("return", Any)
+        if isinstance(function, FunctionTool):
+            self.tool, self._signature = function, inspect.signature(function.function)
+        else:
+            self.tool = tool(name=name_of_callable(function))(by_name(function))
+            self._signature = signature_of(function)
+        returns = result_hint(self.tool.function)
         self._returns: JsonType[Any] = json_type(None if returns is type(None) else returns)
 
     def input(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
-        """The arguments by their names, as JSON."""
-        bound = self._signature.bind_partial(*args, **kwargs).arguments
+        """The arguments by their names, as JSON. Raises `OptionsError` for those that do not fit."""
+        try:
+            bound = self._signature.bind_partial(*args, **kwargs).arguments
+        except TypeError as error:
+            raise OptionsError(f"step {self.tool.name}: {error}") from error
         return {name: to_json(value) for name, value in bound.items()}
 
     def read(self, value: Any) -> Any:
@@ -129,7 +136,9 @@ class Flow:
         `effect` says what a crash in the middle means: `idempotent` (the default for plain functions) and `read` run again,
         `unsafe` is started once at most. `retry` is how often and when it is tried again after an error.
         """
-        known = self._functions.get(function)
+        if not callable(function):
+            raise OptionsError(f"flow.step() takes a function and its arguments, not {shown(function)}")
+        known = self._functions.get(function) if isinstance(function, Hashable) else _StepFunction(function)
         if known is None:
             known = self._functions[function] = _StepFunction(function)
         if effect is None:
@@ -323,6 +332,9 @@ class Flow:
 
     async def _call(self, function: FunctionTool[..., Any], input: Mapping[str, Any], ctx: ToolContext) -> Any:
         output = await function.run(function.check_input(input), ctx)
+        if isinstance(output, ToolOutput):
+            return output
+        output = to_json(output)
         is_long = isinstance(output, str) and len(output) > self._part.run.agent.blob_bytes // 2
         return ToolOutput(output, meta={"is_text": True}) if is_long else output
 

@@ -105,7 +105,7 @@ class FunctionTool(Tool, Generic[P, R]):
         labels: ToolLabels | None = None,
     ) -> None:
         self.function, self.labels = function, labels
-        called = _inside_partials(function)
+        called = inside_partials(function)
         self.name = name or str(getattr(called, "__name__", type(called).__name__))
         if self.name == "<lambda>":
             raise OptionsError("a tool needs a name, and a lambda has none: write a function, or tool(name=...)")
@@ -118,7 +118,7 @@ class FunctionTool(Tool, Generic[P, R]):
             self._read_parameters(function)
 
     def _read_parameters(self, function: Callable[P, R]) -> None:
-        plain = _plain_function(function)
+        plain = plain_function(function)
         try:
             parameters = list(inspect.signature(function).parameters.values())
         except (TypeError, ValueError) as error:
@@ -198,7 +198,7 @@ class FunctionTool(Tool, Generic[P, R]):
         if self._context_name is not None:
             arguments[self._context_name] = ctx
         function: Callable[..., Any] = self.function
-        if inspect.iscoroutinefunction(_plain_function(function)):
+        if inspect.iscoroutinefunction(plain_function(function)):
             result = await function(**arguments)
         else:
             result = await run_in_thread(lambda: function(**arguments), ctx.cancelled)
@@ -207,15 +207,15 @@ class FunctionTool(Tool, Generic[P, R]):
         return result
 
 
-def _inside_partials(function: Any) -> Any:
+def inside_partials(function: Any) -> Any:
     while isinstance(function, functools.partial):
         function = function.func
     return function
 
 
-def _plain_function(function: Any) -> Any:
+def plain_function(function: Any) -> Any:
     """The function that has the annotations: what is in a partial, or what an object or a class does when it is called."""
-    function = _inside_partials(function)
+    function = inside_partials(function)
     if inspect.isroutine(function) or isinstance(function, staticmethod | classmethod):
         return function
     return vars(function).get("__init__", function) if isinstance(function, type) else type(function).__call__
