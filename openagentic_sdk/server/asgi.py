@@ -22,7 +22,7 @@ from ..options import OpenAgenticOptions
 from ..sessions.base import SessionStore
 from ..sessions.stores.locate import open_store
 from .call import MAX_BODY_BYTES, PROTECTION, HttpCall
-from .connection import Receive, Scope, Send
+from .connection import TRUSTED, Receive, Scope, Send
 from .contract.refusals import REFUSALS, error_body, refusal_of
 from .contract.table import ENDPOINTS, Endpoint
 from .desk import GRACE_S, MAX_RUNS, Desk, rate_headers
@@ -167,7 +167,8 @@ class Application:
             case _:
                 raise RequestRefusedError(404, "there is no WebSocket under this path")
         principal = await self.guard.find_principal(scope, foreign)
-        await send({"type": "websocket.accept"})
+        is_told = principal is not None and TRUSTED in (scope.get("extensions") or {})
+        await send({"type": "websocket.accept", **({TRUSTED: True} if is_told else {})})
         socket = Socket(receive, send, self.desk, self._office.lines)
         if principal is None:
             token = await socket.receive_token()

@@ -32,6 +32,7 @@ function follow() {
   socket.addEventListener("close", (close) => {
     show();
     live.misses += 1;
+    if (close.code === 1009) refuseLarge();
     if (close.code === 4009) return location.reload(); // the log was replaced: it is read anew
     if (close.code >= 4000 || live.misses > 60) say("trouble", "The connection has ended: this is what was shown last. Reload the page, or sign in again.");
     else {
@@ -51,6 +52,12 @@ function post(action, body) {
     live.unanswered.set(id, { message, resolve });
     if (live.socket?.readyState === WebSocket.OPEN) live.socket.send(message);
   });
+}
+
+// What is too large for a proxy, or for this server, would end every connection again.
+function refuseLarge() {
+  const largest = [...live.unanswered].reduce((most, each) => (most && most[1].message.length >= each[1].message.length ? most : each), null);
+  if (largest) answered({ id: largest[0], status: 413, body: { error: { message: "This is too large to be sent: attach less." } } });
 }
 
 function answered({ id, status, body }) {

@@ -12,6 +12,7 @@ import unittest
 from pathlib import Path
 
 from openagentic_sdk.events import UserMessage
+from openagentic_sdk.server.guard import Principal
 from openagentic_sdk.server.websocket import (
     BrokenFrameError,
     FrameReader,
@@ -306,6 +307,20 @@ class Wire(unittest.TestCase):
         client = self.client(token=None)
         client.say({"type": "auth", "token": TOKEN})
         self.assertEqual(client.json()["text"], "hello")
+
+    def test_a_browser_that_is_signed_in_may_begin_with_a_large_message_and_nobody_else(self) -> None:
+        guard = self.served.application.guard
+        cookie = (guard.redeem(guard.new_ticket(Principal()), secure=False) or "").partition(";")[0]
+        large = masked(TEXT, json.dumps({"post": "nothing", "body": "x" * 200_000, "id": 7}).encode())
+        for headers, token in (([f"Cookie: {cookie}"], None), ([], TOKEN)):
+            client = self.client(*headers, token=token)
+            client.sock.sendall(large)
+            while (answer := client.json())["type"] != "reply":
+                continue
+            self.assertEqual((answer["id"], answer["status"]), (7, 404))
+        client = self.client(f"Cookie: {cookie[:-1]}", token=None)
+        client.sock.sendall(large)
+        self.assertEqual(client.until_close(), 1009)
 
     def test_unknown_sessions_and_cursors_behind_the_end_close_with_codes_of_our_own(self) -> None:
         self.assertEqual(self.client(path="/v1/sessions/none/events").until_close(), 4004)
