@@ -55,8 +55,8 @@ Groups in the place of the same settings:
 from openagentic_sdk.options import Limits, Project
 
 scripted = ScriptedProvider(["Hello."])
-groups = [Limits(max_steps=5, timeout_s=60), Project(cwd=".")]
-options = OpenAgenticOptions(provider=scripted, model="scripted", groups=groups)
+limits, project = Limits(max_steps=5, timeout_s=60), Project(cwd=".")
+options = OpenAgenticOptions(provider=scripted, model="scripted", groups=[limits, project])
 print(options.max_steps, options.timeout_s, options.groups)
 try:
     OpenAgenticOptions(max_steps=3, groups=[Limits(max_steps=5)])
