@@ -55,7 +55,7 @@ from .parts.project.plugins import PluginRegistry
 from .parts.project.project import OpenedProject, read_project
 from .parts.project.prompt import DEFAULT_BASE
 from .parts.project.settings import CommandHook, Settings
-from .parts.project.trust import TRUST_VARIABLE, TrustAnswer, TrustStore, trust_from_variable
+from .parts.project.trust import TRUST_VARIABLE, TrustAnswer, TrustStore, trust_from_variable, trusted_folders
 from .parts.publishing import Publishing
 from .parts.record.folds.prices import PriceTable, built_in_prices, cost, own_prices, with_prices
 from .parts.record.signing import RecordSigning
@@ -71,7 +71,7 @@ from .permissions.gate import PermissionGate, permission_gate
 from .permissions.layers import SettingsRules, read_mode, rules_of_settings
 from .permissions.policy import PermissionMode
 from .permissions.redact import Redactor
-from .permissions.rules import parse_rules
+from .permissions.rules import Rule, parse_rules
 from .providers.base import Provider, fits
 from .providers.wrappers.abilities import HostedProvider
 from .sessions.base import SessionStore
@@ -85,6 +85,7 @@ from .sessions.store import FileSessionStore
 from .sessions.stores.locate import open_store
 from .skills.fields import served_model
 from .skills.files import bytecode_folder
+from .skills.ledger import words
 from .tools.base import Tool
 from .tools.bash import BashTool
 from .tools.defaults import default_tools
@@ -194,20 +195,13 @@ def plan_tools() -> list[Tool]:
 
 def open_project(options: OpenAgenticOptions) -> OpenedProject:
     """The project as a run with these options reads it; for `doctor` and `skills` too, so that they say what holds."""
-    root = options.project_root()
-    if options.trust_project is not None:
-        said = f"trust_project={options.trust_project} says so"
-        trust = TrustAnswer("trusted" if options.trust_project else "refused", str(root), None, said)
-    elif options.setting_sources:
-        nobody = TrustAnswer("unknown", str(root), None, "this user has no home folder")
-        named = trust_from_variable(str(root), os.environ.get(TRUST_VARIABLE, ""))
-        trust = named or (trust_store().look_up(root) if known_home() else nobody)
-    else:
-        trust = TrustAnswer("unknown", str(root), None, "no setting source is open")
+    root, cwd = options.project_root(), options.working_dir()
+    trust, *below = [trust_in(folder, options) for folder in trusted_folders(root, cwd)]
     return read_project(
         root,
-        cwd=options.working_dir(),
+        cwd=cwd,
         trust=trust,
+        below=below[0] if below else None,
         setting_sources=options.setting_sources,
         home=options.home,
         skill_paths=options.skill_paths,
@@ -218,13 +212,25 @@ def open_project(options: OpenAgenticOptions) -> OpenedProject:
     )
 
 
+def trust_in(folder: str, options: OpenAgenticOptions) -> TrustAnswer:
+    """Whether the files of a folder of the project may grant anything, as these options and the user's decisions say."""
+    if options.trust_project is not None:
+        said = f"trust_project={options.trust_project} says so"
+        return TrustAnswer("trusted" if options.trust_project else "refused", folder, None, said)
+    if not options.setting_sources:
+        return TrustAnswer("unknown", folder, None, "no setting source is open")
+    named = trust_from_variable(folder, os.environ.get(TRUST_VARIABLE, ""))
+    nobody = TrustAnswer("unknown", folder, None, "this user has no home folder")
+    return named or (trust_store().look_up(folder) if known_home() else nobody)
+
+
 def project_findings(project: OpenedProject) -> tuple[Diagnostic, ...]:
     """What a run says of a project at its start: what was left out, hidden, withheld or not understood."""
     _, hook_problems = _with_command_hooks(HookEngine(), project.settings.hooks, project)
     configured = configured_servers(project)
     return (
         *project.findings(),
-        *rules_of_settings(project.settings, project.root).diagnostics,
+        *rules_of_settings(project.settings, project.root, project.cwd).diagnostics,
         *label_rules_of_settings(project.settings, is_trusted=project.trust.is_trusted)[1],
         *(Diagnostic("hook", text, is_error=True) for text in hook_problems),
         *(configured.diagnostics if configured is not None else _left_out(project)),
@@ -317,7 +323,7 @@ class _Assembly:
         self._project = project = open_project(options)
         self._home = known_home()
         self._limits_path = _limits_path(options, self._home)
-        rules = rules_of_settings(project.settings, project.root)
+        rules = rules_of_settings(project.settings, project.root, project.cwd)
         kept = [self._limits_path] if self._limits_path is not None and os.path.exists(self._limits_path) else []
         self._gate, mode_notes = _gate(options, project, rules, _secret_rules(options.key_file, self._home, kept))
         configured = configured_servers(project)
@@ -350,6 +356,7 @@ class _Assembly:
         self._memory = open_memory(options) if options.memory else None
         self._tools = self.all_tools()
         self._notes += _mistyped_tools(options, self._tools.names())
+        self._notes += _unknown_tools((*rules.allow, *rules.ask, *rules.deny), self._tools.names())
 
     def agent(self) -> AgentRuntime:
         """The agent that the caller talks to."""
@@ -714,9 +721,13 @@ def _redact(
 
 def _hook_files(project: OpenedProject) -> tuple[str, ...]:
     """The project's files that the commands of hooks name, there or not: who writes one decides what a hook runs."""
-    lines = [" ".join((hook.command, *(hook.args or ()))) for hook in project.settings.hooks]
-    named = [name for line in lines for name in files_named(line, os.path.realpath(project.root), or_missing=True)]
-    return tuple(os.path.join(os.path.realpath(project.root), name) for name in dict.fromkeys(named))
+    named = [
+        os.path.join(root, name)
+        for hook in project.settings.hooks
+        for root in [os.path.realpath(hook.folder or project.root)]
+        for name in files_named(" ".join((hook.command, *(hook.args or ()))), root, or_missing=True)
+    ]
+    return tuple(dict.fromkeys(named))
 
 
 def _gate(
@@ -761,6 +772,19 @@ def _mistyped_tools(options: OpenAgenticOptions, names: Sequence[str]) -> Iterat
             if near:
                 text = f"{option}: no tool is called {rule.tool!r}; did you mean {' or '.join(near)}?"
                 yield SystemNotice("options.tool", text)
+
+
+def _unknown_tools(rules: Sequence[Rule], names: Sequence[str]) -> Iterator[SystemNotice]:
+    """A notice for each tool that rules of settings name and nothing has, neither here nor in Claude Code."""
+    for tool in dict.fromkeys(rule.tool for rule in rules):
+        same = [rule for rule in rules if rule.tool == tool]
+        # a name with a mark in it may be a pattern, or a tool that a server brings
+        if not tool.isalnum() or any(map(same[0].covers, names)) or tool in words("tool"):
+            continue
+        near = look_alikes(tool, names, 0.6)
+        advice = f"; did you mean {' or '.join(near)}?" if near else ""
+        texts = ", ".join(rule.text for rule in same)
+        yield SystemNotice("settings.tool", f"{same[0].source}: no tool is called {tool!r} ({texts}){advice}")
 
 
 @cache

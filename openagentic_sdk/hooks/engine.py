@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import copy
 import functools
+import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import field, replace
@@ -67,6 +68,12 @@ _NOT_NOW = HookDecision(action="not now")
 _STRICTNESS = {None: 0, "allow": 1, "ask": 2, "deny": 3}
 
 
+# Where the input of a built-in tool names a file or folder.
+PATH_KEYS: Mapping[str, tuple[str, ...]] = {
+    **dict.fromkeys(("Read", "Write", "Edit", "MultiEdit", "NotebookEdit"), ("file_path", "notebook_path")),
+    **dict.fromkeys(("Glob", "Grep"), ("root", "path")),
+}
+
 _match_name = fits_name  # the name that programs know
 
 _compiled = functools.lru_cache(maxsize=256)(re.compile)
@@ -85,7 +92,8 @@ class HookEngine:
     user_prompt_submit  `prompt`: before a prompt is accepted
     before_model_call   `messages`: before the model is asked; they change only with `enable_message_rewrite_hooks`
     after_model_call    `output`: what the model answered, which no hook replaces
-    pre_tool_use        `tool_name`, `tool_input`: before the permission gate is asked
+    pre_tool_use        `tool_name`, `tool_input`: before the permission gate is asked; `context["paths"]` says where the
+                        paths of a file tool's input lead
     permission_request  `tool_name`, `tool_input`: before a person is asked whether a call may run; the decision's
                         `permission` can answer in their place
     notification        `message`, `kind`: a question waits for a person
@@ -200,7 +208,9 @@ class HookEngine:
     ) -> tuple[HookEvent | None, HookDecision | None]:
         """What a hook did and wants; nothing at all when it does not want to run."""
         started = self.clock.monotonic()
-        given = {"hook_point": point, **copy.deepcopy(dict(payload)), "context": dict(context)}
+        paths = _resolved_paths(payload, context)
+        told = {**context, "paths": paths} if paths else dict(context)
+        given = {"hook_point": point, **copy.deepcopy(dict(payload)), "context": told}
         error: Exception | None = None
         decision: HookDecision | None
         try:
@@ -268,6 +278,27 @@ class HookEngine:
         else:
             action = "add_context" if counted.additional_context else "none"
         return (None if counted == HookDecision() else counted), action, details
+
+
+def _resolved_paths(payload: Mapping[str, Any], context: Mapping[str, Any]) -> dict[str, str]:
+    """Where the paths of a file tool's call lead, by the keys of its input, whatever way they are spelled."""
+    keys, input = PATH_KEYS.get(str(payload.get("tool_name")), ()), payload.get("tool_input")
+    texts = {key: input.get(key) for key in keys} if isinstance(input, Mapping) else {}
+    named = {key: absolute_path(text, context.get("cwd")) for key, text in texts.items() if isinstance(text, str)}
+    return {key: os.path.realpath(path) for key, path in named.items() if path is not None}
+
+
+def absolute_path(text: str, cwd: Any) -> str | None:
+    """A path of a tool's input without `~`, `.` and `..`; None for what is no path.
+
+    Where a `..` stands behind a link, the kernel goes up from where the link leads, so that is what the path says.
+    """
+    if not text or "\0" in text or text.startswith("blob:"):
+        return None
+    text = os.path.expanduser(text) if text == "~" or text.startswith("~/") else text
+    whole = os.path.join(cwd if isinstance(cwd, str) else os.curdir, text)
+    plain, real = os.path.abspath(whole), os.path.realpath(whole)
+    return plain if os.path.realpath(plain) == real else real
 
 
 async def _answer(matcher: HookMatcher, payload: dict[str, Any]) -> HookDecision | None:

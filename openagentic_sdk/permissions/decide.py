@@ -199,6 +199,8 @@ def forbidding_rule(book: RuleBook, subject: Subject) -> Rule | None:
     if not book:
         return None
     rule = _tool_rule(book, subject)
+    if rule is None and book.parameters:
+        rule = book.for_parameter((subject.tool, *subject.rule_names), subject.input)
     if rule is None and book.names and subject.name is not None:
         rule = book.for_name(subject.tool, (subject.name, *subject.other_names))
     if rule is None and book.domains and subject.tool == "WebFetch":

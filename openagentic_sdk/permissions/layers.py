@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -70,9 +71,13 @@ class SettingsRules:
     diagnostics: tuple[Diagnostic, ...]
 
 
-def rules_of_settings(settings: Settings, root: str) -> SettingsRules:
+def rules_of_settings(settings: Settings, root: str, cwd: str | None = None) -> SettingsRules:
     """What is not understood in a file never stops a run, and never allows more: such an allow rule is left out, and of
-    what such a deny or ask rule is about every use is asked for."""
+    what such a deny or ask rule is about every use is asked for.
+
+    A path like `/x` stands in `root`; where `cwd` says in which folder the session began, in `~/.claude` in the user's own
+    settings, in `cwd` in local ones, and in the folder that holds `.claude` in a project's.
+    """
     found: dict[Effect, list[Rule]] = {"allow": [], "ask": [], "deny": []}
     notes: list[Diagnostic] = []
     written: dict[Effect, tuple[SettingsRule, ...]] = {
@@ -83,7 +88,7 @@ def rules_of_settings(settings: Settings, root: str) -> SettingsRules:
     for effect, rules in written.items():
         for rule in rules:
             try:
-                found[effect].append(parse_rule(rule.text, effect, rule.source, root))
+                found[effect].append(parse_rule(rule.text, effect, rule.source, _anchor(rule, root, cwd)))
                 continue
             except PermissionRuleError as error:
                 reason = error.reason
@@ -96,6 +101,14 @@ def rules_of_settings(settings: Settings, root: str) -> SettingsRules:
             text = f"the {effect} rule {rule.text[:200]!r} is not understood and {outcome}: {reason}"
             notes.append(Diagnostic("rule-not-understood", text, rule.line, rule.source, is_error=True))
     return SettingsRules(tuple(found["allow"]), tuple(found["ask"]), tuple(found["deny"]), tuple(notes))
+
+
+def _anchor(rule: SettingsRule, root: str, cwd: str | None) -> str:
+    """The folder in which a path like `/x` of a rule stands."""
+    if cwd is None or rule.scope not in ("user", "local", "project"):
+        return root
+    folder = os.path.dirname(rule.source)
+    return {"user": folder, "local": cwd, "project": os.path.dirname(folder)}[rule.scope]
 
 
 def _tool_named(text: str) -> str:

@@ -10,7 +10,7 @@ import functools
 import re
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
-from typing import Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 from ..errors import PermissionRuleError
 from ..ground.checks import shown
@@ -24,7 +24,7 @@ from .wildcards import Wildcard, read_wildcards
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
 Effect = Literal["allow", "ask", "deny"]
-Kind = Literal["tool", "command", "wildcard", "path", "domain", "name"]
+Kind = Literal["tool", "command", "wildcard", "path", "domain", "name", "parameter"]
 
 READ_TOOLS = frozenset({"Read", "Grep", "Glob", "NotebookRead", "LS"})
 EDIT_TOOLS = frozenset({"Edit", "Write", "MultiEdit", "NotebookEdit"})
@@ -40,8 +40,30 @@ _COVERS = {
     "Task": TASK_TOOLS,
     "Agent": TASK_TOOLS,
     "Bash": frozenset({"Bash"}),
+    "TaskOutput": frozenset({"TaskOutput", "BashOutput"}),
+    **dict.fromkeys(("TaskStop", "KillShell"), frozenset({"KillBash"})),
 }
 _PATH_TOOLS = frozenset({"Read", "NotebookRead", *EDIT_TOOLS})
+# What a rule about one parameter of a call may name where the brackets mean something else as well; any other tool's may be
+# anything. The field that a tool is about is for the tool's own rules.
+_PARAMETERS = {
+    "Bash": frozenset({"run_in_background", "timeout", "timeout_s", "description", "dangerouslyDisableSandbox"}),
+    **dict.fromkeys(
+        TASK_TOOLS, frozenset({"model", "isolation", "run_in_background", "background", "subagent_type", "agent"})
+    ),
+    **dict.fromkeys(_PATH_TOOLS, frozenset({"offset", "limit", "pages", "replace_all", "count", "overwrite"})),
+    "WebFetch": frozenset({"prompt"}),
+}
+_PRIMARY = {
+    "Bash": "command",
+    "WebFetch": "url",
+    **dict.fromkeys(("Grep", "Glob"), "path"),
+    **dict.fromkeys(("Read", "Edit", "Write", "MultiEdit"), "file_path"),
+    **dict.fromkeys(("NotebookEdit", "NotebookRead"), "notebook_path"),
+}
+# What two names of one parameter are.
+_SAME_PARAMETER = {"subagent_type": "agent", "agent": "subagent_type", "run_in_background": "background"}
+_PARAMETER = regex(r"([A-Za-z_-][\w-]*)\s*:\s*(\S.*)", re.DOTALL)
 
 
 @frozen
@@ -108,6 +130,17 @@ def _parse_inner(text: str, tool: str, inner: str, effect: Effect, source: str, 
     """The part in brackets. Raises ValueError with the reason when it cannot be understood."""
     if not inner:
         raise ValueError(f"the brackets are empty: write {tool} for every use of the tool")
+    parameter = _PARAMETER.fullmatch(inner)
+    if parameter is not None and parameter[1] == _PRIMARY.get(tool):
+        raise ValueError(
+            f"{parameter[1]} is what {tool} is about: its rules have no name of a parameter before the pattern"
+        )
+    takes_any = tool not in _PARAMETERS and tool not in SKILL_TOOLS
+    is_named = parameter is not None and (takes_any or parameter[1] in _PARAMETERS.get(tool, ()))
+    if parameter is not None and is_named and inner != "timeout:*":  # which is the program of that name
+        if effect == "allow":
+            raise ValueError("one parameter does not make a call safe: only deny and ask rules name parameters")
+        return Rule(text, tool, "parameter", source, root, words=(parameter[1],), pattern=parameter[2].strip())
     if tool == "Bash":
         return _command_rule(text, inner, effect, source, root)
     if tool in _PATH_TOOLS:
@@ -191,6 +224,7 @@ class RuleBook:
         self.paths = tuple(rule for rule in rules if rule.kind == "path")
         self.domains = tuple(rule for rule in rules if rule.kind == "domain")
         self.names = tuple(rule for rule in rules if rule.kind == "name")
+        self.parameters = tuple(rule for rule in rules if rule.kind == "parameter")
         self.wildcards = tuple(rule for rule in rules if rule.kind == "wildcard")
         self.commands: dict[str, list[Rule]] = {}
         for rule in rules:
@@ -269,6 +303,18 @@ class RuleBook:
     def paths_about(self, write: bool) -> tuple[Rule, ...]:
         """The rules about paths that keep one from being written, or from being read."""
         return self.paths if write else tuple([rule for rule in self.paths if rule.tool not in EDIT_TOOLS])
+
+    def for_parameter(self, tool_names: Sequence[str], input: Mapping[str, Any]) -> Rule | None:
+        """The first rule about a parameter that the call names, as it was written."""
+        for rule in self.parameters:
+            if any(map(rule.covers, tool_names)):
+                name = rule.words[0] if rule.words[0] in input else _SAME_PARAMETER.get(rule.words[0], "")
+                value = input.get(name)
+                text = str(value).lower() if isinstance(value, bool) else str(value)
+                pattern = ".*".join(map(re.escape, rule.pattern.split("*")))
+                if isinstance(value, str | int | float) and re.fullmatch(pattern, text, re.DOTALL):
+                    return rule
+        return None
 
     def for_name(self, tool_name: str, names: Iterable[str]) -> Rule | None:
         """The first rule about the skill or subagent that has these names; letters are compared as a look-up does."""

@@ -96,7 +96,8 @@ class Commands(unittest.IsolatedAsyncioTestCase):
         hook = ShellHook("cat > seen", str(self.folder))
         await hook({**payload, "context": {"tool_input": {"file_path": "a.py"}}})
         seen = json.loads((self.folder / "seen").read_text())
-        self.assertEqual((seen["tool_input"], seen["tool_response"]), ({"file_path": "a.py"}, {"replacements": 1}))
+        whole = {"file_path": str(self.folder / "a.py")}
+        self.assertEqual((seen["tool_input"], seen["tool_response"]), (whole, {"replacements": 1}))
 
     async def test_exit_code_2_blocks_with_what_stands_on_stderr(self) -> None:
         decision = await self.run_hook("echo 'not here' >&2; echo ignored; exit 2")

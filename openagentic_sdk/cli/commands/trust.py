@@ -6,12 +6,12 @@ import argparse
 import os
 import sys
 
-from ...assemble import configured_servers, open_project, trust_store
+from ...assemble import configured_servers, open_project, trust_in, trust_store
 from ...errors import OptionsError
 from ...ground.text import on_one_line
 from ...options import SETTING_SOURCES, OpenAgenticOptions
 from ...parts.project.commands import unknown_name
-from ...parts.project.trust import TRUST_VARIABLE, TrustAnswer, project_digest, requests_of
+from ...parts.project.trust import TRUST_VARIABLE, TrustAnswer, project_digest, requests_of, trusted_folders
 from ...skills.index import SkillIndex
 from ..exits import FAILED, OK
 from ..output.questions import ask_yes_or_no
@@ -47,28 +47,31 @@ def run(args: argparse.Namespace) -> int:
     root = options.project_root()
     if not root.is_dir():
         raise OptionsError(f"{str(root)!r} is no folder: name a project that exists")
-    if args.action == "revoke":
+    codes = [_decide(args.action, folder, options, screen) for folder in trusted_folders(root, options.working_dir())]
+    return max(codes)
+
+
+def _decide(action: str, root: str, options: OpenAgenticOptions, screen: Screen) -> int:
+    store = trust_store()
+    if action == "revoke":
         is_known = store.forget(root)
-        screen.line(f"{on_one_line(str(root))} {'is trusted no longer' if is_known else 'was not decided about'}")
+        screen.line(f"{on_one_line(root)} {'is trusted no longer' if is_known else 'was not decided about'}")
         return OK if is_known else FAILED
-    digest = project_digest(str(root))
-    screen.lines(f"  {on_one_line(request)}" for request in _requests(options))
-    if args.action == "add":
+    digest = project_digest(root)
+    screen.lines(f"  {on_one_line(request)}" for request in _requests(root))
+    if action == "add":
         if digest is None:
             raise OptionsError(f"{store.look_up(root).reason}: nothing of {root} can be trusted")
         store.remember(root, "trusted", digest=digest)
-    answer = open_project(options).trust if args.action == "show" else store.look_up(root)
-    screen.line(
-        f"{on_one_line(str(root))} is {'' if answer.is_trusted else 'not '}trusted: {on_one_line(answer.reason)}"
-    )
+    answer = trust_in(root, options) if action == "show" else store.look_up(root)
+    screen.line(f"{on_one_line(root)} is {'' if answer.is_trusted else 'not '}trusted: {on_one_line(answer.reason)}")
     screen.lines(f"  changed: {on_one_line(name)}" for name in answer.changed)
     if digest is not None:
         screen.line(f"{TRUST_VARIABLE}={on_one_line(os.path.realpath(root))}@{digest}")
     return OK if answer.is_trusted else FAILED
 
 
-def _requests(options: OpenAgenticOptions) -> list[str]:
-    root = options.project_root()
+def _requests(root: str) -> list[str]:
     index = SkillIndex(root).read()
     return requests_of(root, (*index.skills, *index.hidden))
 
@@ -77,17 +80,20 @@ def ask_for_trust(options: OpenAgenticOptions, screen: Screen) -> None:
     """Put the question when files of the project want to be granted something and nobody has decided about them yet."""
     if not {"project", "local"} & set(options.setting_sources):
         return
-    root = options.project_root()
-    known: TrustAnswer = open_project(options).trust
+    for folder in trusted_folders(options.project_root(), options.working_dir()):
+        _ask_about(folder, trust_in(folder, options), screen)
+
+
+def _ask_about(root: str, known: TrustAnswer, screen: Screen) -> None:
     if known.digest is None or known.decision not in ("unknown", "changed"):
         return
-    requests = _requests(options)
+    requests = _requests(root)
     if not requests:
         return
     screen.lines(f"  {on_one_line(request)}" for request in requests)
     screen.lines(f"  changed since it was trusted: {on_one_line(name)}" for name in known.changed)
     changed = " Its files changed since it was trusted." if known.decision == "changed" else ""
-    agreed = ask_yes_or_no(f"Trust the files of {on_one_line(str(root))} to grant this?{changed}", screen)
+    agreed = ask_yes_or_no(f"Trust the files of {on_one_line(root)} to grant this?{changed}", screen)
     if agreed is not None:  # without an answer nothing is decided: the question comes again next time
         trust_store().remember(root, "trusted" if agreed else "refused", digest=known.digest)
 

@@ -27,7 +27,7 @@ from ...skills.render import fill_variables
 from ...tools.shell.environment import find_program
 from ..project.settings import CommandHook
 from ..project.trust import TRUST_VARIABLE
-from .names import ALSO, tool_name_of, with_our_names, with_their_names
+from .names import MATCHED, tool_name_of, with_our_names, with_their_names
 
 # Claude Code's events, and our points. What ends a subagent is decided where any agent wants to stop.
 EVENTS = {
@@ -152,7 +152,7 @@ class ShellHook:
         if isinstance(tool, str):
             described["tool_name"] = tool_name_of(tool)
             if isinstance(described.get("tool_input"), dict):
-                described["tool_input"] = with_their_names(tool, described["tool_input"])
+                described["tool_input"] = with_their_names(tool, described["tool_input"], described["cwd"])
         if agent := described.get("agent_name"):
             described.setdefault("agent_type", agent)
             described.setdefault("agent_id", str(context.get("agent_id") or described["session_id"]))
@@ -168,7 +168,8 @@ class ShellHook:
         return described
 
     def _counted(self, payload: Mapping[str, Any], answer: HookDecision | None) -> HookDecision | None:
-        answer = _in_our_names(payload, answer)
+        cwd = str((payload.get("context") or {}).get("cwd") or self.project_dir)
+        answer = _in_our_names(payload, answer, cwd)
         if answer is None or not self.only_forbids:
             return answer
         wish = answer.permission if answer.permission != "allow" else None
@@ -234,14 +235,14 @@ def _forget(task: asyncio.Task[tuple[int, str, str]]) -> None:
         task.exception()  # its outcome is no longer needed
 
 
-def _in_our_names(payload: Mapping[str, Any], answer: HookDecision | None) -> HookDecision | None:
+def _in_our_names(payload: Mapping[str, Any], answer: HookDecision | None, cwd: str) -> HookDecision | None:
     """The answer, with an updated input as our tool reads it; an input that contradicts itself blocks."""
     tool, input = payload.get("tool_name"), payload.get("tool_input")
     changed = answer.override_tool_input if answer is not None else None
     if answer is None or changed is None or not isinstance(tool, str) or not isinstance(input, Mapping):
         return None if answer == HookDecision() else answer
     try:
-        return replace(answer, override_tool_input=with_our_names(tool, input, changed))
+        return replace(answer, override_tool_input=with_our_names(tool, input, changed, cwd))
     except ToolInputError as error:
         return replace(answer, override_tool_input=None, block=True, block_reason=str(error), permission="deny")
 
@@ -345,7 +346,7 @@ def with_command_hooks(
         timeout_s = usual_s if hook.timeout_s is None else hook.timeout_s
         shell_hook = ShellHook(
             hook.command,
-            project_dir,
+            hook.folder or project_dir,
             permission_mode,
             env=env or {},
             args=hook.args,
@@ -413,13 +414,13 @@ def matched_names(matcher: str) -> tuple[str, str | None]:
         return "*", None
     if re.fullmatch(r"[A-Za-z0-9_\- ,|:]*", matcher):
         names = [name.strip() for name in re.split(r"[|,]", matcher) if name.strip()]
-        return "|".join(dict.fromkeys([*names, *(ALSO[name] for name in names if name in ALSO)])), None
+        return "|".join(dict.fromkeys([*names, *(ours for name in names for ours in MATCHED.get(name, ()))])), None
     return "*", matcher
 
 
 def _with_our_names_of_tools(regex: str | None) -> str | None:
     """The expression, with our names of the tools that it finds under theirs."""
-    ours = [name for theirs, name in ALSO.items() if re.search(regex, theirs)] if regex is not None else []
+    ours = [] if regex is None else [ours for name, each in MATCHED.items() if re.search(regex, name) for ours in each]
     return "|".join([f"(?:{regex})", *(f"^{name}$" for name in ours)]) if ours else regex
 
 

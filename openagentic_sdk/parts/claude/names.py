@@ -14,6 +14,7 @@ from typing import Any, TypeGuard
 from ...errors import ToolInputError
 from ...events import ToolUse
 from ...ground.loose import as_mappings
+from ...hooks.engine import PATH_KEYS, absolute_path
 from ...kernel.part import Part
 from ...kernel.registry import ToolRegistry
 
@@ -27,16 +28,32 @@ _NAMES: Mapping[str, Mapping[str, str]] = {
     "SkillLoad": {"name": "skill"},
 }
 # Tools that they know under another name.
-_TOOLS = {"SkillActivate": "Skill"}
+_TOOLS = {
+    "SkillActivate": "Skill",
+    "SkillLoad": "Skill",
+    "Task": "Agent",
+    "BashOutput": "TaskOutput",
+    "KillBash": "TaskStop",
+}
 # What else a matcher is for that names a tool, a kind of notification or a compaction of theirs.
+MATCHED: Mapping[str, tuple[str, ...]] = {
+    "Skill": ("SkillActivate", "SkillLoad"),
+    "SlashCommand": ("SkillActivate", "SkillLoad"),
+    "Agent": ("Task",),
+    "MultiEdit": ("Edit",),
+    "TaskOutput": ("BashOutput",),
+    "TaskStop": ("KillBash",),
+    "KillShell": ("KillBash",),
+    "permission_prompt": ("permission",),
+    "elicitation_dialog": ("question",),
+    "auto": ("overflow",),
+}
+# What a call of theirs is here.
 ALSO = {
     "Skill": "SkillActivate",
     "SlashCommand": "SkillActivate",
     "Agent": "Task",
     "MultiEdit": "Edit",
-    "permission_prompt": "permission",
-    "elicitation_dialog": "question",
-    "auto": "overflow",
 }
 
 
@@ -45,12 +62,15 @@ def tool_name_of(name: str) -> str:
     return _TOOLS.get(name, name)
 
 
-def with_their_names(tool: str, input: Mapping[str, Any]) -> dict[str, Any]:
-    """The input with their names beside ours."""
+def with_their_names(tool: str, input: Mapping[str, Any], cwd: str | None = None) -> dict[str, Any]:
+    """The input with their names beside ours; with `cwd`, where its paths start, these are whole."""
     shown = dict(input)
+    if cwd is not None:
+        paths = {key: absolute_path(str(input[key]), cwd) for key in PATH_KEYS.get(tool, ()) if key in input}
+        shown.update((key, path) for key, path in paths.items() if path is not None)
     for ours, theirs in _NAMES.get(tool, {}).items():
         if ours in input:
-            shown.setdefault(theirs, input[ours])
+            shown.setdefault(theirs, shown[ours])
     if tool == "Edit":
         if input.get("count") == 0:
             shown.setdefault("replace_all", True)
@@ -61,20 +81,23 @@ def with_their_names(tool: str, input: Mapping[str, Any]) -> dict[str, Any]:
     return shown
 
 
-def with_our_names(tool: str, input: Mapping[str, Any], changed: Mapping[str, Any]) -> dict[str, Any]:
-    """What a hook made of the input that `with_their_names` showed it, in our names.
+def with_our_names(
+    tool: str, input: Mapping[str, Any], changed: Mapping[str, Any], cwd: str | None = None
+) -> dict[str, Any]:
+    """What a hook made of the input that `with_their_names` showed it, in our names; paths that it left are as they were.
 
     Raises `ToolInputError` when one value was changed to two.
     """
-    shown = with_their_names(tool, input)
-    result = dict(changed)
+    shown = with_their_names(tool, input, cwd)
+    as_was = {key: input[key] for key in PATH_KEYS.get(tool, ()) if key in input and changed.get(key) == shown.get(key)}
+    result = {**changed, **as_was}
     pairs = {theirs: ours for ours, theirs in _NAMES.get(tool, {}).items()}
     for theirs, ours in pairs.items():
         if theirs not in changed or theirs in input:
             continue
         value = result.pop(theirs)
-        if ours not in changed or (value != shown.get(theirs) and changed[ours] == input.get(ours)):
-            result[ours] = value
+        if ours not in changed or (value != shown.get(theirs) and changed[ours] in (input.get(ours), shown.get(ours))):
+            result[ours] = input[ours] if ours in input and value == shown.get(theirs) else value
         elif value not in (shown.get(theirs), changed[ours]):
             raise ToolInputError(f"{ours} and {theirs} are one thing, and were given different values")
     if tool == "Edit" and "replace_all" not in input and "replace_all" in result:

@@ -130,6 +130,7 @@ def read_project(
     *,
     cwd: str | os.PathLike[str],
     trust: TrustAnswer,
+    below: TrustAnswer | None = None,
     setting_sources: Sequence[str] = (),
     home: str | os.PathLike[str] | None = None,
     skill_paths: Sequence[str | os.PathLike[str]] = (),
@@ -141,12 +142,12 @@ def read_project(
 ) -> OpenedProject:
     """Read everything that `setting_sources` (`user`, `project`, `local`) open; what is damaged is left out with a finding.
 
-    `trust` says whether the project's own files may grant anything.
+    `trust` says whether the project's own files may grant anything, `below` the settings of a working directory in it.
     """
     root, cwd = os.fspath(root), os.fspath(cwd)
     home = None if home is None else os.fspath(home)
     folders = claude_folders(root, cwd=cwd, setting_sources=setting_sources, home=home, managed_dir=managed_dir)
-    settings = read_settings(folders, trusted=trust.is_trusted)
+    settings = read_settings(folders, trusted=trust.is_trusted, trusted_below=(below or trust).is_trusted)
     # the models that Claude Code's variables name for its words; those of settings count before those of the process
     variables = {word: f"ANTHROPIC_DEFAULT_{word.upper()}_MODEL" for word in ("haiku", "sonnet", "opus")}
     named = {word: settings.env.get(name) or os.environ.get(name, "") for word, name in variables.items()}
@@ -155,7 +156,8 @@ def read_project(
     plugins = read_plugins(settings, registry, root)
     if not (settings.hooks_disabled or settings.managed_hooks_only):
         # What was trusted goes on forbidding while the project waits to be trusted again.
-        settings = changed(settings, hooks=(*settings.hooks, *plugins.hooks, *trust.hooks))
+        kept = (*trust.hooks, *(() if below is None else below.hooks))
+        settings = changed(settings, hooks=(*settings.hooks, *plugins.hooks, *kept))
     trusts = skill_trust(root, is_trusted=trust.is_trusted)
     commands = read_commands(folders, plugins.commands)
 

@@ -60,6 +60,12 @@ class CommandHook:
     only_forbids: bool = False
     skill: str = ""
 
+    @property
+    def folder(self) -> str | None:
+        """The folder of the project whose `.claude` it stands in; None for one of a user, a machine, a plugin or a skill."""
+        place, name = os.path.split(os.path.dirname(self.source))
+        return place if name == ".claude" and self.scope in ("project", "local") and not self.root else None
+
 
 @frozen
 class Settings:
@@ -120,19 +126,24 @@ class _File:
     path: str
     scope: str
     boundary: str | None
+    is_below: bool = False
 
 
-def read_settings(folders: ClaudeFolders, *, trusted: bool = False) -> Settings:
+def read_settings(folders: ClaudeFolders, *, trusted: bool = False, trusted_below: bool | None = None) -> Settings:
     """The settings of all files that the folders name.
 
     Unless the project is `trusted`, its files bring no hooks, env, allow rules, additional folders or looser mode; what they
-    forbid holds all the same.
+    forbid holds all the same. `trusted_below` says the same of the working directory's own files, where that is a folder of
+    the project; None is as `trusted`.
     """
     whole = Settings()
     for file in _settings_files(folders):
         one = _read_file(file)
         if one is not None:
-            whole = _under(whole, one if trusted or file.scope in ("managed", "user") else _without_grants(one, file))
+            is_trusted = trusted if trusted_below is None or not file.is_below else trusted_below
+            whole = _under(
+                whole, one if is_trusted or file.scope in ("managed", "user") else _without_grants(one, file)
+            )
     if whole.hooks_disabled or whole.managed_hooks_only:
         whole = replace(whole, hooks=tuple(hook for hook in whole.hooks if hook.scope == "managed"))
     if whole.managed_rules_only:
@@ -169,8 +180,9 @@ def _settings_files(folders: ClaudeFolders) -> Iterator[_File]:
         ("settings.local.json", "local", folders.reads_local),
         ("settings.json", "project", folders.reads_project),
     ):
-        if wanted:
-            yield _File(os.path.join(folders.project_dir, ".claude", name), scope, folders.boundary)
+        for folder in dict.fromkeys((folders.folders[-1], folders.project_dir)) if wanted else ():
+            path = os.path.join(folder, ".claude", name)
+            yield _File(path, scope, folders.boundary, folder != folders.project_dir)
     if folders.user_dir is not None:
         yield _File(os.path.join(folders.user_dir, "settings.json"), "user", None)
 

@@ -19,11 +19,11 @@ from ...ground.frozen import frozen
 from ...ground.loose import as_list
 from ...ground.text import without_hidden
 from ...skills.activation import grantable
-from ...skills.index import SkillInfo, load_skill
+from ...skills.index import SkillInfo, folders_up, load_skill
 from ...skills.text_commands import draft_of
 from .claude import claude_folders
 from .commands import read_commands
-from .granting import GrantingFiles, files_named, granting_files
+from .granting import GRANTING, GrantingFiles, files_named, granting_files
 from .private_json import KeptFile
 from .settings import LOOSE_MODES, CommandHook, read_settings
 
@@ -50,6 +50,13 @@ class TrustAnswer:
     @property
     def is_trusted(self) -> bool:
         return self.decision == "trusted"
+
+
+def trusted_folders(root: str | os.PathLike[str], cwd: str | os.PathLike[str]) -> tuple[str, ...]:
+    """The folders that are trusted each by itself: the project, and a working directory in it that has settings."""
+    here = folders_up(root, cwd)[0]
+    has_own = any(os.path.lexists(os.path.join(here, name)) for name in GRANTING[:2])
+    return tuple(dict.fromkeys((os.fspath(root), here))) if has_own else (os.fspath(root),)
 
 
 def project_digest(root: str) -> str | None:
