@@ -1,4 +1,7 @@
-"""Programs connect: agents and sessions over HTTP, for any language; `app` is the ASGI application."""
+"""Programs connect: agents and sessions over HTTP, for any language.
+
+`app` is the ASGI application, `Client` and `AsyncClient` are what asks one.
+"""
 
 from __future__ import annotations
 
@@ -7,12 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .asgi import app as app
+    from .contract.client import AsyncClient as AsyncClient
+    from .contract.client import Client as Client
     from .guard import Principal as Principal
 
-__all__ = ["Principal", "app"]
+__all__ = ["AsyncClient", "Client", "Principal", "app"]
 
 # A face over stdio needs none of HTTP, so each is imported when it is asked for.
-_HOMES = {"Principal": "guard", "app": "asgi"}
+_HOMES = {"AsyncClient": "contract.client", "Client": "contract.client", "Principal": "guard", "app": "asgi"}
 
 
 def __getattr__(name: str) -> Any:

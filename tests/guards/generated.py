@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from . import contract_page, events_page, public_stub, settings_pages
+from . import contract_page, events_page, operations_stub, public_stub, settings_pages
 
 
 def files() -> dict[Path, str]:
@@ -12,6 +12,7 @@ def files() -> dict[Path, str]:
     return {
         contract_page.PAGE: contract_page.page(),
         events_page.PAGE: events_page.page(),
+        operations_stub.STUB: operations_stub.stub(),
         public_stub.STUB: public_stub.stub(),
         settings_pages.PAGE: settings_pages.page(),
         settings_pages.SENTENCES: settings_pages.sentences(),

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping
-from dataclasses import fields
+from dataclasses import fields, is_dataclass
 from functools import cache
 from http import HTTPStatus
 from typing import Any
 
-from ...events import EVENT_CLASSES, Event
+from ...events import EVENT_CLASSES, Event, UserQuestion
 from ...ground.patterns import regex
 from ...ground.schemas.typed import json_schema
 from ...version import __version__
@@ -42,9 +42,10 @@ def openapi(root: str = "") -> Json:
 @cache
 def schemas() -> Json:
     """The schema of each value and each event by its name; events are also one `Event`."""
-    found = {name: _noted(kind, json_schema(kind)) for name, kind in vars(values).items() if _is_value(kind)}
+    found = {name: _value_schema(kind) for name, kind in vars(values).items() if _is_value(kind)}
     found["RefusalReason"]["properties"]["code"] = {"type": "string", "examples": list(CODES)}
-    linked = {name: {**schema, "properties": _linked(schema["properties"], found)} for name, schema in found.items()}
+    named = {**found, "UserQuestion": json_schema(UserQuestion)}
+    linked = {name: {**schema, "properties": _linked(schema["properties"], named)} for name, schema in found.items()}
     events = {kind.__name__: event_schema(kind) for kind in EVENT_CLASSES.values()}
     unknown = {
         "type": "object",
@@ -66,7 +67,16 @@ def event_schema(kind: type[Event]) -> Json:
 
 
 def _is_value(kind: Any) -> bool:
-    return isinstance(kind, type) and kind.__module__ == values.__name__ and hasattr(kind, "__required_keys__")
+    is_record = isinstance(kind, type) and (is_dataclass(kind) or hasattr(kind, "__required_keys__"))
+    return is_record and kind.__module__ == values.__name__ and kind.__name__[:1] != "_"
+
+
+def _value_schema(kind: Any) -> Json:
+    """What is sent has these fields and no others; a later server may add fields to what comes back."""
+    schema = json_schema(kind)
+    if is_dataclass(kind):
+        del schema["additionalProperties"]
+    return _noted(kind, schema)
 
 
 def _noted(kind: Any, schema: Mapping[str, Any]) -> Json:

@@ -1,34 +1,40 @@
-"""The JSON values that go in and out of the native protocol, as types: schemas, checks and the client are made from them."""
+"""The JSON values that go in and out of the native protocol, as types: schemas, checks and the client are made from them.
+
+What is sent is a dict and closed, what comes back is an object and open: a later server may add to it.
+"""
 
 from __future__ import annotations
 
 from typing import Annotated, Any, Literal, NotRequired, TypedDict
 
+from ...events import Event, UserQuestion
 from ...ground.frozen import frozen
 
 
 @frozen
-class NumberBounds:
+class _NumberBounds:
     """The limits of a number."""
 
     ge: int = 0
     le: int = 2**63 - 1
 
 
-Count = Annotated[int, NumberBounds()]
+Count = Annotated[int, _NumberBounds()]
 AN_EVENT = "an event"
-AnEvent = Annotated[dict[str, Any], AN_EVENT]
+AnEvent = Annotated[Event, AN_EVENT]
 Prompt = str | list[dict[str, Any]]
 SessionState = Literal["waiting", "running", "queued", "suspended", "stopped", "failed", "idle"]
 
 
-class RefusalReason(TypedDict):
+@frozen
+class RefusalReason:
     status: int
     code: str
     message: str
 
 
-class Refusal(TypedDict):
+@frozen
+class Refusal:
     """Why something was refused: `code` is for programs and stays the same, `message` is for people."""
 
     error: RefusalReason
@@ -103,7 +109,8 @@ class EmptyBody(TypedDict):
 # --- what comes back -------------------------------------------------------------------------------------------------
 
 
-class StartedRun(TypedDict):
+@frozen
+class StartedRun:
     """A prompt that was stored: `request_id` names its `user.message`, whose `seq` is above `after_seq`."""
 
     session_id: str
@@ -112,34 +119,40 @@ class StartedRun(TypedDict):
     is_new: bool
 
 
-class SessionName(TypedDict):
+@frozen
+class SessionName:
     session_id: str
 
 
-class CancelledRun(TypedDict):
+@frozen
+class CancelledRun:
     session_id: str
     was_running: bool
 
 
-class DeletedSessions(TypedDict):
+@frozen
+class DeletedSessions:
     """The ids of what is gone: the session, and those of its subagents before it."""
 
     deleted: list[str]
 
 
-class ListedAgent(TypedDict):
+@frozen
+class ListedAgent:
     name: str
     description: str
     permission_modes: list[str]
 
 
-class AgentList(TypedDict):
+@frozen
+class AgentList:
     agents: list[ListedAgent]
     default: str
 
 
-class ListedSession(TypedDict):
-    """A session as lists show it; `open_questions` are the ids of what it waits for. Times are seconds since 1970."""
+@frozen
+class _KnownSession:
+    """What is known of a session. Times are seconds since 1970."""
 
     session_id: str
     label: str
@@ -160,7 +173,6 @@ class ListedSession(TypedDict):
     is_child: bool
     tenant: str | None
     state: SessionState
-    open_questions: list[str]
     subagents: list[str]
     held: bool
     kept_until: float
@@ -168,29 +180,40 @@ class ListedSession(TypedDict):
     spent: dict[str, Any]
 
 
-class ShownSession(ListedSession):
+@frozen
+class ListedSession(_KnownSession):
+    """A session as lists show it; `open_questions` are the ids of what it waits for."""
+
+    open_questions: list[str]
+
+
+@frozen
+class ShownSession(_KnownSession):
     """The row of one session: its `open_questions` are the events that ask."""
 
-    open_questions: list[AnEvent]  # type: ignore[misc]
+    open_questions: list[UserQuestion]
 
 
-class SessionList(TypedDict):
+@frozen
+class SessionList:
     """A page of sessions, the one last written to first; `next` is the cursor of the following page, null at the end."""
 
     sessions: list[ListedSession]
     next: str | None
 
 
-class InboxQuestion(TypedDict):
+@frozen
+class InboxQuestion:
     """A question that waits for a person: the event that asks, and the session in which it does."""
 
     session_id: str
     label: str
     updated: float
-    question: AnEvent
+    question: UserQuestion
 
 
-class QuestionList(TypedDict):
+@frozen
+class QuestionList:
     """Open questions of all sessions, of the one last written to first; `next` is the cursor of the following page.
 
     A page may be short, or empty, although there is a next one.
@@ -200,18 +223,21 @@ class QuestionList(TypedDict):
     next: str | None
 
 
-class FoundEvent(TypedDict):
+@frozen
+class FoundEvent:
     session_id: str
     seq: int
     type: str
     context: str
 
 
-class FoundEvents(TypedDict):
+@frozen
+class FoundEvents:
     hits: list[FoundEvent]
 
 
-class EventPage(TypedDict):
+@frozen
+class EventPage:
     """Events in the order of `seq`; `next` is the cursor behind them, `last_seq` that of the end of the log."""
 
     events: list[AnEvent]
@@ -219,11 +245,13 @@ class EventPage(TypedDict):
     last_seq: int
 
 
-class SigninTicket(TypedDict):
+@frozen
+class SigninTicket:
     """A path of this server that signs a browser in, once."""
 
     path: str
 
 
-class ServerHealth(TypedDict):
+@frozen
+class ServerHealth:
     status: str

@@ -1,0 +1,341 @@
+"""A client of the server: every operation of the table as a typed method, lists page by page, events as they happen."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncGenerator, Iterator, Mapping
+from dataclasses import is_dataclass
+from itertools import islice
+from secrets import token_hex
+from typing import Annotated, Any, TypeVar, cast, get_args, get_origin
+from urllib.parse import quote, urlencode
+from weakref import finalize
+
+from ...errors import (
+    InvalidEventError,
+    OptionsError,
+    ProviderConnectionError,
+    ProviderError,
+    ProviderResponseError,
+    RequestRefusedError,
+)
+from ...events import EVENT_CLASSES, AnyEvent, Event, Result
+from ...ground.backoff import Backoff
+from ...ground.schemas.typed import hints_of
+from ...providers.sse import SSEDecoder
+from ...providers.wire.http import HttpAnswer, HttpTransport
+from ...serialization import event_from_dict, loads_event
+from ...sessions.folds.standing import state_after
+from .loop_thread import LoopThread
+from .operations import AsyncOperations, Operations
+from .refusals import code_of
+from .table import EVENTS, Endpoint
+from .values import InboxQuestion, ListedSession
+
+T = TypeVar("T")
+_MAX_REFUSAL_BYTES = 64 * 1024
+_MAX_FAILURES = 8
+_AGAIN = Backoff(0.25, 10.0)
+
+
+class AsyncClient(AsyncOperations):
+    """A server at `base_url`, its prefix included. Every operation of its contract is a method, and returns the value that
+    the contract names as an object.
+
+    What stands in the path comes first, the fields of the query or the body by their names. A GET, and what carries an
+    Idempotency-Key (its own, or `key`), is sent again up to `retries` times when a connection breaks or the server asks to
+    come back later; nothing else is ever repeated.
+
+    Methods raise `RequestRefusedError` (`status`, `code`, the server's sentence, `retry_after_s`) for a refusal, and a
+    `ProviderError` when there is no answer that can be read.
+    """
+
+    def __init__(
+        self,
+        base_url: str,
+        token: str | None = None,
+        *,
+        headers: Mapping[str, str] | None = None,
+        retries: int = 2,
+        http: HttpTransport | None = None,
+    ) -> None:
+        self._base_url = base_url.rstrip("/")
+        self._headers = {**({} if token is None else {"Authorization": f"Bearer {token}"}), **(headers or {})}
+        self._retries = retries
+        self._owns_http = http is None
+        self._http = http or HttpTransport()
+
+    async def __aenter__(self) -> AsyncClient:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the connections that are kept, unless they belong to a transport that was given."""
+        if self._owns_http:
+            self._http.close()
+
+    async def follow(
+        self, session_id: str, *, after: int = 0, until_result: bool = False
+    ) -> AsyncGenerator[AnyEvent, None]:
+        """The events behind the `seq` of the last one that is known, as they happen, deltas among them; with `until_result`
+        up to the end of the run, or to where it waits for an answer.
+
+        A connection that breaks is made again behind the last event, eight times in a row at most. Raises
+        `RequestRefusedError` also when `after` lies behind the end of the log (`cursor_beyond_log`), or the run that is
+        waited for was left and no server goes on with it (`no_run`).
+        """
+        path = f"/v1/sessions/{_segment(session_id)}/events" + ("?until=result" if until_result else "")
+        failures, is_over = 0, False
+        while not is_over:
+            headers = {"Accept": EVENTS, "Last-Event-ID": str(after)}
+            failures += 1
+            wait_s = _AGAIN.wait_s(failures)
+            try:
+                answer = await self._send("GET", path, headers, None, may_repeat=True)
+                try:
+                    if answer.status == 204:
+                        return
+                    stream = SSEDecoder()
+                    # The rest of a stream that was cut within an event comes again.
+                    while chunks := await answer.read():
+                        failures, is_over = 0, False
+                        for sent in [sent for chunk in chunks for sent in stream.feed(chunk)]:
+                            if sent.event:
+                                _check_notice(sent.event, sent.data, until_result=until_result)
+                                continue
+                            event = loads_event(sent.data, strict=False)
+                            after = event.seq or after
+                            is_over = until_result and isinstance(event, Result) and state_after(event) != "suspended"
+                            yield event
+                finally:
+                    await answer.aclose()
+            except (RequestRefusedError, ProviderError) as error:
+                if failures >= _MAX_FAILURES or not _may_pass(error):
+                    raise
+                is_over, wait_s = False, max(wait_s, getattr(error, "retry_after_s", None) or 0.0)
+            if failures >= _MAX_FAILURES:
+                raise ProviderResponseError(f"{self._base_url} ends each stream of events at once")
+            if not is_over:
+                await asyncio.sleep(wait_s)
+
+    async def iter_sessions(self, **query: Any) -> AsyncGenerator[ListedSession, None]:
+        """All sessions of `list_sessions`, page by page."""
+        while True:
+            page = await self.list_sessions(**query)
+            for row in page.sessions:
+                yield row
+            if page.next is None:
+                return
+            query["after"] = page.next
+
+    async def iter_questions(self, **query: Any) -> AsyncGenerator[InboxQuestion, None]:
+        """All questions of `list_questions`, page by page."""
+        while True:
+            page = await self.list_questions(**query)
+            for question in page.questions:
+                yield question
+            if page.next is None:
+                return
+            query["after"] = page.next
+
+    async def _operate(self, endpoint: Endpoint, given: tuple[Any, ...], named: dict[str, Any]) -> Any:
+        path, body, headers = _request_of(endpoint, given, named)
+        may_repeat = endpoint.method == "GET" or endpoint.has_key
+        for wait_s in islice(_AGAIN.waits(), self._retries if may_repeat else 0):
+            try:
+                return await self._ask(endpoint, path, headers, body, may_repeat=may_repeat)
+            except (RequestRefusedError, ProviderError) as error:
+                if not _may_pass(error):
+                    raise
+                wait_s = max(wait_s, getattr(error, "retry_after_s", None) or 0.0)
+            await asyncio.sleep(wait_s)
+        return await self._ask(endpoint, path, headers, body, may_repeat=may_repeat)
+
+    async def _ask(
+        self, endpoint: Endpoint, path: str, headers: Mapping[str, str], body: bytes | None, *, may_repeat: bool
+    ) -> Any:
+        answer = await self._send(endpoint.method, path, headers, body, may_repeat, endpoint)
+        try:
+            data = await answer.read_all()
+        finally:
+            await answer.aclose()
+        if not data:
+            return None
+        if answer.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
+            return data.decode("utf-8", "replace")
+        kind = endpoint.answers.get(answer.status)
+        try:
+            return _value(EVENT_CLASSES.get(kind, kind) if isinstance(kind, str) else kind, json.loads(data))
+        except (ValueError, LookupError, TypeError, AttributeError, RecursionError, InvalidEventError) as error:
+            why = f"{type(error).__name__}: {error}"
+            text = f"{self._base_url} answers {endpoint.name}() with what its contract has not ({why:.200}): check base_url"
+            raise ProviderResponseError(text) from None
+
+    async def _send(
+        self,
+        method: str,
+        path: str,
+        headers: Mapping[str, str],
+        body: bytes | None,
+        may_repeat: bool,
+        endpoint: Endpoint | None = None,
+    ) -> HttpAnswer:
+        sent = {**self._headers, **headers}
+        answer = await self._http.request(
+            self._base_url + path, sent, body, method=None if method == "GET" else method, may_repeat=may_repeat
+        )
+        if answer.status < 400 or (endpoint is not None and answer.status in endpoint.answers):
+            return answer
+        try:
+            raise _refusal(answer.status, answer.headers, await answer.read_all(_MAX_REFUSAL_BYTES))
+        finally:
+            await answer.aclose()
+
+
+class Client(Operations):
+    """`AsyncClient` for plain code, with the same methods. Any number of threads may use it, also where an event loop runs:
+    its own loop has a thread of its own, from the first request until `close`.
+    """
+
+    def __init__(
+        self,
+        base_url: str,
+        token: str | None = None,
+        *,
+        headers: Mapping[str, str] | None = None,
+        retries: int = 2,
+        http: HttpTransport | None = None,
+    ) -> None:
+        self._client = AsyncClient(base_url, token, headers=headers, retries=retries, http=http)
+        self._loop = LoopThread("openagentic-client")
+        finalize(self, self._loop.close)  # whoever forgets to close leaves no thread and no connection
+
+    def __enter__(self) -> Client:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End what is being asked and followed, in whatever thread, and close the connections."""
+        self._loop.close()
+        self._client.close()
+
+    def follow(self, session_id: str, *, after: int = 0, until_result: bool = False) -> Iterator[AnyEvent]:
+        """`AsyncClient.follow`, event by event."""
+        return self._iterate(self._client.follow(session_id, after=after, until_result=until_result))
+
+    def iter_sessions(self, **query: Any) -> Iterator[ListedSession]:
+        """`AsyncClient.iter_sessions`, row by row."""
+        return self._iterate(self._client.iter_sessions(**query))
+
+    def iter_questions(self, **query: Any) -> Iterator[InboxQuestion]:
+        """`AsyncClient.iter_questions`, question by question."""
+        return self._iterate(self._client.iter_questions(**query))
+
+    def _iterate(self, items: AsyncGenerator[T, None]) -> Iterator[T]:
+        ended = object()
+        try:
+            while (item := self._loop.run(_next(items, ended))) is not ended:
+                yield cast("T", item)
+        finally:
+            self._loop.close_soon(items)
+
+    def _operate(self, endpoint: Endpoint, given: tuple[Any, ...], named: dict[str, Any]) -> Any:
+        return self._loop.run(self._client._operate(endpoint, given, named))
+
+
+async def _next(items: AsyncGenerator[T, None], ended: object) -> T | object:
+    # Here and not in plain code: a generator belongs to the loop in which it is asked first, which closes it at its end.
+    return await anext(items, ended)
+
+
+def _request_of(
+    endpoint: Endpoint, given: tuple[Any, ...], named: dict[str, Any]
+) -> tuple[str, bytes | None, dict[str, str]]:
+    """The path with its query, the body and the headers of a request. Raises `OptionsError`."""
+    headers = {"Accept": "application/json, text/event-stream" if endpoint.room == "mcp" else "application/json"}
+    if EVENTS in endpoint.answers.values():
+        headers["Accept"] = EVENTS
+    elif endpoint.room == "page":
+        headers["Accept"] = "*/*"
+    names = [part for part in endpoint.path.split("/") if part[:1] == "{"]
+    wanted = len(names) + _has_open_body(endpoint)
+    if len(given) != wanted:
+        raise OptionsError(f"{endpoint.name}() takes {wanted} values by their place, not {len(given)}")
+    path = endpoint.path
+    for name, value in zip(names, given, strict=False):
+        path = path.replace(name, _segment(value), 1)
+    key = named.pop("key", None) if endpoint.has_key else None
+    known = endpoint.query if endpoint.body is None else getattr(endpoint.body, "__annotations__", {})
+    if unknown := named.keys() - known.keys():
+        raise OptionsError(f"{endpoint.name}() has no field {min(unknown)!r}: {', '.join(known) or 'it has none'}")
+    body = b"" if endpoint.method == "POST" else None
+    if endpoint.body is not None:
+        body = json.dumps(given[-1] if _has_open_body(endpoint) else named).encode()
+        headers["Content-Type"] = "application/json"
+        if endpoint.has_key:
+            headers["Idempotency-Key"] = key or token_hex(16)
+    else:
+        query = {name: _word(value) for name, value in named.items() if value is not None}
+        path += f"?{urlencode(query)}" if query else ""
+    return path, body, headers
+
+
+def _has_open_body(endpoint: Endpoint) -> bool:
+    """Whether the body is any JSON object, which another protocol describes."""
+    return endpoint.body is not None and not hasattr(endpoint.body, "__required_keys__")
+
+
+def _segment(value: Any) -> str:
+    if not isinstance(value, str) or value in ("", ".", ".."):
+        raise OptionsError(f"{value!r:.100} cannot be a part of a path: give the id as the server gave it")
+    return quote(value, safe="")
+
+
+def _word(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _value(kind: Any, value: Any) -> Any:
+    """What a type of the contract makes of a JSON value; what a later server adds to it is left out."""
+    while get_origin(kind) is Annotated:
+        kind = get_args(kind)[0]
+    if get_origin(kind) is list:
+        return [_value(get_args(kind)[0], each) for each in value]
+    if isinstance(kind, type) and issubclass(kind, Event):
+        return event_from_dict(value, strict=False)
+    if isinstance(kind, type) and is_dataclass(kind):
+        return kind(**{name: _value(hint, value[name]) for name, hint in hints_of(kind).items()})
+    return value
+
+
+def _may_pass(error: RequestRefusedError | ProviderError) -> bool:
+    """Whether the same request, sent again, may fare better."""
+    if isinstance(error, RequestRefusedError):
+        return error.status in (429, 502, 503, 504) or error.code == "in_progress"
+    return isinstance(error, ProviderConnectionError) and error.retryable
+
+
+def _check_notice(name: str, data: str, *, until_result: bool) -> None:
+    """Raise what a stream tells beside its events. One that ends by an `error` explains it when it is asked again."""
+    if name == "resync":
+        raise RequestRefusedError(409, "the cursor lies behind the end of the log", "cursor_beyond_log")
+    if name == "left" and until_result:
+        raise RequestRefusedError(409, str(json.loads(data).get("message")), "no_run")
+
+
+def _refusal(status: int, headers: Mapping[str, str], data: bytes) -> RequestRefusedError:
+    again = headers.get("retry-after", "")
+    again_s = float(again) if again.isascii() and again.isdigit() and len(again) < 7 else None
+    try:
+        told = json.loads(data)["error"]
+        message, code = str(told["message"]), told.get("code")
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
+        message, code = data.decode("utf-8", "replace")[:500] or f"the server answers with {status}", None
+    known = RequestRefusedError(status, message, code if isinstance(code, str) else "", retry_after_s=again_s)
+    known.code = known.code or code_of(known)
+    return known
