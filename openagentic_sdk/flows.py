@@ -53,7 +53,6 @@ from .parts.workflows.steps import Retries, Step, StepPlan
 from .providers.base import ModelOutput
 from .runs.background import open_questions
 from .serialization import dumps_json, loads_json
-from .sessions.base import SessionStore
 from .sessions.core import new_session_id
 from .sessions.resume import load_view
 from .sessions.seal import Seal
@@ -208,7 +207,7 @@ class Flow:
             found = step.event
             if found is None:
                 raise TimeoutError(f"no event {event!r} came in {timeout_s} s")
-            return ToolOutput(found.payload, meta={"event_seq": found.seq})
+            return ToolOutput(found.payload, meta={"event_seq": found.seq, "untrusted": f"event {event}"})
 
         step = self._step(
             StepPlan(
@@ -496,19 +495,22 @@ class Workflow(Generic[P, R]):
         options: OpenAgenticOptions | None = None,
     ) -> bool:
         """Store an event for `flow.wait_for(event)`, see `parts.workflows.inbox.deliver`."""
-        store, key_file = self._place_of(options)
-        send = partial(deliver, store, session, event, payload, event_id=event_id, key_file=key_file)
+        agent, key_file = self._agent(options)
+        redact = agent.redact or str
+        send = partial(
+            deliver, store_of(agent), session, event, payload, event_id=event_id, key_file=key_file, redact=redact
+        )
         return bool(await off_loop(True, send))
 
     async def query(self, session: str, name: str, *, options: OpenAgenticOptions | None = None) -> Any:
         """What the workflow published last under this name, None for nothing; it runs nothing."""
-        store, key_file = self._place_of(options)
-        view, _ = await off_loop(True, partial(load_view, store, session, (StepsFold,), seal=Seal(key_file)))
+        agent, key_file = self._agent(options)
+        view, _ = await off_loop(True, partial(load_view, agent.store, session, (StepsFold,), seal=Seal(key_file)))
         return view.fold(StepsFold).published.get(name)
 
-    def _place_of(self, options: OpenAgenticOptions | None) -> tuple[SessionStore, str | None]:
+    def _agent(self, options: OpenAgenticOptions | None) -> tuple[AgentRuntime, str | None]:
         options = options or self.options
-        return store_of(build_agent(self.to_options(options))), options.key_file
+        return build_agent(self.to_options(options)), options.key_file
 
     def read_output(self, text: str) -> R:
         """The value that the text of the last answer stands for."""

@@ -23,6 +23,7 @@ from ..ground.threads import running_loop
 from ..kernel.prompt import Said
 from ..kernel.recorder import off_loop
 from ..options import OpenAgenticOptions
+from ..parts.masking import known_here, mask_event
 from ..parts.record.abandoned import end_session
 from ..parts.record.folds.metrics import RunMetrics
 from ..parts.record.lifecycle import descendants
@@ -109,6 +110,8 @@ async def answer_questions(
     request_id: str | None = None,
 ) -> bool:
     """`answer_question` for several, all or none. `approver` is as in `user.answer`, for who knows it.
+
+    Secrets in answers of a person's own words are masked: those that the environment names, and tokens by their form.
 
     With a `request_id`, answers that the same person gave under it before are not stored again; False when all of them were.
     """
@@ -198,8 +201,10 @@ def _append_answers(
                     _append_answers(store, child_id, {name: answer}, made, seal)
         assert view.authority is not None, "a view with a seal has one"
         known = [replace(made, question_id=name, answer=answer) for name, answer in said.items() if name in own]
-        if known:
-            writer.append(view.authority.sign(known, writer.last_seq))
+        redact = known_here()
+        masked = [each if each.answer in own[each.question_id].choices else mask_event(each, redact) for each in known]
+        if masked:
+            writer.append(view.authority.sign(masked, writer.last_seq))
 
 
 async def cancel_session(

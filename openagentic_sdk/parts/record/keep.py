@@ -49,12 +49,15 @@ def purge_sessions(
 ) -> list[Purged]:
     """Delete every session, with those of its subagents, to which nothing was added for so long; each leaves a tombstone.
 
-    What is held, to be kept or in use stays, as does one whose subagent's session does, and so do tombstones.
+    What is held, to be kept or in use stays, as does one whose subagent's session does, and so do tombstones. A child goes
+    with its parent, or by itself where there is none.
     """
     before = time.time() - older_than_s
     done: list[Purged] = []
-    for row in store.list_session_summaries():
-        if row.updated >= before or row.id == TOMBSTONES:
+    rows = list(store.list_session_summaries(include_children=True))
+    known_ids = {row.id for row in rows}
+    for row in rows:
+        if row.updated >= before or row.id == TOMBSTONES or (row.is_child and row.parent in known_ids):
             continue
         why = ""
         try:

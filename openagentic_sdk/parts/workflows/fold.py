@@ -5,7 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from ...events import SessionRewound, ToolResult, ToolStarted, ToolUse, UserMessage
+from ...events import (
+    Event,
+    Result,
+    SessionForked,
+    SessionRewound,
+    ToolResult,
+    ToolStarted,
+    ToolUse,
+    UserMessage,
+)
 from ...ground.frozen import changed
 from ...sessions.folds.view import CallRecord, Cut, Fold, SessionView
 
@@ -16,17 +25,20 @@ CANCELLED = "cancelled"
 
 
 class StepsFold(Fold):
-    """`calls` are those of the present history, by their ids, `prompt` holds its arguments, `taken` the numbers of the
-    events from outside that it got, `published` is what it shows by name; `finished` counts the steps that have ended since
-    the last cut.
+    """`calls` are those of the present history, by their ids, `prompt` holds its arguments and is the event `prompt_seq`,
+    `taken` are the numbers of the events from outside that it got, `published` is what it shows by name, `ended` how it came
+    to its end; `finished` counts the steps that have ended since the last cut.
     """
 
     name = "workflow_steps"
-    reads = (ToolUse, ToolResult, UserMessage, SessionRewound)
+    version = 2
+    reads = (ToolUse, ToolResult, UserMessage, SessionRewound, SessionForked, Result)
 
     def __init__(self) -> None:
         self.calls: dict[str, CallRecord] = {}
         self.prompt: str | None = None
+        self.prompt_seq = 0
+        self.ended: Result | None = None
         self.taken: set[int] = set()
         self.published: dict[str, Any] = {}
         self.finished = 0
@@ -48,37 +60,50 @@ class StepsFold(Fold):
         """The ids of all calls."""
         return list({**self._kept, **self.calls})
 
-    def apply(self, event: ToolUse | ToolResult | UserMessage | SessionRewound, view: SessionView) -> None:
-        if isinstance(event, ToolUse):
-            self.calls[event.tool_use_id] = view.calls[event.tool_use_id]
-        elif isinstance(event, ToolResult):
-            if (record := self.calls.get(event.tool_use_id)) is not None:
+    def apply(self, event: Event, view: SessionView) -> None:
+        match event:
+            case ToolUse():
+                self.calls[event.tool_use_id] = view.calls[event.tool_use_id]
+                self.ended = None
+            case ToolResult() if (record := self.calls.get(event.tool_use_id)) is not None:
                 record.result = record.result or event
                 self.finished += 1
                 if record.use.name == "publish" and record.started is None:
                     self.published[str(record.use.input.get("name"))] = event.output
                 if (taken := (event.meta or {}).get("event_seq")) is not None:
                     self.taken.add(taken)
-        elif isinstance(event, SessionRewound):
-            self._rewind(event.to_seq, view)
-        elif event.origin == "user" or event.about == RESTARTED:
-            if event.about == RESTARTED:
-                self.calls, self._kept = {}, {}
-            self.prompt = event.text
+            case UserMessage() if event.origin == "user" or event.about == RESTARTED:
+                if event.about == RESTARTED:
+                    self.calls, self._kept = {}, {}
+                self.prompt, self.prompt_seq, self.ended = event.text, event.seq or 0, None
+            case Result() if event.stop_reason == "end":
+                self.ended = event
+            case SessionForked():
+                self.taken = set()  # those were events of the source: a fork has an inbox of its own
+            case SessionRewound():
+                self._rewind(event.to_seq)
 
-    def _rewind(self, to_seq: int, view: SessionView) -> None:
+    def _rewind(self, to_seq: int) -> None:
         """Forget what was taken back; a call that was made before, and ended behind that place, is open again."""
         self.calls = {call_id: found for call_id in self.ids() if (found := self.find(call_id)) is not None}
         self._kept = {}
+        if self.ended is not None and (self.ended.seq or 0) > to_seq:
+            self.ended = None
+        if self.prompt_seq > to_seq:
+            self.prompt, self.calls = None, {}
         for call_id, record in list(self.calls.items()):
+            taken = 0 if record.result is None else (record.result.meta or {}).get("event_seq", 0)
             if (record.use.seq or 0) > to_seq:
                 del self.calls[call_id]
+                self.taken.discard(taken)
             elif record.result is not None and (record.result.seq or 0) > to_seq:
-                self.taken.discard((record.result.meta or {}).get("event_seq", 0))
+                self.taken.discard(taken)
                 self.calls[call_id] = CallRecord(record.use, record.decision, record.started, None, record.attempts)
 
     def in_force(self, view: SessionView, cut: Cut) -> Iterable[int]:
-        """Calls that have not ended: a result that comes finds them."""
+        """Calls that have not ended, which a result that comes finds, and the end."""
+        if self.ended is not None:
+            yield self.ended.seq or 0
         for record in self.calls.values():
             if record.result is None:
                 parts = record.use, record.decision, record.started
@@ -89,13 +114,14 @@ class StepsFold(Fold):
         return {
             "steps": {**self._kept, **rows},
             "prompt": self.prompt,
+            "prompt_seq": self.prompt_seq,
             "taken": sorted(self.taken),
             "published": self.published,
         }
 
     def restore(self, kept: Mapping[str, Any]) -> None:
         self._kept, self.prompt, self.taken = dict(kept["steps"]), kept["prompt"], set(kept["taken"])
-        self.published = dict(kept["published"])
+        self.published, self.prompt_seq = dict(kept["published"]), kept["prompt_seq"]
         self.calls = {call_id: record for call_id, record in self.calls.items() if call_id not in self._kept}
         self.finished = 0
 

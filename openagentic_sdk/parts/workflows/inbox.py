@@ -11,17 +11,19 @@ from contextlib import suppress
 from itertools import islice
 from typing import Any
 
-from ...errors import SessionError, SessionExistsError, SessionLockedError, SessionNotFoundError, WorkflowError
+from ...errors import InvalidEventError, SessionError, SessionExistsError, SessionLockedError, SessionNotFoundError, WorkflowError
 from ...events import Event, PartState, Result, SystemInit, SystemNotice, UserMessage
 from ...ground.backoff import Backoff
 from ...ground.frozen import frozen
 from ...ground.schemas.typed import to_json
+from ...ground.text import Redact
 from ...serialization import dumps_json, loads_json
 from ...sessions.base import SessionStore
 from ...sessions.core import TENANT_KEY
 from ...sessions.folds.features.all import SubagentsFold
 from ...sessions.resume import load_view
 from ...sessions.seal import Seal
+from ..masking import known_here, mask_value
 from ..record.lifecycle import append_signed
 from .fold import CANCELLED, StepsFold
 
@@ -30,6 +32,8 @@ PARKED = "workflow"
 ARRIVED = "workflow.event"
 CANCEL = "workflow.cancel"
 MAX_NAME_CHARS = 200
+# What the inbox has in the place of a call: with it, it is a child of the workflow's session, and goes where that goes.
+_INBOX_CALL = "workflow.inbox"
 # How many events may stand behind the one that says how a workflow parked.
 _LOOKED_AT = 100
 _BUSY = Backoff(0.002, 0.1, jitter=0.5)
@@ -57,22 +61,25 @@ def deliver(
     *,
     event_id: str | None = None,
     key_file: str | None = None,
+    redact: Redact | None = None,
 ) -> bool:
     """Store an event for a workflow, for its `flow.wait_for(name)`; an `event_id` that came before is not stored again.
 
-    It is stored when this returns, and wakes a workflow that a fleet has parked. False when it had come before. Raises
+    It is stored when this returns, and wakes a workflow that a fleet has parked. False when it had come before. `redact`
+    masks secrets in the payload (default: those that the environment names, and tokens that are known by their form). Raises
     `WorkflowError` for a name that is empty or too long, and `SessionLockedError` when others deliver without end.
     """
     if not name or len(name) > MAX_NAME_CHARS:
         raise WorkflowError(f"an event has a name of 1 to {MAX_NAME_CHARS} characters, not {name!r:.300}")
     inbox = inbox_of(session_id)
-    metadata: dict[str, Any] = {"parent_session_id": session_id}
+    metadata: dict[str, Any] = {"parent_session_id": session_id, "parent_tool_use_id": _INBOX_CALL}
     with suppress(SessionNotFoundError):
         known = store.read_metadata(session_id)["metadata"]
         metadata |= {TENANT_KEY: known[TENANT_KEY]} if known.get(TENANT_KEY) else {}
     with suppress(SessionExistsError):
         store.create_session(session_id=inbox, metadata=metadata)
-    event = UserMessage(dumps_json({"event": name, "payload": to_json(payload)}), request_id=event_id)
+    said = {"event": name, "payload": mask_value(to_json(payload), redact or known_here())}
+    event = UserMessage(dumps_json(said), request_id=event_id)
 
     def new() -> Sequence[Event]:
         if event_id is not None and any(
@@ -107,8 +114,9 @@ def read_inbox(store: SessionStore, session_id: str, seal: Seal) -> list[Deliver
         found = []
         for event in view.events:
             if isinstance(event, UserMessage) and view.is_ours(event):
-                said = loads_json(event.text)
-                found.append(Delivered(event.seq or 0, str(said["event"]), said["payload"]))
+                with suppress(InvalidEventError):  # one whose text was erased is given to nobody
+                    said = loads_json(event.text)
+                    found.append(Delivered(event.seq or 0, str(said["event"]), said["payload"]))
         return found
     return []
 

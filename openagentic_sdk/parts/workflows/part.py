@@ -89,6 +89,11 @@ class WorkflowPart(PackagePart, StepLedger):
 
     async def settle(self, prompt_follows: bool) -> None:
         if self._fold.prompt is None:
+            if not prompt_follows:
+                raise OptionsError(
+                    f"session {self.run.session_id!r} holds no arguments of the workflow {self._rules.name} any more: it was "
+                    "rewound to before them. Rewind it to a later event, or begin with run() in another session"
+                )
             return
         if prompt_follows:
             raise OptionsError(
@@ -206,7 +211,7 @@ class WorkflowPart(PackagePart, StepLedger):
     async def _drive(self) -> None:
         """Run the body to its end. Raises `RunStopped`, always: the end of the body is that of the run."""
         run = self.run
-        if (ended := self._ended()) is not None:
+        if (ended := self._fold.ended) is not None:
             run.view.last_text, self._value = ended.final_text, ended.structured_output
             raise RunStopped("end")
         while True:
@@ -257,14 +262,6 @@ class WorkflowPart(PackagePart, StepLedger):
         if up_to > self.run.view.conversation.horizon:
             text = f"{len(fold.ids())} steps of the workflow"
             await self._record(SessionCompacted(up_to, text, trigger="workflow", method="steps"))
-
-    def _ended(self) -> Result | None:
-        for event in reversed(self.run.view.events):
-            if isinstance(event, Result) and event.stop_reason == "end":
-                return event
-            if isinstance(event, UserMessage | ToolUse):
-                return None
-        return None
 
     async def _run_to_end(self, root: Branch) -> None:
         while True:
