@@ -41,7 +41,7 @@ _NAMES = {
     "errors": "OpenAgentSdkError OptionsError RunFailedError StepFailedError StepUnknownError ToolError "
     "WorkflowChangedError WorkflowError | EventLoopError",
     "events": "AnyEvent Event Result UserQuestion | Outcome StopReason",
-    "flows": "Flow Retries Workflow WorkflowResult workflow",
+    "flows": "Flow Retries Workflow WorkflowReplay WorkflowResult workflow",
     "hooks.engine": "HookEngine",
     "hooks.models": "HookDecision HookMatcher",
     "kernel.registry": "| ToolRegistry",

@@ -24,7 +24,7 @@ from .errors import (
 from .events import AnyEvent, Event, Result, UserQuestion
 from .events import Outcome as Outcome
 from .events import StopReason as StopReason
-from .flows import Flow, Retries, Workflow, WorkflowResult, workflow
+from .flows import Flow, Retries, Workflow, WorkflowReplay, WorkflowResult, workflow
 from .hooks.engine import HookEngine
 from .hooks.models import HookDecision, HookMatcher
 from .kernel.registry import ToolRegistry as ToolRegistry
@@ -111,6 +111,7 @@ __all__ = [
     "Workflow",
     "WorkflowChangedError",
     "WorkflowError",
+    "WorkflowReplay",
     "WorkflowResult",
     "__version__",
     "answer_question",

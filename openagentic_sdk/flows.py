@@ -32,7 +32,7 @@ from uuid import UUID, uuid4
 from .agent import Agent
 from .api import RunResult, refuse_running_loop, run_result
 from .assemble import build_agent, own_child, run_request, store_of
-from .errors import OptionsError, RunFailedError, WorkflowError
+from .errors import OptionsError, RunFailedError, WorkflowChangedError, WorkflowError
 from .events import AnyEvent, Effect, Result, ToolResult, ToolUse, UserQuestion
 from .ground.checks import shown
 from .ground.frozen import changed, frozen, values_of
@@ -44,7 +44,8 @@ from .kernel.task import RunTask, run_events
 from .kernel.tool import Questions, ToolContext, ToolOutput
 from .options import OpenAgenticOptions
 from .parts.agent.part import name_of
-from .parts.workflows.body import Branch, Together
+from .parts.record.lifecycle import export_session
+from .parts.workflows.body import Branch, First, Together
 from .parts.workflows.callables import by_name, name_of_callable, result_hint, signature_of
 from .parts.workflows.fold import StepsFold
 from .parts.workflows.inbox import CANCEL, Park, deliver, has_arrived
@@ -54,12 +55,13 @@ from .providers.base import ModelOutput
 from .runs.background import open_questions
 from .serialization import dumps_json, loads_json
 from .sessions.core import new_session_id
+from .sessions.memory import MemorySessionStore
 from .sessions.resume import load_view
 from .sessions.seal import Seal
 from .tools.function import FunctionTool, tool
 from .tools.session.task import Subagents
 
-__all__ = ["Flow", "Retries", "Workflow", "WorkflowResult", "workflow"]
+__all__ = ["Flow", "Retries", "Workflow", "WorkflowReplay", "WorkflowResult", "workflow"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -259,6 +261,13 @@ class Flow:
         """`gather` of the function of each item."""
         return self.gather((function(item) for item in items), limit=limit, return_exceptions=return_exceptions)
 
+    def first(self, *works: Awaitable[Any]) -> Awaitable[tuple[int, Any]]:
+        """Wait for whichever of steps and coroutines ends first, and end the others; gives its place, from 0, and its value.
+
+        Raises what it failed with.
+        """
+        return cast(Awaitable[tuple[int, Any]], First(self._part.body, self._next_id(), works, None, False))
+
     # --- what a body may not look at by itself ---------------------------------------------------------------------------
 
     def now(self) -> datetime:
@@ -313,20 +322,22 @@ class Flow:
         return self._branch().next_id()
 
     def _step(self, plan: StepPlan) -> Step:
-        number = self._next_id()
+        body, number, place = self._part.body, self._next_id(), _place()
         self._part.offer(plan.name, plan.effect)
-        return Step(self._part.body, self._part, number, plan, _place())
+        body.made[number] = place
+        return Step(body, self._part, number, plan, place)
 
     def _recorded(self, name: str, make: Callable[[], Any], input: Mapping[str, Any] | None = None) -> Any:
         """A value that is made once: its call and result are stored with the next step."""
         plan = StepPlan(name=name, input=input or {}, work=_do_nothing)
-        number, part = self._next_id(), self._part
+        number, part, place = self._next_id(), self._part, _place()
         record = part.find(number)
+        part.body.made[number] = place
         if record is None or record.result is None:
             value = make()
-            part.note(ToolUse(number, name, plan.input, extras={"at": _place()}), ToolResult(number, value))
+            part.note(ToolUse(number, name, plan.input, extras={"at": place}), ToolResult(number, value))
             return value
-        part.check(number, plan, _place(), record)
+        part.check(number, plan, place, record)
         return record.result.output
 
     async def _call(self, function: FunctionTool[..., Any], input: Mapping[str, Any], ctx: ToolContext) -> Any:
@@ -399,6 +410,16 @@ class WorkflowResult(RunResult, Generic[R]):
     output: R = cast(Any, None)
     questions: Sequence[UserQuestion] = ()
     wake_at: float | None = None
+
+
+@frozen
+class WorkflowReplay:
+    """What a replay of a workflow found: whether the body fits its log of so many `steps`; if not, why, with both places."""
+
+    session_id: str
+    ok: bool
+    steps: int
+    difference: str | None = None
 
 
 class _NoModel:
@@ -508,6 +529,25 @@ class Workflow(Generic[P, R]):
         view, _ = await off_loop(True, partial(load_view, agent.store, session, (StepsFold,), seal=Seal(key_file)))
         return view.fold(StepsFold).published.get(name)
 
+    async def replay(self, session: str, *, options: OpenAgenticOptions | None = None) -> WorkflowReplay:
+        """Play the body against the log of one of its sessions, of a run too that goes on elsewhere, and run nothing.
+
+        So a test finds out whether new code still fits old histories. Raises `SessionNotFoundError`, and `OptionsError` for
+        one of another workflow.
+        """
+        base, copy = options or self.options, MemorySessionStore()
+        store = store_of(build_agent(self.to_options(base)))
+        await off_loop(True, export_session, store, copy, session)
+        plain = OpenAgenticOptions(session_store=copy, redact=base.redact, key_file=base.key_file, resume=session)
+        prepared = self._to_options(plain, WorkflowOutcome(), replays=True)
+        result = await _run_once(build_agent(prepared), prepared, None, [])
+        if result.error_type == OptionsError.__name__:
+            raise OptionsError(result.error_message or "")
+        view, _ = load_view(copy, session, (StepsFold,))
+        numbers = {call_id.partition("_")[0] for call_id in view.fold(StepsFold).ids()}
+        fits = result.error_type != WorkflowChangedError.__name__
+        return WorkflowReplay(session, fits, len(numbers), None if fits else result.error_message)
+
     def _agent(self, options: OpenAgenticOptions | None) -> tuple[AgentRuntime, str | None]:
         options = options or self.options
         return build_agent(self.to_options(options)), options.key_file
@@ -525,14 +565,18 @@ class Workflow(Generic[P, R]):
         """The options of a run, for `query()`, `submit()`, servers and the fleet."""
         return self._to_options(options, WorkflowOutcome())
 
-    def _to_options(self, options: OpenAgenticOptions | None, outcome: WorkflowOutcome) -> OpenAgenticOptions:
+    def _to_options(
+        self, options: OpenAgenticOptions | None, outcome: WorkflowOutcome, *, replays: bool = False
+    ) -> OpenAgenticOptions:
         base = options or self.options
 
         def start(part: WorkflowPart, arguments: Mapping[str, Any]) -> Coroutine[Any, Any, R]:
             return self._function.call(Flow(part, base, self._function.input), arguments)
 
         gives_text = self._function.gives_text
-        rules = WorkflowRules(name=self.name, start=start, write=to_json, gives_text=gives_text, outcome=outcome)
+        rules = WorkflowRules(
+            name=self.name, start=start, write=to_json, gives_text=gives_text, replays=replays, outcome=outcome
+        )
         return replace(
             base,
             provider=_NoModel(),

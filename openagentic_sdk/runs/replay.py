@@ -11,7 +11,7 @@ from dataclasses import field, replace
 from functools import partial
 from typing import Any
 
-from ..errors import ReplayMismatchError
+from ..errors import OptionsError, ReplayMismatchError
 from ..events import Event, PartState, SessionCompacted, SessionRewound, UserMessage
 from ..ground.clock import SystemClock
 from ..ground.frozen import frozen
@@ -27,6 +27,7 @@ from ..kernel.tool import BareTool
 from ..parts.claude.names import ClaudeNames
 from ..parts.publishing import Publishing
 from ..parts.shell_folder import ShellFolder
+from ..parts.workflows.progress import WorkflowProgress
 from ..permissions.gate import PermissionGate
 from ..sessions.folds.features.all import ALL_FOLDS
 from ..sessions.follow import publish
@@ -61,8 +62,14 @@ async def replay_events(
     """Replay a log.
 
     `strict` stops at the first request that differs; otherwise all are compared. `live_tools` whose effect is `read` run
-    for real; their results are then part of what is compared.
+    for real; their results are then part of what is compared. Raises `OptionsError` for the log of a workflow.
     """
+    events = list(events)
+    if WorkflowProgress.of(events).is_workflow:
+        raise OptionsError(
+            "a workflow asks no model itself: `openagentic-sdk workflow replay MODULE:NAME ID`, or Workflow.replay(), plays "
+            "its body against its log, and the session of each of its agents is replayed by itself"
+        )
     recording = Recording(events)
     if not recording.step_count():
         return ReplayReport(0, 0, error="this log has no model.request events, so there is nothing to compare")

@@ -20,13 +20,16 @@ from ..hooks.engine import HookEngine
 from ..hooks.models import HookDecision, HookMatcher
 from ..kernel.agent import AgentRuntime, Run
 from ..kernel.lifetime import RunStopped
-from ..kernel.part import Part, without_parts
+from ..kernel.part import Part, kind_of, without_parts
 from ..kernel.recorder import may_block, off_loop
 from ..kernel.registry import ToolRegistry
 from ..kernel.task import RunTask, run_events
 from ..kernel.tool import BareTool, Questions, ToolContext
 from ..options import OpenAgenticOptions
 from ..parts.servers import ServerTools, ToolServers, servers_of
+from ..parts.workflows.part import WorkflowPart
+from ..parts.workflows.progress import WorkflowProgress
+from ..parts.workflows.steps import KnownSteps
 from ..prompts import Prompt, read_prompts
 from ..sessions.request import json_sha256
 from ..testing.replay import recorded_outcome
@@ -72,6 +75,10 @@ async def start_what_if(
         raise OptionsError(f"on_new {on_new!r} is unknown: use stop, ask or live")
     store = agent.store
     events = await off_loop(may_block(store), store.read_events, source_id)
+    if WorkflowProgress.of(events).is_workflow and not any(kind_of(part) is WorkflowPart for part in agent.parts):
+        raise OptionsError(
+            f"session {source_id!r} is a workflow, only its code goes on with it: what_if(..., options=flow.to_options())"
+        )
     known = KnownCalls(events, after_seq=at_seq)
     # The tools of servers that a recorded session's model was told about, as it was told last.
     specs = {
@@ -221,16 +228,36 @@ class _AbsentTool(Tool):
 _READERS = ("ListMcpResources", "ReadMcpResource")
 
 
-class _EndAtNewCall(Part):
+class _AnsweredRegistry(ToolRegistry):
+    """Tools whose known calls are answered from the recording, those too that come during the run: steps of workflows."""
+
+    def __init__(self, tools: Iterable[BareTool], answering: _Answering) -> None:
+        super().__init__(_AnsweredTool(tool, answering) for tool in tools)
+        self._answering = answering
+
+    def register(self, tool: BareTool) -> None:
+        super().register(_AnsweredTool(tool, self._answering))
+
+
+class _EndAtNewCall(Part, KnownSteps):
     """Ends the run before the step that follows a call which the recorded session never made."""
 
     def __init__(self, run: Run, known: KnownCalls) -> None:
         super().__init__(run)
         self._known = known
 
+    def services(self) -> Mapping[type, object]:
+        return {KnownSteps: self}
+
+    def has(self, name: str, input: Mapping[str, Any]) -> bool:
+        return self._known.has(name, input)
+
+    def why_stopped(self) -> str | None:
+        return None if self._known.new_call is None else f"{self._known.new_call} {NEVER_MADE}"
+
     async def before_step(self) -> None:
-        if self._known.new_call is not None:
-            raise RunStopped("interrupted", f"{self._known.new_call} {NEVER_MADE}")
+        if why := self.why_stopped():
+            raise RunStopped("interrupted", why)
 
 
 def _answered(agent: AgentRuntime, known: KnownCalls, on_new: OnNew, recorded: Sequence[BareTool]) -> AgentRuntime:
@@ -247,7 +274,7 @@ def _answered(agent: AgentRuntime, known: KnownCalls, on_new: OnNew, recorded: S
     matcher = HookMatcher("what-if: known calls touch nothing", hook=allow_known)
     return replace(
         agent,
-        tools=ToolRegistry(_AnsweredTool(tool, answering) for tool in agent.tools),
+        tools=_AnsweredRegistry(agent.tools, answering),
         hooks=replace(hooks, pre_tool_use=(matcher, *hooks.pre_tool_use)),
         parts=(
             partial(_EndAtNewCall, known=known),

@@ -87,6 +87,7 @@ NAMES = [
     "Workflow",
     "WorkflowChangedError",
     "WorkflowError",
+    "WorkflowReplay",
     "WorkflowResult",
     "__version__",
     "answer_question",

@@ -40,10 +40,15 @@ def publish(notes: list[str]) -> int:
 @workflow
 async def review(flow: Flow, repository: str, most: int) -> str:
     files = await flow.step(list_files, repository, most)
+    flow.publish("files", len(files))
     notes = await flow.gather((flow.agent(reviewer, file) for file in files), limit=2)
     if await flow.ask("Publish?", choices=("yes", "no")) == "yes":
         await flow.step(publish, notes, effect="unsafe")
     return f"{len(notes)} notes of {flow.now():%Y}"
+
+@workflow(name="review")
+async def changed(flow: Flow, repository: str, most: int) -> str:
+    return str(await flow.step(publish, []))
 
 async def wait_for_ever() -> None:
     if not (HERE / "up").exists():
@@ -86,6 +91,9 @@ class WorkflowCommand(CommandCase):
         self.assertEqual(code, WAITING, err)
         self.assertIn("? Publish? (yes, no)", out)
         go_on = shlex.split(err.strip().removeprefix("to go on: openagentic-sdk "))
+        self.assertEqual(self.command("workflow", "query", "r", "files")[:2], (OK, "2\n"))
+        self.assertEqual(json.loads(self.command("workflow", "query", "r", "--json")[1])["value"], {"files": 2})
+        self.assertIn("it has published files", self.command("workflow", "query", "r", "pages")[2])
         self.assertEqual(self.command("workflow", "answer", "r", "maybe")[0], USAGE)
         self.assertEqual(self.command("workflow", "answer", "r", "yes")[0], OK)
         code, out, _ = self.command(*go_on)
@@ -100,6 +108,12 @@ class WorkflowCommand(CommandCase):
         code, out, _ = self.command(*go_on)
         self.assertEqual((code, out.splitlines()[-1][:8]), (OK, "2 notes "))
         self.assertEqual(self.shown("r")["steps"][-1]["attempt"], 2)
+        code, out, _ = self.command("workflow", "replay", f"{self.module}:review", "r", "--app-dir", str(self.app))
+        self.assertEqual((code, out), (OK, "7 steps: the code fits them\n"))
+        code, out, _ = self.command("workflow", "replay", f"{self.module}:changed", "r", "--app-dir", str(self.app))
+        self.assertEqual(code, FAILED)
+        self.assertRegex(out, r"its step 1 was list_files\(.*\) at .*\.py:\d+ and is publish\(.*\) at .*\.py:\d+ now")
+        self.assertIn("workflow replay", self.command("replay", "r")[2])
         code, out, _ = self.command("workflow", "tail", "r")
         self.assertEqual((code, out.count("\ndone "), out.count("publish")), (OK, 4, 2))
 

@@ -3,17 +3,31 @@
 from __future__ import annotations
 
 import unittest
+from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
-from openagentic_sdk import Flow, MemorySessionStore, OpenAgenticOptions, answer_question, workflow
+from openagentic_sdk import (
+    Flow,
+    MemorySessionStore,
+    OpenAgenticOptions,
+    StepFailedError,
+    Workflow,
+    answer_question,
+    workflow,
+)
+from openagentic_sdk.errors import OptionsError, RunFailedError
+from openagentic_sdk.events import Result
 from openagentic_sdk.parts.record.erase import erase
 from openagentic_sdk.parts.record.keep import purge_sessions
 from openagentic_sdk.parts.record.lifecycle import delete_session, export_session, fork_session, rewind_session
 from openagentic_sdk.runs.background import open_questions
+from openagentic_sdk.runs.replay import replay_events
+from openagentic_sdk.runs.whatif import what_if
 from openagentic_sdk.sessions.folds.features.untrusted import UntrustedFold
 from openagentic_sdk.sessions.resume import load_view
 from openagentic_sdk.sessions.seal import Seal
-from openagentic_sdk.testing import FakeClock
+from openagentic_sdk.testing import FakeClock, ScriptedProvider
 
 SECRET = "sk-ant-" + "api03-abcdefghijklmnopqrstuvwxyz0123456789"
 RUNS: list[str] = []
@@ -98,6 +112,157 @@ class Sessions(unittest.IsolatedAsyncioTestCase):
         await order.deliver(fork, "paid", 8, options=self.options)
         self.assertEqual((await order.resume(fork, options=self.options)).output, ["tea", 8, "sent"])
         self.assertEqual((await order.resume("s", options=self.options)).output, ["tea", 7, "sent"])
+
+    async def test_a_session_that_was_rewound_to_before_its_arguments_names_the_way_out(self) -> None:
+        await self.ordered()
+        rewind_session(self.store, "s", to_seq=1)
+        with self.assertRaisesRegex(RunFailedError, "rewound to before them. Rewind it to a later event"):
+            await order.resume("s", options=self.options)
+
+    async def test_a_what_if_takes_the_recorded_results_and_stops_at_the_first_new_step(self) -> None:
+        await self.ordered()
+        same = await self.what_if(order)
+        self.assertEqual((same.stop_reason, same.structured_output, RUNS), ("end", ["tea", 7, "sent"], ["tea", "sent"]))
+
+        @workflow(name="order")
+        async def other(flow: Flow, name: str) -> list[Any]:
+            with suppress(StepFailedError):
+                await flow.step(note, f"more {name}")
+            return [await flow.step(note, name)]
+
+        new = await self.what_if(other)
+        self.assertEqual((new.stop_reason, RUNS), ("interrupted", ["tea", "sent"]))
+        self.assertEqual(new.error_message, "note is a call that the recorded session never made")
+
+    async def what_if(self, flow: Workflow[Any, Any]) -> Result:
+        events = what_if(source_id="s", at_seq=self.seq("user.message"), options=flow.to_options(self.options))
+        return [event async for event in events if isinstance(event, Result)][-1]
+
+    async def test_another_agent_and_a_replay_of_requests_are_told_what_a_workflow_needs(self) -> None:
+        await self.ordered()
+        with self.assertRaisesRegex(OptionsError, "only its code goes on with it"):
+            plain = replace(self.options, provider=ScriptedProvider(["Hi."]), model="m")
+            [event async for event in what_if(source_id="s", at_seq=3, options=plain)]
+        with self.assertRaisesRegex(OptionsError, "workflow replay"):
+            await replay_events(self.store.read_events("s"))
+
+
+class Replays(unittest.IsolatedAsyncioTestCase):
+    """The body of a workflow, changed, against the log of one that goes on, and of one that has ended."""
+
+    def setUp(self) -> None:
+        self.clock = FakeClock()
+        self.store = MemorySessionStore()
+        self.options = OpenAgenticOptions(session_store=self.store, clock=self.clock)
+        RUNS.clear()
+
+    async def test_a_body_that_makes_other_more_or_fewer_steps_differs_at_both_places(self) -> None:
+        def body(names: str, value: str = "done") -> Workflow[[], str]:
+            @workflow(name="letters")
+            async def letters(flow: Flow) -> str:
+                for name in names:
+                    await (flow.sleep(60) if name == "z" else flow.step(note, name))
+                return value
+
+            return letters
+
+        await body("azb").run(options=self.options, session="s")
+        fits = {names: (await body(names).replay("s", options=self.options)).ok for names in ("azb", "az", "azc", "a")}
+        self.assertEqual(fits, {"azb": True, "az": True, "azc": True, "a": False})
+        with self.assertRaisesRegex(
+            RunFailedError, r"step 2 was sleep\(.*\) at test_sessions.py:\d+ and is made no more"
+        ):
+            await body("a").resume("s", options=self.options)
+        self.clock.advance(60)
+        self.assertEqual((await body("azb").resume("s", options=self.options)).output, "done")
+        wanted = {
+            "azb": None,
+            "az": r"its step 3 was note\(.*\) at .* is made no more now, behind step 2 at test_sessions.py:\d+",
+            "azc": r"its step 3 was note\(.*\) at .* and is note\(.*\) at ",
+            "azbb": r"the workflow ended with done, where its body makes step 4 \(note\) at test_sessions.py:\d+ now",
+        }
+        for names, difference in wanted.items():
+            with self.subTest(names):
+                found = await body(names).replay("s", options=self.options)
+                self.assertRegex(str(found.difference), difference or "None")
+        self.assertRegex(
+            str((await body("azb", "else").replay("s", options=self.options)).difference), "ends with else now"
+        )
+        self.assertEqual((RUNS, self.store.list_sessions()), (["a", "b"], ["s"]))
+
+    async def test_a_branch_with_fewer_steps_is_found_before_any_step_begins(self) -> None:
+        def body(most: int) -> Workflow[[], list[str]]:
+            async def branch(flow: Flow, item: str) -> str:
+                for number in range(most if item == "b" else 2):
+                    await flow.step(note, f"{item}{number}")
+                return await flow.ask(f"{item}?")
+
+            @workflow(name="branches")
+            async def branches(flow: Flow) -> list[str]:
+                return await flow.map(lambda item: branch(flow, item), ["a", "b"])
+
+            return branches
+
+        await body(2).run(options=self.options, session="s")
+        before = list(RUNS)
+        with self.assertRaisesRegex(RunFailedError, r"its step 1-2-2 was note|its step 1-2-3 was ask"):
+            await body(1).resume("s", options=self.options)
+        self.assertEqual(RUNS, before)
+
+    async def test_a_code_without_a_version_that_all_old_runs_have_passed_still_fits(self) -> None:
+        def body(*, asks: bool) -> Workflow[[], str]:
+            @workflow(name="versions")
+            async def versions(flow: Flow) -> str:
+                if asks:
+                    flow.version("v2")
+                return await flow.step(note, "a")
+
+            return versions
+
+        await body(asks=True).run(options=self.options, session="s")
+        self.assertTrue((await body(asks=False).replay("s", options=self.options)).ok)
+
+    async def test_of_two_waits_the_first_wins_in_every_run(self) -> None:
+        @workflow(name="race")
+        async def race(flow: Flow) -> list[Any]:
+            winner = await flow.first(flow.wait_for("paid"), flow.sleep(60))
+            return [*winner, await flow.step(note, "after"), await flow.ask("Go on?")]
+
+        for session, wanted in (("event", [0, 7]), ("timer", [1, None])):
+            await race.run(options=self.options, session=session)
+            if session == "event":
+                await race.deliver(session, "paid", 7, options=self.options)
+            else:
+                self.clock.advance(60)
+            asked = (await race.resume(session, options=self.options)).questions
+            self.clock.advance(60)  # by now both could have come
+            await race.deliver(session, "paid", 8, options=self.options)
+            self.assertTrue((await race.replay(session, options=self.options)).ok)
+            await answer_question(self.store, session, asked[0].question_id, "yes")
+            self.assertEqual((await race.resume(session, options=self.options)).output, [*wanted, "after", "yes"])
+            self.assertTrue((await race.replay(session, options=self.options)).ok)
+
+    async def test_a_gather_of_a_wait_and_a_timer_ends_when_both_have_in_the_order_of_the_log(self) -> None:
+        order_of_end: list[str] = []
+
+        async def branch(flow: Flow, name: str) -> None:
+            await (flow.wait_for("paid") if name == "event" else flow.sleep(60))
+            order_of_end.append(name)
+            await flow.step(note, name)
+
+        @workflow(name="both")
+        async def both(flow: Flow) -> str:
+            order_of_end.clear()
+            await flow.map(lambda name: branch(flow, name), ["timer", "event"])
+            return " ".join(order_of_end)
+
+        await both.run(options=self.options, session="s")
+        await both.deliver("s", "paid", options=self.options)
+        await both.resume("s", options=self.options)
+        self.clock.advance(60)
+        self.assertEqual((await both.resume("s", options=self.options)).output, "event timer")
+        self.assertTrue((await both.replay("s", options=self.options)).ok)
+        self.assertEqual(order_of_end, ["event", "timer"])
 
 
 if __name__ == "__main__":

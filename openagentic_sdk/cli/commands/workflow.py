@@ -19,11 +19,13 @@ from ...assemble import trust_store
 from ...errors import OptionsError, SessionNotFoundError
 from ...events import Event, Result
 from ...flows import Workflow
+from ...ground.frozen import values_of
 from ...ground.system import working_dir
-from ...ground.text import on_one_line, plural
+from ...ground.text import on_one_line, plural, printable
 from ...kernel.prompt import Said
 from ...options import OpenAgenticOptions
 from ...parts.project.claude import find_project_root
+from ...parts.workflows.fold import StepsFold
 from ...parts.workflows.inbox import deliver
 from ...parts.workflows.lint import check_paths
 from ...parts.workflows.progress import StepProgress, WorkflowProgress, retry_step
@@ -32,6 +34,7 @@ from ...runs.turns import Turns
 from ...serialization import dumps_json, loads_json
 from ...sessions.base import SessionStore
 from ...sessions.core import new_session_id
+from ...sessions.resume import load_view
 from ..actions import ActionList, add_list_flag, run_over_store
 from ..exits import FAILED, INTERRUPTED, OK
 from ..output.questions import Asker, somebody_is_there
@@ -63,11 +66,9 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     )
     actions = ActionList(parser)
     run = actions.add("run", _run, "run a workflow, or go on with one", epilog=_RUN)
-    run.add_argument("workflow", metavar="MODULE:NAME", help="the workflow, in Python")
+    _add_code(run)
     run.add_argument("arguments", metavar="NAME=VALUE", nargs="*", help="an argument; JSON, or else a text")
     run.add_argument("--session", metavar="ID", help="its session: a new one, or the one to go on with")
-    run.add_argument("--app-dir", metavar="DIR", help="where MODULE is looked for last (default: this folder)")
-    run.add_argument("--trust", action="store_true", help="run the code of a folder that was refused too")
     add_list_flag(run, "--deny", metavar="RULE", help="a step, or a call of an agent, that is never allowed")
     rows = actions.add("list", _list, "list workflows, those that wait first")
     rows.add_argument("--limit", type=int, default=50, metavar="N", help="look at N sessions (default: %(default)s)")
@@ -75,11 +76,15 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     tail = actions.add("tail", _tail, "follow a workflow, step by step, until it ends or waits")
     answer = actions.add("answer", _answer, "answer the question that a workflow waits for")
     send = actions.add("send", _send, "deliver an event, for `flow.wait_for(EVENT)`; it is kept until it is waited for")
+    query = actions.add("query", _query, "print what a workflow has published (`flow.publish`) so far, as JSON")
+    replay = actions.add("replay", _replay, "play the code of a workflow against a session's log, and run nothing")
+    replay.epilog = "Exit code 1 when the code makes other steps than the log holds: what it prints has both places."
     cancel = actions.add("cancel", _cancel, "end for good a workflow that no process runs")
     retry = actions.add("retry", _retry, "let a step that failed or may not have run be made once more by the next run")
+    _add_code(replay)
     for action in (show, tail):
         add_id(action, default=NEWEST)
-    for action in (answer, cancel, retry):
+    for action in (answer, query, replay, cancel, retry):
         add_id(action)
     send.add_argument("id", metavar="ID", help="the whole id of its session, which may begin later")
     answer.add_argument("answer", metavar="ANSWER")
@@ -87,8 +92,9 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     send.add_argument("event", metavar="EVENT")
     send.add_argument("payload", metavar="JSON", nargs="?", default="null", help="what it brings (default: null)")
     send.add_argument("--event-id", metavar="ID", help="deliver an event with this id once, however often it is sent")
+    query.add_argument("name", metavar="NAME", nargs="?", help="one value (default: all, as an object)")
     retry.add_argument("step", metavar="STEP", help="its number, as `workflow show` has it")
-    for action in (run, rows, show, tail, answer, send, cancel, retry):
+    for action in (run, rows, show, tail, answer, send, query, replay, cancel, retry):
         add_store_flag(action)
         action.add_argument("--json", action="store_true", help="print JSON: events as lines, else one object")
     check = actions.add(
@@ -97,6 +103,12 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     check.epilog = _ALLOWED
     check.add_argument("paths", metavar="PATH", nargs="+", help="a Python file, or a folder with some")
     check.add_argument("--json", action="store_true", help="print one JSON object")
+
+
+def _add_code(action: argparse.ArgumentParser) -> None:
+    action.add_argument("workflow", metavar="MODULE:NAME", help="the workflow, in Python")
+    action.add_argument("--app-dir", metavar="DIR", help="where MODULE is looked for last (default: this folder)")
+    action.add_argument("--trust", action="store_true", help="run the code of a folder that was refused too")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -393,6 +405,28 @@ def _send(store: SessionStore, args: argparse.Namespace) -> int:
     said = "delivered; the next run of the workflow takes it" if is_new else "it had come before"
     Screen(sys.stdout).tell(args.json, {"session_id": args.id, "delivered": is_new}, [said])
     return OK
+
+
+def _query(store: SessionStore, args: argparse.Namespace) -> int:
+    session_id, _ = _workflow(store, args)
+    published = load_view(store, session_id, (StepsFold,))[0].fold(StepsFold).published
+    if args.name is not None and args.name not in published:
+        known = ", ".join(map(on_one_line, published)) or "nothing yet"
+        raise OptionsError(f"workflow {session_id} has not published {args.name!r:.200}: it has published {known}")
+    value = published if args.name is None else published[args.name]
+    Screen(sys.stdout).tell(args.json, {"session_id": session_id, "value": value}, [printable(dumps_json(value))])
+    return OK
+
+
+def _replay(store: SessionStore, args: argparse.Namespace) -> int:
+    flow = load_workflow(args.workflow, args.app_dir or working_dir(), is_trusted=args.trust)
+    session_id, _ = _workflow(store, args)
+    options = replace(flow.options, session_store=store)
+    found = asyncio.run(flow.replay(session_id, options=options))
+    verdict = f"{plural(found.steps, 'step')}: " + ("the code fits them" if found.ok else "the code does NOT fit them")
+    lines = [*([] if found.ok else [printable(found.difference or "")]), verdict]
+    Screen(sys.stdout).tell(args.json, values_of(found), lines)
+    return OK if found.ok else FAILED
 
 
 def _cancel(store: SessionStore, args: argparse.Namespace) -> int:

@@ -160,6 +160,7 @@ class Together(Promise[list[Any]]):
         self._at_work = 0
         self._has_begun = self._is_going_on = False
         self._failure: BaseException | None = None
+        self._first: Any = None
 
     def begin(self) -> None:
         if not self._has_begun:
@@ -212,14 +213,34 @@ class Together(Promise[list[Any]]):
         self._go_on()
 
 
+class First(Together):
+    """Several things at once, of which the first that ends is the result, by its place and its value; it ends the others."""
+
+    def _take(self, member: Promise[Any]) -> None:
+        if self._failure is None and member.error is None:
+            self._first = self._begun.index(member), member.result()
+            self._at_work -= 1
+            self._end(_Over())
+        else:
+            super()._take(member)
+
+    def finish(self, value: Any = None, error: BaseException | None = None) -> None:
+        super().finish(*((self._first,) if isinstance(error, _Over) else (value, error)))
+
+
+class _Over(Exception):
+    """Something has come first."""
+
+
 class FlowBody:
-    """The branches of one workflow that may go on (`ready`), the one that is being advanced (`current`), and all coroutines
-    that have not ended (`works`)."""
+    """The branches of one workflow that may go on (`ready`), the one that is being advanced (`current`), all coroutines that
+    have not ended (`works`), and the numbers of the steps that were made, each with its place in the code (`made`)."""
 
     def __init__(self) -> None:
         self.ready: deque[Branch] = deque()
         self.current: Branch | None = None
         self.works: set[Any] = set()
+        self.made: dict[str, str] = {}
         self.guard = GUARD.get()
 
     def advance(self) -> None:

@@ -62,7 +62,7 @@ class StepsFold(Fold):
 
     def apply(self, event: Event, view: SessionView) -> None:
         match event:
-            case ToolUse():
+            case ToolUse() if not event.is_inside:
                 self.calls[event.tool_use_id] = view.calls[event.tool_use_id]
                 self.ended = None
             case ToolResult() if (record := self.calls.get(event.tool_use_id)) is not None:

@@ -11,7 +11,14 @@ from contextlib import suppress
 from itertools import islice
 from typing import Any
 
-from ...errors import InvalidEventError, SessionError, SessionExistsError, SessionLockedError, SessionNotFoundError, WorkflowError
+from ...errors import (
+    InvalidEventError,
+    SessionError,
+    SessionExistsError,
+    SessionLockedError,
+    SessionNotFoundError,
+    WorkflowError,
+)
 from ...events import Event, PartState, Result, SystemInit, SystemNotice, UserMessage
 from ...ground.backoff import Backoff
 from ...ground.frozen import frozen

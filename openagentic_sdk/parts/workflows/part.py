@@ -18,6 +18,7 @@ from typing import Any, NoReturn, cast
 from ...errors import OptionsError, SessionError, WorkflowChangedError, WorkflowError
 from ...events import AssistantMessage, Event, PartState, Result, SessionCompacted, ToolResult, ToolUse, UserMessage
 from ...ground.frozen import changed, frozen, mutable
+from ...ground.text import shortened
 from ...ground.threads import settled
 from ...kernel.agent import Run
 from ...kernel.gate import CallContext
@@ -33,7 +34,7 @@ from ..custom import PackagePart
 from .body import Branch, FlowBody, Restart
 from .fold import CANCELLED, RESTARTED, StepsFold
 from .inbox import CANCEL, PARKED, Park, read_inbox
-from .steps import Step, StepLedger, StepPlan, StepTool, check_record
+from .steps import KnownSteps, Step, StepLedger, StepPlan, StepTool, check_made, check_record
 
 # How many steps end before they are kept beside the log.
 CUT_STEPS = 500
@@ -53,12 +54,16 @@ class WorkflowOutcome:
 
 @frozen(kw_only=True)
 class WorkflowRules:
-    """What a workflow is: its name, its body, which `start` makes of the part and the arguments, and its value as JSON."""
+    """What a workflow is: its name, its body, which `start` makes of the part and the arguments, and its value as JSON.
+
+    One that `replays` is driven over its log as far as that goes, and no step begins.
+    """
 
     name: str
     start: Callable[[WorkflowPart, Mapping[str, Any]], Coroutine[Any, Any, Any]]
     write: Callable[[Any], Any]
     gives_text: bool = False
+    replays: bool = False
     outcome: WorkflowOutcome = field(default_factory=WorkflowOutcome)
 
 
@@ -73,6 +78,7 @@ class WorkflowPart(PackagePart, StepLedger):
         self.body = FlowBody()
         self._value: Any = None
         self._steps: dict[str, Step] = {}  # by the id of their present calls
+        self._offered: set[str] = set()
         self._due: list[tuple[int, Step | ToolResult]] = []  # what the body has not got, by its `seq`
         self._new: list[Step] = []
         self._waiting: list[Step] = []  # for a time or an event
@@ -83,6 +89,7 @@ class WorkflowPart(PackagePart, StepLedger):
         self._unstored: list[Event] = []
         self._is_driving = False
         self._root: Any = None
+        self._known: KnownSteps | None = None
         self._looks_at = 0.0
 
     # --- seams ---------------------------------------------------------------------------------------------------------
@@ -91,8 +98,8 @@ class WorkflowPart(PackagePart, StepLedger):
         if self._fold.prompt is None:
             if not prompt_follows:
                 raise OptionsError(
-                    f"session {self.run.session_id!r} holds no arguments of the workflow {self._rules.name} any more: it was "
-                    "rewound to before them. Rewind it to a later event, or begin with run() in another session"
+                    f"session {self.run.session_id!r} holds no arguments of the workflow {self._rules.name} any more: it "
+                    "was rewound to before them. Rewind it to a later event, or begin with run() in another session"
                 )
             return
         if prompt_follows:
@@ -130,9 +137,10 @@ class WorkflowPart(PackagePart, StepLedger):
         tools = self.run.agent.tools
         if name not in tools:
             tools.register(StepTool(name, effect, self._steps.__getitem__))
+            self._offered.add(name)
             return
         known = tools.get(name)
-        if not isinstance(known, StepTool) or known.effect != effect:
+        if name not in self._offered or known.effect != effect:
             raise WorkflowError(
                 f"a step cannot be called {name!r} here, with the effect {effect!r}: another step or tool has that name "
                 f"and the effect {known.effect!r}; give the step a name of its own, flow.step(..., name=...)"
@@ -211,7 +219,8 @@ class WorkflowPart(PackagePart, StepLedger):
     async def _drive(self) -> None:
         """Run the body to its end. Raises `RunStopped`, always: the end of the body is that of the run."""
         run = self.run
-        if (ended := self._fold.ended) is not None:
+        self._known = run.parts.services.find(KnownSteps)
+        if (ended := self._fold.ended) is not None and not self._rules.replays:
             run.view.last_text, self._value = ended.final_text, ended.structured_output
             raise RunStopped("end")
         while True:
@@ -231,8 +240,30 @@ class WorkflowPart(PackagePart, StepLedger):
         self._rules.outcome.value, self._rules.outcome.has_value = value, True
         self._value = self._rules.write(value)
         text = self._value if self._rules.gives_text else dumps_json(self._value)
-        await self._record(AssistantMessage(text))
+        if self._rules.replays:
+            masked, ended = run.parts.masked(text), self._fold.ended
+            if ended is not None and ended.final_text not in (text, masked):
+                raise WorkflowChangedError(
+                    f"the workflow ended with {shortened(ended.final_text, 300)}, and its body ends with "
+                    f"{shortened(masked, 300)} now"
+                )
+        else:
+            await self._record(AssistantMessage(text))
         raise RunStopped("end")
+
+    def _end_of_replay(self) -> Exception:
+        """What a replay ends with whose body goes on where the log does not."""
+        if self._fold.ended is None:
+            return RunStopped("waiting", "the log holds no more")
+        new = next((step for step in self._new if step.record is None), None)
+        what = (
+            "waits for a step that did not end"
+            if new is None
+            else f"makes step {new.number} ({new.plan.name}) at {new.at}"
+        )
+        return WorkflowChangedError(
+            f"the workflow ended with {shortened(self._fold.ended.final_text, 300)}, where its body {what} now"
+        )
 
     def _begin(self, root: Branch) -> None:
         self._root, self._is_driving = root, True
@@ -264,15 +295,23 @@ class WorkflowPart(PackagePart, StepLedger):
             await self._record(SessionCompacted(up_to, text, trigger="workflow", method="steps"))
 
     async def _run_to_end(self, root: Branch) -> None:
+        has_caught_up = False
         while True:
             self.body.advance()
             if self._failure is not None:
                 raise self._failure
-            if root.is_done:
-                return
-            if self._due:
+            if self._known is not None and (why := self._known.why_stopped()):
+                raise RunStopped("interrupted", why)
+            if self._due and not root.is_done:
                 await self._hand_out(heappop(self._due)[1])
                 continue
+            if not has_caught_up:  # no step is begun, and the end is not taken, before the body has made all of its log
+                has_caught_up = True
+                check_made(self._fold, self.body.made)
+            if root.is_done:
+                return
+            if self._rules.replays:
+                raise self._end_of_replay()
             await self._cut()
             self._begin_new()
             if self._due or self.body.ready:
@@ -308,7 +347,9 @@ class WorkflowPart(PackagePart, StepLedger):
 
     def _wait_s(self, step: Step) -> float:
         """Seconds until the step may run; infinite for one that waits for an event."""
-        due = step.recorded_due
+        due, plan = step.recorded_due, step.plan
+        if self._known is not None and self._known.has(plan.name, plan.input):
+            return 0.0
         if step.plan.event is not None and step.event is None:
             return math.inf if due is None else max(0.0, due - self.now())
         return 0.0 if due is None or step.event is not None else max(0.0, due - self.now())

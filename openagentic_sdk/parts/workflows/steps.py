@@ -19,6 +19,7 @@ from ...serialization import dumps_json
 from ...sessions.closing import IN_DOUBT
 from ...sessions.folds.view import CallRecord
 from .body import FlowBody, Promise
+from .fold import CANCELLED, StepsFold
 from .inbox import Delivered
 
 # How many calls a step may take that can be repeated, of which each was started several times and has no result.
@@ -159,6 +160,40 @@ def check_record(number: str, plan: StepPlan, at: str, record: CallRecord, maske
 
 def _shown(name: str, input: Mapping[str, Any], at: str | None) -> str:
     return f"{name}({shortened(dumps_json(dict(input))[1:-1], 200)})" + (f" at {at}" if at else "")
+
+
+def check_made(steps: StepsFold, made: Mapping[str, str]) -> None:
+    """Compare the steps that the log holds with those that its body makes by now, each with its place. Raises
+    `WorkflowChangedError` for the first that it makes no more.
+    """
+    for call_id in steps.ids():
+        number = call_id.partition("_")[0]
+        if number in made or call_id == CANCELLED or "v-" in number:
+            continue
+        record = steps.find(call_id)
+        assert record is not None, "it is one of ids()"
+        use, branch = record.use, number.rpartition("-")[0]
+        before = [known for known in made if known.rpartition("-")[0] == branch]
+        behind = f"behind step {before[-1]} at {made[before[-1]]}" if before else "from the beginning of its branch on"
+        raise WorkflowChangedError(
+            f"the workflow is not the one that this log was written by: its step {number} was "
+            f"{_shown(use.name, use.input, (use.extras or {}).get('at'))} and is made no more now, {behind}. Keep it where "
+            '`flow.version("...")` is False, or begin a new session. Where an earlier step was retried, on whose failure '
+            "this one followed, rewind the session to before that",
+            step=number,
+        )
+
+
+class KnownSteps:
+    """A service for steps that are not to run: what a recording knows of them is their result."""
+
+    def has(self, name: str, input: Mapping[str, Any]) -> bool:
+        """Whether a recorded result is the result of this step."""
+        raise NotImplementedError
+
+    def why_stopped(self) -> str | None:
+        """Why the run ends now, before another step; None while it goes on."""
+        raise NotImplementedError
 
 
 class StepLedger:
