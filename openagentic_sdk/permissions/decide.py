@@ -22,7 +22,7 @@ from .hold.reach import MAX_ENTRIES, Met, first_met, reach_of
 from .hold.words import opaque_command
 from .offers import advice
 from .paths import TOO_MANY_PATHS, LinkFollower
-from .policy import READING_MODES, Policy, Verdict, allow_path_rule, permits_access, together
+from .policy import LOOSE_MODES, READING_MODES, Policy, Verdict, allow_path_rule, permits_access, together
 from .rules import EDIT_TOOLS, READ_TOOLS, Rule, RuleBook, parse_rule
 from .shell import CommandLine
 from .subject import NETWORK_TOOLS, SESSION_TOOLS, Subject, Workspace, describe
@@ -55,12 +55,15 @@ def judge_rules(facts: Facts) -> Verdict:
 
 
 def judge_by_rule(facts: Facts) -> Verdict:
-    """Like `judge_rules`, for a call that only an allow rule may let run: the verdict of the first layer that has one."""
-    verdict = judge_rules(facts)
+    """Like `judge_rules`, for a call that nobody is there for: the loosest mode is `default`, so only allow rules let run
+    what does more than read."""
+    strict = [replace(layer, mode="default") if layer.mode in LOOSE_MODES else layer for layer in facts.layers]
+    verdict = judge_rules(replace(facts, layers=tuple(strict)))
     if verdict.outcome != "allow":
         return verdict
-    verdicts = [decide(replace(layer, mode="prompt"), facts.subject) for layer in facts.layers]
-    return next((one for one in verdicts if one.outcome == "allow" and one.rule), verdicts[0])
+    # a rule says more than the mode that would let it run as well
+    verdicts = [decide(replace(layer, mode="prompt"), facts.subject) for layer in strict]
+    return next((one for one in verdicts if one.outcome == "allow" and one.rule), verdict)
 
 
 # The modes in which a command that nothing settles is tried on a copy.

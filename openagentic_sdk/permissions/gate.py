@@ -366,13 +366,14 @@ class PermissionGate(WithAdvice):
             raise OptionsError(str(error)) from None
 
     def judge_by_rule(self, tool_name: str, tool_input: Mapping[str, Any], context: Context = None) -> ApprovalResult:
-        """Whether an allow rule lets this call run: no mode, hook, callback or person stands in for one.
+        """Whether this call may run by itself, as a rule allows it or as it only reads: no looser mode, hook, callback or
+        person lets it.
 
         For calls that no model and no person asked for. What forbids a call forbids this one too. `context` as in `approve`.
         """
         facts = self._facts(tool_name, tool_input, read_context(context))
         verdict = judge_by_rule(facts)
-        return replace(facts.result(verdict), allowed=verdict.outcome == "allow" and verdict.rule is not None)
+        return facts.result(verdict)
 
     async def permits_path(self, path: str, write: bool, context: Context = None) -> bool:
         """Whether a running call may touch one more path, without a question.

@@ -42,6 +42,8 @@ STRICTER: Mapping[Mode, tuple[Mode, ...]] = {
     "bypass": ("deny", "plan", "dontAsk", "prompt", "callback", "default", "acceptEdits"),
 }
 
+# The modes that let more pass without a rule than reading.
+LOOSE_MODES = frozenset({"acceptEdits", "bypass"})
 # The modes that let reading inside the workspace, and work on the session itself, pass without a rule.
 READING_MODES = frozenset({"default", "acceptEdits", "plan", "dontAsk"})
 

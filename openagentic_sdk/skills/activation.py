@@ -26,7 +26,7 @@ from .fields import served_model
 from .index import SkillInfo
 from .names import name_key
 from .parse import SkillDoc
-from .render import fill_variables
+from .render import fill_variables, plugin_variables
 
 
 def active_skills(events: Iterable[Event]) -> tuple[SkillActivated, ...]:
@@ -159,6 +159,7 @@ def activation_event(
     Arguments stay beside the instructions, so that a resumed session does not carry out an old request again.
     """
     body = render_body(info, doc, variables or {})
+    plugin_variables(info.plugin_root, info.plugin_data, doc.body)
     allowed = filled_rules(info, doc.allowed_tools, variables or {})
     return SkillActivated(
         name=info.name,
@@ -196,7 +197,7 @@ def filled_rules(info: SkillInfo, rules: Sequence[str], variables: Mapping[str, 
 
 def skill_variables(info: SkillInfo, variables: Mapping[str, str]) -> dict[str, str]:
     """What `${...}` may stand for in this skill's text."""
-    plugin = {"CLAUDE_PLUGIN_ROOT": info.plugin_root} if info.plugin_root else {}
+    plugin = plugin_variables(info.plugin_root, info.plugin_data)
     return {**variables, **plugin, "CLAUDE_SKILL_DIR": os.path.dirname(info.path)}
 
 

@@ -54,6 +54,7 @@ class SkillInfo:
     allowed_tools: tuple[str, ...] = ()
     hooks: Any = None
     plugin_root: str = ""
+    plugin_data: str = ""
     diagnostics: tuple[Diagnostic, ...] = ()
 
     @property
@@ -86,6 +87,7 @@ class SkillRoot:
     rank: tuple[int, int]
     prefix: str = ""
     plugin_root: str = ""
+    plugin_data: str = ""
 
 
 @frozen
@@ -287,6 +289,7 @@ def describe_skill(doc: SkillDoc, path: str, root: SkillRoot) -> SkillInfo:
         scope=root.scope,
         folder=root.prefix + _folder_of(path),
         plugin_root=root.plugin_root,
+        plugin_data=root.plugin_data,
         root=root.folder,
         boundary=root.boundary,
         argument_hint=doc.argument_hint,

@@ -7,6 +7,8 @@ of these makes it plain text. Words are split as a shell does. Nothing is execut
 
 from __future__ import annotations
 
+import contextlib
+import os
 import re
 import shlex
 from collections.abc import Mapping, Sequence
@@ -46,6 +48,16 @@ def fill_variables(text: str, variables: Mapping[str, str]) -> str:
         return variables.get(match[1] or "CLAUDE_SKILL_DIR", match[0])
 
     return _VARIABLE.sub(value, text)
+
+
+def plugin_variables(root: str, data: str, *texts: str) -> dict[str, str]:
+    """What `${...}` stands for in the texts of a plugin: its folder, and the one that outlives its updates, which is made
+    when one of the `texts` names it; nothing without a `root`."""
+    if data and any("CLAUDE_PLUGIN_DATA" in text for text in texts):
+        with contextlib.suppress(OSError):  # whoever uses it says what is wrong with it
+            os.makedirs(data, exist_ok=True)
+    found = {"CLAUDE_PLUGIN_ROOT": root, "CLAUDE_PLUGIN_DATA": data}
+    return {name: value for name, value in found.items() if root and value}
 
 
 @mutable

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import signal
 import textwrap
@@ -13,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from openagentic_sdk.api import RunResult
+from openagentic_sdk.assemble import open_project
 from openagentic_sdk.events import (
     Event,
     PermissionDecision,
@@ -25,6 +27,7 @@ from openagentic_sdk.events import (
 )
 from openagentic_sdk.hooks.engine import HookEngine
 from openagentic_sdk.hooks.models import HookDecision, HookMatcher
+from openagentic_sdk.options import OpenAgenticOptions
 from openagentic_sdk.parts.project.trust import requests_of
 from openagentic_sdk.permissions.gate import PermissionGate
 from openagentic_sdk.runs.replay import replay_events
@@ -185,24 +188,40 @@ class RunningTest(TextCommandTestCase):
     def settings(self, values: dict[str, Any]) -> None:
         self.write({".claude/settings.json": str(values).replace("'", '"').replace("True", "true")})
 
-    def test_neither_a_mode_nor_a_person_lets_it_run(self) -> None:
+    def test_neither_a_loose_mode_nor_a_person_lets_it_run(self) -> None:
         async def yes(question: Any) -> str:
             return "yes"
 
+        self.skill("status", body="Now: !`touch made`, !`echo two`\n")
         for gate in (
             PermissionGate(permission_mode="bypass"),
-            PermissionGate(permission_mode="default", allow=("Skill",)),  # echo is among what default mode allows
-            PermissionGate(permission_mode="prompt", allow=("Skill",), user_answerer=yes),
-            PermissionGate(permission_mode="callback", allow=("Skill",), approver=lambda *call: True),
-            PermissionGate(permission_mode="dontAsk", allow=("Skill", RULE), deny=("Bash(echo one:*)",)),
-            PermissionGate(permission_mode="default", allow=("Skill", RULE), ask=("Bash(echo:*)",), user_answerer=yes),
+            PermissionGate(permission_mode="acceptEdits", allow=("Skill",)),
+            PermissionGate(permission_mode="default", allow=("Skill",)),
+            PermissionGate(permission_mode="prompt", allow=("Skill", RULE), user_answerer=yes),
+            PermissionGate(permission_mode="callback", allow=("Skill", RULE), approver=lambda *call: True),
+            PermissionGate(permission_mode="dontAsk", allow=("Skill", "Bash(touch:*)"), deny=("Bash(touch made:*)",)),
+            PermissionGate(
+                permission_mode="default", allow=("Bash(touch:*)",), ask=("Bash(touch:*)",), user_answerer=yes
+            ),
         ):
             with self.subTest(mode=gate.mode):
                 result = self.run_script(ACTIVATE, "Done.", permission_gate=gate)
-                self.assertIn("skill status is not used: its command 'echo one two' may not run", self.error(result))
-                self.assertEqual((self.body(result), self.ran(result.events)), (None, []))
-                refused = [event for event in result.events if isinstance(event, PermissionDecision)][-1]
-                self.assertFalse(refused.allowed)
+                body = self.body(result) or ""
+                self.assertRegex(body, r"^Now: \[The command 'touch made' of this text was not run: .+\], two$")
+                self.assertEqual(self.ran(result.events), ["echo two"])
+                decisions = [event for event in result.events if isinstance(event, PermissionDecision)]
+                self.assertEqual([event.allowed for event in decisions[-2:]], [False, True])
+                self.assertFalse((self.project / "made").exists())
+
+    def test_what_only_reads_runs_as_it_would_for_the_model(self) -> None:
+        gate = PermissionGate(permission_mode="dontAsk", allow=("Skill",))
+        self.assertEqual(self.body(self.run_script(ACTIVATE, "Done.", permission_gate=gate)), "Now: one two")
+
+    def test_a_search_that_finds_nothing_has_not_failed(self) -> None:
+        self.skill("status", body="Now: !`cat seen.txt | grep nothing`.\n")
+        self.write({"seen.txt": "x"})
+        gate = PermissionGate(permission_mode="dontAsk", allow=("Skill", "Read"))
+        self.assertEqual(self.body(self.run_script(ACTIVATE, "Done.", permission_gate=gate)), "Now: .")
 
     def test_the_skills_own_grant_is_a_rule(self) -> None:
         self.skill("status", body="Now: !`echo one two`\n", allowed_tools=RULE)
@@ -231,7 +250,7 @@ class RunningTest(TextCommandTestCase):
         masked = HookEngine(post_tool_use=(HookMatcher("mask", "Bash", mask),))
         self.assertEqual(self.body(self.run_script(ACTIVATE, "Done.", hooks=masked)), "Now: masked")
         blocked = self.run_script(ACTIVATE, "Done.", hooks=HookEngine(pre_tool_use=(HookMatcher("no", "Bash", block),)))
-        self.assertIn("not here", self.error(blocked))
+        self.assertIn("was not run: not here", self.body(blocked) or "")
         self.assertEqual(self.ran(blocked.events), [])
 
     def test_secrets_in_what_it_wrote_are_masked_before_they_are_stored(self) -> None:
@@ -265,12 +284,51 @@ class PromptTest(TextCommandTestCase):
         (prompt,) = [event.text for event in result.events if isinstance(event, UserMessage)]
         self.assertEqual(prompt, "a then b")
 
-    def test_a_prompt_whose_command_may_not_run_is_not_taken(self) -> None:
-        self.write({".claude/commands/show.md": "!`touch made`\n"})
+    def test_a_prompt_holds_a_sentence_for_a_command_that_may_not_run(self) -> None:
+        self.write({".claude/commands/show.md": "!`touch made` and !`echo one`\n"})
         result = self.run_script("Done.", prompt="/show")
-        self.assertEqual((result.stop_reason, self.provider.requests), ("error", []))
-        self.assertIn("command /show is not used: its command 'touch made' may not run", result.error_message or "")
+        (prompt,) = [event.text for event in result.events if isinstance(event, UserMessage)]
+        self.assertRegex(prompt, r"^\[The command 'touch made' of this text was not run: .*\] and one$")
+        self.assertEqual(result.stop_reason, "end")
         self.assertFalse((self.project / "made").exists())
+
+    def test_the_variables_of_a_plugin_are_filled_in_texts_rules_and_hooks(self) -> None:
+        market = {"name": "m", "plugins": [{"name": "p", "source": "./p"}]}
+        marketplaces = {"m": {"source": {"source": "directory", "path": "./market"}}}
+        settings = {"enabledPlugins": {"p@m": True}, "extraKnownMarketplaces": marketplaces}
+        hook = {"type": "command", "command": 'echo "$CLAUDE_PLUGIN_DATA $CLAUDE_PLUGIN_ROOT" > hook.txt'}
+        rule = "Bash(${CLAUDE_PLUGIN_ROOT}/run.sh:*)"
+        text = "!`${CLAUDE_PLUGIN_ROOT}/run.sh a` ${CLAUDE_PLUGIN_DATA} ${CLAUDE_SESSION_ID} ${CLAUDE_PROJECT_DIR}"
+        self.write(
+            {
+                ".claude/settings.json": json.dumps(settings),
+                "market/.claude-plugin/marketplace.json": json.dumps(market),
+                "market/p/.claude-plugin/plugin.json": '{"name": "p"}',
+                "market/p/hooks/hooks.json": json.dumps({"hooks": {"UserPromptSubmit": [{"hooks": [hook]}]}}),
+                "market/p/run.sh": "#!/bin/sh\necho ran $1\n",
+                "market/p/commands/go.md": f"---\nallowed-tools: {rule}\n---\n{text}\n",
+                "market/p/skills/do/SKILL.md": f"---\nname: do\ndescription: d\nallowed-tools: {rule}\n---\n{text}\n",
+                "market/p/agents/who.md": "---\nname: who\ndescription: d\n---\nIn ${CLAUDE_PLUGIN_DATA}.\n",
+            }
+        )
+        (self.project / "market/p/run.sh").chmod(0o755)
+        data = str(self.parent / "home/.claude/plugins/data/p-m")
+        gate = PermissionGate(permission_mode="dontAsk")
+        for prompt in ("/p:go", "/p:do"):
+            with self.subTest(prompt):
+                result = self.run_script("Done.", prompt=prompt, permission_gate=gate)
+                bodies = [e.body for e in result.events if isinstance(e, SkillActivated)]
+                texts = bodies or [e.text for e in result.events if isinstance(e, UserMessage)]
+                self.assertEqual(texts, [f"ran a {data} {result.session_id} {self.project}"])
+        root = os.path.realpath(self.project / "market/p")
+        self.assertEqual((self.project / "hook.txt").read_text(), f"{data} {root}\n")
+        self.assertTrue(os.path.isdir(data))
+        agents = open_project(
+            OpenAgenticOptions(
+                cwd=self.project, setting_sources=("project",), home=self.parent / "home", trust_project=True
+            )
+        ).agents.agents
+        self.assertEqual([(agent.name, agent.prompt) for agent in agents], [("p:who", f"In {data}.")])
 
     def test_a_text_that_a_hook_puts_there_stands_and_nothing_runs(self) -> None:
         self.write({".claude/commands/show.md": "Now: !`echo one`\n"})

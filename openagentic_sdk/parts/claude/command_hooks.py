@@ -23,7 +23,7 @@ from ...hooks.engine import HookEngine
 from ...hooks.models import HookDecision, HookMatcher, Permission
 from ...serialization import dumps_json, loads_json
 from ...skills.files import bytecode_folder
-from ...skills.render import fill_variables
+from ...skills.render import fill_variables, plugin_variables
 from ...tools.shell.environment import find_program
 from ..project.settings import CommandHook
 from ..project.trust import TRUST_VARIABLE
@@ -82,8 +82,9 @@ class ShellHook:
     """A hook that runs a shell command in the project. Called with the engine's payload; see `HookMatcher`.
 
     With `args` the command is a program that is run without a shell. `event` is Claude Code's name for the point, None for
-    the usual one; `plugin_root` the folder of the plugin that the hook came with. What `is_async` is not waited for, and
-    ends after `timeout_s`, or with the event loop. What `only_forbids` neither allows nor changes anything.
+    the usual one; `plugin_root` the folder of the plugin that the hook came with, `plugin_data` that of what it keeps. What
+    `is_async` is not waited for, and ends after `timeout_s`, or with the event loop. What `only_forbids` neither allows nor
+    changes anything.
     """
 
     command: str
@@ -94,6 +95,7 @@ class ShellHook:
     args: tuple[str, ...] | None = None
     event: str | None = None
     plugin_root: str = ""
+    plugin_data: str = ""
     is_async: bool = False
     only_forbids: bool = False
     timeout_s: float = DEFAULT_TIMEOUT_S
@@ -176,8 +178,9 @@ class ShellHook:
         return replace(answer, permission=wish, override_tool_input=None, override_prompt=None)
 
     def _places(self) -> dict[str, str]:
-        places = {"CLAUDE_PROJECT_DIR": os.path.abspath(self.project_dir), "CLAUDE_PLUGIN_ROOT": self.plugin_root}
-        return {name: place for name, place in places.items() if place}
+        # the variables are in the environment of the command, so that it may name each
+        plugin = plugin_variables(self.plugin_root, self.plugin_data, "CLAUDE_PLUGIN_DATA")
+        return {"CLAUDE_PROJECT_DIR": os.path.abspath(self.project_dir), **plugin}
 
     async def _run(self, data: bytes) -> tuple[int, str, str]:
         # Files, not pipes: a process that the hook left behind cannot make us wait for the end of its output.
@@ -352,6 +355,7 @@ def with_command_hooks(
             args=hook.args,
             event=hook.event,
             plugin_root=hook.root,
+            plugin_data=hook.data,
             is_async=hook.is_async,
             only_forbids=hook.only_forbids,
             timeout_s=timeout_s,

@@ -268,6 +268,7 @@ class ProjectGuidance:
             hidden=index.hidden,
             trusts=project.trusts if project.library.runs_commands else None,
             names_files=names_files,
+            session_id=session_id,
         )
         if expansion.command is not None:
             trusted = project.trusts(expansion.command)

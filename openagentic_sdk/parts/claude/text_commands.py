@@ -1,7 +1,8 @@
 """Run the commands that stand in the text of a skill or command, before the model reads the text.
 
-A command runs when a rule allows it and hooks let it, never because a mode or a person would. It is in the log, and on disk,
-before it runs, and one that started is never run again. When one may not run or fails, the text is not used at all.
+A command runs when the gate lets the model run it in mode default without a question, or the text's own grants do, and hooks
+let it; never because a looser mode or a person would. It is in the log, and on disk, before it runs, and one that started is
+never run again. One that may not run leaves a sentence in its place; when one fails, the text is not used at all.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from ...kernel.gate import ApprovalResult
 from ...kernel.tool_call import Permitted, decision_event, propose
 from ...kernel.tool_step import after_hooks, execute, masked
 from ...permissions.gate import permission_gate
+from ...permissions.shell import CommandLine, base_name, parse_command
 from ...sessions.folds.features.all import TextCommandsFold
 from ...sessions.request import json_sha256
 from ...skills.text_commands import Draft
@@ -32,24 +34,30 @@ UNKNOWN = "the process died while it was running: it may or may not have run, so
 async def fill_draft(run: Run, draft: Draft, cause: str) -> str:
     """The draft's text with what its commands wrote, one after the other.
 
-    `cause` names the call or prompt that wants it: what ran for it before a crash is not run again. Raises `ToolError`
-    with the reason when a command may not run, fails, or may have run already.
+    `cause` names the call or prompt that wants it: what ran for it before a crash is not run again. In the place of a
+    command that may not run stands why. Raises `ToolError` with the reason when one fails, or may have run already.
     """
     outputs: list[str] = []
     for number, command in enumerate(draft.commands, 1):
         end = await _run_once(run, draft, f"{cause}:{number}", command)
+        if isinstance(end, str):
+            outputs.append(f"[The command {command!r} of this text was not run: {end}]")
+            continue
         if end.outcome != "ok":
             raise ToolError(f"{draft.name} is not used: its command {command!r} {end.error_message}")
         outputs.append(end.output)
     return draft.filled(outputs)
 
 
-async def _run_once(run: Run, draft: Draft, command_id: str, command: str) -> TextCommandFinished:
+async def _run_once(run: Run, draft: Draft, command_id: str, command: str) -> TextCommandFinished | str:
+    """How a command ended, or why it may not run."""
     ends = run.view.fold(TextCommandsFold).ends
     if command_id in ends:
         known = ends[command_id]
         return known or TextCommandFinished(command_id, outcome="error", error_message=f"has no known end: {UNKNOWN}")
     call = await _permit(run, draft, ToolUse(command_id, _SHELL, {"command": command}))
+    if isinstance(call, str):
+        return call
     started = TextCommandStarted(command_id, draft.name, call.input["command"], call.decision.input_sha256, draft.path)
     await run.record(call.decision, started)
     try:
@@ -60,13 +68,13 @@ async def _run_once(run: Run, draft: Draft, command_id: str, command: str) -> Te
         ended.exception()
         raise
     events, result = await after_hooks(run, call, result)
-    end = _finished(command_id, masked(run, result))
+    end = _finished(command_id, masked(run, result), call.input["command"])
     await run.record(*events, end)
     return end
 
 
-async def _permit(run: Run, draft: Draft, use: ToolUse) -> Permitted:
-    """The command as hooks left it, with the decision that allows it. Raises `ToolError` when nothing does."""
+async def _permit(run: Run, draft: Draft, use: ToolUse) -> Permitted | str:
+    """The command as hooks left it, with the decision that allows it, or why nothing does."""
     call = await propose(run, use)
     if call.wish.block or call.wish.permission in ("deny", "ask"):
         # A hook that wants a person to be asked says no too: these commands run without a person.
@@ -81,12 +89,20 @@ async def _permit(run: Run, draft: Draft, use: ToolUse) -> Permitted:
     decision = replace(decision, details={**decision.details, "text_of": draft.name})
     if not approval.allowed:
         await run.record(decision)
-        command = call.input["command"]
-        raise ToolError(f"{draft.name} is not used: its command {command!r} may not run by itself: {approval.reason}")
+        return approval.reason
     return Permitted(use, call.tool, call.input, decision)
 
 
-def _finished(command_id: str, result: ToolResult) -> TextCommandFinished:
+# Programs that end with 1 when they find nothing, or a difference.
+_COMPARING = frozenset({"grep", "egrep", "fgrep", "rg", "find", "diff", "cmp", "test", "["})
+
+
+def _compares(command: str) -> bool:
+    line = parse_command(command)
+    return isinstance(line, CommandLine) and base_name(line.commands[-1].argv[0]) in _COMPARING
+
+
+def _finished(command_id: str, result: ToolResult, command: str) -> TextCommandFinished:
     """The end of a command; one that wrote and then failed has failed."""
     said = result.output if isinstance(result.output, Mapping) else {}
     errors = str(said.get("stderr") or "").strip()
@@ -97,7 +113,7 @@ def _finished(command_id: str, result: ToolResult) -> TextCommandFinished:
         failure = result.error_message
     elif said.get("timed_out"):
         failure = "it took too long and was ended"
-    elif said.get("exit_code") != 0:
+    elif said.get("exit_code") != 0 and not (said.get("exit_code") == 1 and _compares(command)):
         failure = (
             f"it ended with exit code {said.get('exit_code')}{': ' + errors[-_MAX_ERROR_CHARS:] if errors else ''}"
         )

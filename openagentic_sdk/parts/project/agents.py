@@ -9,7 +9,7 @@ from ...ground.frozen import frozen
 from ...ground.text import one_line, without_hidden
 from ...skills.fields import Fields
 from ...skills.frontmatter import read_frontmatter
-from ...skills.render import fill_variables
+from ...skills.render import fill_variables, plugin_variables
 from .claude import ClaudeFolders, MarkdownFile, read_named
 
 _FIELDS = frozenset({
@@ -62,7 +62,7 @@ def parse_agent(text: str, file: MarkdownFile) -> tuple[AgentFile | None, list[D
         name=file.prefix + name,
         description=one_line(fields.text("description")),
         prompt=fill_variables(
-            without_hidden(front.body).strip(), {"CLAUDE_PLUGIN_ROOT": file.plugin_root or "${CLAUDE_PLUGIN_ROOT}"}
+            without_hidden(front.body).strip(), plugin_variables(file.plugin_root, file.plugin_data, front.body)
         ),
         path=file.path,
         scope=file.scope,

@@ -75,6 +75,7 @@ class MarkdownFile:
     boundary: str
     prefix: str = ""
     plugin_root: str = ""
+    plugin_data: str = ""
 
 
 def markdown_files(folders: ClaudeFolders, kind: str, problems: list[Diagnostic]) -> Iterator[MarkdownFile]:

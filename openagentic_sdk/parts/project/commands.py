@@ -24,7 +24,7 @@ from ...skills.frontmatter import read_frontmatter
 from ...skills.index import SkillInfo, find_skill
 from ...skills.names import name_key
 from ...skills.outline import read_outline
-from ...skills.render import fill_arguments, fill_variables, first_number
+from ...skills.render import fill_arguments, fill_variables, first_number, plugin_variables
 from ...skills.text_commands import Draft, draft_of
 from .claude import ClaudeFolders, MarkdownFile, read_named
 from .memory import import_targets
@@ -105,7 +105,7 @@ def parse_command(text: str, file: MarkdownFile) -> tuple[Command, list[Diagnost
         allowed_tools=fields.rules("allowed-tools"),
         model=fields.text("model"),
         model_invocable=not fields.flag("disable-model-invocation", False),
-        variables={"CLAUDE_PLUGIN_ROOT": file.plugin_root} if file.plugin_root else {},
+        variables=plugin_variables(file.plugin_root, file.plugin_data),
     )
     return command, [*front.diagnostics, *fields.diagnostics, *fields.without_effect(_FIELDS)]
 
@@ -119,6 +119,7 @@ def expand_prompt(
     hidden: Sequence[SkillInfo] = (),
     trusts: Callable[[Command], bool] | None = None,
     names_files: bool = True,
+    session_id: str = "",
 ) -> Expansion:
     """The prompt itself unless it is `/name arguments` with a name that a skill or command has.
 
@@ -138,7 +139,10 @@ def expand_prompt(
     if command is None:
         return Expansion(prompt)
     variables = {"CLAUDE_PROJECT_DIR": folders.project_dir, **command.variables}
-    command = replace(command, body=fill_variables(command.body, variables))
+    variables |= {"CLAUDE_SESSION_ID": session_id} if session_id else {}
+    plugin_variables(variables.get("CLAUDE_PLUGIN_ROOT", ""), variables.get("CLAUDE_PLUGIN_DATA", ""), command.body)
+    rules = tuple(fill_variables(rule, variables) for rule in command.allowed_tools)
+    command = replace(command, body=fill_variables(command.body, variables), allowed_tools=rules)
     draft = None
     if trusts is not None and trusts(command):
         draft = draft_of(

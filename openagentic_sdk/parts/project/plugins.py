@@ -38,13 +38,17 @@ _UNUSED = (".lsp.json", "bin", "workflows", "monitors", "settings.json", "themes
 
 @frozen
 class Plugin:
-    """A plugin. `id` is `name@marketplace`, `root` its real folder, `scope` is `plugin`, or `project` if a part of one."""
+    """A plugin. `id` is `name@marketplace`, `root` its real folder, `scope` is `plugin`, or `project` if a part of one.
+
+    `data` is the folder of what it keeps through its updates; it need not exist.
+    """
 
     id: str
     name: str
     root: str
     scope: str
     manifest: Mapping[str, Any]
+    data: str = ""
 
     def places(self, key: str, usual: str) -> list[str]:
         """The files and folders of one kind: those that the manifest names, else the usual one; for skills both."""
@@ -61,14 +65,16 @@ class Plugin:
             files: Iterable[MarkdownFile] = markdown_below(place, self.scope, self.root, problems)
             if os.path.isfile(place):
                 files = [MarkdownFile(place, os.path.basename(place), self.scope, self.root)]
-            yield from (replace(file, prefix=f"{self.name}:", plugin_root=self.root) for file in files)
+            yield from (
+                replace(file, prefix=f"{self.name}:", plugin_root=self.root, plugin_data=self.data) for file in files
+            )
 
     def skill_roots(self) -> list[SkillRoot]:
         """Where its skills are."""
         single = [self.root] if os.path.isfile(os.path.join(self.root, "SKILL.md")) else []
         folders = [*self.places("skills", "skills"), *single]
         return [
-            SkillRoot(each, self.scope, self.root, (3, at), f"{self.name}:", self.root)
+            SkillRoot(each, self.scope, self.root, (3, at), f"{self.name}:", self.root, self.data)
             for at, each in enumerate(folders)
         ]
 
@@ -84,7 +90,8 @@ class Plugin:
         for path, read in sources:
             entries, data = Entries(path, self.scope), as_mapping(read)
             inner = entries.object(data, "hooks") if "hooks" in data else data
-            found += entries.hooks({k: v for k, v in inner.items() if k != "description"}, self.root)
+            hooks = entries.hooks({k: v for k, v in inner.items() if k != "description"}, self.root)
+            found += [replace(hook, data=self.data) for hook in hooks]
             problems += entries.notes
         return found
 
@@ -148,8 +155,13 @@ class PluginRegistry:
         return bool(known)
 
 
-def read_plugins(settings: Settings, registry: PluginRegistry | None, project_dir: str) -> PluginSet:
-    """The plugins that settings switch on, and those that a person added by themselves and nothing switches off."""
+def read_plugins(
+    settings: Settings, registry: PluginRegistry | None, project_dir: str, data_dir: str | None = None
+) -> PluginSet:
+    """The plugins that settings switch on, and those that a person added by themselves and nothing switches off.
+
+    What they keep lies below `data_dir`, each in a folder with the name of its id.
+    """
     problems: list[Diagnostic] = []
     added: Mapping[str, Mapping[str, str]] = {}
     try:
@@ -175,7 +187,8 @@ def read_plugins(settings: Settings, registry: PluginRegistry | None, project_di
             continue
         plugin = load_plugin(key, place, scope, problems)
         if plugin is not None:
-            found.append(plugin)
+            name = re.sub(r"[^A-Za-z0-9_-]", "-", key)
+            found.append(replace(plugin, data="" if data_dir is None else os.path.join(data_dir, name)))
     commands, agents, styles = (
         tuple(file for plugin in found for file in plugin.markdown(kind, usual, problems))
         for kind, usual in (("commands", "commands"), ("agents", "agents"), ("outputStyles", "output-styles"))

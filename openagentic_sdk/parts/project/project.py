@@ -12,7 +12,7 @@ from pathlib import Path
 
 from ...ground.diagnostic import Diagnostic
 from ...ground.frozen import changed, frozen
-from ...skills.index import IndexResult
+from ...skills.index import IndexResult, claude_home
 from ...skills.library import SkillLibrary
 from .agents import AgentSet, read_agents
 from .claude import MANAGED_DIR, ClaudeFolders, claude_folders, claude_json
@@ -153,7 +153,7 @@ def read_project(
     named = {word: settings.env.get(name) or os.environ.get(name, "") for word, name in variables.items()}
     models = {word: model for word, model in named.items() if model}
     settings = changed(settings, model_names={**models, **settings.model_names, **(model_names or {})})
-    plugins = read_plugins(settings, registry, root)
+    plugins = read_plugins(settings, registry, root, os.path.join(claude_home(home), "plugins", "data"))
     if not (settings.hooks_disabled or settings.managed_hooks_only):
         # What was trusted goes on forbidding while the project waits to be trusted again.
         kept = (*trust.hooks, *(() if below is None else below.hooks))

@@ -42,8 +42,8 @@ class CommandHook:
 
     With `args` the command is a program and these its arguments, else a line for a shell. `condition` (`if` in the file) is
     a permission rule that a tool call must fit. `is_async` is not waited for, `once` runs one time in a session. `root`,
-    when set, is the folder of the plugin or skill that it came with. What `only_forbids` grants and changes nothing;
-    one of a `skill` runs while that is active.
+    when set, is the folder of the plugin or skill that it came with, `data` that of what the plugin keeps. What
+    `only_forbids` grants and changes nothing; one of a `skill` runs while that is active.
     """
 
     event: str
@@ -59,6 +59,7 @@ class CommandHook:
     root: str = ""
     only_forbids: bool = False
     skill: str = ""
+    data: str = ""
 
     @property
     def folder(self) -> str | None:

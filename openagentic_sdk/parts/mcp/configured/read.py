@@ -42,7 +42,8 @@ class ServerEntry:
     """One entry: its `name`, the `scope` and the file that it stands in, and what it says.
 
     `root` is the real folder of the project that it belongs to, empty for one of a plugin that a person added and in the
-    user scope; `plugin_root` is what `${CLAUDE_PLUGIN_ROOT}` stands for. `hides` are the scopes of others with this name.
+    user scope; `plugin_root` is what `${CLAUDE_PLUGIN_ROOT}` stands for, `plugin_data` likewise. `hides` are the scopes of
+    others with this name.
     """
 
     name: str
@@ -51,6 +52,7 @@ class ServerEntry:
     entry: Mapping[str, Any]
     root: str = ""
     plugin_root: str = ""
+    plugin_data: str = ""
     hides: tuple[str, ...] = ()
 
     @property
@@ -141,7 +143,7 @@ def plugin_entries(plugin: Plugin, problems: list[Diagnostic], root: str) -> Ite
         is_added = plugin.scope == "plugin"
         for entry in _entries(servers, "plugin" if is_added else "project", path, problems, "" if is_added else root):
             name = plugin_server_name(plugin.name, entry.name)
-            yield ServerEntry(name, entry.scope, path, entry.entry, entry.root, plugin.root)
+            yield ServerEntry(name, entry.scope, path, entry.entry, entry.root, plugin.root, plugin_data=plugin.data)
 
 
 def _entries(

@@ -14,6 +14,7 @@ from ....errors import OptionsError, StorageError
 from ....ground.diagnostic import Diagnostic
 from ....ground.frozen import frozen
 from ....ground.text import visible
+from ....skills.render import plugin_variables
 from ...project.project import OpenedProject
 from ...project.settings import Settings
 from ..oauth.login import read_settings
@@ -96,7 +97,7 @@ def _resolve_one(
         pin = said.pop("pin", True)
         if not isinstance(pin, bool):
             raise OptionsError(f"pin must be true or false, not {pin!r:.100}")
-        own = {"CLAUDE_PLUGIN_ROOT": entry.plugin_root} if entry.plugin_root else {}
+        own = plugin_variables(entry.plugin_root, entry.plugin_data, repr(said))
         server = read_server_entry(entry.name, expand_entry(said, {**environ, **own}), source=entry.source)
         read_settings(entry.name, server.oauth)
         names = [name for key, value in said.items() if key in EXPANDED for name in variables_in(value)]
