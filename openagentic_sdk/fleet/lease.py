@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import asyncio
 import threading
-import time
 
 from ..errors import RunLostError, SessionError
 from ..ground.backoff import Backoff
+from ..ground.clock import elapsed_s
 from .queue import Queue
 from .record import FleetRun
 
@@ -20,11 +20,6 @@ from .record import FleetRun
 BEATS, BEATS_AFTER_FAILURE = 3, 10
 # So much of a lease is left for ending what runs.
 MARGIN = 0.1
-
-
-def elapsed_s() -> float:
-    """Seconds since some moment, also those in which this machine slept."""
-    return time.clock_gettime(time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic()
 
 
 class Lease:

@@ -32,7 +32,7 @@ _ADD = """
     INSERT INTO openagentic_runs (format, session, tenant, queue, agent, priority, state, run_at, rank, request_id, body,
         workspace, traceparent, max_attempts, created_at)
     SELECT %s, %s, %s, %s, %s, %s, 'queued', due, %s * {rank_s} - due, %s, %s, %s, %s, %s, {now}
-    FROM (SELECT coalesce(%s, {now}) AS due) AS times WHERE true
+    FROM (SELECT coalesce({at_wall}, {now}) AS due) AS times WHERE true
     ON CONFLICT (tenant, request_id) DO NOTHING RETURNING id
 """
 # Of one session only the first that is not over may run, but for those that are not due yet. A parked run holds back what
@@ -162,7 +162,7 @@ class Queue:
         """The statements of `add`, for a caller with a connection of its own."""
         first = (FORMAT, new.session, new.tenant, new.queue, new.agent, new.priority, new.priority, new.request_id)
         values = (*first, new.body, new.workspace, new.traceparent, new.max_attempts, new.run_at)
-        rows = yield _ADD.format(now=self.tables.now, rank_s=RANK_S), values
+        rows = yield _ADD.format(now=self.tables.now, at_wall=self.tables.at_wall, rank_s=RANK_S), values
         if not rows:
             command = "SELECT id, agent, body, session FROM openagentic_runs WHERE tenant = %s AND request_id = %s"
             [(run_id, *known)] = yield command, (new.tenant, new.request_id)
@@ -302,6 +302,10 @@ class Queue:
 
     def _change(self, command: str, values: Sequence[Any]) -> Rows:
         return self.tables.change(lambda execute: execute(command, values))
+
+    def now(self) -> float:
+        """The time that `run_at` and the other times of runs are of."""
+        return float(self.tables.read(f"SELECT {self.tables.now}")[0][0])
 
     # --- looking -------------------------------------------------------------------------------------------------------
 

@@ -31,13 +31,15 @@ _ADD = f"""
     INSERT INTO openagentic_schedules ({_COLUMNS}) VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, 0, %s, NULL, 0, NULL)
     ON CONFLICT (name) DO NOTHING RETURNING name
 """
-_DUE = "SELECT {columns} FROM openagentic_schedules WHERE is_paused = 0 AND next_at <= {now} ORDER BY next_at, name LIMIT %s"
+_DUE = """
+    SELECT {columns} FROM openagentic_schedules WHERE is_paused = 0 AND next_at <= {wall} ORDER BY next_at, name LIMIT %s
+"""
 _MOVE = """
     UPDATE openagentic_schedules SET next_at = %s, fired_at = %s, fired = fired + 1, error = %s
     WHERE name = %s AND next_at = %s AND is_paused = 0 RETURNING name
 """
 _BREAK = (
-    "UPDATE openagentic_schedules SET next_at = {now} + %s, error = %s WHERE name = %s AND next_at = %s RETURNING name"
+    "UPDATE openagentic_schedules SET next_at = {wall} + %s, error = %s WHERE name = %s AND next_at = %s RETURNING name"
 )
 _PAUSE = "UPDATE openagentic_schedules SET is_paused = %s, next_at = %s WHERE name = %s RETURNING name"
 
@@ -112,7 +114,7 @@ class Schedules:
 
     def fire_due(self) -> int:
         """Enqueue a run for each schedule that is due; gives how many this call enqueued. For all workers, all the time."""
-        due = _DUE.format(columns=_COLUMNS, now=self._tables.now)
+        due = _DUE.format(columns=_COLUMNS, wall=self._tables.wall)
         return sum(self._fire(_schedule(row)) for row in self._tables.read(due, (MAX_FIRED,)))
 
     def _fire(self, schedule: Schedule) -> bool:
@@ -120,7 +122,7 @@ class Schedules:
         try:
             next_at = next_fire(parse_cron(schedule.cron), self._now(), read_zone(schedule.zone))
         except OptionsError as error:
-            command = _BREAK.format(now=self._tables.now)
+            command = _BREAK.format(wall=self._tables.wall)
             values = (BROKEN_S, on_one_line(str(error), 500), schedule.name, at)
             self._tables.change(lambda execute: execute(command, values))
             return False
@@ -152,7 +154,7 @@ class Schedules:
             return False
 
     def _now(self) -> float:
-        [(now,)] = self._tables.read(f"SELECT {self._tables.now}")
+        [(now,)] = self._tables.read(f"SELECT {self._tables.wall}")
         return float(now)
 
 

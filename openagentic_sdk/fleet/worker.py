@@ -13,11 +13,12 @@ from typing import Any
 
 from ..errors import FleetError, OptionsError, StorageError
 from ..ground.backoff import Backoff
+from ..ground.clock import elapsed_s
 from ..ground.threads import running_loop
 from ..kernel.recorder import off_loop
 from .execute import carry_out
 from .fleet import Fleet
-from .lease import Heart, Lease, elapsed_s
+from .lease import Heart, Lease
 from .queue import CHANNEL, Claimer
 from .record import FORMAT, FleetRun, Outcome
 from .standing import is_answered
@@ -196,7 +197,11 @@ async def execute_run(fleet: Fleet, run_id: int, *, lease_s: float = LEASE_S, gr
         if run.is_parked:
             await off_loop(True, fleet.queue.wake_answered, partial(is_answered, fleet.store))
             run = await fleet.status(run_id)
-        if run.is_over or run.state == "waiting" or (run.is_parked and run.run_at > time.time()):
+        if (
+            run.is_over
+            or run.state == "waiting"
+            or (run.is_parked and run.run_at > await off_loop(True, fleet.queue.now))
+        ):
             return run
         asked_at = elapsed_s()
         claimed: FleetRun | None = await off_loop(True, partial(fleet.queue.claim, who, run_id=run_id))

@@ -10,6 +10,11 @@ import time
 from typing import Protocol, runtime_checkable
 
 
+def elapsed_s() -> float:
+    """Seconds since this machine was started, where it counts those, also those in which it slept."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic()
+
+
 @runtime_checkable
 class Clock(Protocol):
     """Three questions about time. `now` may jump and is only ever information; waiting and measuring use the others."""

@@ -112,10 +112,11 @@ _REMOVE_MESSAGES = """
 class PostgresSessionStore(TableStore, RemoteStore[PostgresServer]):
     """Sessions in the database that `url` names (`postgresql://user@host/database`), in tables named `openagentic_*`.
 
-    The tables are made when the store is first used, or by `openagentic-sdk store migrate` where the role may not do that.
-    Each append is on the server's disk before it returns, unless the server is set up otherwise. `patience_s` bounds every
-    wait for the server, while it restarts and when it hangs. Poolers may stand between, in session or transaction mode, and
-    a standby can be read.
+    The tables are made when the store is first used, or by `openagentic-sdk store migrate` where the role may not do
+    that. Each append is on the server's disk before it returns, unless the server is set up otherwise. `patience_s`
+    (None: 30) bounds every wait for the server, while it restarts and when it hangs; one that is given is also how long a
+    server is waited for that was never reached, and without one, a first connection that fails is an error at once.
+    Poolers may stand between, in session or transaction mode, and a standby can be read.
     """
 
     durability = "fsync"
@@ -123,9 +124,9 @@ class PostgresSessionStore(TableStore, RemoteStore[PostgresServer]):
     _servers = SERVERS
     has_inbox = True
 
-    def __init__(self, url: str, *, patience_s: float = 30.0, clock: Clock | None = None) -> None:
+    def __init__(self, url: str, *, patience_s: float | None = None, clock: Clock | None = None) -> None:
         driver()
-        self._patience_s = patience_s
+        self._wait_for_server(patience_s)
         self._clock = clock or SystemClock()
         self._join(url)
 

@@ -79,10 +79,11 @@ _FIELDS = (
 class RedisSessionStore(RewritingRedis):
     """Sessions on the server that `url` names (`redis://host:port/number`), under keys that begin with `prefix`.
 
-    `?prefix=NAME` in the URL does the same. `patience_s` bounds every wait for the server, while it restarts and when it
-    hangs. `durability` is known once the store was used: `fsync`, `flush` (survives the death of the server's process),
-    `everysec` (up to two seconds are lost then), `snapshot` or `memory`. Where one is asked for, here or by
-    `?durability=flush|barrier|fsync`, a server whose settings keep less is refused with a `StorageError`.
+    `?prefix=NAME` in the URL does the same. `patience_s` (None: 30) bounds every wait for the server, while it restarts
+    and when it hangs; one that is given is also how long a server is waited for that was never reached. `durability` is
+    known once the store was used: `fsync`, `flush` (survives the death of the server's process), `everysec` (up to two
+    seconds are lost then), `snapshot` or `memory`. Where one is asked for, here or by `?durability=flush|barrier|fsync`,
+    a server whose settings keep less is refused with a `StorageError`.
     """
 
     def __init__(
@@ -90,7 +91,7 @@ class RedisSessionStore(RewritingRedis):
         url: str,
         *,
         prefix: str | None = None,
-        patience_s: float = 30.0,
+        patience_s: float | None = None,
         clock: Clock | None = None,
         durability: Durability | None = None,
     ) -> None:
@@ -98,9 +99,9 @@ class RedisSessionStore(RewritingRedis):
         address, named, wanted = without_settings(url)
         wanted = durability or wanted
         prefix = "{%s}" % (prefix or named or DEFAULT_PREFIX)
-        self._patience_s = patience_s
+        self._wait_for_server(patience_s)
         self._clock = clock or SystemClock()
-        self._join(address, prefix, patience_s, wanted and check_durability(wanted))
+        self._join(address, prefix, self._patience_s, wanted and check_durability(wanted))
 
     @property
     def durability(self) -> str:  # type: ignore[override]

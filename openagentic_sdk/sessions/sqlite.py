@@ -41,6 +41,7 @@ from .log.lock import LeaseFile, living_holder
 from .stores.database import SessionRow, changed_metadata, intact_blob
 from .stores.log_state import LogHead, copied_head, read_head
 from .stores.per_process import check_open, check_own
+from .stores.sqlite.clock import SteadyClock
 from .stores.sqlite.file import MEMORY, SqliteFile
 from .stores.sqlite.rewriting import RewritingSqlite
 from .stores.sqlite.schema import LAST_EVENT, LAST_SEQ, place_of
@@ -88,7 +89,7 @@ class SqliteSessionStore(TableStore, RewritingSqlite):
         if str(path) == MEMORY:
             self.path, self.durability = Path(MEMORY), "memory"
         self._index = SearchFile(self.path)
-        self._file = SqliteFile(self.path, always_syncs=durability == "fsync")
+        self._file = SqliteFile(self.path, always_syncs=durability == "fsync", clock=SteadyClock(self._clock.now))
         # A store that was made from its name is closed by no caller.
         when_collected(self, _close, self._file, self._beside)
 

@@ -6,7 +6,9 @@ import errno
 import json
 import os
 import shutil
+import subprocess
 import sys
+import tempfile
 import threading
 import unittest
 from itertools import count
@@ -26,7 +28,8 @@ from openagentic_sdk.sessions.log.folder import folder_lock
 from openagentic_sdk.sessions.store import FileSessionStore, is_session_id
 from openagentic_sdk.testing import store_contract
 from openagentic_sdk.testing.faults import FaultyOS
-from tests.pythons import contract_python
+from tests.pythons import ROOT, contract_python
+from tests.size import LARGE
 
 from .scenes import CountingDisk, InstantDisk, InterruptedDisk, SceneTest, three_turns
 
@@ -38,6 +41,25 @@ IMPOSSIBLE: tuple[dict[str, object], ...] = (
     {"error": "boom"},
     {"id": "another"},
 )
+
+
+WITHOUT_LOCKS = """
+import sys
+from openagentic_sdk.errors import StorageError
+from openagentic_sdk.events import UserMessage
+from openagentic_sdk.sessions.store import FileSessionStore
+
+store = FileSessionStore(sys.argv[1])
+try:
+    store.create_session(session_id="s")
+    store.append_event("s", UserMessage("a"))
+    store.is_held("s")
+    store.claim_request("s", "r")
+    store.update_metadata("s", {"a": 1})
+    store.delete_session("s")
+except StorageError:
+    pass
+"""
 
 
 class FileSessionStoreTest(store_contract.StoreContract):
@@ -52,6 +74,44 @@ class FileSessionStoreTest(store_contract.StoreContract):
 
 
 class FilesTest(SceneTest):
+    def test_a_path_that_would_be_too_long_is_refused_when_a_session_is_created(self) -> None:
+        place = self.place.joinpath(*["x" * 200] * 19)
+        fits = []
+        for length in range(20, 240, 10):
+            store = FileSessionStore(place / ("y" * length), "flush")
+            try:
+                session_id = store.create_session(session_id="a" * 100)
+            except OptionsError as error:
+                self.assertIn("choose a shorter folder", str(error))
+                self.assertFalse((place / ("y" * length)).exists())
+                continue
+            fits.append(length)
+            store.append_event(session_id, UserMessage("fits"))
+            self.assertEqual(store.read_blob(session_id, store.put_blob(session_id, b"fits")), b"fits")
+            self.assertEqual(store.read_summary(session_id).events, 1)
+        self.assertEqual(fits, list(range(20, max(fits) + 10, 10)))
+        self.assertLess(len(fits), 20)
+
+    def test_ids_that_differ_in_case_are_one_session_where_the_folder_ignores_case_and_only_under_its_own(self) -> None:
+        self.store.create_session(session_id="ABC")
+        if not (self.place / "sessions" / "abc").exists():
+            self.skipTest("this folder tells ABC from abc")
+        with self.assertRaises(SessionNotFoundError):
+            self.store.read_events("abc")
+        with self.assertRaises(SessionExistsError):
+            self.store.create_session(session_id="abc")
+        self.assertFalse(self.store.session_exists("abc"))
+        self.assertEqual(self.store.read_events("ABC"), [])
+
+    @unittest.skipUnless(LARGE and shutil.which("strace"), "OPENAGENTIC_TEST_LARGE is not set, or there is no strace")
+    def test_a_system_without_locks_left_is_a_storage_error_wherever_one_is_taken_or_given_back(self) -> None:
+        for number in range(1, 14):
+            with tempfile.TemporaryDirectory() as place:
+                command = ["strace", "-f", "-qq", "-o", os.devnull, "-e", f"inject=flock:error=ENOLCK:when={number}"]
+                script = [sys.executable, "-c", WITHOUT_LOCKS, place]
+                done = subprocess.run([*command, *script], capture_output=True, text=True, cwd=ROOT, timeout=60)
+                self.assertEqual((done.returncode, done.stderr), (0, ""), number)
+
     def test_a_session_is_a_folder_with_a_log_and_what_was_known_at_its_creation(self) -> None:
         session_id = self.store.create_session(metadata={"cwd": "/w"})
         folder = self.place / "sessions" / session_id

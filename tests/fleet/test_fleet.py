@@ -25,9 +25,10 @@ from openagentic_sdk.errors import (
 )
 from openagentic_sdk.events import Result, ToolStarted, UserAnswer, UserMessage
 from openagentic_sdk.fleet import Fleet, FleetRun, Worker, execute_run
-from openagentic_sdk.fleet.lease import Heart, Lease, elapsed_s
+from openagentic_sdk.fleet.lease import Heart, Lease
 from openagentic_sdk.fleet.queue import Claimer
 from openagentic_sdk.fleet.record import FORMAT, Outcome
+from openagentic_sdk.ground.clock import elapsed_s
 from openagentic_sdk.parts.record.lifecycle import rename_session, rewind_session
 from openagentic_sdk.runs.background import answer_question, cancel_session
 from openagentic_sdk.sessions.core import SessionWriter

@@ -28,6 +28,7 @@ from openagentic_sdk.providers.wrappers.guarded import guarded
 from openagentic_sdk.providers.wrappers.retry import RetryPolicy
 from openagentic_sdk.server.asgi import app
 from openagentic_sdk.sessions.memory import MemorySessionStore
+from openagentic_sdk.sessions.sqlite import SqliteSessionStore
 from openagentic_sdk.sessions.stores.locate import open_store
 from openagentic_sdk.testing.clock import FakeClock
 from openagentic_sdk.testing.scripted import ScriptedProvider
@@ -478,6 +479,63 @@ class Figures(RulesTest):
         self.assertIsNotNone(fleet.queue.claim(WHO))
         stats = asyncio.run(fleet.stats())
         self.assertEqual((stats.total("steals"), stats.total("lost_now"), stats.total("claims")), (1, 0, 2))
+
+
+class JumpingClock(RulesTest):
+    """The wall clock of a host with an SQLite file is set forward and back."""
+
+    def stores_at(self, *jumps_s: float) -> list[Fleet]:
+        """Fleets in one file, each of a process whose wall clock was set by so much."""
+        fleets = []
+        for jump_s in jumps_s:
+            store = SqliteSessionStore(self.url.removeprefix("sqlite:"), clock=FakeClock(1_800_000_000.0 + jump_s))
+            self.addCleanup(store.close)
+            fleets.append(Fleet(store, _agents()))
+            self.addCleanup(fleets[-1].close)
+        return fleets
+
+    def test_no_living_run_is_taken_over_and_none_waits_longer(self) -> None:
+        first, forward, back = self.stores_at(0, 3600, -3600)
+        first.queue.add(_run())
+        claimed = first.queue.claim(WHO)
+        assert claimed is not None
+        for other in (forward, back):
+            self.assertIsNone(other.queue.claim(WHO))
+            self.assertEqual(other.queue.beat({claimed.id: claimed.fence}, 60.0, 1.0), {claimed.id: False})
+        for enqueues, runs in ((forward, back), (back, forward), (first, back)):
+            added = enqueues.queue.add(_run())
+            found = runs.queue.claim(WHO)
+            assert found is not None
+            self.assertEqual(found.id, added)
+        self.change(first, "UPDATE openagentic_runs SET lease_until = lease_until - 61 WHERE id = ?", claimed.id)
+        taken = back.queue.claim(WHO)
+        assert taken is not None
+        self.assertEqual((taken.id, taken.fence), (claimed.id, claimed.fence + 1))
+
+    def test_no_key_of_a_provider_is_left_alone_for_longer_or_asked_more_often(self) -> None:
+        first, forward, back = self.stores_at(0, 3600, -3600)
+        first.rates.set("key", requests_per_minute=60, tokens_per_minute=None)
+        self.assertGreater(first.rates.block("key", 30.0) or first.rates.take("key", 1), 25)
+        self.assertGreater(forward.rates.take("key", 1), 25)
+        self.assertLess(back.rates.take("key", 1), 60)
+
+    def test_what_a_person_names_by_the_calendar_is_due_then(self) -> None:
+        first, forward = self.stores_at(0, 3600)
+        first.queue.add(_run(run_at=1_800_000_000.0 + 1800))
+        self.assertIsNone(first.queue.claim(WHO))
+        due = forward.queue.add(_run(run_at=1_800_000_000.0 + 1800))
+        found = first.queue.claim(WHO)
+        assert found is not None
+        self.assertEqual(found.id, due)
+
+    def test_a_machine_that_was_started_anew_with_its_clock_far_back_goes_on(self) -> None:
+        first, back = self.stores_at(0, -10 * 86_400)
+        first.queue.add(_run())
+        self.assertIsNotNone(first.queue.claim(WHO))
+        self.change(first, "UPDATE openagentic_clock SET boot = 'the one before'")
+        self.change(first, "UPDATE openagentic_runs SET lease_until = lease_until - 1")
+        taken = back.queue.claim(WHO)
+        self.assertIsNotNone(taken or back.queue.claim(WHO))
 
 
 @unittest.skipUnless(POSTGRES_URL, "no server is named by OPENAGENTIC_TEST_POSTGRES_URL")

@@ -11,6 +11,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import threading
 import unittest
 from pathlib import Path
 
@@ -81,10 +82,50 @@ class AddressTest(unittest.TestCase):
 
     @unittest.skipUnless(importlib.util.find_spec("redis"), "the driver redis-py is not installed")
     def test_a_typo_in_an_address_is_told_before_anything_is_asked(self) -> None:
-        for url in ("redis://me:secret@host:63x9/0", "redis://host:99999/0", "rediss://host:-1", "redis://[::1/0"):
+        wrong = (
+            *("redis://me:secret@host:63x9/0", "redis://host:99999/0", "rediss://host:-1", "redis://[::1/0"),
+            *(
+                "redis:/host/0",
+                "redis:host",
+                "redis://me:secret@/0",
+                "redis://host/one",
+                "redis://host/0/1",
+                "redis://host/0#1",
+            ),
+            *(
+                "redis://me:secret@host/0?socket_timeout=soon",
+                "redis://host/0?db=one",
+                "redis://host/0?prefx=a",
+                "unix:",
+            ),
+        )
+        for url in wrong:
             with self.assertRaisesRegex(OptionsError, "is no address of a Redis server: write redis://") as caught:
                 open_store(url)
             self.assertNotIn("secret", str(caught.exception))
+
+    @unittest.skipUnless(shutil.which("redis-server"), "the program redis-server is not installed")
+    @unittest.skipUnless(importlib.util.find_spec("redis"), "the driver redis-py is not installed")
+    def test_a_server_that_is_not_up_yet_is_waited_for_as_long_as_was_said(self) -> None:
+        port = free_port()
+        hasty = RedisSessionStore(f"redis://127.0.0.1:{port}/0", patience_s=0.2)
+        self.addCleanup(hasty.close)
+        with self.assertRaises(StorageError):
+            hasty.list_sessions()
+        found: list[list[str]] = []
+        store = RedisSessionStore(f"redis://127.0.0.1:{port}/0", patience_s=60.0)
+        self.addCleanup(store.close)
+        asking = threading.Thread(target=lambda: found.append(store.list_sessions()))
+        asking.start()
+        with tempfile.TemporaryDirectory() as place:
+            command = ["redis-server", "--port", str(port), "--bind", "127.0.0.1", "--dir", place]
+            server = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+            try:
+                asking.join(60.0)
+            finally:
+                server.kill()
+                server.wait()
+        self.assertEqual(found, [[]])
 
 
 @unittest.skipUnless(importlib.util.find_spec("redis"), "the driver redis-py is not installed")

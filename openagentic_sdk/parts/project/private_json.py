@@ -17,7 +17,7 @@ from ...errors import StorageError
 from ...ground.checks import refuse_repeated_keys
 from ...ground.disk import SystemDisk, write_durably
 from ...ground.system import BINARY
-from ...sessions.log.lock import unlock, wait_for_lock
+from ...sessions.log.lock import wait_for_lock
 from ...skills.files import read_bytes
 
 MAX_BYTES = 4 * 1024 * 1024
@@ -73,8 +73,10 @@ class KeptFile:
         except OSError as error:
             raise StorageError(f"{self.path} cannot be changed: {error}") from error
         try:
-            wait_for_lock(held)
+            try:
+                wait_for_lock(held)
+            except OSError as error:
+                raise StorageError(f"{self.path} cannot be locked: {error}") from error
             yield
         finally:
-            unlock(held)
-            os.close(held)
+            os.close(held)  # which gives the lock back

@@ -13,6 +13,7 @@ import errno
 import os
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from zlib import crc32
@@ -134,8 +135,10 @@ class LogWriter(SessionWriter):
             if self._summary:
                 self._summary.close()
             if os.getpid() == self._pid:
-                # A forked child may hold a copy of the handle: closing ours would not give the lock back.
-                unlock(fd)
+                # A forked child may hold a copy of the handle: closing ours would not give the lock back. Where a server of
+                # locks has none left (ENOLCK), closing does: what the writer stored is as good as before.
+                with suppress(OSError):
+                    unlock(fd)
             let_go(fd)
             self._disk.close(fd)
 

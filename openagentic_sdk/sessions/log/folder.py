@@ -34,6 +34,8 @@ _ID_LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-
 _DEVICES = frozenset(
     {"con", "prn", "aux", "nul", *(f"{kind}{number}" for kind in ("com", "lpt") for number in range(10))}
 )
+# The longest path below a session's folder: a blob while it is written.
+_BELOW_CHARS = len("/blobs/..0123456789ab.tmp") + 64 + 1
 _NO_WAIT = getattr(os, "O_NONBLOCK", 0)
 
 
@@ -47,12 +49,31 @@ def is_session_id(text: str) -> bool:
     return is_spelled_so and text.partition(".")[0].lower() not in _DEVICES
 
 
+def _most_path_chars() -> int:
+    """How long a path may be, with the zero byte behind it."""
+    return os.pathconf("/", "PC_PATH_MAX") if hasattr(os, "pathconf") else 260
+
+
 def is_session_folder(folder: Path) -> bool:
-    """Whether a session is there. A link instead of a folder could lead out of the store, so it is no session."""
+    """Whether a session is there. A link instead of a folder could lead out of the store, so it is no session.
+
+    Where a disk ignores case, `ABC` is found as `abc` as well, and is not that session.
+    """
     try:
-        return stat.S_ISDIR(os.lstat(folder).st_mode) and stat.S_ISREG(os.lstat(folder / LOG_NAME).st_mode)
+        found = os.lstat(folder)
+        is_there = stat.S_ISDIR(found.st_mode) and stat.S_ISREG(os.lstat(folder / LOG_NAME).st_mode)
     except OSError:
         return False
+    return is_there and not _is_spelled_otherwise(folder, found)
+
+
+def _is_spelled_otherwise(folder: Path, found: os.stat_result) -> bool:
+    other = folder.name.swapcase()
+    try:
+        ignores_case = other != folder.name and os.path.samestat(found, os.lstat(f"{folder.parent}/{other}"))
+    except OSError:
+        return False
+    return ignores_case and folder.name not in os.listdir(folder.parent)
 
 
 def build_folder(
@@ -76,6 +97,11 @@ def build_folder(
             "beginning with a letter or digit"
         )
     folder = parent / name
+    if len(os.fsencode(folder)) + _BELOW_CHARS > _most_path_chars():
+        raise OptionsError(
+            f"session {name!r} cannot be created: its files in {str(parent)[:80]!r}... would have paths of more than "
+            f"{_most_path_chars()} bytes: choose a shorter folder"
+        )
     with storage_errors(name, "cannot be created"):
         if folder.exists():
             raise SessionExistsError(name)

@@ -31,6 +31,7 @@ from .per_process import PerProcess, SharedByName, check_open, check_own
 from .server import StoreServer
 
 T = TypeVar("T")
+PATIENCE_S = 30.0
 
 
 @frozen
@@ -69,6 +70,7 @@ class RemoteStore(DatabaseStore, Generic[S]):
 
     is_remote = True
     _patience_s: float
+    _first_s = 0.0
     _servers: SharedByName[S]
     _joined: PerProcess[S]
 
@@ -76,6 +78,10 @@ class RemoteStore(DatabaseStore, Generic[S]):
     def _server(self) -> S:
         """This process's way to the server."""
         return self._joined.get()
+
+    def _wait_for_server(self, patience_s: float | None) -> None:
+        """Bound every wait for the server; None: a first connection that fails is not tried again."""
+        self._patience_s, self._first_s = (PATIENCE_S, 0.0) if patience_s is None else (patience_s, patience_s)
 
     def _join(self, *name: Any) -> None:
         """Share the server of this name with the other stores of this process, from the first use on."""
@@ -113,7 +119,7 @@ class RemoteStore(DatabaseStore, Generic[S]):
         """Set metadata and summary and raise the revision, if revision and last `seq` still are those of `at`."""
 
     def _call(self, session_id: str | None, work: Callable[[Any], T]) -> T:
-        return self._server.call(session_id, work, self._patience_s)
+        return self._server.call(session_id, work, self._patience_s, first_s=self._first_s)
 
     def _position(self, session_id: str) -> SessionRow:
         return self._call(session_id, lambda db: self._position_on(db, session_id))

@@ -33,10 +33,10 @@ class StoreServer(ABC):
         self._guard = threading.Lock()
 
     @abstractmethod
-    def call(self, session_id: str | None, work: Callable[[Any], T], patience_s: float) -> T:
+    def call(self, session_id: str | None, work: Callable[[Any], T], patience_s: float, *, first_s: float = 0.0) -> T:
         """Do the work on a connection, again from its start while the server is away, for `patience_s` at most.
 
-        A first connection that fails is not tried again. Raises `StorageError`.
+        A server that this process has never reached is tried for `first_s`. Raises `StorageError`.
         """
 
     @abstractmethod

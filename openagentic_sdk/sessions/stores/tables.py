@@ -22,12 +22,15 @@ Steps = Generator[Statement, Rows, T]
 class Tables(ABC):
     """One database. Statements are written once for all kinds: what differs stands in the attributes, as SQL.
 
-    `now` is the database's clock, in seconds since 1970. `skip_locked` makes a SELECT lock its rows and leave out those that
-    others have locked. `sessions` is the store's table, with `id` and `{last_seq}`; `conflict` is what the driver raises for
-    a row that a unique index refuses.
+    `now` is the database's clock, in seconds since 1970, and `wall` that of the calendar, where a file has another one;
+    `at_wall` is a time of the calendar, a value, as `now` will count it. `skip_locked` makes a SELECT lock its rows and
+    leave out those that others have locked. `sessions` is the store's table, with `id` and `{last_seq}`; `conflict` is
+    what the driver raises for a row that a unique index refuses.
     """
 
     now: ClassVar[str]
+    wall: ClassVar[str]
+    at_wall: ClassVar[str]
     skip_locked: ClassVar[str]
     sessions: ClassVar[str]
     last_seq: ClassVar[str]

@@ -16,7 +16,7 @@ from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
-from ....errors import OptionsError
+from ....errors import OptionsError, StorageError
 from ....events import Event, ModelResponse
 from ....ground.checks import number, shown
 from ....ground.packaged import read_packaged
@@ -134,7 +134,10 @@ def price_date() -> str:
 
 
 def _packaged() -> str:
-    return read_packaged(__spec__, "prices.json")
+    try:
+        return read_packaged(__spec__, "prices.json")
+    except OSError as error:  # this process has too many files open, for instance
+        raise StorageError(f"the built-in prices cannot be read: {error}", retryable=True) from error
 
 
 def load_prices(path: str | Path) -> PriceTable:

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 from ....errors import OptionsError, StorageError
+from ....ground.patterns import regex
 from ..holders import LEASE_S
 from ..per_process import SharedByName
 from ..server import RETRIES, StoreServer
@@ -19,6 +20,8 @@ from .schema import migrate, require_schema
 T = TypeVar("T")
 MAX_CONNECTIONS = 16
 IDLE_S = 30.0
+# What a server that is there says to those whom it will never let in.
+_REFUSED = regex("FATAL: (?!.*(starting up|shutting down|not yet accepting|recovery|too many))")
 # News of one session are sent at most this often by a process.
 COALESCE_S = 0.02
 
@@ -49,19 +52,23 @@ class PostgresServer(StoreServer):
         self._slots = threading.BoundedSemaphore(MAX_CONNECTIONS)
         self._idle: list[tuple[float, Any]] = []
 
-    def call(self, session_id: str | None, work: Callable[[Any], T], patience_s: float) -> T:
+    def call(self, session_id: str | None, work: Callable[[Any], T], patience_s: float, *, first_s: float = 0.0) -> T:
         psycopg = self._driver.psycopg
-        deadline, pauses = time.monotonic() + patience_s, RETRIES.waits()
+        began, pauses = time.monotonic(), RETRIES.waits()
+        deadline = began + patience_s
         with self.translated(session_id):
             while True:
                 db = None
                 try:
                     with self._connection(deadline) as db:
                         return work(db)
-                except (psycopg.OperationalError, psycopg.InterfaceError):
+                except (psycopg.OperationalError, psycopg.InterfaceError) as error:
                     # Work in several steps gives itself more time with each of them.
                     deadline = deadline if db is None else max(deadline, db.deadline)
-                    if not self.is_ready or (db is not None and not db.closed) or time.monotonic() > deadline:
+                    until = deadline if self.is_ready else began + first_s
+                    if (db is not None and not db.closed) or time.monotonic() > until:
+                        raise
+                    if not self.is_ready and _REFUSED.search(str(error)):
                         raise
                 time.sleep(next(pauses))
 

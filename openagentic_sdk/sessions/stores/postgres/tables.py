@@ -22,7 +22,8 @@ _LOOK_S = 0.1
 class PostgresTables(Tables):
     """The database of a Postgres store; `server` gives this process's server."""
 
-    now = "extract(epoch FROM clock_timestamp())::float8"
+    now = wall = "extract(epoch FROM clock_timestamp())::float8"
+    at_wall = "%s"
     skip_locked = "FOR UPDATE SKIP LOCKED"
     sessions = "openagentic_sessions"
     last_seq = "last_seq"

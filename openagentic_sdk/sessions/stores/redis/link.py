@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
 from ....errors import OptionsError, StorageError
+from ....ground.text import on_one_line
 from ...log.line import Durability
 from ..holders import LEASE_S
 from ..per_process import SharedByName
@@ -74,28 +75,27 @@ class RedisServer(StoreServer):
         self._client: Any = None
 
     def client(self) -> Any:
-        """The client, which takes a connection from its pool for each command."""
+        """The client, which takes a connection from its pool for each command. Raises what the driver raises."""
         with self._guard:
             if self._client is None:
                 redis = driver()
-                with self.translated():
-                    pool = redis.BlockingConnectionPool.from_url(
-                        self._url,
-                        max_connections=MAX_CONNECTIONS,
-                        timeout=self._patience_s,
-                        socket_timeout=min(ANSWER_S, self._patience_s / 2),
-                        socket_connect_timeout=min(ANSWER_S, self._patience_s / 2),
-                        socket_keepalive=True,
-                        # The driver must not send anything twice by itself: only we can tell whether it took effect.
-                        retry=redis.retry.Retry(redis.backoff.NoBackoff(), 0),
-                    )
-                    client = redis.Redis(connection_pool=pool)
-                    try:
-                        self.learn(client)
-                    except BaseException:
-                        pool.disconnect()
-                        raise
-                    self._client = client
+                pool = redis.BlockingConnectionPool.from_url(
+                    self._url,
+                    max_connections=MAX_CONNECTIONS,
+                    timeout=self._patience_s,
+                    socket_timeout=min(ANSWER_S, self._patience_s / 2),
+                    socket_connect_timeout=min(ANSWER_S, self._patience_s / 2),
+                    socket_keepalive=True,
+                    # The driver must not send anything twice by itself: only we can tell whether it took effect.
+                    retry=redis.retry.Retry(redis.backoff.NoBackoff(), 0),
+                )
+                client = redis.Redis(connection_pool=pool)
+                try:
+                    self.learn(client)
+                except BaseException:
+                    pool.disconnect()
+                    raise
+                self._client = client
             return self._client
 
     def notices(self) -> list[str]:
@@ -112,17 +112,18 @@ class RedisServer(StoreServer):
             notices.append(REPLICA.format(primary=f"{role.get('master_host')}:{role.get('master_port')}"))
         return [notice for notice in notices if notice]
 
-    def call(self, session_id: str | None, work: Callable[[Any], T], patience_s: float) -> T:
+    def call(self, session_id: str | None, work: Callable[[Any], T], patience_s: float, *, first_s: float = 0.0) -> T:
         redis = driver()
-        deadline, pauses = time.monotonic() + patience_s, RETRIES.waits()
-        client = self.client()
+        began, pauses = time.monotonic(), RETRIES.waits()
         with self.translated(session_id):
             while True:
                 try:
-                    return work(client)
+                    return work(self.client())
+                except redis.AuthenticationError:
+                    raise
                 except (redis.ConnectionError, redis.TimeoutError):
                     pause_s = next(pauses)
-                    if time.monotonic() + pause_s > deadline:
+                    if time.monotonic() + pause_s > began + (patience_s if self._client else first_s):
                         raise
                 time.sleep(pause_s)
 
@@ -231,18 +232,24 @@ def without_settings(url: str) -> tuple[str, str | None, str | None]:
     """The URL as the driver takes it, and the prefix and the durability that it names. Raises `OptionsError` for no URL."""
     try:
         parts = urlsplit(url)
-        is_usable = parts.port != 0  # reading the port checks it
-    except ValueError:
-        is_usable = False
-    if not is_usable:
+        query = dict(parse_qsl(parts.query))
+        prefix, durability = query.pop("prefix", None), query.pop("durability", None)
+        address = urlunsplit(parts._replace(query=urlencode(query)))
+        is_number = parts.scheme == "unix" or re.fullmatch(r"/?[0-9]{0,5}", parts.path)
+        if parts.port == 0 or parts.fragment or not is_number:  # reading the port checks it
+            raise ValueError("the host, the port or the number of the database is none")
+        if parts.scheme != "unix" and not parts.hostname:
+            raise ValueError("there is no host")
+        # A connection that is made and not opened: the driver reads what else the address says, as `?socket_timeout=5`.
+        driver().ConnectionPool.from_url(address).make_connection()
+    except (ValueError, TypeError, AttributeError, driver().RedisError) as error:
         shown = re.sub("//[^/]*@", "//", url)
+        reason = on_one_line(str(error), 200).replace(url, "it")
         raise OptionsError(
             f"{shown!r} is no address of a Redis server: write redis://[user:password@]host[:port][/number], or rediss:// "
-            "for TLS"
-        )
-    query = dict(parse_qsl(parts.query))
-    prefix, durability = query.pop("prefix", None), query.pop("durability", None)
-    return urlunsplit(parts._replace(query=urlencode(query))), prefix, durability
+            f"for TLS ({reason})"
+        ) from None
+    return address, prefix, durability
 
 
 def _setting(client: Any, name: str) -> str | None:

@@ -13,6 +13,7 @@ from ....errors import SessionNotFoundError, StorageError
 from ....ground.system import BINARY
 from ...log.lock import is_locked, try_lock, unlock
 from ..per_process import PerProcess
+from .clock import SteadyClock, offer_clock
 from .forks import Guarded, check_usable, connecting, driver, make_private
 from .schema import migrate
 
@@ -35,8 +36,9 @@ class SqliteFile:
     disk before it ends, otherwise only those that ask for it.
     """
 
-    def __init__(self, path: Path, *, always_syncs: bool) -> None:
+    def __init__(self, path: Path, *, always_syncs: bool, clock: SteadyClock) -> None:
         self.path = path
+        self.clock = clock
         self.is_memory = str(path) == MEMORY
         self._always_syncs = always_syncs
         self._queue = None if self.is_memory else path.with_name(f"{path.name}-leases") / "queue"
@@ -107,8 +109,7 @@ class SqliteFile:
     def _connect(self) -> sqlite3.Connection:
         if self.is_memory:
             db = driver().connect(":memory:", isolation_level=None, check_same_thread=False)
-            db.execute("PRAGMA foreign_keys = ON")
-            migrate(db)
+            self._prepare(db)
             return db
         check_usable(self.path)
         self.path.parent.mkdir(parents=True, exist_ok=True)
@@ -117,12 +118,16 @@ class SqliteFile:
         try:
             _use_wal(db)
             db.execute(f"PRAGMA wal_autocheckpoint = {CHECKPOINT_PAGES}")
-            db.execute("PRAGMA foreign_keys = ON")
-            migrate(db)
+            self._prepare(db)
         except BaseException:
             db.close()
             raise
         return db
+
+    def _prepare(self, db: sqlite3.Connection) -> None:
+        db.execute("PRAGMA foreign_keys = ON")
+        migrate(db)
+        offer_clock(db, self.clock)
 
 
 class _Opened(Guarded):
@@ -160,7 +165,14 @@ class _Opened(Guarded):
             self.connection.execute("BEGIN IMMEDIATE")
         finally:
             if is_mine:
-                unlock(self._queue)
+                self._leave_queue()
+
+    def _leave_queue(self) -> None:
+        try:
+            unlock(self._queue)
+        except OSError:  # a server of locks that has none left: closing the handle gives it back as well
+            os.close(self._queue)
+            self._queue = -1
 
     def somebody_waits(self) -> bool:
         """Whether another connection could not write soon and waits for the next moment."""

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from ....errors import OptionsError
 from ..tables import Execute, Rows, Statement, Steps, Tables, drive
+from .clock import offer_clock
 from .file import SqliteFile, translated
 from .forks import driver
 from .schema import LAST_SEQ
@@ -22,10 +23,10 @@ LOOK_S = 0.02
 
 
 class SqliteTables(Tables):
-    """The database of an SQLite store. Its clock is this machine's, which all who share the file share."""
+    """The database of an SQLite store. Its clock is `SteadyClock`."""
 
-    # SQLite before 3.42 has no other way to fractions of a second.
-    now = "((julianday('now') - 2440587.5) * 86400.0)"
+    now, wall = "openagentic_now()", "openagentic_wall()"
+    at_wall = f"(%s - {wall} + {now})"
     skip_locked = ""
     sessions = "sessions"
     last_seq = f"coalesce({LAST_SEQ}, 0)"
@@ -37,17 +38,21 @@ class SqliteTables(Tables):
 
     def read(self, command: str, values: Sequence[Any] = (), *, patience_s: float = 30.0) -> Rows:
         with self._file.reading() as db:
+            self._file.clock.find(db)
             return _execute_on(db)(command, values)
 
     def change(
         self, work: Callable[[Execute], T], *, steps: int = 1, durable: bool = False, patience_s: float = 30.0
     ) -> T:
         with self._file.transaction(durable=durable) as db:
+            self._file.clock.start(db)
             return work(_execute_on(db))
 
     async def change_on(self, connection: Any, steps: Steps[T]) -> T:
         if not isinstance(connection, driver().Connection):
             raise OptionsError(f"connection must be a sqlite3.Connection, not {type(connection).__name__}")
+        with self._file.reading() as db:
+            self._file.clock.find(db)
         with translated(None, self._file.path):
             # In this thread: a connection stays in the one that made it.
             return drive(steps, self._execute_on_same_file(connection))
@@ -57,6 +62,7 @@ class SqliteTables(Tables):
         [(_, _, path)] = [row for row in execute("PRAGMA database_list") if row[1] == "main"]
         if not path or not os.path.samefile(path, self._file.path):
             raise OptionsError(f"connection leads to {path or 'memory'!r}, and not to the store's {self._file.path}")
+        offer_clock(connection, self._file.clock)
         return execute
 
     def take_turn(self, execute: Execute) -> None:
