@@ -1,13 +1,17 @@
-"""How big tests that drive real load are, and where those write that look at no hardware.
+"""Which tests run, how much load they drive, and where tests write that look at no hardware.
 
-Crashes, races and soaks are small by default and run in full with OPENAGENTIC_TEST_LARGE=1.
+README's command runs the tests that take less than about half a second of one core. The gate runs the others too, on one
+Python (OPENAGENTIC_TEST_FULL=1). Crashes, races and soaks are small unless OPENAGENTIC_TEST_LARGE=1.
 """
 
 from __future__ import annotations
 
 import os
+import unittest
 
 LARGE = os.environ.get("OPENAGENTIC_TEST_LARGE") == "1"
+FULL = LARGE or os.environ.get("OPENAGENTIC_TEST_FULL") == "1"
+full_size = unittest.skipUnless(FULL, "takes long: it runs in the gate, and with OPENAGENTIC_TEST_FULL=1")
 # A disk in memory, where there is one.
 IN_MEMORY = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
 

@@ -19,7 +19,7 @@ from openagentic_sdk.sessions.rebuild import rebuild_messages
 from openagentic_sdk.testing.scripted import ScriptedProvider
 from openagentic_sdk.testing.validity import find_fault
 
-from ..size import LARGE
+from ..size import LARGE, full_size
 from .editor import ALL, Editor, Refused, choose, settled
 from .schema import check_messages
 
@@ -66,6 +66,7 @@ def assert_settled(test: unittest.TestCase, store: SessionStore, session_id: str
 
 
 class Cancelling(unittest.IsolatedAsyncioTestCase):
+    @full_size
     async def test_at_every_message_of_a_run(self) -> None:
         """Before the first event, in the middle of text, in a call, in a question, in a subagent, behind the last one."""
         total = await whole_run()
@@ -154,6 +155,7 @@ class Cancelling(unittest.IsolatedAsyncioTestCase):
 
 
 class TheEditorGoes(unittest.IsolatedAsyncioTestCase):
+    @full_size
     async def test_at_every_message_of_a_run(self) -> None:
         """Whatever it leaves behind is free at once, and goes on when it comes back; nothing runs that nobody allowed."""
         total = await whole_run()

@@ -13,6 +13,7 @@ from typing import Any
 
 from openagentic_sdk.errors import RpcError
 from openagentic_sdk.server.acp.buffers import unsaved_guard
+from tests.size import full_size
 
 from .editor import ALL, Editor, choose, settled
 from .schema import check_messages
@@ -75,6 +76,7 @@ class McpServers(unittest.IsolatedAsyncioTestCase):
         await editor.agent.leave()
         return editor
 
+    @full_size
     async def test_a_call_of_the_editors_server_is_asked_about_and_the_server_asks_with_a_form(self) -> None:
         editor = await self._run({"action": "accept", "content": {"other": "oat"}}, form=True, expected='"milk": "oat"')
         (asked,) = editor.asked("session/request_permission")

@@ -21,6 +21,7 @@ from typing import Annotated, Any, Generic, Literal, NamedTuple, NewType, Protoc
 from openagentic_sdk import OptionsError, ToolContext, tool
 from openagentic_sdk.errors import ToolInputError
 from openagentic_sdk.parts.structured import read_output_schema
+from tests.size import full_size
 
 from .support import calling, scripted
 
@@ -160,6 +161,7 @@ def callables(kind: Any, seen: list[Any]) -> dict[str, Any]:
 
 
 class TypesInEachPlace(unittest.TestCase):
+    @full_size
     def test_a_type_works_as_input_result_output_and_deps(self) -> None:
         for at, (kind, plain, value) in enumerate(TAKEN):
             with self.subTest(kind=str(kind)):

@@ -10,7 +10,7 @@ import zipfile
 from pathlib import Path
 
 from openagentic_sdk.cli.commands.bundle import write_bundle
-from tests.size import LARGE
+from tests.size import LARGE, full_size
 
 ROOT = Path(__file__).resolve().parents[2]
 # Runs the bundle as its file does, once for each list of arguments, in a process that cannot open a socket to anywhere.
@@ -58,6 +58,7 @@ class BundleTest(unittest.TestCase):
     def test_it_is_smaller_than_a_megabyte_and_a_half(self):
         self.assertLess(self.size, 1_500_000)
 
+    @full_size
     def test_its_help_teaches_and_it_runs_a_session_with_real_tools_and_replays_and_shows_it(self):
         store = ["--store", str(self.folder / "store")]
         script = str(ROOT / "fixtures" / "scripts" / "first_run.json")

@@ -15,7 +15,7 @@ from openagentic_sdk.parts.record.verify_log import verify_session
 from openagentic_sdk.sessions.log.file import LogWriter
 from openagentic_sdk.sessions.store import FileSessionStore
 from openagentic_sdk.testing.faults import ERRORS, WRITE_FAULTS, FaultyOS
-from tests.size import LARGE
+from tests.size import LARGE, full_size
 
 from .scenes import CountingDisk, InstantDisk, SceneTest, bare, small_batches, three_turns
 
@@ -249,6 +249,7 @@ class DiskErrorTest(SceneTest):
                 self.assertIn(b',"dur":%d,' % before, last)
         self.assert_goes_on(self.store.read_events("s"))
 
+    @full_size
     def test_an_append_to_a_long_log_reads_the_same_few_bytes_whoever_wrote_it(self) -> None:
         many = [AssistantMessage("x" * 400) for _ in range(1_800)]
         written = self.store.create_session(session_id="written")

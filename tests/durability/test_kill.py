@@ -18,7 +18,7 @@ from openagentic_sdk.parts.record.verify_log import verify_session
 from openagentic_sdk.sessions.store import LOG_NAME
 from openagentic_sdk.testing.faults import KILLS as KILL_FAULTS
 from openagentic_sdk.testing.faults import FaultyOS
-from tests.size import LARGE
+from tests.size import LARGE, full_size
 from tests.waiting import pause
 
 from .scenes import CountingDisk, InstantDisk, SceneTest, bare, three_turns
@@ -62,6 +62,7 @@ class KillTest(SceneTest):
         self.logs = 0
         self.counts: dict[str, int] = {}
 
+    @full_size
     def test_killed_writers_lose_double_and_brick_nothing(self) -> None:
         """One to eight writers at a time, each on a session of its own that is killed over and over."""
         killed = 0

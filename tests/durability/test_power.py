@@ -13,7 +13,7 @@ from openagentic_sdk.sessions.log.line import is_barrier
 from openagentic_sdk.sessions.log.unsynced import DISTRUSTED, MARK
 from openagentic_sdk.sessions.store import LOG_NAME, FileSessionStore
 from openagentic_sdk.testing.faults import FileStep, Tape, after_power_cut
-from tests.size import LARGE
+from tests.size import LARGE, full_size
 
 from .scenes import SceneTest, bare
 
@@ -66,6 +66,7 @@ class PowerCutTest(SceneTest):
     disk: type[FullDiskTape] = FullDiskTape
     seeds = SEEDS
 
+    @full_size
     def test_any_power_cut_leaves_a_session_with_all_that_was_durable(self) -> None:
         for seed in self.seeds:
             with self.subTest(seed=seed):

@@ -20,6 +20,7 @@ from openagentic_sdk.events import EvalCase, EvalFinished, ModelResponse
 from openagentic_sdk.providers.base import ModelOutput
 from openagentic_sdk.testing import ScriptedProvider
 from tests.pythons import run_python
+from tests.size import full_size
 
 from .support import MILLION, TURNS, evaluate, made, recorded
 
@@ -137,6 +138,7 @@ class Resume(unittest.TestCase):
         again = evaluate(replace(suite, agent=made(provider=ScriptedProvider([]))), copy, resume=report.session_id)
         self.assertTrue(again.ok, again.to_dict())
 
+    @full_size
     def test_from_every_place_where_a_process_can_die_the_eval_comes_to_the_same_end(self) -> None:
         whole = MemorySessionStore()
         answers = [*TURNS, '{"reason": "It does.", "verdict": "pass", "score": 1}']

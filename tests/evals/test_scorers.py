@@ -14,6 +14,7 @@ from openagentic_sdk.evals import Call, Calls, Case, Cost, Exact, Function, Json
 from openagentic_sdk.events import ModelRequest
 from openagentic_sdk.providers.base import ModelOutput
 from openagentic_sdk.testing import ScriptedProvider
+from tests.size import full_size
 
 from .checks import counts_calls, ends_its_process, exits, gives_much, gives_nonsense, hangs, raises, waits
 from .support import evaluate, made, scores_of
@@ -162,6 +163,7 @@ class Functions(unittest.TestCase):
         self.assertTrue(scored(Function(check=lambda events: len(events) > 3), "Hi.")["passed"])
         self.assertTrue(scored(Function(check=waits), "Hi.")["passed"])
 
+    @full_size
     def test_what_a_function_does_wrong_is_a_failed_score_with_its_words(self) -> None:
         checks: tuple[tuple[Callable[..., Any], str, str], ...] = (
             (raises, "KeyError", "no such thing"),

@@ -25,6 +25,7 @@ from openagentic_sdk.evals import (
     load_suite,
 )
 from openagentic_sdk.evals.suite import check_suite
+from tests.size import full_size
 
 from .support import MILLION, evaluate, made
 
@@ -103,6 +104,7 @@ class Files(unittest.TestCase):
         )
         self.assertIsNot(suite.options("today").provider, suite.options("today").provider)  # type: ignore[union-attr]
 
+    @full_size
     def test_it_runs(self) -> None:
         start, rest = WHOLE.index("[[cases.scores]]"), WHOLE.index("[[scores]]")
         suite = self.load((WHOLE[:start] + WHOLE[rest:]).replace("max_cost_usd = 1.5", ""))
@@ -110,6 +112,7 @@ class Files(unittest.TestCase):
         self.assertTrue(report.ok, report.to_dict())
         self.assertEqual(len(report.runs), 4)
 
+    @full_size
     def test_what_is_wrong_is_said_with_its_field_and_line(self) -> None:
         for old, new, field, line, words in (
             ("repeats = 2", "repeats = two", "", 3, "no TOML"),

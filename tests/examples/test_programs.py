@@ -29,6 +29,7 @@ from typing import Any
 
 from openagentic_sdk import FileSessionStore, open_store
 from openagentic_sdk.testing import FakeClock
+from tests.size import full_size
 
 from . import test_examples
 from .test_examples import ROOT
@@ -145,6 +146,7 @@ class Programs(Bare):
     def test_research_cites_what_its_scouts_have_read(self) -> None:
         self.play_file("research")
 
+    @full_size
     def test_a_nightly_batch_goes_on_after_a_kill_within_the_budget_of_each_tenant(self) -> None:
         nightly = load_app("nightly")
 
@@ -220,6 +222,7 @@ class Programs(Bare):
 
 
 class Ports(Bare):
+    @full_size
     def test_each_does_what_the_peers_example_does(self) -> None:
         ports = sorted(path for path in (ROOT / "examples" / "ports").glob("*_*.py"))
         for path in ports:

@@ -23,6 +23,7 @@ from openagentic_sdk.sessions.memory import MemorySessionStore
 from openagentic_sdk.testing.scripted import ScriptedProvider
 from openagentic_sdk.tools.shell.environment import find_program
 from openagentic_sdk.tools.shell.process import stop_helper
+from tests.size import full_size
 
 _GIT = find_program("git")
 _IDENTITY = {f"GIT_{who}_{what}": "t@t" for who in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")}
@@ -176,6 +177,7 @@ class SharedFolder(WorkspaceTest):
 
 
 class Checkout(WorkspaceTest):
+    @full_size
     def test_another_host_goes_on_with_the_commit_and_what_was_changed(self) -> None:
         edits = [
             _call(

@@ -8,6 +8,7 @@ from itertools import islice
 
 from openagentic_sdk.ground.backoff import Backoff
 from tests.guards.source import PACKAGE, ROOT
+from tests.size import full_size
 
 
 class BackoffTest(unittest.TestCase):
@@ -23,6 +24,7 @@ class BackoffTest(unittest.TestCase):
         self.assertTrue(all(6.0 <= wait_s <= 8.0 for wait_s in waits))
         self.assertGreater(len(set(waits)), 400)
 
+    @full_size
     def test_no_other_module_doubles_its_waits(self) -> None:
         doubled = re.compile(r"min\(.*(\b2(\.0)? ?\*\*?|\*\*? ?2\b)|\w*(wait|pause|poll|delay)_s \*= ")
         found = [

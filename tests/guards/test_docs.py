@@ -12,6 +12,7 @@ import unittest
 from pathlib import Path
 
 from openagentic_sdk.parts.project.settings import _KEYS, _MANAGED_KEYS, _OWN_KEYS, _PERMISSION_KEYS
+from tests.size import full_size
 
 from . import generated
 from .source import ROOT
@@ -56,6 +57,7 @@ class Docs(unittest.TestCase):
     def test_every_page_that_was_promised_is_there(self) -> None:
         self.assertEqual(NEEDED - {page.stem for page in PAGES}, set())
 
+    @full_size
     def test_nothing_tells_anybody_to_install_the_package_by_a_name_that_belongs_to_another_project(self) -> None:
         for wrong in ("pip install openagentic-sdk", "uvx openagentic_sdk", "pip install x 'openagentic-sdk[redis]'"):
             self.assertRegex(wrong, BY_NAME)
@@ -71,6 +73,7 @@ class Docs(unittest.TestCase):
         ]
         self.assertEqual(told_by_name, [])
 
+    @full_size
     def test_the_python_of_each_page_runs_from_top_to_bottom_and_prints_what_stands_below_it(self) -> None:
         for page in PAGES:
             blocks = BLOCK.findall(page.read_text(encoding="utf-8"))

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from openagentic_sdk.ground.rooms import OPTIONAL_ROOMS
 from tests.guards.source import PACKAGE, ROOT
+from tests.size import full_size
 
 SCRIPT = [{"text": "Tea."}]
 PROJECT = str(ROOT / "fixtures" / "projects" / "checklist")
@@ -181,6 +182,7 @@ class Installation:
         return subprocess.CompletedProcess(words, code, out, err)
 
 
+@full_size
 @unittest.skipUnless(hasattr(os, "fork"), "the commands run in forks")
 class RoomsLeftOut(unittest.TestCase):
     def check(self, *left_out):
@@ -229,6 +231,7 @@ class RoomsLeftOut(unittest.TestCase):
     def test_every_optional_room_has_commands_that_need_it(self):
         self.assertEqual(set(NEEDS), set(OPTIONAL_ROOMS))
 
+    @full_size
     def test_a_room_that_has_lost_its_files_counts_as_missing(self):
         here = Installation(self, "fleet")
         (here.root / PACKAGE / "fleet" / "__pycache__").mkdir(parents=True)
@@ -236,6 +239,7 @@ class RoomsLeftOut(unittest.TestCase):
         self.assertEqual((done.returncode, done.stderr.count("\n")), (2, 1), done.stderr)
         self.assertIn("the fleet room is not installed", done.stderr)
 
+    @full_size
     def test_all_of_them_can_be_left_out_at_once(self):
         self.check(*OPTIONAL_ROOMS)
 

@@ -23,7 +23,7 @@ from openagentic_sdk.tools.session.todo_write import TodoWriteTool
 from openagentic_sdk.tools.web_fetch import WebFetchTool
 from openagentic_sdk.tools.write import WriteTool
 
-from ..size import LARGE
+from ..size import LARGE, full_size
 from .test_labels import PAY_BOB, TOOLS, Session, call, outcomes
 
 RULES = (
@@ -100,6 +100,7 @@ class EqualityTest(unittest.TestCase):
         self.assertEqual(found, expected)
         return sum(said is not None for said in expected.values())
 
+    @full_size
     def test_judging_a_log_again_is_asking_the_gate_in_random_sessions(self) -> None:
         dice, objections = random.Random(33), 0
         for _ in range(40 if LARGE else 12):

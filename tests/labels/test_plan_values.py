@@ -13,6 +13,7 @@ from openagentic_sdk.errors import ToolError
 from openagentic_sdk.parts.labels.plans import interpreter
 from openagentic_sdk.parts.labels.plans.interpreter import PlanFunction, PlanInterpreter
 from openagentic_sdk.parts.labels.plans.values import CLEAN, PlanValues, Value, ValueLabel
+from tests.size import full_size
 
 MAIL = ValueLabel(frozenset([("mail", "call-1")]))
 SECRET = ValueLabel(secrets=frozenset(["passport"]))
@@ -197,6 +198,7 @@ HOSTILE = (
 
 
 class BoundsTest(unittest.TestCase):
+    @full_size
     def test_hostile_code_ends_with_an_error(self) -> None:
         for code in HOSTILE:
             with self.subTest(code[:60]):

@@ -27,6 +27,7 @@ from openagentic_sdk.server.acp.calls import describe_result
 from openagentic_sdk.sessions.rebuild import rebuild_messages
 from openagentic_sdk.testing import ScriptedProvider
 from openagentic_sdk.tools.session.ask_user_question import AskUserQuestionTool
+from tests.size import full_size
 
 from .test_labels import MAIL, Session, call, decisions, read_mail
 
@@ -335,11 +336,13 @@ class CrashTest(unittest.TestCase):
             events = FileSessionStore(root_dir=folder).read_events("one")
             return Path(folder, "steps").read_text(), str(rebuild_messages(events)), ended.stdout
 
+    @full_size
     def test_a_plan_goes_on_with_the_results_that_its_calls_had(self) -> None:
         steps, planner, _ = self.crash("x")  # in the middle of a call that may be repeated
         self.assertEqual(steps, "axxbc")
         self.assertIn("A B C", planner)
 
+    @full_size
     def test_a_call_that_may_have_taken_effect_is_not_made_again(self) -> None:
         steps, planner, _ = self.crash("b")
         self.assertEqual(steps, "axb")

@@ -12,7 +12,7 @@ from openagentic_sdk import McpServer, MemorySessionStore, OpenAgenticOptions, P
 from openagentic_sdk.events import McpServerChanged, ToolResult
 from openagentic_sdk.testing import ScriptedProvider
 from openagentic_sdk.testing.validity import find_fault
-from tests.size import LARGE
+from tests.size import LARGE, full_size
 
 SCRIPT = str(Path(__file__).with_name("bad_server.py"))
 # Calls that never get an answer, and servers that never come, are given up after this long; the others have all the time.
@@ -79,6 +79,7 @@ class HostileServers(unittest.IsolatedAsyncioTestCase):
             self.assertIsNone(find_fault(request["messages"]))
         self.assertEqual(processes(), [])
 
+    @full_size
     async def test_servers_that_talk_badly_are_understood_and_those_that_never_come_hold_up_nothing(self) -> None:
         talking = ("good", "banners", "big_line", "duplicate_ids", "cursor_loop", "asks_much", "grandchildren")
         servers = {kind: bad_server(kind) for kind in (*talking, "many_tools", "dies_at_discover")}

@@ -106,7 +106,7 @@ class Jail:
         ]
         done = subprocess.run(
             [*limited, sys.executable, "-m", "tests.mutants.inside", command, what],
-            env=environment | {"TMPDIR": "/dev/shm", "HOME": "/tmp"},
+            env=environment | {"OPENAGENTIC_TEST_FULL": "1", "TMPDIR": "/dev/shm", "HOME": "/tmp"},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

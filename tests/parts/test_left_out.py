@@ -50,6 +50,7 @@ from openagentic_sdk.tools.function import tool
 from openagentic_sdk.tools.grep import GrepTool
 from openagentic_sdk.tools.write import WriteTool
 from tests.runtime.support import assert_closed, echo, options_for
+from tests.size import full_size
 
 from .test_custom import Tally
 from .test_part_contract import many_tools
@@ -287,6 +288,7 @@ class LeftOutTest(unittest.TestCase):
     def setUp(self):
         self.seen_kinds = set()
 
+    @full_size
     def test_with_all_parts_each_feature_is_there(self):
         for kind, feature in FEATURES.items():
             with self.subTest(kind.__name__):

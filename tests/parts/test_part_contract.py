@@ -16,6 +16,7 @@ from openagentic_sdk.skills.activation import active_skills
 from openagentic_sdk.testing import part_contract
 from openagentic_sdk.tools.function import tool
 from tests.runtime.support import echo, options_for
+from tests.size import full_size
 
 from .test_custom import Tally
 
@@ -140,11 +141,13 @@ class BrokenPartsTest(unittest.TestCase):
         failed = [test for test, _ in (*outcome.failures, *outcome.errors)]
         return {getattr(test, "test_case", test)._testMethodName for test in failed}
 
+    @full_size
     def test_a_part_that_forgets_what_it_kept_fails(self):
         failed = self.failed_tests(restore=lambda self, state, version: None)
         self.assertIn("test_wherever_a_run_is_killed_it_ends_with_the_same_state_when_it_is_resumed", failed)
         self.assertIn("test_a_fork_has_the_state", failed)
 
+    @full_size
     def test_a_part_whose_state_lives_in_the_process_fails(self):
         def see_result(self, result):
             type(self).seen = getattr(type(self), "seen", 0) + 1
@@ -153,6 +156,7 @@ class BrokenPartsTest(unittest.TestCase):
         failed = self.failed_tests(see_result=see_result)
         self.assertIn("test_wherever_a_run_is_killed_it_ends_with_the_same_state_when_it_is_resumed", failed)
 
+    @full_size
     def test_a_part_that_counts_what_a_process_does_twice_fails(self):
         def before_step(self):
             self.counts["results"] += 1
@@ -160,6 +164,7 @@ class BrokenPartsTest(unittest.TestCase):
         failed = self.failed_tests(before_step=before_step)
         self.assertIn("test_wherever_a_run_is_killed_it_ends_with_the_same_state_when_it_is_resumed", failed)
 
+    @full_size
     def test_a_part_without_a_state_has_nothing_to_test(self):
         failed = self.failed_tests(state=lambda self: None)
         self.assertIn("test_the_run_comes_to_its_end_and_the_part_has_a_state_that_is_json", failed)

@@ -29,6 +29,7 @@ from openagentic_sdk.sessions.base import SessionStore
 from openagentic_sdk.sessions.store import FileSessionStore
 from openagentic_sdk.testing import ScriptedProvider
 from openagentic_sdk.tools.shell.sandbox_plan import probe_sandbox
+from tests.size import full_size
 
 
 @unittest.skipUnless(probe_sandbox().overlay, "this machine gives no copy to try a command on")
@@ -130,6 +131,7 @@ class WhatIsAsked(TrialTestCase):
         self.assertIn("+other end", self.questions[1].details["diff"])
         self.assertEqual((self.root / "notes.txt").read_text("utf-8"), "other end\n")
 
+    @full_size
     def test_what_others_did_while_the_person_thought_is_not_changed_without_being_shown(self) -> None:
         cases = {
             "a file that the copy has and did not change": "chmod 644 notes.txt && touch made.txt",
@@ -270,6 +272,7 @@ class WhatTheLogKeeps(TrialTestCase):
         self.assertEqual((self.root / "notes.txt").read_text("utf-8"), "one\n")
         self.assertFalse((self.root / "made").exists())
 
+    @full_size
     def test_a_log_that_ends_within_a_trial_goes_on_with_another_one(self) -> None:
         session_id = self.cut_behind(self.calls("python3 -c 'print(6 * 7)'"), TrialStarted)
         found = self.go_on(session_id)

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import unittest
 
+from tests.size import full_size
+
 from .workspace import WorkspaceTestCase, fixture
 
 
 class CommandTable(WorkspaceTestCase):
+    @full_size
     def test_every_line_of_the_table_is_decided_as_it_says(self) -> None:
         count = 0
         for group in fixture("commands.json"):

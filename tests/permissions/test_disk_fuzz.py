@@ -25,7 +25,7 @@ from openagentic_sdk.tools.shell.file_policy import CommandRules, FilePolicy
 from openagentic_sdk.tools.shell.protected import PROTECTED_FILES, protected_places
 from openagentic_sdk.tools.shell.sandbox_plan import probe_sandbox
 from openagentic_sdk.tools.shell.sandboxed import SandboxMode
-from tests.size import LARGE
+from tests.size import LARGE, full_size
 from tests.tools_run.support import WorkspaceTestCase, close_run
 from tests.tools_run.test_sandbox import needs, pretend
 
@@ -185,6 +185,7 @@ class DiskFuzz(WorkspaceTestCase):
                 parts.append(form.format(n=chance.choice(NAMES), p=chance.choice(PLAIN), h=chance.choice(HIDDEN)))
             yield chance.choice(("; ", " ; ", "\n", " || ", " && ")).join(parts)
 
+    @full_size
     def test_nothing_that_the_gate_protects_changes_and_nothing_denied_is_read_or_run(self) -> None:
         chance = random.Random(20_26)
         lines = self.lines(chance)

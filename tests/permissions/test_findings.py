@@ -20,6 +20,7 @@ from openagentic_sdk.permissions.policy import MODES
 from openagentic_sdk.tools.bash import BashTool
 from openagentic_sdk.tools.shell.file_policy import CommandRules
 from openagentic_sdk.tools.shell.sandbox_plan import SandboxReport, probe_sandbox
+from tests.size import full_size
 from tests.tools_run.support import WorkspaceTestCase, close_run
 from tests.tools_run.test_sandbox import needs, pretend
 
@@ -122,6 +123,7 @@ class Findings(WorkspaceTestCase):
             return "held"
         return "open in bypass" if running <= {"bypass", "bypassPermissions"} else "open"
 
+    @full_size
     def test_the_table_tells_what_comes_of_each_line_on_each_rung(self) -> None:
         table = rows()
         self.assertGreater(len(table), 15)

@@ -24,7 +24,7 @@ from openagentic_sdk.sessions.base import stamp_events
 from openagentic_sdk.sessions.request import json_sha256
 from openagentic_sdk.testing import ScriptedProvider
 from openagentic_sdk.tools.base import Tool, ToolContext
-from tests.size import LARGE
+from tests.size import LARGE, full_size
 
 from .workspace import Person, WorkspaceTestCase
 
@@ -133,6 +133,7 @@ class Hindsight(WorkspaceTestCase):
 
 
 class Equality(Hindsight):
+    @full_size
     def test_judging_a_log_again_is_asking_the_gate_for_random_rules_modes_and_calls(self) -> None:
         dice = random.Random(23)
         compared, sets = 0, 4 if LARGE else 2
@@ -202,6 +203,7 @@ class Backtests(Hindsight):
                 )
             self.assertEqual(code, 2)
 
+    @full_size
     def test_a_subagents_calls_are_judged_within_what_its_definition_lets_it_use(self) -> None:
         helper = ScriptedProvider(
             [

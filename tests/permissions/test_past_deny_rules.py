@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from openagentic_sdk.permissions.shell import words
-from tests.size import LARGE
+from tests.size import LARGE, full_size
 
 from .workspace import FIXTURES, WorkspaceTestCase
 
@@ -182,6 +182,7 @@ class PastDenyRules(WorkspaceTestCase):
             with self.subTest(line=line):
                 self.assertTrue(self.lets_run(line, permission_mode="bypass"))
 
+    @full_size
     @unittest.skipUnless(shutil.which("bwrap"), "there is no bubblewrap here")
     def test_random_lines_that_the_gate_lets_run_tell_and_run_nothing_denied(self) -> None:
         chance = random.Random(32)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from openagentic_sdk.permissions.gate import PermissionGate
 from openagentic_sdk.permissions.program_tables import FIND_VALUED, FIND_WORDS, OPTIONS, READERS
-from tests.size import LARGE
+from tests.size import LARGE, full_size
 
 from .real_bash import BASH
 from .workspace import WorkspaceTestCase
@@ -76,6 +76,7 @@ class ReadingPrograms(WorkspaceTestCase):
         gate = PermissionGate(cwd=str(self.root))
         return [call for call in calls if await gate.approve("Bash", {"command": call}, {"cwd": str(self.root)})]
 
+    @full_size
     def test_no_call_that_passes_without_a_rule_changes_anything(self) -> None:
         rng = random.Random(13)
         calls = list(dict.fromkeys(random_call(rng) for _ in range(LINES)))

@@ -11,6 +11,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from openagentic_sdk.permissions.redact import Redactor, secrets_of
+from tests.size import full_size
 
 from .secret_shapes import SHAPES
 
@@ -39,6 +40,7 @@ class DocumentedShapes(unittest.TestCase):
             with self.subTest(text):
                 self.assertEqual(Redactor()(text), text)
 
+    @full_size
     def test_the_pages_and_code_of_this_package_lose_nothing(self) -> None:
         root = Path(__file__).parents[2]
         for folder in ("docs", "openagentic_sdk/permissions", "openagentic_sdk/tools", "openagentic_sdk/server"):

@@ -13,7 +13,7 @@ import subprocess
 import unittest
 
 from openagentic_sdk.permissions.gate import PermissionGate
-from tests.size import LARGE
+from tests.size import LARGE, full_size
 
 from .test_reading_programs import random_call
 from .workspace import WorkspaceTestCase, fixture
@@ -43,6 +43,7 @@ CALLS_TRACED = (
 
 @unittest.skipIf(shutil.which("strace") is None, "there is no strace on this machine")
 class UnderStrace(WorkspaceTestCase):
+    @full_size
     def test_what_passes_without_a_rule_opens_nothing_outside_and_writes_nothing(self) -> None:
         rng = random.Random(29)
         lines = [case[1] for group in fixture("commands.json") if not group["policy"] for case in group["cases"]]

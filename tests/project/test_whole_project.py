@@ -10,6 +10,7 @@ from typing import Any
 
 from openagentic_sdk.parts.project.trust import TrustStore, project_digest
 from openagentic_sdk.permissions.gate import PermissionGate
+from tests.size import full_size
 from tests.skills.support import RunTestCase
 
 FIXTURE = Path(__file__).parents[2] / "fixtures/projects/claude_code"
@@ -60,6 +61,7 @@ class WholeProjectTest(RunTestCase):
     def notices(self, result: Any) -> list[str]:
         return sorted(event.message for event in result.events if event.type == "system.notice")
 
+    @full_size
     def test_every_hook_is_told_what_the_documentation_says(self) -> None:
         result = self.walk(
             call("Read", file_path="gone.txt"),

@@ -32,7 +32,7 @@ from openagentic_sdk.providers.wire.http import HttpTransport
 from openagentic_sdk.providers.wrappers.retry import RetryPolicy
 from openagentic_sdk.sessions.memory import MemorySessionStore
 from openagentic_sdk.tools.base import Tool, ToolContext
-from tests.size import LARGE
+from tests.size import LARGE, full_size
 
 from .server import Connection, Request, Server, sse
 from .test_clouds import chunk_message
@@ -406,6 +406,7 @@ class CutInRuns(unittest.IsolatedAsyncioTestCase):
             self.stopped = event.stop_reason if isinstance(event, Result) else None
         return ran
 
+    @full_size
     async def test_no_run_over_a_connection_that_closes_at_an_event_calls_what_the_whole_answer_would_not(self) -> None:
         with Server(lambda c, r: None) as server:
             for protocol, name, events in streams():

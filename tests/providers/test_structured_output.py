@@ -21,7 +21,7 @@ from openagentic_sdk.providers.openai_responses import OpenAIResponsesProvider
 from openagentic_sdk.providers.wire.http import HttpTransport
 from openagentic_sdk.sessions.memory import MemorySessionStore
 from openagentic_sdk.tools.schema import validate
-from tests.size import LARGE
+from tests.size import LARGE, full_size
 
 from .server import Connection, Request, Server
 
@@ -188,6 +188,7 @@ class WhatStrictModeCannotSay(unittest.TestCase):
             sent = read_output_schema(schema).response_format()["json_schema"]["schema"]
             self.assertEqual([key for key in sent if key in schema], [key for key in schema if key in sent])
 
+    @full_size
     def test_every_value_of_a_schema_can_be_said_in_its_strict_form_and_comes_back_the_same(self) -> None:
         chance = random.Random(29)
         strict_forms = 0

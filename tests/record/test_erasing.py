@@ -45,7 +45,7 @@ from openagentic_sdk.testing.faults import FaultyOS
 from openagentic_sdk.testing.validity import find_fault
 from tests.stores.servers import own_postgres_schema, own_redis_prefix
 
-from ..size import LARGE
+from ..size import LARGE, full_size
 from .support import RecordCase, turn
 
 SECRET = 'IBAN DE89 "3704" 0044\u00fc'
@@ -320,6 +320,7 @@ class Erasing(RecordCase):
                         self.assertNotIn(form, data, path)
                 self.assertEqual(self.report(store).problems, ())
 
+    @full_size
     @unittest.skipUnless(hasattr(os, "fork"), "this system cannot fork")
     def test_an_erasure_that_is_killed_anywhere_is_finished_later(self) -> None:
         def prepared(name: str) -> FileSessionStore:

@@ -28,6 +28,7 @@ from openagentic_sdk.tools.bash import BashTool
 from openagentic_sdk.tools.session.ask_user_question import AskUserQuestionTool
 from tests.runtime.support import assert_closed, options_for
 from tests.server.support import TOKEN, agents, ask, options, until_free, until_state
+from tests.size import full_size
 
 ROOT = Path(__file__).resolve().parents[2]
 UNCLEAR = ("approve", "OK", "true", "1", "yess", "yes please", "nope", "", "  ", "edit", "edit {", "always save")
@@ -303,6 +304,7 @@ class Piped(unittest.TestCase):
         [session_id] = store.list_sessions()
         return store.read_events(session_id)
 
+    @full_size
     def test_the_end_of_input_leaves_the_question_open_and_the_next_chat_asks_it(self):
         write = {"tool_calls": [{"name": "Write", "arguments": {"file_path": "a.txt", "content": "x"}}]}
         first = self.chat("write\n", write, "never")

@@ -16,7 +16,7 @@ from openagentic_sdk.serialization import loads_event
 from openagentic_sdk.sessions.memory import MemorySessionStore
 from tests.runtime.support import echo, options_for
 from tests.runtime.test_cancel import long_run
-from tests.size import LARGE
+from tests.size import LARGE, full_size
 
 ROOT = Path(__file__).resolve().parents[2]
 ECHO = {"name": "echo", "arguments": {"text": "x"}}
@@ -162,6 +162,7 @@ class ReplayTest(unittest.IsolatedAsyncioTestCase):
                 if any(event.type == "model.request" for event in events):
                     await self.assert_replays(events)
 
+    @full_size
     async def test_generated_sessions_replay(self):
         rng = random.Random(20261121)
         for _ in range(200 if LARGE else 15):

@@ -16,6 +16,7 @@ from openagentic_sdk.runs.turns import Turns
 from openagentic_sdk.testing.scripted import ScriptedProvider
 from tests.guards.source import nodes_of, package_modules
 from tests.runtime.support import fail, options_for
+from tests.size import full_size
 
 ASK = {"tool_calls": [{"name": "fail", "arguments": {}}]}
 
@@ -141,6 +142,7 @@ class Clients(unittest.IsolatedAsyncioTestCase):
 
 
 class Doors(unittest.TestCase):
+    @full_size
     def test_nobody_but_the_kernel_and_the_parts_reaches_into_a_run(self):
         reached = [
             f"{module.path}:{node.lineno} {node.attr}"

@@ -31,7 +31,7 @@ from openagentic_sdk.tools.session.task import TaskTool
 from openagentic_sdk.tools.shell import sandbox_plan
 from openagentic_sdk.tools.shell.sandbox_plan import SandboxReport, probe_sandbox
 from openagentic_sdk.tools.write import WriteTool
-from tests.size import IN_MEMORY, LARGE
+from tests.size import IN_MEMORY, LARGE, full_size
 
 from .support import assert_closed, echo, fail, options_for
 
@@ -322,6 +322,7 @@ class LimitsTest(CodeTestCase):
                 self.assertIn("wrote to the channel", shown(events).output)
                 self.assertTrue(all(outcome in ("ok", "cancelled") for _, _, outcome, _ in calls_of(events)))
 
+    @full_size
     async def test_code_that_never_reads_its_answers_holds_nothing_up(self):
         code = (
             "import json, os, time\n"
@@ -445,6 +446,7 @@ class EndingsTest(CodeTestCase):
         self.assertEqual(result.stop_reason, "blocked:post_tool_use")
         self.assertEqual(len(calls_of(assert_closed(self, options.session_store, result.session_id))), 1)
 
+    @full_size
     async def test_replay_what_if_and_fork_work_without_running_anything(self):
         trace = []
         store = MemorySessionStore()
@@ -463,6 +465,7 @@ class EndingsTest(CodeTestCase):
         assert_answered(self, store.read_events(forked))
         self.assertEqual(trace, [1])
 
+    @full_size
     async def test_a_command_that_code_starts_is_a_command_as_any_other(self):
         with tempfile.TemporaryDirectory() as folder:
             code = (

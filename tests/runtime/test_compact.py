@@ -23,7 +23,7 @@ from openagentic_sdk.testing.scripted import ScriptedProvider
 from openagentic_sdk.tools.base import SessionLog, Tool
 from openagentic_sdk.tools.read import ReadTool
 from tests.durability.scenes import CountingDisk
-from tests.size import IN_MEMORY, LARGE
+from tests.size import IN_MEMORY, LARGE, full_size
 
 from .support import assert_closed, events_of, options_for, result_of
 
@@ -214,6 +214,7 @@ class Working:
 
 
 class LongSessionTest(unittest.IsolatedAsyncioTestCase):
+    @full_size
     async def test_a_run_holds_what_its_model_still_sees_and_a_resume_reads_that(self):
         steps = 10_000 if LARGE else 250
         held = []

@@ -37,7 +37,7 @@ from openagentic_sdk.testing.endpoint import Answer, Asked, CachingEndpoint
 from openagentic_sdk.testing.validity import CachedPiece
 from openagentic_sdk.tools.shell.sandbox_plan import probe_sandbox
 
-from ..size import LARGE
+from ..size import LARGE, full_size
 
 PROVIDERS: dict[str, Callable[..., EndpointProvider]] = {
     "messages": AnthropicProvider,
@@ -153,6 +153,7 @@ class AppendOnlyTest(ContextTestCase):
             if not cause:
                 self.assertTrue(is_beginning(before.parts, now.parts), f"{protocol}: request {number} begins otherwise")
 
+    @full_size
     def test_random_runs_begin_each_request_with_the_one_before(self) -> None:
         for seed in range(40 if LARGE else 1):
             for protocol in PROVIDERS:
@@ -188,6 +189,7 @@ class AppendOnlyTest(ContextTestCase):
                     self.store.append_event(session_id, SessionRewound(last - 1))
             self.check(endpoint, protocol)
 
+    @full_size
     def test_calls_of_code_are_in_no_request_and_a_session_with_them_goes_on_anywhere(self) -> None:
         if probe_sandbox().level == "none":
             self.skipTest("code runs only in a sandbox, and this machine gives none")
@@ -291,6 +293,7 @@ class AppendOnlyTest(ContextTestCase):
                 self.run_in(self.options(protocol, endpoint, hooks=hooks), "Go.")
                 self.assertEqual([asked.fault for asked in endpoint.requests if asked.fault], [])
 
+    @full_size
     def test_a_session_goes_on_from_between_any_two_of_its_events(self) -> None:
         answers = [
             call("Read", file_path="a.py"),

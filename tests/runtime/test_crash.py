@@ -20,7 +20,7 @@ from openagentic_sdk.testing.scripted import ScriptedProvider
 from openagentic_sdk.testing.validity import find_fault
 from openagentic_sdk.tools.function import tool
 from openagentic_sdk.tools.session.task import TaskTool
-from tests.size import IN_MEMORY, LARGE
+from tests.size import IN_MEMORY, LARGE, full_size
 
 from .support import options_for
 
@@ -72,10 +72,12 @@ class CrashMatrixTest(unittest.TestCase):
         with self.subTest(effect=effect, calls=calls):
             crash_everywhere(build, judge, real=LARGE, **how)
 
+    @full_size
     def test_a_tool_call_killed_at_every_point_and_resumed(self):
         for effect, calls in product(("read", "idempotent", "unsafe"), (1, 2, 3, 4) if LARGE else (2,)):
             self.check(effect, calls)
 
+    @full_size
     def test_the_resumed_process_is_killed_too_once_and_twice(self):
         for effect, deaths in product(("read", "idempotent", "unsafe"), (2, 3)):
             self.check(effect, 2, deaths=deaths, points=None if LARGE else 6)

@@ -19,6 +19,7 @@ from openagentic_sdk.tools.bash import BashTool
 from openagentic_sdk.tools.defaults import default_tools
 from openagentic_sdk.tools.shell.sandbox_plan import probe_sandbox
 from openagentic_sdk.tools.shell.sandboxed import BashSandbox
+from tests.size import full_size
 
 from .support import assert_closed, events_of, options_for, result_of
 
@@ -123,6 +124,7 @@ class ProjectTest(unittest.IsolatedAsyncioTestCase):
         self.assertIn("skill.drifted", [event.type for event in second.events])
         assert_closed(self, options.session_store, first.session_id)
 
+    @full_size
     async def test_a_trusted_skill_grants_for_the_turn_and_an_untrusted_one_does_not(self):
         turns = [
             {"tool_calls": [{"name": "SkillActivate", "arguments": {"name": "greet"}}]},

@@ -18,7 +18,7 @@ from openagentic_sdk.sessions.store import FileSessionStore
 from openagentic_sdk.testing.faults import ERRORS, WRITE_FAULTS, FaultyOS
 from openagentic_sdk.testing.validity import find_fault
 from openagentic_sdk.tools.function import tool
-from tests.size import IN_MEMORY, LARGE
+from tests.size import IN_MEMORY, LARGE, full_size
 
 from .support import assert_closed, events_of, options_for, result_of
 
@@ -147,6 +147,7 @@ class FaultAtEveryOperationTest(unittest.TestCase):
             asyncio.run(run(prompt="go", options=options_for(TURNS, tools=[act], session_store=store, session_id="s")))
         return started, disk
 
+    @full_size
     def test_no_acknowledged_event_is_lost_and_the_session_can_go_on(self):
         with tempfile.TemporaryDirectory(dir=IN_MEMORY) as folder:
             _, disk = self.play(folder, 0, "EIO")

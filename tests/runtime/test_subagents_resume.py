@@ -22,7 +22,7 @@ from openagentic_sdk.testing.scripted import ScriptedProvider
 from openagentic_sdk.tools.function import tool
 from openagentic_sdk.tools.session.background_tasks import TaskOutputTool
 from openagentic_sdk.tools.session.task import TaskTool
-from tests.size import LARGE
+from tests.size import LARGE, full_size
 
 from .support import assert_closed, options_for
 
@@ -150,6 +150,7 @@ class EveryPointTest(unittest.TestCase):
         spent = of(Result, outcome.events["lead"])[-1].usage
         self.assertEqual(spent["input_tokens"], 10 * len(answers))
 
+    @full_size
     def test_a_tree_of_three_levels_goes_on_from_every_point_and_nothing_happens_or_is_paid_twice(self):
         def check(outcome):
             self.judge(outcome, 4)
@@ -163,6 +164,7 @@ class EveryPointTest(unittest.TestCase):
     def test_the_tree_goes_on_when_its_process_is_killed_by_a_signal(self):
         crash_everywhere(tree, lambda outcome: self.judge(outcome, 4), real=True, points=60)
 
+    @full_size
     def test_subagents_in_the_background_work_on_under_the_ids_that_the_model_knows(self):
         def check(outcome):
             self.judge(outcome, 3)
@@ -172,6 +174,7 @@ class EveryPointTest(unittest.TestCase):
 
         crash_everywhere(lambda life: tree(life, BEHIND), check, **few(10))
 
+    @full_size
     def test_several_questions_in_several_subagents_wait_and_each_answer_lets_its_own_go_on(self):
         async def ask_and_answer(life):
             gate = PermissionGate(allow=["Task"])
@@ -258,6 +261,7 @@ class EveryPointTest(unittest.TestCase):
 class SuspendedTest(unittest.TestCase):
     """A process that is told to end leaves its subagents as one that is killed does."""
 
+    @full_size
     def test_a_tree_that_is_suspended_at_any_event_goes_on(self):
         async def until(life, number, how):
             options = options_of(life)

@@ -23,7 +23,7 @@ from openagentic_sdk.testing import ScriptedProvider
 from openagentic_sdk.tools.base import Tool, ToolContext
 from openagentic_sdk.tools.function import tool
 
-from ..size import LARGE
+from ..size import LARGE, full_size
 from .support import words
 
 EVIL = {"x-t": {"pattern": "^(a+)+$"}, "properties": {"v": {"$ref": "#/x-t"}}}
@@ -144,6 +144,7 @@ class Meaning(unittest.TestCase):
             words({"pay": 3}, {"properties": {"pay": {"minimum": 4}}}), "it: pay must be at least 4, not 3"
         )
 
+    @full_size
     def test_an_error_is_short_whatever_it_is_about(self) -> None:
         huge: list[Any] = [10**5000, "x" * 10**6, list(range(10**5)), {str(n): n for n in range(10**5)}, 1e308]
         for value in huge:
@@ -208,6 +209,7 @@ def _timed(value: Any, schema: Any) -> tuple[str, float]:
 
 
 class Hostile(unittest.TestCase):
+    @full_size
     def test_work_is_counted_and_ends(self) -> None:
         loop = {"$defs": {"a": {"anyOf": [{"$ref": "#/$defs/a"}] * 2}}, "$ref": "#/$defs/a"}
         tree: Any = {"type": "null"}
@@ -261,6 +263,7 @@ class Hostile(unittest.TestCase):
         self.assertIn(f"{MAX_STEPS:,} steps", words("a" * 500_000 + "!", {"pattern": "^(a+)+$"}))
         self.assertIn("nested deeper", words(1, loop))
 
+    @full_size
     def test_no_step_costs_more_than_a_moment(self) -> None:
         texts = [str(n) * 50 for n in range(1_000)]
         letters = "".join(map(chr, range(0x10000, 0x20000)))
@@ -292,6 +295,7 @@ class Hostile(unittest.TestCase):
                 self.assertIn(f"{MAX_STEPS:,} steps", said)
                 self.assertLess(cpu_s, 10)  # up to minutes, before
 
+    @full_size
     def test_reading_a_schema_ends_soon_and_takes_little_memory(self) -> None:
         many: dict[str, Any] = {str(n): {} for n in range(15_000)}
         apart: Any = {"properties": many}

@@ -8,7 +8,7 @@ import unittest
 from openagentic_sdk.errors import ToolInputError
 from openagentic_sdk.ground.schemas import Schema, checker, reading
 from openagentic_sdk.ground.schemas.checker import SchemaRun
-from tests.size import LARGE
+from tests.size import LARGE, full_size
 
 from .support import NO_SUITE, SUITE, Random, suite_groups, words
 
@@ -47,6 +47,7 @@ class Official(unittest.TestCase):
 
 
 class Randomly(unittest.TestCase):
+    @full_size
     def test_no_schema_and_no_value_raises_anything_else_or_takes_more_than_its_steps(self) -> None:
         runs: list[SchemaRun] = []
 
@@ -73,6 +74,7 @@ class Randomly(unittest.TestCase):
                 self.assertTrue(all(0 <= run.left <= checker.MAX_STEPS for run in runs))
         self.assertGreater(fits, 1_000)
 
+    @full_size
     @unittest.skipUnless(importlib.util.find_spec("jsonschema"), "the extra dev (jsonschema) is not installed")
     def test_the_judgement_is_that_of_another_implementation(self) -> None:
         from jsonschema import Draft202012Validator

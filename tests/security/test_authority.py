@@ -51,6 +51,7 @@ from openagentic_sdk.testing.scripted import ScriptedProvider
 from openagentic_sdk.tools.bash import BashTool
 from openagentic_sdk.tools.read import ReadTool
 from openagentic_sdk.tools.shell.sandbox_plan import probe_sandbox
+from tests.size import full_size
 
 TOUCH = {"command": "touch made"}
 CALL = {"tool_calls": [{"id": "t1", "name": "Bash", "arguments": TOUCH}]}
@@ -189,6 +190,7 @@ class AuthorityTest(unittest.TestCase):
                     restore_session(self.store, path)
                     self.assertFalse(self.go_on(name, prompt))
 
+    @full_size
     def test_what_this_installation_wrote_holds(self) -> None:
         for number, (claim, (events, prompt)) in enumerate(CLAIMS.items()):
             holds = claim not in (
@@ -238,6 +240,7 @@ class AuthorityTest(unittest.TestCase):
         self.run_it("go on", self.options(["Done."], resume="ours"))
         self.assertNotEqual(self.store.read_events("mine"), before)
 
+    @full_size
     def test_it_holds_in_every_store_and_from_store_to_store(self) -> None:
         events, prompt = CLAIMS["a remembered rule"]
         stores = {"memory": MemorySessionStore(), "sqlite": SqliteSessionStore(self.place / "s.db")}
@@ -256,6 +259,7 @@ class AuthorityTest(unittest.TestCase):
 
     # --- what was changed ------------------------------------------------------------------------------------------------
 
+    @full_size
     def test_an_edited_log_with_recomputed_checksums_allows_nothing(self) -> None:
         events, prompt = CLAIMS["a rule remembered for another call that ran"]
         whole = Authority("s", Seal(self.key)).sign(events, 0)
@@ -296,6 +300,7 @@ class AuthorityTest(unittest.TestCase):
 
     # --- runs of our own -------------------------------------------------------------------------------------------------
 
+    @full_size
     def test_a_rule_that_a_person_kept_holds_after_a_resume_a_fork_and_a_compaction(self) -> None:
         async def always(question: UserQuestion) -> str:
             return "always"

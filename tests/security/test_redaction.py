@@ -25,7 +25,7 @@ from openagentic_sdk.tools.grep import GrepTool
 from openagentic_sdk.tools.read import ReadTool
 from openagentic_sdk.tools.shell.environment import is_dropped, is_secret_name
 from openagentic_sdk.tools.shell.output import keep_text
-from tests.size import LARGE
+from tests.size import LARGE, full_size
 
 SECRET = "hunter2-hunter2-hunter2"
 TOKEN = "ghp_" + "Ab1" * 13
@@ -181,6 +181,7 @@ class Cuts(unittest.TestCase):
             for shown_text in (read, found):
                 self.assertFalse(any(TOKEN[:n] in shown_text and TOKEN not in shown_text for n in (8, 16, 30)))
 
+    @full_size
     def test_a_long_text_that_begins_like_a_secret_everywhere_is_masked_in_the_time_of_any_other(self) -> None:
         token = "eyJhbGciOiJIUzI1.eyJzdWIiOiIxMjM0.SflKxwRJSMeKKF2QT4"
         for filler in ("a" * 400_000, "eyJ-" * 100_000, "eyJ12345678-" * 30_000, "://x:" * 80_000):
@@ -217,6 +218,7 @@ class OnDisk(unittest.TestCase):
     def call(self, name: str, **arguments: Any) -> dict[str, Any]:
         return {"tool_calls": [{"name": name, "arguments": arguments}]}
 
+    @full_size
     def test_nothing_in_the_store_holds_a_secret_that_a_run_met(self) -> None:
         command = f"{sys.executable} -c \"print(open('config.txt').read() * 4000)\""
         background = {**self.call("Bash", command="cat config.txt; sleep 60", run_in_background=True)}

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from openagentic_sdk.events import Result
 from openagentic_sdk.sessions.store import FileSessionStore
+from tests.size import full_size
 from tests.waiting import until
 
 from ..ports import free_port
@@ -111,6 +112,7 @@ class ServersCase(unittest.TestCase):
 
 
 class Ours(ServersCase):
+    @full_size
     def test_the_command_serves_and_ends_in_time_with_streams_open(self) -> None:
         port = free_port()
         server = self.check_server(self.ours(port), port)
@@ -121,6 +123,7 @@ class Ours(ServersCase):
         self.assertNotIn("Warning", said)
         self.assertNotIn("Traceback", said)
 
+    @full_size
     def test_a_server_that_is_killed_is_gone_on_with_by_the_next_one(self) -> None:
         port = free_port()
         server = Process(self, self.ours(port), self.folder, port)

@@ -39,7 +39,7 @@ from openagentic_sdk.sessions.sqlite import SqliteSessionStore
 from openagentic_sdk.sessions.store import FileSessionStore
 from openagentic_sdk.testing import ScriptedProvider
 from openagentic_sdk.tools.shell.sandbox_plan import probe_sandbox
-from tests.size import LARGE
+from tests.size import LARGE, full_size
 
 Call = tuple[str, dict[str, Any]]
 
@@ -408,6 +408,7 @@ class Killed(UndoCase):
                 os._exit(0)
         return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
 
+    @full_size
     def test_whatever_point_it_is_killed_at_the_next_one_finishes_it(self) -> None:
         self.put("a", b"one", 0o755)
         self.put("b", b"two")

@@ -14,7 +14,7 @@ from openagentic_sdk.skills.fields import split_rules
 from openagentic_sdk.skills.frontmatter import read_frontmatter
 from openagentic_sdk.skills.names import broken_name_rule, name_key
 from openagentic_sdk.skills.parse import parse_skill_markdown
-from tests.size import LARGE
+from tests.size import LARGE, full_size
 
 CASES = Path(__file__).parents[2] / "fixtures" / "skills" / "parse"
 
@@ -64,6 +64,7 @@ class SizeTest(unittest.TestCase):
         self.assertEqual((doc.name, doc.summary, doc.body), ("x", "d", "body\n"))
         self.assertEqual([note.code for note in doc.diagnostics], ["frontmatter-too-big", "frontmatter-scanned"])
 
+    @full_size
     def test_hostile_files_take_time_in_proportion_to_their_length(self) -> None:
         for name, text in (
             ("openers", "---\n" * 50_000),

@@ -21,6 +21,7 @@ from importlib import import_module
 from itertools import count
 from typing import Any
 
+from tests.size import full_size
 from tests.waiting import until
 
 from ..guards.source import PACKAGE, ROOT, modules_with, nodes_of
@@ -117,6 +118,7 @@ class FinalizerTest(unittest.TestCase):
         self.assertEqual(found, FINALIZERS)
         self.assertEqual(owners, OWNERS)
 
+    @full_size
     def test_no_generator_of_the_package_holds_a_lock_where_it_may_be_forgotten(self) -> None:
         """What is collected is closed where it waits; only `with` blocks, which end by themselves, may wait in a lock."""
         for module in modules_with("yield"):
@@ -146,6 +148,7 @@ class FinalizerTest(unittest.TestCase):
         done = subprocess.run([sys.executable, "-c", _FORKS_MEANWHILE], cwd=ROOT, timeout=LIMIT_S)
         self.assertEqual(done.returncode, 0, "the child waits for a lock that nobody gives back")
 
+    @full_size
     def test_the_collector_may_run_inside_every_lock_that_the_package_takes(self) -> None:
         done = subprocess.run(
             [sys.executable, "-m", "tests.stores.test_garbage"],

@@ -9,6 +9,7 @@ from openagentic_sdk.testing.crash import crash_everywhere, crash_report
 from openagentic_sdk.testing.scripted import ScriptedProvider
 from openagentic_sdk.tools.function import tool
 from tests.runtime.support import options_for
+from tests.size import full_size
 
 TURNS = [
     {"tool_calls": [{"name": "look", "arguments": {}}, {"name": "book", "arguments": {"table": 4}}]},
@@ -40,6 +41,7 @@ class CrashEverywhereTest(unittest.TestCase):
     def broken(self, build, **how):
         return {each.promise for each in crash_report(build, **how).broken}
 
+    @full_size
     def test_an_agent_that_keeps_its_promises_passes_at_every_point(self):
         seen = []
         report = crash_everywhere(booking, lambda outcome: seen.append(outcome.result.stop_reason))
@@ -48,15 +50,18 @@ class CrashEverywhereTest(unittest.TestCase):
         self.assertGreaterEqual(report.points, 40)
         self.assertEqual(report.broken, ())
 
+    @full_size
     def test_a_tool_that_wrongly_says_that_it_may_be_repeated_is_an_effect_twice(self):
         self.assertEqual(self.broken(lambda life: booking(life, effect="idempotent")), {"an effect twice"})
 
+    @full_size
     def test_a_program_that_begins_anew_loses_answers(self):
         def begin_anew(life):
             return booking(life, session=None, request_id=None)
 
         self.assertEqual(self.broken(begin_anew), {"an effect twice", "a lost answer", "no end"})
 
+    @full_size
     def test_a_hook_that_takes_results_out_of_requests_makes_them_invalid(self):
         def drop(payload):
             kept = [message for message in payload["messages"] if message["role"] != "tool"]
@@ -68,6 +73,7 @@ class CrashEverywhereTest(unittest.TestCase):
 
         self.assertEqual(self.broken(forgetful), {"an invalid request"})
 
+    @full_size
     def test_an_answer_that_depends_on_the_process_is_another_result(self):
         def moody(life):
             turns = [*TURNS[:2], f"Booked by life {life.number}."]
@@ -75,6 +81,7 @@ class CrashEverywhereTest(unittest.TestCase):
 
         self.assertEqual(self.broken(moody), {"another result"})
 
+    @full_size
     def test_a_check_of_the_caller_is_named_with_the_place(self):
         def check(outcome):
             assert outcome.effects == ("table 4", "table 5"), outcome.effects

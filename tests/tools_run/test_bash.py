@@ -27,7 +27,7 @@ from openagentic_sdk.tools.shell.helper import descendants, process_parents
 from openagentic_sdk.tools.shell.output import keep_output, keep_text, output_paths
 from openagentic_sdk.tools.shell.process import stop_helper
 from tests.pythons import Process
-from tests.size import LARGE
+from tests.size import LARGE, full_size
 from tests.waiting import until
 
 from .support import WorkspaceTestCase, close_run, open_descriptors, processes_with, wait_until_gone
@@ -476,6 +476,7 @@ class BackgroundShells(WorkspaceTestCase):
         close_run(self.ctx)
         wait_until_gone(marker)
 
+    @full_size
     def test_one_that_kills_its_supervisor_at_once_is_never_run_a_second_time(self) -> None:
         ran = self.workspace / "ran"
         for _ in range(10):

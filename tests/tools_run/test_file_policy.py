@@ -17,6 +17,7 @@ from openagentic_sdk.tools.bash import BashTool
 from openagentic_sdk.tools.shell.background import KillBashTool
 from openagentic_sdk.tools.shell.file_policy import CommandRules, FilePolicy
 from openagentic_sdk.tools.shell.protected import PROTECTED_FILES, git_places, program_places, protected_places
+from tests.size import full_size
 from tests.waiting import until
 
 from .support import WorkspaceTestCase, close_run
@@ -81,6 +82,7 @@ class OnDisk(WorkspaceTestCase):
         ]
         self.assertEqual(left, [])
 
+    @full_size
     def test_twenty_thousand_files_do_not_blind_the_search(self) -> None:
         result = self.confined(
             "mkdir many sub; cd many; seq 21000 | xargs touch; cd ../sub; mkdir -p .git/objects .git/refs; "

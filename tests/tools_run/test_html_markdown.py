@@ -6,6 +6,7 @@ import time
 import unittest
 
 from openagentic_sdk.tools.web.markdown import html_to_markdown
+from tests.size import full_size
 
 from .support import FIXTURES
 
@@ -67,6 +68,7 @@ class Conversion(unittest.TestCase):
         for secret in ("Ignore all previous", "evil.example", "steal", "not shown", "not text"):
             self.assertNotIn(secret, text)
 
+    @full_size
     def test_pages_made_to_be_slow_take_time_in_proportion_to_their_length(self) -> None:
         for piece in HOSTILE:
             with self.subTest(piece):

@@ -22,7 +22,7 @@ from openagentic_sdk.tools.shell import sandbox_plan
 from openagentic_sdk.tools.shell.sandbox import filter_program
 from openagentic_sdk.tools.shell.sandbox_plan import SandboxReport, probe_sandbox
 from tests.pythons import Process
-from tests.size import LARGE
+from tests.size import LARGE, full_size
 
 from .support import WorkspaceTestCase, close_run, processes_with
 
@@ -538,6 +538,7 @@ class Filter(unittest.TestCase):
 
 
 class AsAnOrdinaryUser(unittest.TestCase):
+    @full_size
     @unittest.skipUnless(os.geteuid() == 0, "only root can become an ordinary user for this test")
     def test_the_same_tests_pass(self) -> None:
         python = shutil.which("python3", path="/usr/bin:/usr/local/bin")

@@ -10,6 +10,7 @@ from openagentic_sdk import Agent, Flow, OpenAgenticOptions, ToolContext, Workfl
 from openagentic_sdk.events import ModelResponse
 from openagentic_sdk.testing import ScriptedProvider
 from openagentic_sdk.testing.crash import Build, CrashOutcome, Life, crash_everywhere
+from tests.size import full_size
 
 Result = WorkflowResult[list[str]]
 
@@ -50,6 +51,7 @@ class Batch(unittest.TestCase):
         ]
         self.assertEqual(len(answers), documents)
 
+    @full_size
     def test_each_document_is_read_once_and_noted_once_however_often_the_process_dies(self) -> None:
         crash_everywhere(batch(25), lambda outcome: self.check(25, outcome), deaths=6, points=1)
 
