@@ -246,6 +246,14 @@ async def show_session(call: HttpCall, office: Office) -> None:
     await call.reply(200, row)
 
 
+async def explain_session(call: HttpCall, office: Office) -> None:
+    """Why the session stands where it does."""
+    from ..runs.why import why_session
+
+    await office.desk.row(call.principal, call.parts[2])
+    await call.reply(200, vars(await off_loop(True, why_session, office.desk.store, call.parts[2])))
+
+
 async def show_events(call: HttpCall, office: Office) -> None:
     """A page of JSON, or server-sent events when they are asked for."""
     after_seq = cursor_of(call)
@@ -317,6 +325,7 @@ async def show_list_page(call: HttpCall, office: Office) -> None:
 
 
 async def show_session_page(call: HttpCall, office: Office) -> None:
+    from ..runs.why import why_session
     from ..viewer.page import Live, build_page
 
     session_id = call.parts[1]
@@ -333,7 +342,8 @@ async def show_session_page(call: HttpCall, office: Office) -> None:
         takes_prompts=office.desk.takes_prompts,
     )
     read_blob = partial(office.desk.store.read_blob, session_id)
-    build = partial(build_page, events, title=row.label, live=live, read_blob=read_blob)
+    cause = await off_loop(True, why_session, office.desk.store, session_id)
+    build = partial(build_page, events, title=row.label, live=live, read_blob=read_blob, cause=cause)
     await _reply_page(call, await off_loop(True, build))
 
 
@@ -416,6 +426,7 @@ NATIVE: Mapping[str, Handler] = {
     "list_questions": list_questions,
     "search": search,
     "show_session": show_session,
+    "explain_session": explain_session,
     "show_events": show_events,
     **dict.fromkeys(
         ("create_run", "answer", "send_message", "cancel", "fork", "rewind", "rename", "archive", "delete"),

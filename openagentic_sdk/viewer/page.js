@@ -311,6 +311,8 @@ function take(events) {
     `${bounds().length.toFixed(1)} s`,
   ];
   byId("facts").textContent = facts.join(", ");
+  // What comes later may be the way out: the cause is that of the log as the page was made.
+  byId("why").hidden = !given.why || state.events.length > given.events.length;
   for (const event of events) byId(`kind-${kindOf(event)}`).hidden = false;
   refilter();
   draw();
@@ -318,6 +320,7 @@ function take(events) {
 
 function begin() {
   byId("title").textContent = seen(given.title);
+  byId("why").textContent = (given.why ?? []).map(seen).join("\n");
   for (const kind of Object.keys(KINDS)) {
     const button = document.createElement("button");
     button.type = "button";

@@ -24,6 +24,7 @@ from ..ground.patterns import regex
 from ..ground.text import on_one_line, plural
 from ..parts.masking import shown
 from ..parts.record.bundle import bundle_of
+from ..runs.why import Cause
 from ..serialization import event_to_dict
 from ..sessions.folds.summary import SessionSummary
 from ..sessions.request import DIGEST
@@ -55,8 +56,9 @@ def build_page(
     title: str,
     live: Live | None = None,
     read_blob: Callable[[str], bytes] | None = None,
+    cause: Cause | None = None,
 ) -> str:
-    """The page, which follows its session and takes prompts and answers when it is `live`.
+    """The page, which follows its session and takes prompts and answers when it is `live`; `cause` says how it stands.
 
     `read_blob` gives the pictures that events name by their sha256; without it, and beyond `MAX_PICTURES_BYTES` in all,
     they are described.
@@ -73,6 +75,7 @@ def build_page(
         else {**vars(live), "questions": [event_to_dict(shown(q)) for q in live.questions]},
         "events": rows,
         "pictures": pictures,
+        "why": None if cause is None or not cause.kind else cause.lines(),
     }
     script = asset("reader.js") + asset("flow.js") + ("" if live is None else asset("live.js")) + asset("page.js")
     parts = {"BACK": "", "DESK": ""}

@@ -68,6 +68,7 @@ class Document(unittest.IsolatedAsyncioTestCase):
             ("GET", "/v1/sessions?limit=1", None),
             ("GET", "/v1/questions", None),
             ("GET", "/v1/search?query=milk", None),
+            ("GET", f"{path}/why", None),
             ("GET", f"{path}/events?limit=3", None),
             ("GET", f"{path}/events?after=999", None),
             ("POST", f"{path}/answers", asked),

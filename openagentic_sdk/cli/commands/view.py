@@ -13,6 +13,7 @@ from urllib.parse import quote
 
 from ...ground.disk import write_for_one
 from ...ground.text import on_one_line
+from ...runs.why import why_session
 from ...sessions.base import SessionStore
 from ...sessions.core import TENANT_KEY
 from ...viewer.page import build_page
@@ -50,7 +51,8 @@ def run(args: argparse.Namespace) -> int:
     # An id may hold letters that would lead into another folder.
     target = Path(args.output or f"{re.sub(r'[^A-Za-z0-9_-][^A-Za-z0-9._-]*', '_', session_id)}.html")
     pictures = partial(store.read_blob, session_id)
-    write_for_one(target, build_page(store.iter_events(session_id), title=title, read_blob=pictures))
+    cause = why_session(store, session_id)
+    write_for_one(target, build_page(store.iter_events(session_id), title=title, read_blob=pictures, cause=cause))
     screen.line(f"wrote {on_one_line(str(target))}: open it in a browser")
     return OK
 

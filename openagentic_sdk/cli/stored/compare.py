@@ -1,4 +1,4 @@
-"""`sessions diff`, `explain` and `tail`: look closer at what happened, or while it happens."""
+"""`sessions diff`, `explain`, `why` and `tail`: look closer at what happened, or while it happens."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from ...parts.masking import known_here, mask_value, shown
 from ...parts.record.folds.compare import SessionDiff, Thresholds, compare_sessions
 from ...parts.record.folds.explain import StepExplanation, explain_step
 from ...parts.record.folds.metrics import run_metrics
+from ...runs.why import why_session
 from ...sessions.base import SessionStore
 from ...sessions.follow import follow
 from ..actions import ActionList
@@ -52,6 +53,9 @@ def add_actions(actions: ActionList) -> None:
     add_id(explain, default=NEWEST)
     explain.add_argument("--step", type=int, metavar="N", help="which model call (default: the last)")
     explain.add_argument("--json", action="store_true", help="print one JSON object, with the whole request")
+    why = actions.add("why", _why, "say why a session stands where it does, where it went wrong, and how to go on")
+    add_id(why, default=NEWEST)
+    why.add_argument("--json", action="store_true", help="print one JSON object")
     costs.add_actions(actions)
     tail = actions.add("tail", _tail, "print the newest events of a session")
     add_id(tail, default=NEWEST)
@@ -179,6 +183,13 @@ def explanation_lines(found: StepExplanation) -> list[str]:
         had = f"{found.prefix.cached_tokens:,} of {found.prefix.input_tokens:,} tokens"
         said += f". The endpoint had {had}, {found.prefix.after_s:,.0f} s after it"
     return [*lines, said]
+
+
+def _why(store: SessionStore, args: argparse.Namespace) -> int:
+    found = why_session(store, find_session(store, args.id))
+    place = () if args.store is None else ("--store", args.store)
+    Screen(sys.stdout).tell(args.json, vars(found), found.lines(*place))
+    return OK if not found.kind else FAILED
 
 
 def _provenance(finding: Mapping[str, Any]) -> str:

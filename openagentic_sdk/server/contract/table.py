@@ -106,6 +106,13 @@ ENDPOINTS: tuple[Endpoint, ...] = (
     ),
     Endpoint("show_session", "GET", _SESSION, "One session, its questions whole", {200: values.ShownSession}),
     Endpoint(
+        "explain_session",
+        "GET",
+        f"{_SESSION}/why",
+        "Why it stands where it does, and how to go on",
+        {200: values.SessionCause},
+    ),
+    Endpoint(
         "show_events",
         "GET",
         f"{_SESSION}/events",

@@ -195,6 +195,21 @@ class ShownSession(_KnownSession):
 
 
 @frozen
+class SessionCause:
+    """Where a session, or a subagent's, went wrong: `kind` is empty when nothing did, `go_on` the command that goes on."""
+
+    session_id: str
+    kind: str
+    asked: str
+    ended: str
+    why: str
+    seq: Count | None
+    event: str
+    more: list[str]
+    go_on: list[str]
+
+
+@frozen
 class SessionList:
     """A page of sessions, the one last written to first; `next` is the cursor of the following page, null at the end."""
 
