@@ -46,6 +46,7 @@ from ..runs.turns import first_allowed
 from ..serialization import dumps_json
 from ..sessions.base import SessionStore
 from ..sessions.core import TENANT_KEY, new_session_id
+from ..sessions.folds.standing import Request, find_request
 from ..sessions.folds.summary import SessionSummary
 from ..sessions.follow import Follower, watch_of
 from ..sessions.inbox import InboxMessage
@@ -476,10 +477,14 @@ class Desk(Shelf):
         if request_id in view.requests:
             if said is not None:
                 view.requests.check(request_id, prompt_sha256(said), session_id)
-            is_over = view.requests.answer_to(request_id) is not None
-            failed = next((event.seq or 0 for event in reversed(view.events) if isinstance(event, Result)), 0)
             after_seq = view.requests[request_id].seq - 1
-            return Started(session_id, request_id, after_seq if is_over else max(after_seq, failed), is_new=not is_over)
+            events = partial(self.store.iter_events, session_id, after_seq=after_seq)
+            stands = await off_loop(True, lambda: find_request(events(), request_id.__eq__))
+            is_parked = stands is not None and (stands.state == "parked" or _was_parked(stands))
+            if is_parked or view.requests.answer_to(request_id) is not None:
+                return Started(session_id, request_id, after_seq, is_new=False)
+            failed = next((event.seq or 0 for event in reversed(view.events) if isinstance(event, Result)), 0)
+            return Started(session_id, request_id, max(after_seq, failed))
         if key is not None and any(other.startswith(f"{key}~") for other in view.requests):
             raise _other_body(key)
         return None
@@ -717,6 +722,11 @@ def _name_of(message: InboxMessage) -> str:
     """The request id of a message: that of its sender, else its number."""
     name = message.message.get("request_id")
     return name if isinstance(name, str) else f"inbox {message.number}"
+
+
+def _was_parked(request: Request) -> bool:
+    """Whether another prompt took the place of a request that waited for an answer."""
+    return not request.is_newest and request.result is not None and request.result.stop_reason == "waiting"
 
 
 def note_key(request_id: str) -> str:

@@ -374,6 +374,28 @@ class Retries(DeskCase):
                     self.assertEqual(first.json, again.json)
                     self.assertEqual(len(self.texts(session_id, SessionRewound)), 1)
 
+    async def test_a_request_that_waits_for_a_person_is_the_same_run_when_it_is_sent_again(self):
+        store = MemorySessionStore()
+        application = self.app(store, agents(tea=[ASK, "Milk it is."]))
+        made = await self.keyed(application, "/v1/sessions", "first")
+        path = f"/v1/sessions/{made['session_id']}"
+        for where in ("/v1/sessions", f"{path}/runs"):  # in a session of its own, and in one that goes on
+            key = f"key-of-{len(where)}"
+            began = await self.keyed(application, where, key)
+            place = f"/v1/sessions/{began['session_id']}"
+            await until_state(application, began["session_id"], "waiting")
+            events = (await ask(application, "GET", f"{place}/events")).json["last_seq"]
+            for other in (application, self.app(store, agents(tea=[ASK, "Milk it is."]))):
+                again = await self.keyed(other, where, key)
+                self.assertEqual(again, {**began, "is_new": False, "after_seq": again["after_seq"]})
+            self.assertEqual((await ask(application, "GET", f"{place}/events")).json["last_seq"], events)
+            self.assertEqual((await ask(application, "GET", place)).json["state"], "waiting")
+        # The prompt of the second key has closed the question of the first, which is not asked again either.
+        self.assertFalse((await self.keyed(application, "/v1/sessions", "first"))["is_new"])
+
+    async def keyed(self, application, where, key):
+        return (await ask(application, "POST", where, {"prompt": "Go."}, headers={"Idempotency-Key": key})).json
+
     async def test_a_request_that_failed_is_run_again_and_never_shows_an_older_end(self):
         store, gone = MemorySessionStore(), {"error": {"message": "gone"}}
         application = self.app(store, agents(tea=options([gone, "Paris.", "Rome."])))
