@@ -223,7 +223,7 @@ async def cancel_session(
 class BackgroundRun:
     """One submitted run. `state` is `queued`, `running`, `waiting`, `ended`, `failed` or `cancelled`.
 
-    `sent` are the request ids of the messages that it was given, `heard` those of the prompts and messages that are stored.
+    `heard` are the request ids of the prompts and messages that are stored.
     """
 
     def __init__(
@@ -244,7 +244,6 @@ class BackgroundRun:
         self._begun: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         self._taken: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         self._told_to: Literal["cancel", "suspend"] | None = None
-        self.sent: set[str] = set()
         self.heard: set[str] = set()
         self._context = copy_context()  # of who began it, also when somebody else answers its question
         self._driver = asyncio.create_task(self._drive(prompt))
@@ -259,6 +258,11 @@ class BackgroundRun:
     def request_id(self) -> str | None:
         """The name of its prompt."""
         return self._request_id
+
+    @property
+    def key_file(self) -> str | None:
+        """The key file of its options."""
+        return self._turns.options.key_file
 
     @property
     def last_seq(self) -> int:
@@ -311,8 +315,6 @@ class BackgroundRun:
         if self._turns.running is None:
             raise OptionsError(f"this run is {self.state}: it takes no message")
         self._turns.say(said)
-        if said.request_id is not None:
-            self.sent.add(said.request_id)
 
     async def events(self, *, after_seq: int = 0) -> AsyncGenerator[AnyEvent, None]:
         """The stored events as they come, until the run ends or waits; no deltas, no events of subagents."""

@@ -25,11 +25,13 @@ LEFT_STATES = frozenset((ROW_STATES["dead"], ROW_STATES["suspended"]))
 class LeftRequest:
     """A request without a process, at the end of its session's log, `seq`. `deaths` counts the processes that it lost.
 
-    `refusal` says why this process cannot go on with it; then `options`, which go on with it, are None.
+    `said_seq` is its prompt. `refusal` says why this process cannot go on with it; then `options`, which go on with it, are
+    None.
     """
 
     session_id: str
     seq: int
+    said_seq: int = 0
     deaths: int = 0
     options: OpenAgenticOptions | None = None
     refusal: str | None = None
@@ -62,7 +64,7 @@ def find_left(store: SessionStore, session_id: str, agents: Agents | None) -> Le
             session_id, row.events, "it was taken with another key: hosts that go on for each other share one"
         )
     deaths = (request.deaths if request is not None else 0) + (row.state == ROW_STATES["dead"])
-    return LeftRequest(session_id, row.events, deaths, options)
+    return LeftRequest(session_id, row.events, said_seq, deaths, options)
 
 
 def _refused(session_id: str, seq: int, why: str) -> LeftRequest:

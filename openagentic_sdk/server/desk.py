@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import os
-from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from functools import partial
@@ -23,7 +23,6 @@ from ..errors import (
     SessionExistsError,
     SessionLockedError,
     SessionNotFoundError,
-    StorageError,
 )
 from ..events import Event, Result, UserAnswer, UserQuestion
 from ..ground.frozen import frozen
@@ -32,7 +31,7 @@ from ..kernel.prompt import Said, prompt_sha256
 from ..kernel.recorder import off_loop
 from ..options import OpenAgenticOptions
 from ..parts.record.lifecycle import fork_session, rewind_session
-from ..prompts import OnePrompt, read_prompt
+from ..prompts import OnePrompt
 from ..runs.background import (
     BackgroundResult,
     BackgroundRun,
@@ -42,18 +41,17 @@ from ..runs.background import (
     submit,
 )
 from ..runs.left import WISHES_KEY, LeftRequest, find_left, first_writer_at
-from ..runs.turns import first_allowed
 from ..serialization import dumps_json
 from ..sessions.base import SessionStore
 from ..sessions.core import TENANT_KEY, new_session_id
 from ..sessions.folds.standing import Request, find_request
 from ..sessions.folds.summary import SessionSummary
 from ..sessions.follow import Follower, watch_of
-from ..sessions.inbox import InboxMessage
 from ..sessions.resume import load_view
 from ..sessions.seal import Seal
 from .guard import Principal
 from .left import LeftRequests
+from .messages import Messages, is_held, name_of, read_said
 from .operations.journal import TRACEPARENT
 from .shelf import Shelf
 
@@ -61,8 +59,6 @@ T = TypeVar("T")
 
 # How long a run may hold its session after its last event.
 CLOSING_S = 5.0
-# How often the store is asked for messages of other processes.
-INBOX_S = 0.2
 MAX_RUNS = 32
 GRACE_S = 10.0
 # Visible ASCII but `~`, which stands between a key and the digest of what came with it.
@@ -88,7 +84,7 @@ class Desk(Shelf):
     """All runs of one process over one store. `max_runs` may go on at the same time; parked ones do not count.
 
     `problem` is why there are no agents, in a sentence for whoever asks for one. `followers` are those who follow a session
-    here, `left` watches over requests that their processes left.
+    here, `left` watches over requests that their processes left, `messages` are those for runs.
     """
 
     def __init__(
@@ -105,11 +101,9 @@ class Desk(Shelf):
         self._runs: dict[str, BackgroundRun] = {}
         self._tending: set[asyncio.Task[None]] = set()
         self.followers: set[Follower] = set()
-        self._news = asyncio.Event()  # of messages in the store
-        self._handed: set[str] = set()
         self._answered: list[str] = []  # sessions between an answer and the run that goes on with it
-        self._is_hearing = False
         self.left = LeftRequests(self)
+        self.messages = Messages(self, self._runs)
 
     @property
     def agents(self) -> Agents:
@@ -184,7 +178,7 @@ class Desk(Shelf):
             **({} if (place := TRACEPARENT.get()) is None else {"traceparent": place}),
         )
         after_seq = (await self.row(who, target)).events if is_there else 0
-        submit = partial(self._submit, target, said, options, is_stored=earlier is not None)
+        submit = partial(self.begin_run, target, said, options, is_stored=earlier is not None)
         try:
             await self._when_free(target, submit)
         except SessionLockedError:
@@ -250,7 +244,7 @@ class Desk(Shelf):
         until = asyncio.get_running_loop().time() + CLOSING_S
         while True:
             try:
-                return await self._submit(session_id, None, options)
+                return await self.begin_run(session_id, None, options)
             except SessionLockedError:
                 run = self._runs.get(session_id)
                 goes_on = run is not None and not run.is_over
@@ -263,28 +257,19 @@ class Desk(Shelf):
     async def steer(self, who: Principal, session_id: str, prompt: OnePrompt, *, key: str | None = None) -> None:
         """Say something to a run that goes on, here or in another process; the model gets it at the next step.
 
-        When the run has just ended, or parks, it is the next prompt; from somebody who may not answer it waits until the
-        questions are answered. With a `key`, what was taken is not taken twice. Raises `RequestRefusedError` 409 when none
-        goes on, and where it goes on in another process and the store has no way there.
+        It waits in the store until it is in the log, also when this process dies. When the run has just ended, or parks, it
+        is the next prompt; from somebody who may not answer it waits until the questions are answered. With a `key`, what
+        was taken is not taken twice. Raises `RequestRefusedError` 409 when none goes on, and where the store has no inbox.
         """
         self._check_open()
         await self._metadata(who, session_id)
         request_id = request_id_of(key, "messages", session_id, prompt)
-        said = replace(read_said(prompt), request_id=request_id, may_answer=who.may_answer)
-        if await is_taken(self.store, session_id, self._runs.get(session_id), request_id, key):
+        read_said(prompt)
+        if await is_taken(self.store, session_id, request_id, key):
             return
-        await self._check_running(session_id)
-        if not self.store.has_inbox:
-            try:
-                return self._runs[session_id].send(said)
-            except OptionsError as error:
-                raise RequestRefusedError(409, str(error), retry_after_s=1) from None
+        await self._check_reachable(session_id)
         known = {"by": who.name, "may_answer": who.may_answer, "request_id": request_id}
-        message = {"do": "steer", "prompt": prompt, **known}
-        await off_loop(True, self.store.put_message, session_id, message)
-        self._news.set()
-        if session_id not in self._runs:
-            await self._take_up(session_id)
+        await self.messages.put(session_id, {"do": "steer", "prompt": prompt, **known})
 
     async def cancel(self, who: Principal, session_id: str) -> bool:
         """End the run of a session for good, wherever it goes on or waits; False when there is none.
@@ -300,7 +285,7 @@ class Desk(Shelf):
             key_file = self._key_file(known)
             return await cancel_session(self.store, session_id, cancelled_by=who.name, key_file=key_file)
         except SessionLockedError:
-            await self._check_running(session_id)
+            await self._check_reachable(session_id)
             # A run that begins behind this event is another one.
             seq = (await off_loop(True, self.store.read_summary, session_id)).events
             await off_loop(True, self.store.put_message, session_id, {"do": "cancel", "by": who.name, "seq": seq})
@@ -336,7 +321,7 @@ class Desk(Shelf):
         self._check_open()
         seal = Seal(self._key_file(await self._metadata(who, session_id)))
         request_id = request_id_of(key, "rewind", to_seq, turns)
-        await is_taken(self.store, session_id, None, request_id, key)
+        await is_taken(self.store, session_id, request_id, key)
         rewind = partial(rewind_session, self.store, session_id, to_seq=to_seq, turns=turns)
         rewind = partial(rewind, request_id=request_id, seal=seal)
         event: Event = await self._when_free(session_id, partial(off_loop, True, rewind))
@@ -504,7 +489,7 @@ class Desk(Shelf):
                     raise
             await asyncio.sleep(0.02)
 
-    async def _submit(
+    async def begin_run(
         self,
         session_id: str,
         said: Said | None,
@@ -526,9 +511,7 @@ class Desk(Shelf):
         self._check_room()
         run = self._runs[session_id] = submit(said, options, guard=guard)
         self.keep(self._tend(session_id, run))
-        if self.store.has_inbox and not self._is_hearing:
-            self._is_hearing = True
-            self.keep(self._hear())
+        self.messages.look()
         # A prompt that is in the log since before a crash is not stored again.
         if said is None or is_stored:
             await run.begun()
@@ -548,7 +531,9 @@ class Desk(Shelf):
     async def go_on_with(self, left: LeftRequest) -> None:
         """Start the run that goes on with a request that its process left. Raises what starting a run raises."""
         assert left.options is not None, "whoever goes on with it may"
-        await self._submit(left.session_id, None, left.options, guard=first_writer_at(self.store, left))
+        if await self.messages.cancel_left(left.session_id, left.said_seq, left.options.key_file):
+            return  # its process did not live to see that
+        await self.begin_run(left.session_id, None, left.options, guard=first_writer_at(self.store, left))
 
     def keep(self, work: Coroutine[Any, Any, None]) -> None:
         """Do this until the process ends."""
@@ -557,96 +542,31 @@ class Desk(Shelf):
         task.add_done_callback(self._tending.discard)
 
     async def _tend(self, session_id: str, run: BackgroundRun) -> None:
-        ended, cancelled = False, False
+        stop_reason, error = "error", None
         try:
             result = await run.wait()
-            ended = result.state in ("ended", "waiting")
-            self.on_stop(session_id, result.stop_reason, None if ended else result.error)
+            stop_reason = result.stop_reason
+            error = None if result.state in ("ended", "waiting") else result.error
         except asyncio.CancelledError:
-            cancelled = True
-            self.on_stop(session_id, "interrupted", None)
-        except Exception as error:  # noqa: BLE001 - an error before its start is raised there; a later one is reported here
-            self.on_stop(session_id, "error", str(error))
+            stop_reason = "cancelled"
+        except Exception as failure:  # noqa: BLE001 - an error before its start is raised there; a later one is reported here
+            error = str(failure)
             if run.has_begun:
-                context = {"message": f"a run of session {session_id} failed", "exception": error}
+                context = {"message": f"a run of session {session_id} failed", "exception": failure}
                 asyncio.get_running_loop().call_exception_handler(context)
         finally:
             if self._runs.get(session_id) is run:
                 del self._runs[session_id]
-        if self.store.has_inbox:
-            # Take out what a run has heard, or all when it was cancelled; what it has not heard at its own end is said next.
-            with suppress(StorageError, SessionNotFoundError):
-                waiting = await off_loop(True, self.store.read_messages, [session_id])
-                names = {message.number: _name_of(message) for message in waiting}
-                heard = [m.number for m in waiting if names[m.number] in run.heard or m.message.get("do") == "cancel"]
-                over = list(names) if cancelled else heard
-                self._handed.difference_update(names.values())
-                if over:
-                    await off_loop(True, self.store.remove_messages, over)
-                if ended and len(over) < len(waiting):
-                    await self._take_up(session_id)
+        self.on_stop(session_id, "interrupted" if stop_reason == "cancelled" else stop_reason, error)
+        await self.messages.after(session_id, run, stop_reason)
 
-    # --- messages from other processes ---------------------------------------------------------------------------------
-
-    async def _check_running(self, session_id: str) -> None:
-        """Raise `RequestRefusedError` 409 when no run goes on, or one that cannot be told anything."""
+    async def _check_reachable(self, session_id: str) -> None:
+        """Raise `RequestRefusedError` 409 when no run goes on, or nothing could be stored for it."""
         run = self._runs.get(session_id)
-        if run is not None and not run.is_over:
-            return
-        if not await off_loop(True, _is_held, self.store, session_id):
+        if (run is None or run.is_over) and not await off_loop(True, is_held, self.store, session_id):
             raise RequestRefusedError(409, "no run goes on in this session: send a prompt", "no_run")
         if not self.store.has_inbox:
-            raise RequestRefusedError(
-                409, "the run goes on in another process, and this store has no way there", "no_run"
-            )
-
-    async def _hear(self) -> None:
-        """Hand over what other processes, and this one, have put into the store for the runs of this process."""
-        while self._runs:
-            with suppress(TimeoutError):
-                async with asyncio.timeout(INBOX_S):
-                    await self._news.wait()
-            self._news.clear()
-            try:
-                waiting = await off_loop(True, self.store.read_messages, list(self._runs))
-                await self._handle(waiting)
-            except StorageError:
-                # The store is away for now: what waits there is still there when it comes back.
-                continue
-        self._is_hearing = False
-
-    async def _handle(self, waiting: Sequence[InboxMessage]) -> None:
-        done = []
-        for message in waiting:
-            run, name = self._runs.get(message.session_id), _name_of(message)
-            if run is None:
-                continue
-            if message.message.get("do") == "cancel":
-                if not run.has_begun:
-                    continue
-                if message.message.get("seq", run.first_seq) >= run.first_seq:
-                    await run.cancel()
-                done.append(message.number)
-            elif name in run.heard or (said := _said(message)) is None:
-                done.append(message.number)
-            elif name not in self._handed:
-                with suppress(OptionsError):  # it is starting or ending: the message waits
-                    run.send(said)
-                    self._handed.add(name)
-        if done:
-            await off_loop(True, self.store.remove_messages, done)
-
-    async def _take_up(self, session_id: str) -> None:
-        """A message that came when its run had just ended or parked is the next prompt, unless another run goes on."""
-        waiting: list[InboxMessage] = await off_loop(True, self.store.read_messages, [session_id])
-        asks = bool((await off_loop(True, self.store.read_summary, session_id)).open_questions)
-        said = first_allowed(filter(None, map(_said, waiting)), is_asking=asks)
-        if said is not None and not self.is_draining and not await off_loop(True, _is_held, self.store, session_id):
-            known = (await off_loop(True, self.store.read_metadata, session_id))["metadata"]
-            agent = known.get(AGENT_KEY) or self.agents.default
-            mine: dict[str, Any] = {"session_store": self.store, "resume": session_id}
-            with suppress(SessionLockedError, RequestRefusedError):
-                await self._submit(session_id, said, self.agents.options(agent, known.get(WISHES_KEY), **mine))
+            raise RequestRefusedError(409, "this store keeps no messages to a run that goes on", "no_run")
 
 
 def count_runs(desk: Desk) -> int:
@@ -663,34 +583,6 @@ def rate_headers(desk: Desk) -> dict[str, str]:
     }
 
 
-def read_said(prompt: OnePrompt) -> Said:
-    """A prompt from a client, which names no files of this machine. Raises `OptionsError`."""
-    said = read_prompt(prompt, paths=False)
-    if not said.text.strip() and not said.parts:
-        raise OptionsError("the prompt is empty: say what should be done")
-    return said
-
-
-def _said(message: InboxMessage) -> Said | None:
-    """The prompt in a message, under an id by which it is taken once; None when it holds none."""
-    if message.message.get("do") != "steer":
-        return None
-    try:
-        said = read_said(message.message.get("prompt"))  # type: ignore[arg-type]
-    except OptionsError:
-        return None
-    may_answer = message.message.get("may_answer") is not False
-    return replace(said, request_id=_name_of(message), may_answer=may_answer)
-
-
-def _is_held(store: SessionStore, session_id: str) -> bool:
-    try:
-        store.open_writer(session_id).close()
-    except SessionLockedError:
-        return True
-    return False
-
-
 async def _not_taken(run: BackgroundRun) -> RequestRefusedError:
     """Why the prompt of a run that is over is not in the log."""
     await run.over()
@@ -703,25 +595,17 @@ async def _not_taken(run: BackgroundRun) -> RequestRefusedError:
     return RequestRefusedError(503, message)
 
 
-async def is_taken(
-    store: SessionStore, session_id: str, run: BackgroundRun | None, request_id: str | None, key: str | None
-) -> bool:
+async def is_taken(store: SessionStore, session_id: str, request_id: str | None, key: str | None) -> bool:
     """Whether what came with this key is stored, or waits to be. Raises `RequestRefusedError` 422 for another body."""
     if key is None:
         return False
+    # In this order: a message leaves the inbox once it is in the log.
+    waiting = await off_loop(True, store.read_messages, [session_id]) if store.has_inbox else ()
     view, _ = await off_loop(True, load_view, store, session_id)
-    taken = set(view.requests) | (set() if run is None else run.sent)
-    if store.has_inbox:
-        taken.update(map(_name_of, await off_loop(True, store.read_messages, [session_id])))
+    taken = {*map(name_of, waiting), *view.requests}
     if request_id not in taken and any(other.startswith(f"{key}~") for other in taken):
         raise _other_body(key)
     return request_id in taken
-
-
-def _name_of(message: InboxMessage) -> str:
-    """The request id of a message: that of its sender, else its number."""
-    name = message.message.get("request_id")
-    return name if isinstance(name, str) else f"inbox {message.number}"
 
 
 def _was_parked(request: Request) -> bool:

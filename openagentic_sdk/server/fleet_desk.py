@@ -18,8 +18,9 @@ from ..options import OpenAgenticOptions
 from ..prompts import OnePrompt
 from ..runs.left import WISHES_KEY
 from ..sessions.core import TENANT_KEY
-from .desk import Desk, is_taken, read_said, request_id_of
+from .desk import Desk, is_taken, request_id_of
 from .guard import Principal
+from .messages import read_said
 
 
 class FleetDesk(Desk):
@@ -38,7 +39,7 @@ class FleetDesk(Desk):
         known = await self._metadata(who, session_id)
         request_id = request_id_of(key, "messages", session_id, prompt)
         said = replace(read_said(prompt), request_id=request_id, may_answer=who.may_answer)
-        if await is_taken(self.store, session_id, None, request_id, key):
+        if await is_taken(self.store, session_id, request_id, key):
             return
         await self._check_may_say(said, session_id)
         if not await self._fleet.runs(states=OPEN, session=session_id, limit=1):
@@ -56,7 +57,7 @@ class FleetDesk(Desk):
         ended = [await self._fleet.cancel(run.id, cancelled_by=who.name) for run in runs]
         return any(ended) or await super().cancel(who, session_id)
 
-    async def _submit(
+    async def begin_run(
         self,
         session_id: str,
         said: Said | None,

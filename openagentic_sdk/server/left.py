@@ -88,9 +88,13 @@ class LeftRequests:
         self._is_looking = False
 
     async def _scan(self) -> None:
-        """Want those of the newest sessions that were left."""
-        list_rows = partial(self._desk.store.list_session_summaries, limit=SCAN_ROWS)
-        rows: list[SessionSummary] = await off_loop(True, list_rows)
+        """Want those of the newest sessions that were left, and take up messages that no run has taken."""
+        store = self._desk.store
+        rows: list[SessionSummary] = await off_loop(True, partial(store.list_session_summaries, limit=SCAN_ROWS))
+        ids = [row.id for row in rows if row.state != "running" and row.state not in LEFT_STATES]
+        for session_id in await self._desk.messages.sessions_of(ids):
+            with suppress(OpenAgentSdkError):  # it is gone, or nothing here can go on with it
+                await self._desk.messages.take_up(session_id)
         self._wanted.update(row.id for row in rows if row.state in LEFT_STATES and row.id not in self._refused)
 
     async def _look_at(self, session_id: str) -> None:

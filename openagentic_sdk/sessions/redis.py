@@ -11,6 +11,8 @@ writer and at the `seq` that it expects. A server may keep everything in memory 
     {openagentic}:2:by:<what>       sorted set: ids by when they were last written to
     {openagentic}:2:holder:<name>   the lease of a process; it ends by itself
     {openagentic}:2:request:<sha>   hash: the id and key of the session that has the request id of this digest
+    {openagentic}:2:inbox:<id>      hash: the key of the session, and its waiting messages by their numbers
+    {openagentic}:2:inboxes:all     hash: numbers of waiting messages to ids
     {openagentic}:2:followers:<id>  set: channels of the processes that follow the session; it ends by itself
     {openagentic}:head:<id>         text: keeps processes of format 1, which had the same names without `2`, from the id
 
@@ -53,8 +55,9 @@ from .folds.summary import start_summary
 from .log.line import Durability, check_durability, dumps_stored
 from .stores.database import SessionRow, intact_blob, text_key
 from .stores.log_state import LogHead, copied_head, read_head
+from .stores.redis.inbox import RedisInbox
 from .stores.redis.link import driver, without_settings
-from .stores.redis.rewriting import PAGE_ROWS, RewritingRedis
+from .stores.redis.rewriting import PAGE_ROWS
 from .stores.redis.scripts import FORMAT, run
 from .stores.remote import Batch
 
@@ -76,7 +79,7 @@ _FIELDS = (
 )
 
 
-class RedisSessionStore(RewritingRedis):
+class RedisSessionStore(RedisInbox):
     """Sessions on the server that `url` names (`redis://host:port/number`), under keys that begin with `prefix`.
 
     `?prefix=NAME` in the URL does the same. `patience_s` (None: 30) bounds every wait for the server, while it restarts
@@ -179,8 +182,7 @@ class RedisSessionStore(RewritingRedis):
         return bool(run("claim", [self._key("head", at.id)], [at.key, at.epoch, holder], db))
 
     def _delete(self, db: Any, at: SessionRow) -> bool:
-        keys = [*self._own(at.id), self._key("followers", at.id), self._server.old_name("head", at.id)]
-        keys += self._indexes(at.head)
+        keys = self._doomed(at.id) + self._indexes(at.head)
         return bool(run("delete", keys, [at.id, at.key, at.epoch, at.holder, at.head.last_seq], db))
 
     def _change_metadata(self, db: Any, at: SessionRow, metadata: str, head: LogHead) -> bool:
@@ -207,12 +209,7 @@ class RedisSessionStore(RewritingRedis):
         except LogCorruptError:
             # The server forgot the session's row: what is left of it goes too.
             start = LogHead(start_summary(session_id, 0.0, {}))
-            keys = [
-                *self._own(session_id),
-                self._key("followers", session_id),
-                self._server.old_name("head", session_id),
-            ]
-            keys += self._indexes(start)
+            keys = self._doomed(session_id) + self._indexes(start)
             self._call(session_id, partial(run, "delete", keys, [session_id, "", "", "", 0]))
 
     def claim_request(self, session_id: str, request_id: str) -> str:

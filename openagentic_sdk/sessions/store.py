@@ -6,6 +6,7 @@
                              checkpoint.json  what a resume needs of what was summarised; a cache, may be deleted
                              blobs/<sha256>   values too big for a line, on disk before the line that names them
     <root_dir>/requests/<sha256>              which session has the request id of this digest; a cache, may be deleted
+    <root_dir>/inbox/messages.json            messages to runs that no run has taken yet
 
 A session appears complete or not at all: its folder is built under another name and renamed. Ids cannot leave the folder.
 """
@@ -57,9 +58,9 @@ from .log.folder import (
     storage_errors,
     sweep_unfinished,
 )
+from .log.inbox_file import InboxFile, MessageFiles
 from .log.line import Durability, check_durability, stamp_event
 from .log.lock import is_locked, lock_holder, try_lock
-from .log.rewriting import RewritingFiles
 from .log.scan import START, LogReader, Position, cut_block, find_end, find_seq
 from .log.summary_beside import SummaryBeside
 from .log.summary_file import SummaryFile
@@ -73,7 +74,7 @@ FOLDED_TOGETHER = 256
 REQUESTS_NAME = "requests"
 
 
-class FileSessionStore(RewritingFiles):
+class FileSessionStore(MessageFiles):
     """Sessions under `root_dir`, which is made when the first session is.
 
     `durability` is `flush`, `barrier` or `fsync`, see `log`. With `read_only` nothing is ever written, not even a repair.
@@ -98,6 +99,7 @@ class FileSessionStore(RewritingFiles):
         self.seal = seal or Seal()
         self._guard = threading.Lock()
         self._is_swept = False
+        self._inbox = InboxFile(self._disk, self.root_dir / "inbox", sync=durability != "flush")
         self._lengths: dict[str, tuple[int, int]] = {}  # of logs that had nothing behind a seq
 
     def session_dir(self, session_id: str) -> Path:
@@ -319,7 +321,8 @@ class FileSessionStore(RewritingFiles):
             with folder_lock(folder):
                 if not os.path.samestat(self._disk.fstat(fd), os.stat(folder / LOG_NAME)):
                     raise SessionLockedError(session_id, "a process that put another log in its place: try again")
-                rename_durably(self._disk, folder, doomed, sync=self.durability != "flush")
+                with self._inbox.without(lambda each: each[1] == session_id):
+                    rename_durably(self._disk, folder, doomed, sync=self.durability != "flush")
             # Ours, and what processes that were killed while deleting have left; another one may be at it as well.
             for path in folder.parent.glob(".deleted-*"):
                 remove_tree(path)

@@ -230,7 +230,9 @@ class TwoServers(unittest.TestCase):
             answer = one.ask("POST", f"/v1/sessions/{session_id}/messages", {"prompt": text})
             self.assertEqual(answer.status, 202)
         until(
-            lambda: len(two.application.desk._handed) == 2, "the run has both, and gets them with its next step", WAIT_S
+            lambda: len(two.application.desk.messages._handed) == 2,
+            "the run has both, and gets them with its next step",
+            WAIT_S,
         )
         self.gate.open.set()
         self.until(one, session_id, "idle")

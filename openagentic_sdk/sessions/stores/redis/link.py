@@ -208,10 +208,16 @@ class _RedisNews:
                 for name in names:
                     pipe.exists(self._server.name("head", name))
                     pipe.llen(self._server.name("log", name))
+                    pipe.hkeys(self._server.name("inbox", name))
                 return list(pipe.execute())
 
         found = self._server.call(None, ask, ANSWER_S)
-        return {name: (found[2 * place + 1], 0) for place, name in enumerate(names) if found[2 * place]}
+        rows = [(name, *found[3 * place : 3 * place + 3]) for place, name in enumerate(names)]
+        return {
+            name: (length, max((int(number) for number in kept if number != b"key"), default=0))
+            for name, is_there, length, kept in rows
+            if is_there
+        }
 
 
 class _RedisListener:

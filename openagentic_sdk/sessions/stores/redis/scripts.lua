@@ -144,15 +144,15 @@ redis.call('HSET', KEYS[1], 'id', ARGV[1], 'key', mine)
 return ARGV[1]
 
 -- script delete
--- KEYS: head, log, blobs, followers, head of format 1, indexes.  ARGV: id, key, epoch, holder, last seq
+-- KEYS: head, log, blobs, followers, head of format 1, inbox, indexes.  ARGV: id, key, epoch, holder, last seq
 local key, epoch, holder, format = unpack(redis.call('HMGET', KEYS[1], 'key', 'epoch', 'holder', 'format'))
 if redis.call('EXISTS', KEYS[1]) == 1 then
     if format ~= FORMAT or (key or '') ~= ARGV[2] or epoch ~= ARGV[3] or holder ~= ARGV[4] then return 0 end
     local stored = redis.call('HGET', KEYS[1], 'last_seq') or redis.call('LLEN', KEYS[2])
     if tonumber(stored) ~= tonumber(ARGV[5]) then return 0 end
 end
-redis.call('DEL', KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5])
-for place = 6, #KEYS do redis.call('ZREM', KEYS[place], ARGV[1]) end
+redis.call('DEL', KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6])
+for place = 7, #KEYS do redis.call('ZREM', KEYS[place], ARGV[1]) end
 return 1
 
 -- script put_blob
@@ -180,4 +180,29 @@ return 1
 if redis.call('EXISTS', KEYS[1]) == 0 then return 0 end
 redis.call('SADD', KEYS[2], ARGV[1])
 redis.call('EXPIRE', KEYS[2], ARGV[2])
+return 1
+
+-- script put_message
+-- KEYS: head, inbox, inboxes by number, counter, token, followers.  ARGV: most, seconds, id, text
+-- The answer is the number, also when an earlier attempt had it; 0 without a session, -1 when too many wait.
+local key, format = unpack(redis.call('HMGET', KEYS[1], 'key', 'format'))
+if format ~= FORMAT then return 0 end
+local number = redis.call('GET', KEYS[5])
+if number then return tonumber(number) end
+if redis.call('HGET', KEYS[2], 'key') ~= key then redis.call('DEL', KEYS[2]) end
+if redis.call('HLEN', KEYS[2]) > tonumber(ARGV[1]) then return -1 end
+number = redis.call('INCR', KEYS[4])
+redis.call('HSET', KEYS[2], 'key', key, number, ARGV[4])
+redis.call('HSET', KEYS[3], number, ARGV[3])
+redis.call('SET', KEYS[5], number, 'EX', ARGV[2])
+for _, channel in ipairs(redis.call('SMEMBERS', KEYS[6])) do redis.call('PUBLISH', channel, ARGV[3]) end
+return number
+
+-- script remove_messages
+-- KEYS: inboxes by number.  ARGV: start of the names of inboxes, numbers ...
+for place = 2, #ARGV do
+    local id = redis.call('HGET', KEYS[1], ARGV[place])
+    if id then redis.call('HDEL', ARGV[1] .. id, ARGV[place]) end
+    redis.call('HDEL', KEYS[1], ARGV[place])
+end
 return 1

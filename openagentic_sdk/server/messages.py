@@ -1,0 +1,181 @@
+"""What is said to runs that go on, here or in another process: it waits in the store until a run, or nobody, needs it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from ..agents import AGENT_KEY
+from ..errors import OptionsError, RequestRefusedError, SessionLockedError, SessionNotFoundError, StorageError
+from ..kernel.prompt import Said
+from ..kernel.recorder import off_loop
+from ..prompts import OnePrompt, read_prompt
+from ..runs.background import BackgroundRun, cancel_session
+from ..runs.left import WISHES_KEY
+from ..runs.turns import first_allowed
+from ..sessions.base import SessionStore
+from ..sessions.inbox import InboxMessage
+from ..sessions.resume import load_view
+
+if TYPE_CHECKING:
+    from .desk import Desk
+
+# How often the store is asked for messages of other processes.
+INBOX_S = 0.2
+
+
+class Messages:
+    """The messages for the runs of a desk, as long as it has any. What has become an event is removed."""
+
+    def __init__(self, desk: Desk, runs: Mapping[str, BackgroundRun]) -> None:
+        self._desk = desk
+        self._runs = runs
+        self._store = desk.store
+        self._news = asyncio.Event()  # of messages in the store
+        self._handed: set[str] = set()
+        self._is_looking = False
+
+    async def put(self, session_id: str, message: dict[str, Any]) -> None:
+        """Store a message; when no run of this process is there to take it, it is the next prompt."""
+        await off_loop(True, self._store.put_message, session_id, message)
+        self._news.set()
+        if session_id not in self._runs:
+            await self.take_up(session_id)
+
+    def look(self) -> None:
+        """Hand over from now on, until the last run is over."""
+        if self._store.has_inbox and not self._is_looking:
+            self._is_looking = True
+            self._desk.keep(self._look())
+
+    async def _look(self) -> None:
+        while ids := list(self._runs):
+            with suppress(TimeoutError):
+                async with asyncio.timeout(INBOX_S):
+                    await self._news.wait()
+            self._news.clear()
+            with suppress(StorageError):  # it is away for now: what waits there is still there when it comes back
+                await self._hand_over(await self._waiting(ids))
+        self._is_looking = False
+
+    async def _hand_over(self, waiting: Sequence[InboxMessage]) -> None:
+        done = []
+        for message in waiting:
+            run, name = self._runs.get(message.session_id), name_of(message)
+            if run is None:
+                continue
+            if _is_cancel(message):
+                if not run.has_begun:
+                    continue
+                if _is_for(message, run.first_seq):
+                    await run.cancel()
+                done.append(message.number)
+            elif name in run.heard or (said := _said(message)) is None:
+                done.append(message.number)
+            elif name not in self._handed:
+                with suppress(OptionsError):  # it is starting or ending: the message waits
+                    run.send(said)
+                    self._handed.add(name)
+        await self._remove(done)
+
+    async def after(self, session_id: str, run: BackgroundRun, stop_reason: str) -> None:
+        """Remove what a run has heard, or all when it was cancelled. What it has not heard at its own end is said next."""
+        if not self._store.has_inbox:
+            return
+        with suppress(StorageError, SessionNotFoundError, SessionLockedError):
+            may_go_on, is_cancelled = stop_reason in ("suspended", "waiting"), stop_reason == "cancelled"
+            if may_go_on:  # a cancel came when it parked
+                is_cancelled = await self.cancel_left(session_id, run.first_seq, run.key_file)
+            waiting = await self._waiting([session_id])
+            self._handed.difference_update(map(name_of, waiting))
+            heard = [m for m in waiting if name_of(m) in run.heard or (_is_cancel(m) and not may_go_on)]
+            done = waiting if is_cancelled else heard
+            await self._remove([message.number for message in done])
+            if stop_reason != "error" and len(done) < len(waiting):
+                await self.take_up(session_id)
+
+    async def cancel_left(self, session_id: str, first_seq: int, key_file: str | None) -> bool:
+        """End what no run holds if a cancel waits that came behind this event; says whether one did."""
+        waiting = await self._waiting([session_id])
+        cancels = [message for message in waiting if _is_cancel(message) and _is_for(message, first_seq)]
+        if cancels:
+            by = str(cancels[0].message.get("by"))
+            await cancel_session(self._store, session_id, cancelled_by=by, key_file=key_file)
+            await self._remove([message.number for message in cancels])
+        return bool(cancels)
+
+    async def take_up(self, session_id: str) -> None:
+        """A message that came when its run had just ended or parked is the next prompt, unless another run goes on."""
+        if self._desk.is_draining or await off_loop(True, is_held, self._store, session_id):
+            return
+        waiting = await self._waiting([session_id])
+        view, _ = await off_loop(True, load_view, self._store, session_id)
+        # Its process was killed before it removed them.
+        done = [message.number for message in waiting if _is_cancel(message) or name_of(message) in view.requests]
+        await self._remove(done)
+        is_asking = bool((await off_loop(True, self._store.read_summary, session_id)).open_questions)
+        said = first_allowed(filter(None, (_said(m) for m in waiting if m.number not in done)), is_asking=is_asking)
+        if said is not None:
+            known, agents = (await off_loop(True, self._store.read_metadata, session_id))["metadata"], self._desk.agents
+            mine: dict[str, Any] = {"session_store": self._store, "resume": session_id}
+            options = agents.options(known.get(AGENT_KEY) or agents.default, known.get(WISHES_KEY), **mine)
+            with suppress(SessionLockedError, RequestRefusedError):
+                await self._desk.begin_run(session_id, said, options)
+
+    async def sessions_of(self, session_ids: Sequence[str]) -> list[str]:
+        """Those of the sessions for which something waits."""
+        return list(dict.fromkeys(message.session_id for message in await self._waiting(session_ids)))
+
+    async def _waiting(self, session_ids: Sequence[str]) -> Sequence[InboxMessage]:
+        return await off_loop(True, self._store.read_messages, session_ids) if self._store.has_inbox else ()
+
+    async def _remove(self, numbers: Sequence[int]) -> None:
+        if numbers:
+            await off_loop(True, self._store.remove_messages, numbers)
+
+
+def read_said(prompt: OnePrompt) -> Said:
+    """A prompt from a client, which names no files of this machine. Raises `OptionsError`."""
+    said = read_prompt(prompt, paths=False)
+    if not said.text.strip() and not said.parts:
+        raise OptionsError("the prompt is empty: say what should be done")
+    return said
+
+
+def name_of(message: InboxMessage) -> str:
+    """The request id of a message: that of its sender, else its number."""
+    name = message.message.get("request_id")
+    return name if isinstance(name, str) else f"inbox {message.number}"
+
+
+def is_held(store: SessionStore, session_id: str) -> bool:
+    """Whether a run holds the session."""
+    try:
+        store.open_writer(session_id).close()
+    except SessionLockedError:
+        return True
+    return False
+
+
+def _said(message: InboxMessage) -> Said | None:
+    """The prompt in a message, under an id by which it is taken once; None when it holds none."""
+    if message.message.get("do") != "steer":
+        return None
+    try:
+        said = read_said(message.message.get("prompt"))  # type: ignore[arg-type]
+    except OptionsError:
+        return None
+    may_answer = message.message.get("may_answer") is not False
+    return replace(said, request_id=name_of(message), may_answer=may_answer)
+
+
+def _is_cancel(message: InboxMessage) -> bool:
+    return message.message.get("do") == "cancel"
+
+
+def _is_for(cancel: InboxMessage, first_seq: int) -> bool:
+    """Whether a cancel was sent to what began with this event, and not to something before it."""
+    return int(cancel.message.get("seq", first_seq)) >= first_seq

@@ -1,0 +1,108 @@
+"""Messages to the runs of the sessions in a folder: one small file of all that wait, which each change replaces whole."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from abc import abstractmethod
+from collections.abc import Callable, Collection, Iterator, Mapping
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from ...errors import InvalidEventError, StorageError
+from ...ground.disk import Disk, make_folder, write_durably
+from ...serialization import dumps_json, loads_json
+from ..inbox import MAX_WAITING, InboxMessage, dumps_message, full_inbox, loads_message
+from .folder import folder_lock, storage_errors
+from .rewriting import RewritingFiles
+
+# Each with its number and the id of its session.
+_Waiting: TypeAlias = list[tuple[int, str, str]]
+
+
+class InboxFile:
+    """The inbox in a folder, which is made with the first message. Its methods raise `OSError`.
+
+    The file holds the highest number that was ever given too, so that numbers only rise.
+    """
+
+    def __init__(self, disk: Disk, folder: Path, *, sync: bool) -> None:
+        self._disk, self._folder, self._sync = disk, folder, sync
+        self._path = folder / "messages.json"
+        self._guard = threading.Lock()
+
+    def read(self) -> list[InboxMessage]:
+        """All that wait, oldest first. Raises `StorageError` for a file that nobody here wrote."""
+        return [loads_message(*each) for each in self._read()[1]]
+
+    def put(self, session_id: str, text: str, check: Callable[[], object]) -> int:
+        """Keep one more; returns its number. `check` raises what keeps the session from getting it."""
+        if not self._folder.is_dir():
+            make_folder(self._disk, self._folder, sync=self._sync)
+        with self._guard, folder_lock(self._folder):
+            check()
+            last, waiting = self._read()
+            if sum(name == session_id for _, name, _ in waiting) >= MAX_WAITING:
+                raise full_inbox(session_id)
+            self._write(last + 1, [*waiting, (last + 1, session_id, text)])
+            return last + 1
+
+    def remove(self, numbers: Collection[int]) -> None:
+        """Forget those with these numbers."""
+        with self.without(lambda each: each[0] in numbers):
+            return
+
+    @contextlib.contextmanager
+    def without(self, is_doomed: Callable[[tuple[int, str, str]], bool]) -> Iterator[None]:
+        """Forget those that are doomed, and keep everybody else out of the inbox while the block runs."""
+        if not self._folder.is_dir():
+            yield
+            return
+        with self._guard, folder_lock(self._folder):
+            last, waiting = self._read()
+            kept = [each for each in waiting if not is_doomed(each)]
+            if len(kept) < len(waiting):
+                self._write(last, kept)
+            yield
+
+    def _read(self) -> tuple[int, _Waiting]:
+        try:
+            kept = loads_json(self._path.read_bytes())
+            return int(kept["last"]), [(int(number), str(name), str(text)) for number, name, text in kept["waiting"]]
+        except FileNotFoundError:
+            return 0, []
+        except (InvalidEventError, KeyError, TypeError, ValueError) as error:
+            raise StorageError(f"{self._path} holds no messages ({error}): move it away to take new ones") from error
+
+    def _write(self, last: int, waiting: _Waiting) -> None:
+        data = dumps_json({"last": last, "waiting": waiting}).encode("ascii")
+        write_durably(self._disk, self._path, data, sync=self._sync)
+
+
+class MessageFiles(RewritingFiles):
+    """What `FileSessionStore` does to tell runs something."""
+
+    has_inbox = True
+    read_only: bool
+    _inbox: InboxFile
+
+    @abstractmethod
+    def _refuse_when_read_only(self, session_id: str) -> None:
+        """Raise `StorageError` where nothing is written."""
+
+    def put_message(self, session_id: str, message: Mapping[str, Any]) -> int:
+        self._refuse_when_read_only(session_id)
+        text = dumps_message(message)
+        self.session_dir(session_id)
+        with storage_errors(session_id, "cannot take a message"):
+            return self._inbox.put(session_id, text, lambda: self.session_dir(session_id))
+
+    def read_messages(self, session_ids: Collection[str], *, after: int = 0) -> list[InboxMessage]:
+        wanted = set(session_ids)
+        with storage_errors(",".join(session_ids), "has messages that cannot be read"):
+            return [each for each in self._inbox.read() if each.number > after and each.session_id in wanted]
+
+    def remove_messages(self, numbers: Collection[int]) -> None:
+        if numbers and not self.read_only:
+            with storage_errors("", "keeps messages that cannot be removed"):
+                self._inbox.remove(numbers)

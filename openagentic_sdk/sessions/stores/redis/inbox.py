@@ -1,0 +1,61 @@
+"""Messages to the runs of sessions in Redis: a hash beside each session, and one that finds a message by its number."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from functools import partial
+from typing import Any
+from uuid import uuid4
+
+from ...inbox import MAX_WAITING, InboxMessage, dumps_message, full_inbox, is_sendable, loads_message
+from .rewriting import RewritingRedis
+from .scripts import run
+
+# So long a message that is put again, because the answer was lost, is the same one.
+TOKEN_S = 600
+
+
+class RedisInbox(RewritingRedis):
+    """What `RedisSessionStore` does to tell runs something."""
+
+    has_inbox = True
+
+    def put_message(self, session_id: str, message: Mapping[str, Any]) -> int:
+        text = dumps_message(message)
+        names = ("head", session_id), ("inbox", session_id), ("inboxes", "all"), ("message", "last")
+        keys = [self._key(*name) for name in (*names, ("message", uuid4().hex), ("followers", session_id))]
+        number = self._call(session_id, partial(run, "put_message", keys, [MAX_WAITING, TOKEN_S, session_id, text]))
+        if number < 0:
+            raise full_inbox(session_id)
+        if not number:
+            self._position(session_id)  # says why not, or moves a session of format 1
+            return self.put_message(session_id, message)
+        return int(number)
+
+    def read_messages(self, session_ids: Collection[str], *, after: int = 0) -> list[InboxMessage]:
+        names = list(filter(is_sendable, session_ids))
+
+        def ask(client: Any) -> list[Any]:
+            with client.pipeline(transaction=False) as pipe:
+                for name in names:
+                    pipe.hget(self._key("head", name), "key")
+                    pipe.hgetall(self._key("inbox", name))
+                return list(pipe.execute())
+
+        found = self._call(None, ask) if names else []
+        waiting: list[InboxMessage] = []
+        for place, name in enumerate(names):
+            key, kept = found[2 * place], found[2 * place + 1]
+            if key is not None and kept.pop(b"key", None) == key:  # not those to an older session of this id
+                waiting += [loads_message(int(number), name, text.decode()) for number, text in kept.items()]
+        return sorted((each for each in waiting if each.number > after), key=lambda each: each.number)
+
+    def remove_messages(self, numbers: Collection[int]) -> None:
+        if numbers:
+            keys, arguments = [self._key("inboxes", "all")], [self._key("inbox", ""), *numbers]
+            self._call(None, partial(run, "remove_messages", keys, arguments))
+
+    def _doomed(self, session_id: str) -> list[str]:
+        """The keys that go with the session, but for its lists."""
+        beside = [self._key(kind, session_id) for kind in ("followers", "inbox")]
+        return [*self._own(session_id), beside[0], self._server.old_name("head", session_id), beside[1]]
