@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import importlib
+import json
 import os
 import sys
 import threading
@@ -19,6 +20,8 @@ from ...errors import OptionsError
 from ...ground.system import user_name, working_dir
 from ...providers.named import MODEL_VARIABLE
 from ...server.asgi import app
+from ...server.contract.openapi import openapi
+from ...server.contract.typescript import typescript
 from ...server.desk import GRACE_S, MAX_RUNS
 from ...server.guard import TICKET_S, TOKEN_VARIABLE, Principal, is_loopback, token_path
 from ...server.listen import SmallServer
@@ -50,6 +53,11 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "--port", type=tcp_port, default=DEFAULT_PORT, metavar="N", help="0 is a free one (default: %(default)s)"
     )
     parser.add_argument("--open", action="store_true", help="open a browser, which is signed in")
+    parser.add_argument(
+        "--contract",
+        choices=("openapi", "typescript"),
+        help="print what programs are made from, the OpenAPI document or TypeScript's types, and end",
+    )
     access = parser.add_argument_group("who may ask")
     access.add_argument("--token-file", metavar="FILE", help="holds the token (default: server.token, which is made)")
     access.add_argument("--auth", metavar="MODULE:NAME", help="a function of the ASGI scope that gives a Principal")
@@ -88,6 +96,9 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 
 def run(args: argparse.Namespace) -> int:
+    if args.contract:
+        print(typescript() if args.contract == "typescript" else json.dumps(openapi(), indent=1))
+        return OK
     auth: Any = None
     if args.auth:
         auth = _import_function(args.auth)

@@ -8,7 +8,7 @@ from collections.abc import AsyncGenerator, Iterator, Mapping
 from dataclasses import is_dataclass
 from itertools import islice
 from secrets import token_hex
-from typing import Annotated, Any, TypeVar, cast, get_args, get_origin
+from typing import Any, TypeVar, cast, get_args, get_origin
 from urllib.parse import quote, urlencode
 from weakref import finalize
 
@@ -302,8 +302,6 @@ def _word(value: Any) -> str:
 
 def _value(kind: Any, value: Any) -> Any:
     """What a type of the contract makes of a JSON value; what a later server adds to it is left out."""
-    while get_origin(kind) is Annotated:
-        kind = get_args(kind)[0]
     if get_origin(kind) is list:
         return [_value(get_args(kind)[0], each) for each in value]
     if isinstance(kind, type) and issubclass(kind, Event):

@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from functools import cache
 from http import HTTPStatus
-from typing import Any
+from typing import Any, get_args, get_origin
 
-from ...events import EVENT_CLASSES, Event, UserQuestion
+from ...events import EVENT_CLASSES, Event
 from ...ground.patterns import regex
-from ...ground.schemas.typed import json_schema
+from ...ground.schemas.typed import hints_of, json_schema
 from ...version import __version__
 from . import values
 from .refusals import CODES
@@ -20,6 +20,7 @@ from .table import ENDPOINTS, EVENTS, Endpoint, QueryField
 Json = dict[str, Any]
 _PARAMETER = regex(r"\{(\w+)\}")
 _KINDS = {str: "string", int: "integer", bool: "boolean"}
+LATER_EVENT = {"$ref": "#/components/schemas/UnknownEvent"}
 _ENVELOPE = {field.name for field in fields(Event)}
 
 
@@ -43,17 +44,24 @@ def openapi(root: str = "") -> Json:
 def schemas() -> Json:
     """The schema of each value and each event by its name; events are also one `Event`."""
     found = {name: _value_schema(kind) for name, kind in vars(values).items() if _is_value(kind)}
-    found["RefusalReason"]["properties"]["code"] = {"type": "string", "examples": list(CODES)}
-    named = {**found, "UserQuestion": json_schema(UserQuestion)}
-    linked = {name: {**schema, "properties": _linked(schema["properties"], named)} for name, schema in found.items()}
+    found["RefusalReason"]["properties"]["code"] = {"anyOf": [{"enum": list(CODES)}, {"type": "string"}]}
     events = {kind.__name__: event_schema(kind) for kind in EVENT_CLASSES.values()}
     unknown = {
         "type": "object",
-        "description": "One that this version does not know.",
-        "properties": {"type": {"type": "string"}},
+        "description": "An event of a type that this version does not have: pass it over.",
+        "properties": {"type": {"type": "string", "not": {"enum": list(EVENT_CLASSES)}}},
+        "required": ["type"],
     }
-    events["UnknownEvent"] = {**unknown, "required": ["type"]}
-    return {**linked, **events, "Event": {"anyOf": [_ref(name) for name in events]}}
+    known = {
+        "description": "What happened in a session, told apart by `type`.",
+        "oneOf": [_ref(name) for name in events],
+        "discriminator": {
+            "propertyName": "type",
+            "mapping": {kind: _ref(each.__name__)["$ref"] for kind, each in EVENT_CLASSES.items()},
+        },
+    }
+    either = {"anyOf": [_ref("KnownEvent"), LATER_EVENT]}
+    return {**found, **events, "KnownEvent": known, "UnknownEvent": unknown, "Event": either}
 
 
 def event_schema(kind: type[Event]) -> Json:
@@ -73,14 +81,23 @@ def _is_value(kind: Any) -> bool:
 
 def _value_schema(kind: Any) -> Json:
     """What is sent has these fields and no others; a later server may add fields to what comes back."""
-    schema = json_schema(kind)
-    if is_dataclass(kind):
-        del schema["additionalProperties"]
-    return _noted(kind, schema)
+    if not is_dataclass(kind):
+        return _noted(kind, json_schema(kind))
+    hints = hints_of(kind)
+    properties = {name: _hinted(hint) for name, hint in hints.items()}
+    return _noted(kind, {"type": "object", "properties": properties, "required": list(hints)})
+
+
+def _hinted(hint: Any) -> Json:
+    if get_origin(hint) is list:
+        return {"type": "array", "items": _hinted(get_args(hint)[0])}
+    has_name = _is_value(hint) or (isinstance(hint, type) and issubclass(hint, Event))
+    return _ref(hint.__name__) if has_name else json_schema(hint)
 
 
 def _noted(kind: Any, schema: Mapping[str, Any]) -> Json:
-    return {"description": inspect.cleandoc(kind.__doc__), **schema} if kind.__doc__ else dict(schema)
+    is_told = kind.__doc__ and not kind.__doc__.startswith(f"{kind.__name__}(")  # dataclasses tell their signature
+    return {"description": inspect.cleandoc(kind.__doc__), **schema} if is_told else dict(schema)
 
 
 def _opened(schema: Any) -> Any:
@@ -92,21 +109,6 @@ def _opened(schema: Any) -> Any:
     if "enum" in schema and all(isinstance(word, str) for word in schema["enum"]):
         return {"anyOf": [{"enum": schema["enum"]}, {"type": "string"}]}
     return {name: _opened(each) for name, each in schema.items()}
-
-
-def _linked(schema: Any, named: Mapping[str, Json]) -> Any:
-    """The schema with what has a name of its own said by it."""
-    if isinstance(schema, list):
-        return [_linked(each, named) for each in schema]
-    if not isinstance(schema, dict):
-        return schema
-    if schema.get("description") == values.AN_EVENT:
-        return _ref("Event")
-    plain = {name: each for name, each in schema.items() if name != "description"}
-    for name, known in named.items():
-        if plain.get("properties") and plain == {key: each for key, each in known.items() if key != "description"}:
-            return _ref(name)
-    return {name: _linked(each, named) for name, each in schema.items()}
 
 
 def _ref(name: str) -> Json:

@@ -20,8 +20,6 @@ class _NumberBounds:
 
 
 Count = Annotated[int, _NumberBounds()]
-AN_EVENT = "an event"
-AnEvent = Annotated[Event, AN_EVENT]
 Prompt = str | list[dict[str, Any]]
 SessionState = Literal["waiting", "running", "queued", "suspended", "stopped", "failed", "idle"]
 
@@ -255,7 +253,7 @@ class FoundEvents:
 class EventPage:
     """Events in the order of `seq`; `next` is the cursor behind them, `last_seq` that of the end of the log."""
 
-    events: list[AnEvent]
+    events: list[Event]
     next: int
     last_seq: int
 
