@@ -225,7 +225,7 @@ class ModelRetry(Event):
     that were shown and the incomplete message before this event are void, and the answer begins again.
 
     `control` says how the requests of this session are written from now on because an endpoint refused one: `drop_block`,
-    `no_reasoning` or `unsigned`, and the endpoint's host, see `providers.base.ProviderSession`.
+    `no_reasoning`, `unsigned` or `hold_tool NAME`, and the endpoint's host, see `providers.base.ProviderSession`.
     """
 
     type: ClassVar[Literal["model.retry"]] = "model.retry"

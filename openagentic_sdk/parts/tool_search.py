@@ -1,7 +1,8 @@
 """Tell the model about some tools only once it has searched for them.
 
-When all the definitions would take too much of the model's window, those of servers and of the caller are announced by name,
-and ToolSearch finds them. They can be called all the same: what a model is told is no permission.
+When all the definitions would take too much of the model's window, or are too many for a request, those of servers and of
+the caller are announced by name, and ToolSearch finds them. They can be called all the same: what a model is told is no
+permission.
 """
 
 from __future__ import annotations
@@ -24,8 +25,10 @@ from ..sessions.folds.features.all import LoadedToolsFold
 from ..sessions.request import canonical_json
 from ..tools.session.tool_search import TOOL_SEARCH, ToolSearchTool
 
-# Fewer tools than these are not worth a search.
+# Fewer tools than these are not worth a search, and more than these are refused by several endpoints
+# (`providers.definitions.table`).
 _LEAST_DEFERRED = 10
+_MOST_TOLD = 128
 # Tools that every agent works with: they are told always.
 _ALWAYS_TOLD = word_set("""
     Read Write Edit Glob Grep Bash BashOutput KillBash WebFetch WebSearch TodoWrite AskUserQuestion Task TaskOutput Code
@@ -100,6 +103,11 @@ class DeferredTools(Part):
             names = dict.fromkeys([*(name for name in known if name in specs), *specs])
             return ToolRegistry(tools, [specs[name] for name in names])
         self._hidden = hidden = [name for name in may_wait if name not in loaded]
+        # Of those that were told before, the ones that were found last stay when there is no room for all.
+        kept = [name for name in (*known, *loaded) if name in specs and name not in _ALWAYS_TOLD and name not in hidden]
+        room = _MOST_TOLD - 1 - (len(specs) - len(hidden) - len(set(kept)))
+        if len(kept := list(dict.fromkeys(reversed(kept)))) > room:
+            self._hidden = hidden = [*hidden, *kept[max(0, room) :]]
         told = {name: spec for name, spec in specs.items() if name not in hidden}
         told[TOOL_SEARCH] = tool_spec(search)
         if can_load_tools(run.agent.provider, run.model):
@@ -118,7 +126,7 @@ class DeferredTools(Part):
         if TOOL_SEARCH in known:
             return True
         weight = sum(len(canonical_json(spec)) for spec in specs.values())
-        return len(may_wait) >= _LEAST_DEFERRED and weight > self._limit_bytes
+        return len(specs) > _MOST_TOLD or (len(may_wait) >= _LEAST_DEFERRED and weight > self._limit_bytes)
 
 
 def _are_same(one: Sequence[BareTool], other: Sequence[BareTool]) -> bool:

@@ -33,7 +33,6 @@ from .chat_request import (
     ToolNames,
     function_of,
     repair_messages,
-    tool_names,
     usable,
     used_call_ids,
     with_extra_body,
@@ -55,6 +54,7 @@ _BINDING_BETA = "thinking-binding-controls-2026-08-01"
 DEFAULT_MAX_TOKENS = 16_384
 
 _QUIRKS = Quirks(
+    accepts="anthropic",
     empty_content="",
     echo_fields=("anthropic_content", "anthropic_container"),
     think_tags=False,
@@ -155,11 +155,11 @@ class AnthropicProvider(EndpointProvider):
     def prepare(
         self, model: str, messages: Sequence[Message], tools: Sequence[ToolSpec], *, stream: bool
     ) -> tuple[dict[str, Any], Reading, ToolNames]:
-        names = tool_names(tools)
+        names = ToolNames(tools, _QUIRKS.accepts)
         repaired = repair_messages(messages, quirks=_QUIRKS, names=names, origin=self.origin)
         found = _found_tools(tools, names) if self.loads_tools(model) else {}
         prompt = _write_prompt(repaired, found)
-        written = write_tools(tools, self.settings.extra_tools, lambda tool: _write_tool(tool, names))
+        written = write_tools(tools, self.settings.extra_tools, lambda tool: _write_tool(tool, names), names)
         payload: dict[str, Any] = {
             "model": model,
             "max_tokens": self.settings.max_tokens or DEFAULT_MAX_TOKENS,

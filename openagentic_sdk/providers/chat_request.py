@@ -13,16 +13,20 @@ import json
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import field
+from dataclasses import field, replace
 from functools import lru_cache
 from typing import Any
 
 from ..errors import OptionsError
 from ..ground.frozen import frozen
 from ..ground.patterns import regex
+from ..ground.text import shortened
 from ..serialization import whole_letters
-from .base import Message, ToolSpec
+from .base import Message, ToolCall, ToolSpec
 from .content import cannot_carry, read_part, read_parts
+from .definitions.accept import accepted
+from .definitions.keys import KeyNames
+from .definitions.table import rules_of
 from .quirks import Quirks
 from .wire.timeouts import Timeouts
 
@@ -82,25 +86,51 @@ def usable(name: str, max_chars: int) -> str:
 
 
 class ToolNames:
-    """Names as the endpoint accepts them, and the way back."""
+    """The names of tools and of their properties as the endpoint accepts them, and the way back.
 
-    def __init__(self, names: Iterable[str]) -> None:
+    `notices` say what of the request was left out because of the vendor's limits.
+    """
+
+    def __init__(self, tools: Iterable[ToolSpec] = (), vendor: str = "standard") -> None:
+        self.vendor = vendor
+        self.notices: list[str] = []
         self._sent: dict[str, str] = {}
         self._real: dict[str, str] = {}
-        for name in names:
-            self.sent(name)
+        self._keys: dict[str, KeyNames] = {}
+        self._max_chars = int(rules_of(vendor).get("names", _MAX_NAME))
+        has_keys = "keys" in rules_of(vendor)
+        for tool in tools:
+            if name := function_of(tool).get("name"):
+                self.sent(str(name))
+                keys = accepted(vendor, parameters_of(tool)).keys if has_keys else None
+                if keys is not None and keys.sent:
+                    self._keys[str(name)] = keys
 
     def sent(self, name: str) -> str:
-        """The name to send: the same when it is usable, else its usable characters and a digest of the whole."""
+        """The name to send: the same when it is usable and free, else its usable characters and a digest of the whole."""
         if name not in self._sent:
-            sent = usable(name, _MAX_NAME)
+            sent, seed = usable(name, self._max_chars), name
+            while sent in self._real:
+                seed += "'"
+                sent = usable(f"{seed}.", self._max_chars)
             self._sent[name] = sent
-            self._real.setdefault(sent, name)
+            self._real[sent] = name
         return self._sent[name]
 
     def real(self, name: str) -> str:
         """The tool's own name for a name that the model used."""
         return self._real.get(name, name)
+
+    def sent_arguments(self, name: str, arguments: str) -> str:
+        """The arguments of a call in the conversation, with the names of properties that the endpoint was told."""
+        keys = self._keys.get(name)
+        return arguments if keys is None else json.dumps(keys.as_sent(json.loads(arguments)), ensure_ascii=False)
+
+    def own_call(self, call: ToolCall) -> ToolCall:
+        """A call that the model made, with the tool's own names."""
+        name = self.real(call.name)
+        keys = self._keys.get(name)
+        return replace(call, name=name, arguments=call.arguments if keys is None else keys.as_own(call.arguments))
 
 
 def build_chat_request(
@@ -114,12 +144,13 @@ def build_chat_request(
     stream: bool,
 ) -> tuple[dict[str, Any], ToolNames]:
     """The request's body, and the names of its tools for reading the answer."""
-    names = tool_names(tools)
+    names = ToolNames(tools, quirks.accepts)
+    written = write_tools(tools, settings.extra_tools, lambda tool: write_tool(tool, names, quirks), names)
     payload: dict[str, Any] = {
         "model": model,
         "messages": repair_messages(messages, quirks=quirks, names=names, origin=origin),
     }
-    if written := write_tools(tools, settings.extra_tools, lambda tool: write_tool(tool, names, quirks)):
+    if written:
         payload["tools"] = written
         _choose_tool(payload, settings, names, quirks)
     if stream:
@@ -162,7 +193,7 @@ def repair_messages(
     messages: Sequence[Message], *, quirks: Quirks, names: ToolNames | None = None, origin: str = ""
 ) -> list[dict[str, Any]]:
     """The messages as the endpoint accepts them; the originals stay as they are."""
-    repair = _Repair(quirks, names or ToolNames(()), origin)
+    repair = _Repair(quirks, names or ToolNames(), origin)
     for position, message in enumerate(messages):
         repair.take(message, messages, position + 1)
     return repair.written
@@ -229,13 +260,14 @@ class _Repair:
 
     def _call(self, call: Mapping[str, Any], new_id: str) -> dict[str, Any]:
         function = function_of(call)
+        name = str(function.get("name") or "unknown")
         return {
             **self._echo(call),
             "id": new_id,
             "type": "function",
             "function": {
-                "name": self._names.sent(str(function.get("name") or "unknown")),
-                "arguments": _arguments_text(function.get("arguments")),
+                "name": self._names.sent(name),
+                "arguments": self._names.sent_arguments(name, _arguments_text(function.get("arguments"))),
             },
         }
 
@@ -312,19 +344,22 @@ class _Repair:
         return {key: item[key] for key in self._quirks.echo_fields if key in item}
 
 
-def tool_names(tools: Sequence[ToolSpec]) -> ToolNames:
-    """The names of the tools that run here."""
-    return ToolNames(str(name) for tool in tools if (name := function_of(tool).get("name")))
-
-
 def write_tools(
-    tools: Sequence[ToolSpec], extra_tools: Sequence[Mapping[str, Any]], write: Callable[[ToolSpec], dict[str, Any]]
+    tools: Sequence[ToolSpec],
+    extra_tools: Sequence[Mapping[str, Any]],
+    write: Callable[[ToolSpec], dict[str, Any]],
+    names: ToolNames,
 ) -> list[dict[str, Any]]:
     """The tools as `write` makes them; an entry for one of the vendor's own tools stays as it is.
 
-    Raises `OptionsError` for an entry that is neither.
+    Those beyond the vendor's limit are left out, with a notice. Raises `OptionsError` for an entry that is neither.
     """
     written = []
+    most = rules_of(names.vendor).get("tools")
+    if isinstance(most, int) and len(tools) + len(extra_tools) > most:
+        tools, left_out = tools[: most - len(extra_tools)], tools[most - len(extra_tools) :]
+        listed = shortened(", ".join(str(function_of(tool).get("name")) for tool in left_out), 300)
+        names.notices.append(f"the endpoint takes {most} tools, and {len(left_out)} were left out: {listed}")
     for tool in (*tools, *extra_tools):
         if function_of(tool).get("name"):
             written.append(write(tool))
@@ -338,17 +373,29 @@ def write_tools(
 
 
 def write_tool(tool: ToolSpec, names: ToolNames, quirks: Quirks) -> dict[str, Any]:
-    """A tool's entry. Parameters are always an object's schema, even when there are none."""
-    function = function_of(tool)
-    parameters = {key: value for key, value in (function.get("parameters") or {}).items() if key != "$schema"}
+    """A tool's entry as the vendor takes it. Parameters are always an object's schema, even when there are none."""
+    function, parameters = function_of(tool), parameters_of(tool)
+    is_strict = quirks.strict_tools and function.get("strict")
+    if is_strict and not parameters.get("properties"):
+        parameters = _NOTHING
+    found = accepted(names.vendor, parameters)
     written: dict[str, Any] = {
         "name": names.sent(str(function.get("name") or "")),
-        "description": str(function.get("description") or ""),
-        "parameters": {"type": "object", "properties": {}, **parameters},
+        "description": " ".join(filter(None, (str(function.get("description") or ""), found.notes))),
+        "parameters": found.parameters,
     }
     if quirks.strict_tools and function.get("strict") is not None:
-        written["strict"] = function["strict"]
+        written["strict"] = bool(is_strict and accepted("openai-strict", parameters).is_strict)
     return {"type": "function", "function": written}
+
+
+def parameters_of(tool: ToolSpec) -> Mapping[str, Any]:
+    """The schema of a tool's arguments."""
+    return function_of(tool).get("parameters") or _NO_PARAMETERS
+
+
+_NO_PARAMETERS: Mapping[str, Any] = {"type": "object", "properties": {}}
+_NOTHING = {**_NO_PARAMETERS, "additionalProperties": False}
 
 
 def sendable(value: Any) -> Any:

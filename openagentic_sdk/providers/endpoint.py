@@ -21,7 +21,8 @@ from ..errors import GarbledResponseError, OptionsError, ProviderError, Provider
 from ..ground.loose import as_mappings, read_json
 from .base import Done, Message, ModelOutput, ProviderSession, Retrying, StreamEvent, ToolCallReady, ToolSpec
 from .bound_reasoning import without_reasoning
-from .chat_request import RequestSettings, ToolNames
+from .chat_request import RequestSettings, ToolNames, function_of
+from .definitions.refusals import HOLD_TOOL, refused_tool
 from .failures import cut_answer, error_in_body, hide_secrets_in, secrets_of, unexpected
 from .keys import ApiKey, Headers, KeySource, call, is_host_of
 from .reasoning import NO_REASONING, is_reasoning_refused
@@ -328,7 +329,7 @@ class EndpointProvider(ABC):
         self, *, model: str, messages: Sequence[Message], tools: Sequence[ToolSpec] = (), api_key: ApiKey | None = None
     ) -> TokenCount:
         """How many tokens a request takes in: from the endpoint where it counts them, else an estimate that says so."""
-        payload = self.prepare(model, messages, tools, stream=False)[0]
+        payload = self.prepare(model, messages, self._offered(tools), stream=False)[0]
         asked = self.count_request(model, payload)
         if asked is None:
             return estimate_tokens(payload)
@@ -424,6 +425,18 @@ class EndpointProvider(ABC):
                     raise
         raise AssertionError("the second attempt returns or raises")
 
+    def _offered(self, tools: Sequence[ToolSpec]) -> Sequence[ToolSpec]:
+        """The tools without those whose definitions the endpoint has refused in this session."""
+        if not any(control.startswith(HOLD_TOOL) for control in self._session.controls):
+            return tools
+        return [tool for tool in tools if not self.is_under(f"{HOLD_TOOL} {function_of(tool).get('name')}")]
+
+    def _refused_tool(self, error: ProviderHTTPError, payload: Mapping[str, Any], names: ToolNames) -> str | None:
+        """The tool whose definition was refused, unless the request demands just that tool."""
+        refused = refused_tool(error, payload)
+        name = None if refused is None else names.real(refused)
+        return name if name and name != self.settings.tool_choice else None
+
     async def _ask(
         self,
         model: str,
@@ -437,15 +450,18 @@ class EndpointProvider(ABC):
         url = self.url_of_request(model, stream=stream)
         for attempt in count(1):
             sent = [without_reasoning(message) for message in messages] if self.is_under(NO_REASONING) else messages
-            payload, reading, names = self.prepare(model, sent, tools, stream=stream)
+            offered = self._offered(tools)
+            payload, reading, names = self.prepare(model, sent, offered, stream=stream)
             try:
                 exchange, headers = await self._open(url, payload, api_key, stream=stream)
                 break
             except ProviderHTTPError as error:
-                control = self.control_for(error)
+                refused = self._refused_tool(error, payload, names)
+                control = f"{HOLD_TOOL} {refused}" if refused else self.control_for(error)
                 if control is not None and not self.is_under(control):
                     self._session.controls.add(f"{control} {self.origin}")
-                    yield Retrying(str(error), 0.0, attempt, control=f"{control} {self.origin}")
+                    what = f"{refused} is held back, because its definition is refused: " if refused else ""
+                    yield Retrying(f"{what}{error}", 0.0, attempt, control=f"{control} {self.origin}")
                 elif attempt > 1 or not self.learn_from(error, model):
                     raise
         for notice in reading.notices:
@@ -467,12 +483,12 @@ class EndpointProvider(ABC):
             await exchange.aclose()
         output = replace(
             output,
-            tool_calls=[replace(call, name=names.real(call.name)) for call in output.tool_calls],
+            tool_calls=[names.own_call(call) for call in output.tool_calls],
             raw=reading.raw,
             record_raw=self.settings.keep_raw,
             rate_limits={name: text for name, text in exchange.headers.items() if "ratelimit" in name} or None,
             cost_usd=output.cost_usd if output.cost_usd is not None else _cost_in(exchange.headers),
-            notices=tuple(reading.notices),
+            notices=(*reading.notices, *names.notices),
         )
         for event in (*rest, *map(ToolCallReady, output.tool_calls)):
             yield event

@@ -21,7 +21,6 @@ from .chat_request import (
     ToolNames,
     function_of,
     repair_messages,
-    tool_names,
     used_call_ids,
     with_extra_body,
     write_tool,
@@ -35,6 +34,7 @@ from .openai_stream_assembler import reported_cost
 from .quirks import Quirks, quirks_for
 
 _QUIRKS = Quirks(
+    accepts="openai",
     empty_content="",
     strict_tools=True,
     echo_fields=("responses_items", "responses_id"),
@@ -119,7 +119,7 @@ class OpenAIResponsesProvider(EndpointProvider):
     def prepare(
         self, model: str, messages: Sequence[Message], tools: Sequence[ToolSpec], *, stream: bool
     ) -> tuple[dict[str, Any], Reading, ToolNames]:
-        names = tool_names(tools)
+        names = ToolNames(tools, _QUIRKS.accepts)
         repaired = repair_messages(messages, quirks=_QUIRKS, names=names, origin=self.origin)
         previous, sent = self._behind_stored(repaired)
         asked_as = _asked_as(repaired)
@@ -132,7 +132,7 @@ class OpenAIResponsesProvider(EndpointProvider):
         if self.loads_tools(model):
             found = {str(function_of(t).get("name")): write(t) for t in tools if t.get("defer_loading")}
             tools = [tool for tool in tools if not tool.get("defer_loading")]
-        written = write_tools(tools, self.settings.extra_tools, write)
+        written = write_tools(tools, self.settings.extra_tools, write, names)
         if found is not None:
             # The search for tools is the API's own tool, carried out here.
             own = {"type": "tool_search", "execution": "client"}

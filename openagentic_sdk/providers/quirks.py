@@ -24,7 +24,8 @@ class Quirks:
     `think_tags` reads `<think>` at the start of a text as reasoning. `inputs` are the kinds of parts besides text that
     a message may have; `document_url` writes a file as Mistral wants it. `seed_field` names the seed. `keeps_parts`
     leaves parts as they are, for protocols that have forms of their own. `cache_key` says that requests may name those
-    that they begin alike with (`prompt_cache_key`).
+    that they begin alike with (`prompt_cache_key`). `accepts` is the vendor by whose rules definitions of tools are written
+    (`definitions.table`).
     """
 
     max_tokens_field: str = "max_tokens"
@@ -52,10 +53,12 @@ class Quirks:
     seed_field: str = "seed"
     keeps_parts: bool = False
     cache_key: bool = False
+    accepts: str = "standard"
 
 
 STANDARD = Quirks()
 OPENAI = Quirks(
+    accepts="openai",
     max_tokens_field="max_completion_tokens",
     strict_tools=True,
     response_format=True,
@@ -65,8 +68,9 @@ OPENAI = Quirks(
     max_tool_id=40,  # a longer one, as vLLM makes them, is answered with 400
 )
 # Ollama and older LM Studio refuse null; LM Studio refuses the object form of tool_choice and llama.cpp ignores it.
-LOCAL = Quirks(empty_content="", tool_choice_object=False, one_system_message=True)
+LOCAL = Quirks(accepts="local", empty_content="", tool_choice_object=False, one_system_message=True)
 MISTRAL = Quirks(
+    accepts="mistral",
     stream_usage=False,
     short_tool_ids=True,
     assistant_after_tool=True,
@@ -76,9 +80,9 @@ MISTRAL = Quirks(
     cache_key=True,
 )
 # A reasoning field that is sent back is refused by Groq and xAI; Gemini wants its thought signatures back, and only them.
-GROQ = Quirks(max_tokens_field="max_completion_tokens", echo_fields=(), inputs=("image",))
+GROQ = Quirks(accepts="groq", max_tokens_field="max_completion_tokens", echo_fields=(), inputs=("image",))
 XAI = Quirks(echo_fields=(), inputs=("image",))
-GEMINI = Quirks(echo_fields=("extra_content",), inputs=("image", "audio"))
+GEMINI = Quirks(accepts="gemini-compatible", echo_fields=("extra_content",), inputs=("image", "audio"))
 # Its models read text only.
 DEEPSEEK = Quirks(inputs=())
 AZURE = OPENAI

@@ -66,6 +66,26 @@ class DeferredTest(unittest.IsolatedAsyncioTestCase):
         tools = {"tools": [], "mcp_servers": {"desk": McpServer(tools=things)}} if served else {"tools": things}
         return options_for(ScriptedProvider(turns), **{**tools, **changes})
 
+    async def test_no_request_has_more_than_128_tools_however_small_they_are_and_however_many_were_found(self) -> None:
+        for count, is_deferred in ((100, False), (200, True)):
+            options = self.options("done", count=count)
+            for tool in options.tools:
+                tool.description, tool.input_schema = "Small.", {"type": "object", "properties": {}}
+            await run(prompt="Go.", options=options)
+            self.assertEqual("ToolSearch" in told(options.provider)[0], is_deferred)
+            self.assertLessEqual(len(told(options.provider)[0]), 128)
+        names = [Thing(number).name for number in range(200)]
+        turns = [
+            {"tool_calls": [{"name": name, "arguments": {}} for name in names[at : at + 40]]}
+            for at in range(0, 200, 40)
+        ]
+        options = self.options(*turns, "done", count=200)
+        await run(prompt="Go.", options=options)
+        requests = told(options.provider)
+        self.assertEqual(max(map(len, requests)), 128)
+        self.assertIn(names[-1], requests[-1])
+        self.assertNotIn(names[0], requests[-1])
+
     async def test_a_request_with_five_hundred_tools_is_hardly_larger_than_one_with_twenty(self) -> None:
         for served in (False, True):
             sizes = []

@@ -18,7 +18,6 @@ from ..chat_request import (
     RequestSettings,
     ToolNames,
     repair_messages,
-    tool_names,
     used_call_ids,
     with_extra_body,
     write_tool,
@@ -33,8 +32,8 @@ from .bedrock import BedrockEndpoint
 from .event_stream import EventStreamReader
 
 _QUIRKS = Quirks(
-    empty_content="", echo_fields=("converse_content",), name_in_tool_result=True, think_tags=False, keeps_parts=True,
-    max_tool_id=64,
+    accepts="bedrock", empty_content="", echo_fields=("converse_content",), name_in_tool_result=True, think_tags=False,
+    keeps_parts=True, max_tool_id=64,
 )  # fmt: skip
 # Blocks that the messages' own fields hold already; any other goes back as it came.
 _PLAIN_BLOCKS = frozenset({"text", "toolUse"})
@@ -77,7 +76,7 @@ class BedrockConverseProvider(BedrockEndpoint):
     def prepare(
         self, model: str, messages: Sequence[Message], tools: Sequence[ToolSpec], *, stream: bool
     ) -> tuple[dict[str, Any], Reading, ToolNames]:
-        names = tool_names(tools)
+        names = ToolNames(tools, _QUIRKS.accepts)
         repaired = repair_messages(messages, quirks=_QUIRKS, names=names, origin=self.origin)
         system, turns = _turns(repaired)
         settings = self.settings
@@ -280,7 +279,7 @@ def _tool_config(settings: RequestSettings, tools: Sequence[ToolSpec], names: To
         described = {"description": function["description"]} if function.get("description") else {}
         return {"toolSpec": {"name": function["name"], **described, "inputSchema": {"json": function["parameters"]}}}
 
-    written = write_tools(tools, settings.extra_tools, declare)
+    written = write_tools(tools, settings.extra_tools, declare, names)
     if not written or settings.tool_choice == "none":
         return None
     choices: dict[str | None, dict[str, Any]] = {None: {}, "auto": {"auto": {}}, "required": {"any": {}}}

@@ -20,9 +20,7 @@ from ..calls import HeardCall, finish_calls
 from ..chat_request import (
     RequestSettings,
     ToolNames,
-    function_of,
     repair_messages,
-    tool_names,
     used_call_ids,
     with_extra_body,
     write_tool,
@@ -35,8 +33,9 @@ from ..quirks import Quirks
 from ..reasoning import UNSIGNED
 
 _QUIRKS = Quirks(
-    empty_content="", echo_fields=("gemini_parts",), name_in_tool_result=True, think_tags=False, keeps_parts=True
-)
+    accepts="gemini", empty_content="", echo_fields=("gemini_parts",), name_in_tool_result=True, think_tags=False,
+    keeps_parts=True,
+)  # fmt: skip
 # Fields of a part that the messages' own fields hold already; a part with any other is kept as it came.
 _PLAIN_FIELDS = frozenset({"text", "functionCall"})
 # Of all finish reasons, the one of an answer that the model was done with (ai.google.dev/api/generate-content#FinishReason).
@@ -105,7 +104,7 @@ class GeminiProvider(EndpointProvider):
     def prepare(
         self, model: str, messages: Sequence[Message], tools: Sequence[ToolSpec], *, stream: bool
     ) -> tuple[dict[str, Any], Reading, ToolNames]:
-        names = tool_names(tools)
+        names = ToolNames(tools, _QUIRKS.accepts)
         repaired = repair_messages(messages, quirks=_QUIRKS, names=names, origin=self.origin)
         system, contents = _contents(repaired, media_in_results=_OLD_MODEL.search(model) is None)
         if self.is_under(UNSIGNED):
@@ -359,8 +358,9 @@ def _tools(
             "parametersJsonSchema": function["parameters"],
         }
 
-    declared = [declare(tool) for tool in tools if function_of(tool).get("name")]
-    own = write_tools([tool for tool in tools if not function_of(tool).get("name")], extra_tools, declare)
+    written = write_tools(tools, extra_tools, declare, names)
+    declared = [tool for tool in written if "parametersJsonSchema" in tool]
+    own = [tool for tool in written if "parametersJsonSchema" not in tool]
     return [*([{"functionDeclarations": declared}] if declared else []), *own]
 
 

@@ -31,6 +31,7 @@ from ....events import (
 from ....ground.frozen import frozen
 from ....ground.loose import as_mapping, as_mappings
 from ....ground.text import shortened
+from ....providers.definitions.refusals import HOLD_TOOL
 from ....sessions.folds.usage import normalize_usage
 from ....sessions.rebuild import Conversation, Origin
 from ....sessions.request import canonical_json
@@ -298,7 +299,8 @@ def _what_it_broke(event: Event) -> str | None:
         case SystemInit() if event.messages_from_seq is not None:
             return "the run began with a shorter history"
         case ModelRetry() if event.control is not None:
-            return f"the endpoint wants reasoning left out: {event.control}"
+            held = event.control.startswith(HOLD_TOOL)
+            return f"the endpoint {'refuses a tool' if held else 'wants reasoning left out'}: {event.control}"
         case ModelRequest() if event.messages is not None:
             return "a hook rewrote the messages" if event.purpose == "turn" else f"{event.purpose}: asked for by itself"
     return None

@@ -1,0 +1,90 @@
+"""What the references in a schema lead to, within that schema: nothing is ever fetched."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+from urllib.parse import unquote
+
+from ...serialization import pointer_names
+
+# The keywords under which schemas stand, by the form in which they do.
+ONE = (
+    "items", "additionalItems", "unevaluatedItems", "contains", "not", "if", "then", "else", "propertyNames",
+    "additionalProperties", "unevaluatedProperties",
+)  # fmt: skip
+MANY = ("allOf", "anyOf", "oneOf", "prefixItems")
+NAMED = ("properties", "patternProperties", "$defs", "definitions", "dependentSchemas")
+_MAX_APPLICABLE = 500
+
+
+class SchemaReferences:
+    """The places in one schema, by reference."""
+
+    def __init__(self, root: Mapping[str, Any]) -> None:
+        self._root = root
+        base = root.get("$id")
+        self._base = base.partition("#")[0] if isinstance(base, str) else ""
+        self._anchors: dict[str, Mapping[str, Any]] | None = None
+
+    def find(self, reference: Any) -> Any:
+        """The schema that a reference leads to, None where it leads nowhere."""
+        if not isinstance(reference, str):
+            return None
+        address, _, fragment = reference.partition("#")
+        if address not in ("", self._base):
+            return None
+        for written in dict.fromkeys((unquote(fragment), fragment)):
+            found = self._at(written)
+            if isinstance(found, Mapping | bool):
+                return found
+        return None
+
+    def _at(self, fragment: str) -> Any:
+        if fragment and not fragment.startswith("/"):
+            if self._anchors is None:
+                self._anchors = {}
+                for part in mappings_in(self._root):
+                    for name in (part.get("$anchor"), part.get("$dynamicAnchor"), str(part.get("$id", ""))[1:]):
+                        if isinstance(name, str) and name:
+                            self._anchors.setdefault(name, part)
+            return self._anchors.get(fragment)
+        found: Any = self._root
+        for name in pointer_names(fragment):
+            if isinstance(found, Mapping):
+                found = found.get(name)
+            elif isinstance(found, list) and name.isdecimal() and int(name[:6]) < len(found):
+                found = found[int(name[:6])]
+            else:
+                return None
+        return found
+
+    def applicable(self, schemas: list[Any]) -> list[Mapping[str, Any]]:
+        """The schemas, with all that say something about the same value: what they refer to, and their alternatives."""
+        found: list[Mapping[str, Any]] = []
+        waiting, seen = list(schemas), set()
+        while waiting and len(found) < _MAX_APPLICABLE:
+            schema = waiting.pop()
+            if not isinstance(schema, Mapping) or id(schema) in seen:
+                continue
+            seen.add(id(schema))
+            found.append(schema)
+            waiting += [self.find(schema[key]) for key in ("$ref", "$dynamicRef") if key in schema]
+            waiting += [schema[key] for key in ("if", "then", "else") if key in schema]
+            for key in ("allOf", "anyOf", "oneOf"):
+                waiting += schema[key] if isinstance(schema.get(key), list) else ()
+            dependent = schema.get("dependentSchemas")
+            waiting += dependent.values() if isinstance(dependent, Mapping) else ()
+        return found
+
+
+def mappings_in(value: Any) -> Iterator[Mapping[str, Any]]:
+    """Every object in a value of JSON."""
+    waiting = [value]
+    while waiting:
+        one = waiting.pop()
+        if isinstance(one, Mapping):
+            yield one
+            waiting += one.values()
+        elif isinstance(one, list):
+            waiting += one

@@ -1,0 +1,53 @@
+"""Which tool an endpoint refuses a request for, in the words of each vendor."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from ...errors import ContextLengthError, ProviderHTTPError
+from ...ground.loose import as_list, as_mapping, as_text
+from ...ground.patterns import regex
+
+# The control by which a tool is left out of the requests of a session (`base.ProviderSession`).
+HOLD_TOOL = "hold_tool"
+
+# `tools[3].function.parameters` (OpenAI, Groq, DeepSeek), `tools.3.custom.input_schema` (Anthropic),
+# `tools[0].function_declarations[3].parameters` (Gemini), `#/toolConfig/tools/3/toolSpec` and `toolConfig.tools.4.member`,
+# which counts from 1 (Bedrock), `["body", "tools", 3, "function"]` (Mistral and vLLM, in JSON or as Python writes it).
+_PLACE = regex(
+    r"\btools['\"]?(?:\[|\.|/|,\s*)\[?0?\]?\W{0,3}function_?declarations\W{1,3}(\d{1,5})"
+    r"|\btools(?:['\"]\s*,\s*|\[|\.|/)(\d{1,5})(\.member\b)?",
+    re.I,
+)
+
+
+def refused_tool(error: ProviderHTTPError, payload: Mapping[str, Any]) -> str | None:
+    """The name, as it was sent, of the tool whose definition an endpoint refuses; None when it names none of the request."""
+    if error.status not in (400, 422) or isinstance(error, ContextLengthError):
+        return None
+    names = _sent_names(payload)
+    said = f"{error}\n{error.body}"
+    place = _PLACE.search(said)
+    if place is not None:
+        at = int(place[1] or place[2]) - (place[3] is not None)
+        return names[at] if 0 <= at < len(names) else None
+    # A name in quotation marks, or behind the word for it (Groq, xAI, Vertex); of several the one that comes first.
+    found = [
+        (match.start(), -len(name), name)
+        for name in names
+        if name and (match := re.search(rf"(?:[`'\"]|\b(?:tool|function)\s+){re.escape(name)}(?![A-Za-z0-9_-])", said))
+    ]
+    return min(found)[2] if found else None
+
+
+def _sent_names(payload: Mapping[str, Any]) -> list[str]:
+    """The names of the tools of a request, in their order; empty for those that are the vendor's own."""
+    tools = payload.get("tools") or as_mapping(payload.get("toolConfig")).get("tools")
+    entries: list[Mapping[str, Any]] = []
+    for tool in map(as_mapping, as_list(tools)):
+        declared = as_list(tool.get("functionDeclarations"))
+        entries += map(as_mapping, declared) if declared else [tool]
+    inner = [as_mapping(entry.get("function")) or as_mapping(entry.get("toolSpec")) or entry for entry in entries]
+    return [as_text(entry.get("name")) for entry in inner]
