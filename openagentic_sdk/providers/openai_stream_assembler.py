@@ -317,7 +317,7 @@ class ChatAssembler:
             self._show_text(refusal)
         if delta.get("tool_calls"):
             self._calls.apply_delta(delta)
-        elif isinstance(delta.get("function_call"), Mapping):  # the form before tools, one call at most
+        elif any(as_mapping(delta.get("function_call")).values()):  # the form before tools; Snowflake sends it empty
             self._function_call.apply_delta({"index": 0, "function": delta["function_call"]})
         if isinstance(delta.get("extra_content"), Mapping):  # Gemini's thought signatures
             self._message_extras["extra_content"] = delta["extra_content"]

@@ -43,7 +43,7 @@ def read_mapping(
 
     `text` has `\\n` as line breaks. Raises `Unreadable`; its lines, like those of the sources, count from `first_line`.
     """
-    reader = _YamlReader(text, first_line)
+    reader = YamlReader(text, first_line)
     return reader.read_document(), reader.sources, reader.repeated
 
 
@@ -89,7 +89,7 @@ _FLOW_PLAIN_LINE = regex(r"[^\n:#,?\[\]{}]*+(?>(?:(?::(?![ \t\n,\[\]{}]|\Z)|(?<!
 _FLOW_COLON = regex(r"[ \t]*+:")
 
 
-class _YamlReader:
+class YamlReader:
     """One pass over the text; `pos` is where it stands, `end` where the last value ended."""
 
     def __init__(self, text: str, first_line: int) -> None:

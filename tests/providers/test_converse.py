@@ -208,6 +208,34 @@ class Answers(unittest.TestCase):
             with self.assertRaises(ProviderError):
                 read([data[:place]])
 
+    def test_what_the_vendors_own_tools_did_is_no_call_and_goes_back_as_it_came(self) -> None:
+        use = {"toolUseId": "s", "name": "nova_code_interpreter", "type": "server_tool_use"}
+        result = {"toolUseId": "s", "status": "success", "type": "nova_code_interpreter_result"}
+        held = [{"json": {"stdOut": "4"}}]
+        streamed = [
+            frame("messageStart", role="assistant"),
+            *block(0, {"toolUse": {"input": '{"snippet": "2+2"}'}}, {"toolUse": use}),
+            *block(1, {"toolResult": held}, {"toolResult": result}),
+            *block(2, {"toolUse": {"input": "{}"}}, {"toolUse": {"toolUseId": "c", "name": "Read"}}),
+            frame("messageStop", stopReason="tool_use"),
+            frame("metadata", usage={}),
+        ]
+        said = [
+            {"toolUse": {**use, "input": {"snippet": "2+2"}}},
+            {"toolResult": {**result, "content": held}},
+            {"toolUse": {"toolUseId": "c", "name": "Read", "input": {}}},
+        ]
+        whole = json.dumps({"output": {"message": {"content": said}}, "stopReason": "tool_use"}).encode()
+        for data in (streamed, [whole]):
+            output = read(data)
+            self.assertEqual([call.tool_use_id for call in output.tool_calls], ["c"])
+            call = {"id": "c", "type": "function", "function": {"name": "Read", "arguments": "{}"}}
+            asked = {"role": "assistant", "content": None, "tool_calls": [call], **(output.extras or {})}
+            sent = [{"role": "user", "content": "?"}, asked, {"role": "tool", "tool_call_id": "c", "content": "x"}]
+            written = provider().prepare("m", sent, [TOOL], stream=True)[0]["messages"]
+            self.assertEqual(written[1]["content"], said)
+            self.assertEqual([one["toolResult"]["toolUseId"] for one in written[2]["content"]], ["c"])
+
     def test_an_answer_that_a_limit_or_filter_ended_runs_nothing(self) -> None:
         for reason in ("max_tokens", "guardrail_intervened", "content_filtered", "model_context_window_exceeded"):
             output = read([*self.frames[:-2], frame("messageStop", stopReason=reason)])

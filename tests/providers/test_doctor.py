@@ -12,7 +12,7 @@ import unittest
 from pathlib import Path
 from typing import Any
 
-from openagentic_sdk.cli.commands import doctor
+from openagentic_sdk.cli.commands.endpoint import doctor
 from openagentic_sdk.errors import OptionsError
 from openagentic_sdk.parts.project.claude import find_project_root
 from openagentic_sdk.tools.shell.sandbox_plan import probe_sandbox

@@ -30,13 +30,14 @@ COMMANDS = {
     "import": "bring in the conversations of other programs",
     "store": "make the tables of a store",
     "completion": "print what bash, zsh or fish evaluate for completion",
+    "wire": "check recorded exchanges with endpoints: what is read otherwise, and what a cut would change",
     "doctor": "say what this machine, this project and an endpoint give an agent, and what to set",
 }
 # What most people need; the others stand under `admin`, and work without that word too.
 FIRST_COMMANDS = ("run", "chat", "sessions", "replay", "eval", "workflow", "view", "serve", "doctor")
 ADMIN = "admin"
-# `import` is a keyword of Python, so its module has another name.
-_MODULES = {"import": "importing"}
+# Modules with another name (`import` is a keyword of Python), and those of a folder below.
+_MODULES = {"import": "importing", "doctor": "endpoint.doctor", "wire": "endpoint.wire"}
 
 
 class Subcommand(Protocol):

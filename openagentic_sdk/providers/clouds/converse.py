@@ -13,7 +13,7 @@ from urllib.parse import quote
 from ...errors import GarbledResponseError, OptionsError
 from ...ground.loose import as_mapping, as_mappings, as_text
 from ..base import Message, ModelOutput, ReasoningPiece, StreamEvent, TextDelta, ToolSpec
-from ..calls import HeardCall, finish_calls
+from ..calls import HeardCall, finish_calls, read_arguments
 from ..chat_request import (
     RequestSettings,
     ToolNames,
@@ -153,6 +153,7 @@ class ConverseReading(Reading):
         text = "".join(as_text(block.get("text")) for _, block in blocks)
         if self._stop_reason is None:
             raise cut_answer(text, "messageStop")
+        done_there = self._keep_done_there(blocks)
         heard = [
             HeardCall(
                 as_text(use.get("toolUseId")),
@@ -161,7 +162,7 @@ class ConverseReading(Reading):
                 ended=place in self._ended,
             )
             for place, block in blocks
-            if (use := as_mapping(block.get("toolUse")))
+            if place not in done_there and (use := as_mapping(block.get("toolUse")))
         ]
         is_refusal = self._stop_reason in _REFUSALS
         calls = finish_calls(heard, finish_reason=self._stop_reason, refusal=is_refusal, used_ids=self._used_ids)
@@ -171,7 +172,7 @@ class ConverseReading(Reading):
             usage=_usage(self._usage) if self._usage else None,
             finish_reason=self._stop_reason,
             reasoning="".join(_thought(block) for _, block in blocks) or None,
-            extras=self._extras([call.tool_use_id for call in calls]),
+            extras=self._extras([call.tool_use_id for call in calls], done_there),
             refusal=is_refusal,
         )
 
@@ -184,6 +185,9 @@ class ConverseReading(Reading):
             if "toolUse" not in block:
                 raise GarbledResponseError("the endpoint sent arguments for a block that is no call")
             self._inputs.setdefault(place, []).append(as_text(use.get("input")))
+        if results := as_mappings(delta.get("toolResult")):
+            result = block.setdefault("toolResult", {})
+            result["content"] = [*result.get("content", ()), *results]
         thought = as_mapping(delta.get("reasoningContent"))
         if redacted := as_text(thought.get("redactedContent")):
             block["reasoningContent"] = {"redactedContent": redacted}
@@ -195,13 +199,28 @@ class ConverseReading(Reading):
             return [ReasoningPiece(piece)] if (piece := as_text(thought.get("text"))) else []
         return []
 
-    def _extras(self, call_ids: list[str]) -> dict[str, Any] | None:
+    def _keep_done_there(self, blocks: Sequence[tuple[int, dict[str, Any]]]) -> set[int]:
+        """Where the calls of the vendor's own tools stand, which were carried out there; their input is put in place."""
+        answered = {as_mapping(block.get("toolResult")).get("toolUseId") for _, block in blocks}
+        found = set()
+        for place, block in blocks:
+            use = as_mapping(block.get("toolUse"))
+            if use and (use.get("type") == "server_tool_use" or use.get("toolUseId") in answered):
+                found.add(place)
+                if place in self._inputs:
+                    block["toolUse"] = {**use, "input": read_arguments("".join(self._inputs[place]))[0]}
+        return found
+
+    def _extras(self, call_ids: list[str], done_there: set[int]) -> dict[str, Any] | None:
         """The blocks as they came, when reasoning or anything else that must go back is among them."""
-        blocks = [block for _, block in sorted(self._blocks.items()) if any(block.values())]
-        if all(block.keys() <= _PLAIN_BLOCKS for block in blocks):
+        blocks = [(place, block) for place, block in sorted(self._blocks.items()) if any(block.values())]
+        if not done_there and all(block.keys() <= _PLAIN_BLOCKS for _, block in blocks):
             return None
         ids = iter(call_ids)
-        kept = [{"toolUse": {"toolUseId": next(ids)}} if block.get("toolUse") else block for block in blocks]
+        kept = [
+            {"toolUse": {"toolUseId": next(ids)}} if block.get("toolUse") and place not in done_there else block
+            for place, block in blocks
+        ]
         return {"converse_content": kept, "origin": self._origin}
 
 
@@ -246,9 +265,10 @@ def _assistant_blocks(message: Message) -> list[dict[str, Any]]:
         for call in message.get("tool_calls") or ()
     }
     kept = as_mappings(message.get("converse_content"))
-    kept_ids = [as_mapping(block["toolUse"]).get("toolUseId") for block in kept if "toolUse" in block]
-    if kept and kept_ids == list(calls):
-        return [calls[block["toolUse"]["toolUseId"]] if "toolUse" in block else dict(block) for block in kept]
+    # A call of the vendor's own tool was kept whole, with its name.
+    ids = [None if "name" in (use := as_mapping(block.get("toolUse"))) else use.get("toolUseId") for block in kept]
+    if kept and [one for one in ids if one is not None] == list(calls):
+        return [dict(block) if one is None else calls[one] for one, block in zip(ids, kept, strict=True)]
     return [*_blocks(message.get("content")), *calls.values()]
 
 

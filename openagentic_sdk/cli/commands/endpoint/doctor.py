@@ -14,24 +14,24 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ...assemble import configured_servers, mcp_home
-from ...errors import OpenAgentSdkError, OptionsError, ProviderError, ProviderHTTPError, ProviderResponseError
-from ...ground.frozen import frozen
-from ...ground.system import working_dir
-from ...ground.text import on_one_line
-from ...providers.base import Done, ModelOutput, TextDelta
-from ...providers.openai_compatible import OpenAICompatibleProvider
-from ...providers.wire.http import HttpTransport
-from ...providers.wire.timeouts import Timeouts
-from ...sessions.stores.locate import ENVIRONMENT_NAME
-from .. import doctor_machine
-from ..exits import FAILED, OK
-from ..output.terminal import Screen
-from ..stored.stores import add_store_flag, open_session_store
+from ....assemble import configured_servers, mcp_home
+from ....errors import OpenAgentSdkError, OptionsError, ProviderError, ProviderHTTPError, ProviderResponseError
+from ....ground.frozen import frozen
+from ....ground.system import working_dir
+from ....ground.text import on_one_line
+from ....providers.base import Done, ModelOutput, TextDelta
+from ....providers.openai_compatible import OpenAICompatibleProvider
+from ....providers.wire.http import HttpTransport
+from ....providers.wire.timeouts import Timeouts
+from ....sessions.stores.locate import ENVIRONMENT_NAME
+from ... import doctor_machine
+from ...exits import FAILED, OK
+from ...output.terminal import Screen
+from ...stored.stores import add_store_flag, open_session_store
 
 if TYPE_CHECKING:
-    from ...parts.mcp.configured.resolve import Configured
-    from ...parts.project.project import OpenedProject
+    from ....parts.mcp.configured.resolve import Configured
+    from ....parts.project.project import OpenedProject
 
 _ADD = {
     "type": "function",
@@ -130,8 +130,8 @@ def run(args: argparse.Namespace) -> int:
 
 def _look_at(screen: Screen, project: OpenedProject, named: list[Configured]) -> tuple[list[str], list[dict[str, Any]]]:
     """The door to what tries MCP servers."""
-    from ..servers.here import Here
-    from ..servers.reach import look_at
+    from ...servers.here import Here
+    from ...servers.reach import look_at
 
     return look_at(Here(screen, project, mcp_home()), named)
 

@@ -1,0 +1,1 @@
+"""Commands about the endpoints that models are asked at."""

@@ -1,0 +1,116 @@
+"""`openagentic-sdk wire check FILE...`: what our readers make of recorded exchanges, wherever they are cut."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from ....errors import OptionsError
+from ....testing.wire_check.check import CheckedExchange, check_exchange
+from ....testing.wire_check.recordings import read_recording
+from ...actions import ActionList
+from ...exits import FAILED, OK
+from ...output.terminal import Screen
+
+_SUFFIXES = (".yaml", ".yml", ".json", ".jsonl", ".har", ".httprr", ".sse", ".chunks.txt")
+_ABOUT = """Read recorded exchanges with a model's endpoint as a run would read them, and say what is different. Each answer
+is read whole, byte by byte, and cut behind every event; the request that would carry it back is held against the vendor's
+rules.
+
+What is read: cassettes of vcr (Python, Ruby) and go-vcr, httprr, HAR files of a browser or a proxy, logs of sessions whose
+requests had keep_raw, a stream as curl saves it. A folder stands for the recordings below it.
+
+Each line of the output is one difference:
+
+  bytes    read byte by byte, the answer is another one than read at once
+  reading  the text or the calls are not what the protocol's documentation makes of the same bytes
+  cut      a stream that ends at this place would run a call, or say a text, that the whole one does not
+  request  the vendor would refuse the request behind it; the rule has its source and its date
+  refused  (no difference) the answer is no whole one, and the error says why
+
+Exit code 1 when there is a difference, or a file that cannot be read."""
+
+
+def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    parser = subparsers.add_parser("wire", description="Check what endpoints send, from recordings.")
+    check = ActionList(parser).add("check", _check, "check recorded exchanges with endpoints")
+    check.description = _ABOUT
+    check.add_argument("recordings", metavar="FILE", nargs="+", type=Path, help="a recording, or a folder of them")
+    check.add_argument("--json", action="store_true", help="print what was checked as one JSON object")
+
+
+def run(args: argparse.Namespace) -> int:
+    code: int = args.run_action(args)
+    return code
+
+
+def _check(args: argparse.Namespace) -> int:
+    screen, progress = Screen(sys.stdout), Screen(sys.stderr)
+    files = list(_files(args.recordings))
+    checked, unreadable = list[CheckedExchange](), list[str]()
+    for number, path in enumerate(files, 1):
+        if progress.can_rewrite:
+            progress.rewrite(f"{number} of {len(files)}: {path}")
+        try:
+            found = [one for exchange in read_recording(path) if (one := check_exchange(exchange)) is not None]
+        except OptionsError as error:
+            found = []
+            unreadable.append(str(error))
+        checked += found
+        if not args.json:
+            shown = [line for one in found for line in _lines(one)]
+            if shown and progress.can_rewrite:
+                progress.rewrite("")
+            screen.lines(shown)
+    if progress.can_rewrite:
+        progress.rewrite("")
+    totals = _totals(files, checked, unreadable)
+    screen.tell(
+        args.json,
+        {**totals, "answers": [asdict(one) for one in checked], "unreadable": unreadable},
+        [*(f"unreadable: {one}" for one in unreadable), _summary(totals)],
+    )
+    return FAILED if totals["different"] or unreadable else OK
+
+
+def _files(named: Sequence[Path]) -> Iterator[Path]:
+    for path in named:
+        if path.is_dir():
+            below = (one for one in sorted(path.rglob("*")) if one.is_file())
+            yield from (one for one in below if one.name.removesuffix(".gz").endswith(_SUFFIXES))
+        elif path.is_file():
+            yield path
+        else:
+            raise OptionsError(f"there is no recording {str(path)!r}")
+
+
+def _lines(one: CheckedExchange) -> Iterator[str]:
+    for difference in one.differences:
+        yield f"{one.name}: {difference.kind}: {difference.detail}"
+    if one.refusal is not None:
+        yield f"{one.name}: refused: {one.refusal}"
+
+
+def _totals(files: Sequence[Path], checked: Sequence[CheckedExchange], unreadable: Sequence[str]) -> dict[str, Any]:
+    kinds = Counter(difference.kind for one in checked for difference in one.differences)
+    return {
+        "files": len(files) - len(unreadable),
+        "protocols": dict(Counter(one.protocol for one in checked)),
+        "events": sum(one.events for one in checked),
+        "cuts": sum(one.cuts for one in checked),
+        "refused": sum(one.refusal is not None for one in checked),
+        "different": sum(kinds.values()),
+        "kinds": dict(kinds),
+    }
+
+
+def _summary(totals: dict[str, Any]) -> str:
+    answers = sum(totals["protocols"].values())
+    kinds = ", ".join(f"{count} {kind}" for kind, count in totals["kinds"].items())
+    told = f"{answers} answers in {totals['files']} files, {totals['cuts']} cuts: {totals['different']} different"
+    return f"{told} ({kinds})" if kinds else told

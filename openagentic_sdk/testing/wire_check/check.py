@@ -1,0 +1,251 @@
+"""What our readers make of a recorded exchange: whole, byte by byte and cut at every event, and the request behind it.
+
+- *bytes*: the answer read byte by byte is the answer read at once;
+- *reading*: text and calls are those that a plain reading of the protocol gives;
+- *cut*: behind no event would a stream that ends there run a call that the whole does not run, or say what it does not say;
+- *request*: the request that carries the answer back keeps the vendor's rules (`rules.json`, each with its source and date).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from copy import deepcopy
+from typing import Any
+from urllib.parse import urlsplit
+
+from ...errors import IncompleteResponseError, OpenAgentSdkError, ProviderError
+from ...ground.frozen import frozen
+from ...ground.loose import as_mapping
+from ...ground.patterns import regex
+from ...providers.anthropic import AnthropicProvider
+from ...providers.base import ModelOutput
+from ...providers.chat_request import RequestSettings
+from ...providers.clouds.bedrock import BedrockProvider
+from ...providers.clouds.converse import BedrockConverseProvider
+from ...providers.clouds.gemini import GeminiProvider
+from ...providers.endpoint import EndpointProvider, Reading
+from ...providers.openai_compatible import OpenAICompatibleProvider
+from ...providers.openai_responses import OpenAIResponsesProvider
+from ...providers.wire.exchange import LastEvents, Whole
+from .plain import Protocol, plain_answer, protocol_of_answer, read_plainly
+from .recordings import Exchange
+from .rules import find_broken_rules
+
+_USER = {"role": "user", "content": "Go on."}
+_UNKNOWN = "https://recorded.invalid/v1"
+_THINK, _TAG = regex(r"<think>.*?</think>", re.S), regex(r"</?think>")
+
+
+@frozen
+class WireDifference:
+    """One thing that is not as it should be; `kind` is bytes, reading, cut or request."""
+
+    kind: str
+    detail: str
+
+
+@frozen
+class CheckedExchange:
+    """A checked exchange: how many events its answer has, and at how many places it was cut. `refusal` is the error that
+    our reader ends with where the answer is no whole one."""
+
+    name: str
+    protocol: Protocol
+    events: int
+    cuts: int
+    refusal: str | None
+    differences: Sequence[WireDifference]
+
+
+@frozen
+class _ReadOutcome:
+    """What an answer came to: `output`, or the error, and the text that came before it."""
+
+    output: ModelOutput | None = None
+    error: ProviderError | None = None
+
+    @property
+    def text(self) -> str:
+        if self.output is not None:
+            return self.output.assistant_text or ""
+        return self.error.partial_text if isinstance(self.error, IncompleteResponseError) else ""
+
+    @property
+    def running(self) -> list[tuple[str, str]]:
+        """The calls that would run."""
+        calls = self.output.tool_calls if self.output is not None else ()
+        return [(one.name, _canonical(dict(one.arguments))) for one in calls if one.raw_arguments is None]
+
+    def told(self) -> tuple[object, ...]:
+        """What must be the same however the bytes came; ids that we make up are not."""
+        if self.output is None:
+            return (type(self.error), str(self.error))
+        held = self.output
+        raw = [(call.name, call.raw_arguments) for call in held.tool_calls]
+        return (held.assistant_text, held.reasoning, raw, self.running, held.finish_reason, held.usage, held.refusal)
+
+
+def check_exchange(exchange: Exchange) -> CheckedExchange | None:
+    """What is different about one exchange; None where no model answered, as with embeddings and errors."""
+    chunks = read_plainly(exchange.body) if exchange.status < 300 else []
+    protocol = protocol_of_answer(chunks)
+    if protocol is None:
+        return None
+    provider = _provider(protocol, exchange)
+    found = list[WireDifference]()
+    whole, events = _read(provider, exchange, [exchange.body])
+    by_byte, _ = _read(provider, exchange, [exchange.body[at : at + 1] for at in range(len(exchange.body))])
+    if whole.told() != by_byte.told():
+        found.append(WireDifference("bytes", f"at once {_shown(whole)}, byte by byte {_shown(by_byte)}"))
+    cuts = 0
+    if len(events) > 1:
+        for number, cut in enumerate(_cuts(provider, exchange, events), 1):
+            cuts += 1
+            found += [
+                WireDifference("cut", f"behind event {number} of {len(events)}: {one}") for one in _worse(cut, whole)
+            ]
+    if whole.output is not None:
+        found += _misread(whole.output, protocol, chunks)
+        found += [
+            WireDifference("request", broken) for broken in _broken_rules(provider, protocol, whole.output, chunks)
+        ]
+    refusal = None if whole.error is None else f"{type(whole.error).__name__}: {whole.error}"
+    return CheckedExchange(exchange.name, protocol, len(events), cuts, refusal, found)
+
+
+def _provider(protocol: Protocol, exchange: Exchange) -> EndpointProvider:
+    """The provider that would have sent the request."""
+    url = exchange.url.partition("?")[0] or _UNKNOWN
+    sent = as_mapping(exchange.request)
+    settings = RequestSettings(extra_body={"n": sent["n"]} if protocol == "chat" and sent.get("n") else {})
+    if protocol == "chat":
+        return OpenAICompatibleProvider(base_url=url.removesuffix("/chat/completions"), settings=settings)
+    if protocol == "responses":
+        return OpenAIResponsesProvider(base_url=url.removesuffix("/responses"))
+    host = "{0.scheme}://{0.netloc}".format(urlsplit(url))
+    if protocol == "gemini":
+        return GeminiProvider(base_url=host)
+    if protocol == "converse":
+        return BedrockConverseProvider(base_url=host, region="us-east-1")
+    if exchange.body[:1] == b"\0":
+        return BedrockProvider(base_url=host, region="us-east-1")
+    return AnthropicProvider(base_url=url.removesuffix("/messages"))
+
+
+def _reading(provider: EndpointProvider, exchange: Exchange) -> Reading:
+    return provider.prepare(_model(exchange), [_USER], (), stream=True)[1]
+
+
+def _model(exchange: Exchange) -> str:
+    return str(as_mapping(exchange.request).get("model") or "recorded")
+
+
+def _read(provider: EndpointProvider, exchange: Exchange, pieces: Sequence[bytes]) -> tuple[_ReadOutcome, list[Any]]:
+    """What the answer comes to in these pieces, and its events."""
+    reader, reading = provider.body_reader(), _reading(provider, exchange)
+    events = list[Any]()
+    try:
+        for piece in pieces:
+            if batch := reader.feed(piece):
+                events += batch
+                reading.take(batch)
+        last = reader.close()
+        events += [] if isinstance(last, Whole) else last
+        reading.take(last)
+        reading.check_answered()
+        return _ReadOutcome(reading.finish()[1]), events
+    except ProviderError as error:
+        return _ReadOutcome(error=error), events
+
+
+def _cuts(provider: EndpointProvider, exchange: Exchange, events: Sequence[Any]) -> Iterator[_ReadOutcome]:
+    """What each stream comes to that ends behind one of the events, in order."""
+    reading = _reading(provider, exchange)
+    for event in events[:-1]:
+        try:
+            reading.take([event])
+            ended = deepcopy(reading)
+            ended.take(LastEvents())
+            yield _ReadOutcome(ended.finish()[1])
+        except ProviderError as error:
+            yield _ReadOutcome(error=error)
+
+
+def _worse(cut: _ReadOutcome, whole: _ReadOutcome) -> Iterator[str]:
+    extra = Counter(cut.running) - Counter(whole.running)
+    for name, arguments in extra:
+        yield f"would run {name}({arguments[:200]}), which the whole does not"
+    if whole.output is not None and not whole.text.startswith(cut.text):
+        yield f"says {cut.text[-80:]!r}, which the whole does not"
+
+
+def _misread(output: ModelOutput, protocol: Protocol, chunks: Sequence[Any]) -> Iterator[WireDifference]:
+    text, calls = plain_answer(protocol, chunks)
+    said = output.assistant_text or ""
+    # Reasoning in tags is told apart from the text by us, and by no protocol.
+    forms = {_bare(text), _bare(_THINK.sub("", text)), _bare(_TAG.sub("", text))}
+    if not forms & {_bare(said), _bare((output.reasoning or "") + said)}:
+        yield WireDifference("reading", f"the text is {_end(text)}, read as {_end(said)}")
+    ours = [(one.name, one.arguments if one.raw_arguments is None else one.raw_arguments) for one in output.tool_calls]
+    wanted, got = ([(name, _canonical(arguments)) for name, arguments in one] for one in (calls, ours))
+    if sorted(wanted) != sorted(got):
+        yield WireDifference("reading", f"the calls are {wanted!s:.400}, read as {got!s:.400}")
+
+
+def _broken_rules(
+    provider: EndpointProvider, protocol: Protocol, output: ModelOutput, chunks: Sequence[Any]
+) -> Iterator[str]:
+    """What an endpoint would refuse of the request that carries the answer back, with a result for each of its calls."""
+    asked: dict[str, Any] = {**(output.extras or {}), "role": "assistant", "content": output.assistant_text}
+    calls = [
+        {
+            **(call.extras or {}),
+            "id": call.tool_use_id,
+            "type": "function",
+            "function": {"name": call.name, "arguments": json.dumps(dict(call.arguments))},
+        }
+        for call in output.tool_calls
+    ]
+    if not (output.assistant_text or calls or output.extras):
+        return
+    if calls:
+        asked["tool_calls"] = calls
+    results = [{"role": "tool", "tool_call_id": call["id"], "content": "Done."} for call in calls]
+    tools = [
+        {"type": "function", "function": {"name": call.name, "parameters": {}}}
+        for call in output.tool_calls
+        if call.name
+    ]
+    try:
+        sent = provider.prepare(output.model or "recorded", [_USER, asked, *results, _USER], tools, stream=True)[0]
+    except OpenAgentSdkError as error:
+        yield f"it cannot be written: {error}"
+        return
+    yield from find_broken_rules(protocol, provider.origin, sent, chunks)
+
+
+def _canonical(arguments: Any) -> str:
+    """Arguments as one text, in whichever form they came."""
+    value = arguments
+    if isinstance(arguments, str):
+        try:
+            value = json.loads(arguments) if arguments.strip() else {}
+        except ValueError:
+            return arguments
+    return json.dumps({} if value is None else value, sort_keys=True)
+
+
+def _bare(text: str) -> str:
+    """Without white space: blanks between two messages are nobody's words."""
+    return "".join(text.split())
+
+
+def _end(text: str) -> str:
+    return f"{len(text)} characters ending in {text[-60:]!r}"
+
+
+def _shown(outcome: _ReadOutcome) -> str:
+    return f"{outcome.told()!s:.300}"

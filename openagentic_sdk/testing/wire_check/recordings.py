@@ -1,0 +1,216 @@
+"""Read recorded HTTP exchanges: vcr (Python, Ruby) and go-vcr in YAML or JSON, httprr, HAR, our own logs, saved streams.
+
+A log holds exchanges where its requests had `keep_raw`. A saved stream is what `curl -N` writes, or a file with one JSON
+chunk a line.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+import re
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NoReturn
+
+from ...errors import OptionsError
+from ...ground.frozen import frozen
+from ...ground.loose import as_list, as_mapping, as_mappings, as_text
+from ...ground.patterns import regex
+from ...skills.yaml_subset import YamlReader
+
+_BINARY = regex(r"!!?binary[ ]+")
+_MARK = regex(r"[ ]++([&*])([\w-]+)")
+_CONSTANTS = {"null": None, "~": None, "true": True, "false": False}
+_INTEGER, _NUMBER = regex(r"[-+]?\d+"), regex(r"[-+]?\d+\.\d*(?:e[-+]?\d+)?")
+_HTTPRR = regex(rb"(\d+) (\d+)\n")
+
+
+@frozen
+class Exchange:
+    """One request and its answer. `request` is the JSON that was sent, `body` the answer's bytes, decompressed."""
+
+    name: str
+    url: str
+    status: int
+    headers: Mapping[str, str]
+    request: Any
+    body: bytes
+
+
+class _CassetteReader(YamlReader):
+    """The YAML of cassettes: values have types, texts may be binary, and what occurs twice may be an alias."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text, 1)
+        self._marked: dict[str, Any] = {}
+
+    def refuse(self, pattern: re.Pattern[str], reason: str) -> None:
+        """Nothing: the answers in cassettes hold lines of dashes, and whatever else came over the wire."""
+
+    def fail(self, reason: str) -> NoReturn:
+        raise ValueError(f"line {self.line()}: {reason}")
+
+    def check_depth(self, depth: int) -> None:
+        if depth > 100:
+            self.fail("more than 100 levels")
+
+    def block_value(self, parent: int, depth: int, *, compact: bool) -> Any:
+        mark = _MARK.match(self.text, self.pos)
+        if mark is None:
+            return super().block_value(parent, depth, compact=compact)
+        self.pos = mark.end()
+        if mark[1] == "&":
+            self._marked[mark[2]] = value = super().block_value(parent, depth, compact=compact)
+            return value
+        self.finish_line()
+        return self._marked.get(mark[2])
+
+    def scalar(self, parent: int, depth: int) -> Any:
+        if tag := _BINARY.match(self.text, self.pos):
+            self.pos = tag.end()
+            return base64.b64decode(str(super().scalar(parent, depth)))
+        return super().scalar(parent, depth)
+
+    def plain(self, indent: int) -> Any:
+        return _typed(super().plain(indent))
+
+    def flow_plain(self) -> Any:
+        return _typed(super().flow_plain())
+
+
+def read_recording(path: Path) -> Iterator[Exchange]:
+    """The exchanges in a file, in order. Raises `OptionsError` for a file of another kind, and `OSError`."""
+    data = _unpacked(path.read_bytes())
+    try:
+        if data.startswith(b"httprr trace v1\n"):
+            found = _httprr(data)
+        elif path.name.removesuffix(".gz").endswith((".yaml", ".yml")):
+            text = data.decode("utf-8").replace("\r\n", "\n").removeprefix("---\n").rstrip().removesuffix("\n...")
+            found = _entries(_CassetteReader(f"{text}\n").read_document())
+        else:
+            found = _of_text(data)
+    except (ValueError, RecursionError) as error:
+        raise OptionsError(f"{path} is no recording that this reads: {error}") from None
+    for number, (url, status, headers, request, body) in enumerate(found, 1):
+        lower = {str(key).lower(): _first(value) for key, value in headers.items()}
+        yield Exchange(f"{path}#{number}", url, status, lower, _json_of(request or b""), _unpacked(body))
+
+
+_Found = tuple[str, int, Mapping[str, Any], Any, bytes]
+
+
+def _of_text(data: bytes) -> Iterator[_Found]:
+    """A cassette, a HAR, a log or a stream: whatever text without a suffix that tells may be."""
+    text = data.decode("utf-8")
+    try:
+        document = json.loads(text)
+    except ValueError:
+        lines = [_or_none(line) for line in text.split("\n") if line.strip()]
+        if lines and isinstance(as_mapping(lines[0]).get("seq"), int):
+            return _logged([as_mapping(line) for line in lines])
+        chunked = bool(lines) and all(isinstance(line, Mapping) for line in lines)
+        return iter([("", 200, {}, None, body) for body in (_answers(lines) if chunked else [data])])
+    if isinstance(document, Mapping) and {"interactions", "http_interactions", "log"} & document.keys():
+        return _entries(document)
+    return iter([("", 200, {}, None, data)])
+
+
+def _entries(document: Mapping[str, Any]) -> Iterator[_Found]:
+    held = document.get("interactions") or document.get("http_interactions")
+    entries = as_mappings(held if held is not None else as_mapping(document.get("log")).get("entries"))
+    for entry in entries:
+        request, response = as_mapping(entry.get("request")), as_mapping(entry.get("response"))
+        url = as_text(request.get("uri")) or as_text(request.get("url"))
+        status = response.get("status") if isinstance(response.get("status"), int) else response.get("code")
+        code = as_mapping(response.get("status")).get("code", status)
+        headers = response.get("headers")
+        if isinstance(headers, list):
+            headers = {as_text(one.get("name")): one.get("value") for one in as_mappings(headers)}
+        asked, told = _body(request), _body(response)
+        yield url, code if isinstance(code, int) else 200, as_mapping(headers), asked, told
+
+
+def _body(message: Mapping[str, Any]) -> bytes:
+    if "parsed_body" in message:
+        return json.dumps(message["parsed_body"]).encode()
+    held = message.get("body", message.get("content") or message.get("postData"))
+    if isinstance(held, Mapping):
+        if held.get("encoding") == "base64" or "base64_string" in held:
+            return base64.b64decode(held.get("text") or held.get("base64_string") or "")
+        held = held.get("string", held.get("text"))
+    if isinstance(held, Mapping | list):
+        return json.dumps(held).encode()
+    return held if isinstance(held, bytes) else str("" if held is None else held).encode("utf-8", "replace")
+
+
+def _logged(events: Sequence[Mapping[str, Any]]) -> Iterator[_Found]:
+    for event in events:
+        if event.get("type") == "model.response" and event.get("raw"):
+            raw = event["raw"]
+            yield "", 200, {}, None, _as_stream(raw) if isinstance(raw, list) else json.dumps(raw).encode()
+
+
+def _httprr(data: bytes) -> Iterator[_Found]:
+    """The traces of Go's `httprr`: sizes of a request and its answer, and both as they were sent."""
+    at = data.index(b"\n") + 1
+    while size := _HTTPRR.match(data, at):
+        middle = size.end() + int(size[1])
+        request, response = data[size.end() : middle], data[middle : middle + int(size[2])]
+        at = middle + int(size[2])
+        lines, _, asked = request.partition(b"\r\n\r\n")
+        told, _, body = response.partition(b"\r\n\r\n")
+        headers = dict(line.split(": ", 1) for line in told.decode("latin-1").split("\r\n")[1:] if ": " in line)
+        if headers.get("Transfer-Encoding") == "chunked":
+            body = b"".join(re.findall(rb"[0-9a-f]+\r\n(.*?)\r\n(?=[0-9a-f]+\r\n)", body, re.S))
+        url, status = lines.split(b" ", 2)[1].decode("latin-1"), int(told.split(b" ", 2)[1])
+        yield url, status, headers, asked, body
+
+
+def _answers(chunks: Sequence[Any]) -> Iterator[bytes]:
+    """The streams in a list of chunks, which may hold those of several answers one behind the other."""
+    begun, ended = list[Any](), False
+    for chunk in map(as_mapping, chunks):
+        first = chunk.get("type") in ("message_start", "response.created")
+        if begun and (first or (ended and chunk.get("id") != begun[-1].get("id"))):
+            yield _as_stream(begun)
+            begun, ended = [], False
+        begun.append(chunk)
+        ended = ended or any(choice.get("finish_reason") for choice in as_mappings(chunk.get("choices")))
+    yield _as_stream(begun)
+
+
+def _as_stream(chunks: Sequence[Any]) -> bytes:
+    return b"".join(b"data: " + json.dumps(chunk).encode() + b"\n\n" for chunk in chunks)
+
+
+def _unpacked(body: bytes) -> bytes:
+    try:
+        return zlib.decompress(body, 47) if body.startswith(b"\x1f\x8b") else body
+    except zlib.error:
+        return body
+
+
+def _typed(text: str) -> Any:
+    if text.lower() in _CONSTANTS:
+        return _CONSTANTS[text.lower()]
+    if _INTEGER.fullmatch(text) and len(text) < 4000:
+        return int(text)
+    return float(text) if _NUMBER.fullmatch(text) else text
+
+
+def _first(value: Any) -> str:
+    return str((as_list(value) or [""])[0] if isinstance(value, list) else value)
+
+
+def _json_of(data: bytes) -> Any:
+    return _or_none(data.decode("utf-8", "replace"))
+
+
+def _or_none(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError, binascii.Error):
+        return None
