@@ -431,7 +431,7 @@ class _Assembly:
         defer_bytes = _defer_bytes(options)
         # A summary is no final answer: it is asked for without the answer's form.
         summary_provider = guarded_provider(options, self._clock) if wanted else None
-        parts: list[PartOpener] = [partial(Publishing, tell=self.publish())]
+        parts: list[PartOpener] = [partial(Publishing, tell=partial(publish, self._store)), *self.traces()]
         if self._redact is not None:
             parts.append(partial(Masking, redact=self._redact))
         # Servers first: their tools are there for all others, and `/mcp__...` is no skill's name.
@@ -568,31 +568,20 @@ class _Assembly:
         notices = [SystemNotice("store.durability", durability)] if durability else []
         return [*notices, *self._notes]
 
-    def publish(self) -> Callable[[str, Sequence[Event]], None]:
-        """What tells followers in this process, and a collector, what a run stored or shows."""
-        export, tell = self.export(), partial(publish, self._store)
-        if export is None:
-            return tell
-
-        def tell_both(session_id: str, events: Sequence[Event]) -> None:
-            tell(session_id, events)
-            export(session_id, events)
-
-        return tell_both
-
-    def export(self) -> Callable[[str, Sequence[Event]], None] | None:
+    def traces(self) -> list[PartOpener]:
         """What sends the sessions of this store to a collector. The door to that room. Raises `OptionsError`."""
         options = self._options
         if options.otlp_endpoint is None and not self._may_export:
-            return None
+            return []
         from .parts.record.telemetry.exporter import exporter_for
+        from .parts.record.telemetry.part import Traces
         from .parts.record.telemetry.settings import read_telemetry
 
         settings = read_telemetry(options.otlp_endpoint, options.otlp_headers, os.environ)
         if settings is None:
-            return None
+            return []
         kept = None if self._home is None else self._home / "telemetry"
-        return exporter_for(self._store, settings, kept, self._redact).notify
+        return [partial(Traces, exporter=exporter_for(self._store, settings, kept, self._redact))]
 
     def session_dir(self, session_id: str) -> str | None:
         return str(self._store.session_dir(session_id)) if isinstance(self._store, FileSessionStore) else None

@@ -320,7 +320,7 @@ class Telemetry(WithAdvice):
     """Where the spans of a session go."""
 
     otlp_endpoint: Annotated[str | None, Doors("$OTEL_EXPORTER_OTLP_ENDPOINT", flag="--otlp-endpoint URL")] = None
-    """Where the session's OpenTelemetry spans go while it runs, as JSON over OTLP/HTTP (default: what
+    """Where the session's OpenTelemetry spans go while it runs, over OTLP/HTTP (default: what
     $OTEL_EXPORTER_OTLP_ENDPOINT names; "" is nowhere)."""
     otlp_headers: Annotated[Headers, Doors("$OTEL_EXPORTER_OTLP_HEADERS")] = field(default_factory=dict, repr=False)
     """Headers of those requests, for keys."""

@@ -11,8 +11,7 @@ import re
 import shlex
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import islice, pairwise
 from typing import Any
 
@@ -23,7 +22,6 @@ from ..errors import (
     PartError,
     PermissionRuleError,
     ProviderError,
-    SessionError,
     StorageError,
     StructuredOutputError,
     WorkflowError,
@@ -56,6 +54,7 @@ from ..ground.patterns import regex
 from ..ground.text import on_one_line, plural, shortened
 from ..parts.masking import shown
 from ..parts.record.folds.notes import describe_input
+from ..parts.record.lifecycle import child_events
 from ..permissions.hindsight.calls import PolicyJudge, call_context, recorded_calls
 from ..permissions.offers import offered_rules
 from ..providers.named import PROVIDERS
@@ -117,13 +116,8 @@ class _CauseInRun:
 
 def why_session(store: SessionStore, session_id: str) -> Cause:
     """Why the session of this store stands where it does. Raises what the store raises."""
-
-    def read(parent: str, child: str) -> Sequence[Event]:
-        # A log names its subagents' sessions, and may come from anybody: only those that name it as theirs are read.
-        known = store.read_metadata(child)["metadata"].get("parent_session_id") == parent
-        return store.read_events(child) if known else ()
-
-    return find_cause(session_id, store.read_events(session_id), read=read, is_held=store.is_held(session_id))
+    read, is_held = partial(child_events, store), store.is_held(session_id)
+    return find_cause(session_id, store.read_events(session_id), read=read, is_held=is_held)
 
 
 def find_cause(
@@ -453,8 +447,7 @@ class _JudgedRun:
             return None
         events: Sequence[Event] = ()
         if self._read is not None and self._depth < _MAX_DEPTH:
-            with suppress(SessionError):
-                events = self._read(self.session_id, started.child_session_id)
+            events = self._read(self.session_id, started.child_session_id)
         found = find_cause(started.child_session_id, events, read=self._read, depth=self._depth + 1)
         if not found.kind:
             return None

@@ -8,7 +8,9 @@ import json
 import unittest
 from typing import Any
 
+from openagentic_sdk.events import EvalCase
 from openagentic_sdk.parts.record.folds.spans import SpanFold, session_spans, trace_request
+from openagentic_sdk.parts.record.telemetry.protobuf import encode
 
 from .test_telemetry import log_of
 
@@ -30,6 +32,18 @@ def _with_base64_ids(value: Any) -> Any:
     "opentelemetry-proto is not installed",
 )
 class Protocol(unittest.TestCase):
+    def test_our_protobuf_is_what_the_protocols_own_code_reads(self) -> None:
+        from google.protobuf.json_format import Parse
+        from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+
+        scores = [{"name": "s", "value": 0.5, "passed": False}]
+        case = EvalCase("a", "b", 1, "live", False, scores, session_id="s", ts=2.0)
+        odd = {"n": -5, "big": 2**62, "no": False, "none": 0, "empty": "", "list": ["a", 1.5], "\u00fc": "\ud83d\ude80"}
+        for log, resource in (([*log_of(), case], {"team": "a"}), ([], odd)):
+            body = trace_request(session_spans(log, SpanFold("s", with_content=True)), resource)
+            read = ExportTraceServiceRequest.FromString(encode(body))
+            self.assertEqual(read, Parse(json.dumps(_with_base64_ids(body)), ExportTraceServiceRequest()))
+
     def test_every_field_of_a_request_is_one_of_the_protocol(self) -> None:
         from google.protobuf.json_format import Parse
         from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest

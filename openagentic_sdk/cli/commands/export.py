@@ -8,6 +8,7 @@ import os
 import re
 import sys
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 from ...errors import OptionsError
@@ -15,6 +16,7 @@ from ...ground.disk import write_for_one
 from ...ground.patterns import regex
 from ...ground.text import printable
 from ...parts.record.folds.export import to_json, to_markdown, to_messages, to_otlp
+from ...parts.record.lifecycle import child_events
 from ...permissions.redact import Redactor
 from ..actions import add_list_flag
 from ..exits import OK
@@ -53,7 +55,9 @@ def run(args: argparse.Namespace) -> int:
     elif args.format == "markdown":
         text = to_markdown(events, mask)
     elif args.format == "otlp":
-        text = json.dumps(to_otlp(events, mask=mask, with_content=args.content)) + "\n"
+        tags = store.read_summary(session_id).tags
+        spans = to_otlp(events, mask=mask, with_content=args.content, read=partial(child_events, store), tags=tags)
+        text = json.dumps(spans) + "\n"
     else:
         value = to_messages(events, mask) if args.format == "messages" else to_json(events, mask)
         text = json.dumps(value, indent=1) + "\n"

@@ -452,3 +452,15 @@ def _since_last_request(store: SessionStore, session_id: str, at_seq: int) -> Se
         if settled:
             return events[settled[-1] :]
     return events
+
+
+def child_events(store: SessionStore, parent_id: str, child_id: str) -> Sequence[Event]:
+    """The events of a subagent's session; none where there is no such session of this parent.
+
+    A log names the sessions of its subagents, and may come from anybody: only one that names that parent is read.
+    """
+    try:
+        is_ours = store.read_metadata(child_id)["metadata"].get("parent_session_id") == parent_id
+        return store.read_events(child_id) if is_ours else ()
+    except (SessionError, OptionsError):
+        return ()

@@ -112,6 +112,8 @@ def run(args: argparse.Namespace) -> int:
     tell(doctor_machine.shown_lines(screen, around))
     notices = _store_notices(args.store or os.environ.get(ENVIRONMENT_NAME))
     tell(f"store: {on_one_line(notice, 500)}" for notice in notices)
+    traces = _traces()
+    tell(f"traces: {on_one_line(line, 500)}" for line in traces)
     configured = configured_servers(around.project)
     named = [one for one in configured.found if one.state != "disabled"] if configured is not None else []
     lines, servers = _look_at(screen, around.project, named) if named else ([], [])
@@ -124,7 +126,8 @@ def run(args: argparse.Namespace) -> int:
         tell(["an agent can run there" if works else "an agent cannot run there yet"])
     rows = [asdict(finding) for finding in findings]
     endpoint = {"base_url": args.base_url, "model": model, "works": works if findings else None, "findings": rows}
-    screen.tell(args.json, {**endpoint, **doctor_machine.as_json(around), "store": notices, "servers": servers}, ())
+    machine = {**doctor_machine.as_json(around), "store": notices, "traces": traces, "servers": servers}
+    screen.tell(args.json, {**endpoint, **machine}, ())
     return OK if works else FAILED
 
 
@@ -156,6 +159,24 @@ def _ask_endpoint(args: argparse.Namespace) -> tuple[str | None, list[Finding]]:
         base_url=args.base_url, api_key=key, api_key_header=args.api_key_header, http=HttpTransport(timeouts=timeouts)
     )
     return asyncio.run(examine(provider, args.model))
+
+
+def _traces() -> list[str]:
+    """What became of a request without spans to the collector that the environment names; empty where it names none."""
+    if not any(name.startswith("OTEL_EXPORTER_OTLP_") for name in os.environ):
+        return []
+    try:
+        from ...parts.record.telemetry.exporter import try_collector
+        from ...parts.record.telemetry.settings import protocol_of, read_telemetry
+
+        settings = read_telemetry(None, {}, os.environ)
+        if settings is None:
+            is_grpc = protocol_of(os.environ) == "grpc"
+            return ["none are sent: OTLP over gRPC is not spoken here, set http/protobuf"] if is_grpc else []
+        problem = asyncio.run(try_collector(settings))
+    except OpenAgentSdkError as error:
+        return [str(error)]
+    return [problem or f"{settings.url} takes them as {'JSON' if settings.as_json else 'protobuf'}"]
 
 
 async def examine(provider: OpenAICompatibleProvider, model: str | None) -> tuple[str | None, list[Finding]]:

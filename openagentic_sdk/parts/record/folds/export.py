@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from ....events import (
@@ -15,6 +15,7 @@ from ....events import (
     AssistantReasoning,
     Event,
     Result,
+    SubagentStarted,
     SystemInit,
     ToolResult,
     ToolUse,
@@ -25,7 +26,7 @@ from ....ground.frozen import values_of
 from ....ground.text import Redact, visible
 from ....serialization import event_to_dict
 from ....sessions.rebuild import describe_attachment, rebuild_messages
-from .spans import SpanFold, masked, session_spans, trace_request
+from .spans import Place, Span, SpanFold, call_span_id, masked, own_trace, session_spans, trace_request
 
 
 def to_json(events: Iterable[Event], mask: Redact | None = None) -> list[dict[str, Any]]:
@@ -51,15 +52,34 @@ def to_markdown(events: Iterable[Event], mask: Redact | None = None) -> str:
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
-def to_otlp(events: Iterable[Event], *, mask: Redact | None = None, with_content: bool = False) -> dict[str, Any]:
+def to_otlp(
+    events: Iterable[Event],
+    *,
+    mask: Redact | None = None,
+    with_content: bool = False,
+    read: Callable[[str, str], Iterable[Event]] | None = None,
+    tags: Sequence[str] = (),
+) -> dict[str, Any]:
     """OTLP/JSON trace data (`ExportTraceServiceRequest`) in the GenAI semantic conventions of OpenTelemetry, see `spans`.
 
     What an eval says of a run is a `gen_ai.evaluation.result` event, in that run's trace and below its span.
-    `with_content` adds what was said, which the conventions leave off by default.
+    `with_content` adds what was said, which the conventions leave off by default. `read` gives the events of a subagent's
+    session, by its parent's id and its own: these are in the same trace, below the calls that started them.
     """
     events = list(events)
     session_id = next((event.session_id for event in events if isinstance(event, SystemInit)), "unknown")
-    return trace_request(session_spans(events, SpanFold(session_id, mask=mask, with_content=with_content)))
+    place, spans, seen = own_trace(session_id), list[Span](), {session_id}
+    waiting: list[tuple[str, Sequence[Event], Place]] = [(session_id, events, place)]
+    while waiting:
+        one, log, at = waiting.pop(0)
+        spans += session_spans(log, SpanFold(one, at, mask=mask, with_content=with_content, tags=tags))
+        for started in (event for event in log if read is not None and isinstance(event, SubagentStarted)):
+            child = started.child_session_id
+            if read is not None and child not in seen:
+                seen.add(child)
+                below = Place(place.trace_id, call_span_id(one, started.tool_use_id))
+                waiting.append((child, list(read(one, child)), below))
+    return trace_request(spans)
 
 
 # --- Markdown --------------------------------------------------------------------------------------------------------

@@ -7,6 +7,13 @@ with, and of which state they are.
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from ....ground.loose import as_mapping, as_mappings
+from ....ground.text import shortened
+
 SCHEMA_URL = "https://opentelemetry.io/schemas/gen-ai-dev/1.42.0-dev"
 
 OPERATION = "gen_ai.operation.name"
@@ -24,7 +31,9 @@ CACHE_READ = "gen_ai.usage.cache_read.input_tokens"
 CACHE_CREATION = "gen_ai.usage.cache_creation.input_tokens"
 OUTPUT_TOKENS = "gen_ai.usage.output_tokens"
 REASONING_TOKENS = "gen_ai.usage.reasoning.output_tokens"
+INPUT_MESSAGES = "gen_ai.input.messages"
 OUTPUT_MESSAGES = "gen_ai.output.messages"
+SYSTEM_INSTRUCTIONS = "gen_ai.system_instructions"
 TOOL = "gen_ai.tool.name"
 TOOL_CALL = "gen_ai.tool.call.id"
 TOOL_TYPE = "gen_ai.tool.type"
@@ -67,3 +76,29 @@ def provider_name(name: str | None) -> str | None:
 def operation_of(provider: str | None) -> str:
     """The operation of a request to a model there."""
     return GENERATE_CONTENT if provider in _GENERATES else CHAT
+
+
+def call_part(call_id: Any, name: Any, arguments: Any) -> dict[str, Any]:
+    """A call as part of a message of the conventions."""
+    return {"type": "tool_call", "id": call_id, "name": name, "arguments": arguments}
+
+
+def message_of(message: Mapping[str, Any], most_chars: int) -> dict[str, Any]:
+    """A message of a request in the form of the conventions; long texts are cut, media are named by their type."""
+    content = message.get("content")
+    pieces = [{"text": content}] if isinstance(content, str) else as_mappings(content)
+    texts = [str(piece.get("text", f"[{piece.get('type')}]")) for piece in pieces]
+    if message.get("role") == "tool":
+        response = shortened("\n".join(texts), most_chars)
+        part = {"type": "tool_call_response", "id": message.get("tool_call_id"), "response": response}
+        return {"role": "tool", "parts": [part]}
+    parts = [{"type": "text", "content": shortened(text, most_chars)} for text in texts if text]
+    for call in as_mappings(message.get("tool_calls")):
+        function = as_mapping(call.get("function"))
+        said = str(function.get("arguments"))
+        try:
+            arguments = json.loads(said) if len(said) <= most_chars else shortened(said, most_chars)
+        except ValueError:
+            arguments = said
+        parts.append(call_part(call.get("id"), function.get("name"), arguments))
+    return {"role": str(message.get("role")), "parts": parts}

@@ -15,6 +15,7 @@ from typing import Any
 
 from ....events import (
     AssistantMessage,
+    AssistantReasoning,
     EvalCase,
     Event,
     ModelContext,
@@ -22,6 +23,7 @@ from ....events import (
     ModelResponse,
     ModelRetry,
     Result,
+    SessionMeta,
     SystemInit,
     ToolResult,
     ToolStarted,
@@ -31,6 +33,7 @@ from ....ground.frozen import frozen
 from ....ground.text import Redact, shortened
 from ....sessions.folds.trace import read_traceparent
 from ....sessions.folds.usage import Usage, add_usage, normalize_usage
+from ....sessions.rebuild import Conversation
 from ....version import __version__
 from . import genai
 
@@ -40,7 +43,7 @@ _NANOSECONDS = 1_000_000_000
 _INTERNAL, _CLIENT = 1, 3
 _STATUS_ERROR = 2
 _MAX_ERROR_CHARS, _MAX_TEXT_CHARS, _MAX_DESCRIPTION_CHARS = 80, 2_000, 500
-_MAX_CONTENT_CHARS = 64 * 1024
+_MAX_CONTENT_CHARS, _MAX_MESSAGE_CHARS = 64 * 1024, 16 * 1024
 _LAST_TIME = 253402300799.0
 # Where in the log a span began: ours, not sent.
 _AT = "at"
@@ -77,7 +80,13 @@ class SpanFold:
     """Folds a log into spans. `take` gives those that ended with an event, `rest` those that have not ended."""
 
     def __init__(
-        self, session_id: str, place: Place | None = None, *, mask: Redact | None = None, with_content: bool = False
+        self,
+        session_id: str,
+        place: Place | None = None,
+        *,
+        mask: Redact | None = None,
+        with_content: bool = False,
+        tags: Sequence[str] = (),
     ) -> None:
         self._session = session_id
         self._place = place or own_trace(session_id)
@@ -95,16 +104,23 @@ class SpanFold:
         self._finish_reason: str | None = None
         self._descriptions: dict[str, str] = {}
         self._provider: str | None = None
+        self._conversation = Conversation() if with_content else None
+        self._system = ""
+        self._tags = list(tags)
 
     def take(self, event: Event) -> list[Span]:
         """The spans that ended with this event, or are known by it to have ended before."""
+        if self._conversation is not None:
+            self._conversation.apply(event)
         match event:
+            case SessionMeta() if event.tags is not None:
+                self._tags = list(event.tags)
             case ModelRetry():
                 if self._held is not None:
                     (self._model, _), self._held = self._held, None
                 return []
             case ModelContext():
-                self._provider = event.provider
+                self._provider, self._system = event.provider, event.system_prompt
                 for tool in event.tools:
                     function = tool.get("function")
                     if isinstance(function, Mapping) and isinstance(function.get("description"), str):
@@ -122,8 +138,12 @@ class SpanFold:
                 return self._response(event)
             case AssistantMessage() if self._with_content and not event.incomplete:
                 self._said.append({"type": "text", "content": event.text})
+            case AssistantReasoning() if self._with_content:
+                self._said.append({"type": "reasoning", "content": event.text})
             case ToolUse():
                 self._uses[event.tool_use_id] = event
+                if self._with_content and self._held is not None:
+                    self._said.append(genai.call_part(event.tool_use_id, event.name, event.input))
             case ToolStarted():
                 ended = self._settled()
                 self._started(event)
@@ -186,7 +206,22 @@ class SpanFold:
 
     def _json(self, value: Any) -> str:
         text = self._text(json.dumps(masked(value, self._mask), ensure_ascii=False, default=str))
-        return shortened(text, _MAX_CONTENT_CHARS)
+        # Cut, it is a text in JSON: readers parse these attributes.
+        return text if len(text) <= _MAX_CONTENT_CHARS else json.dumps(shortened(text, _MAX_CONTENT_CHARS))
+
+    def _newest(self, messages: Sequence[Mapping[str, Any]]) -> str:
+        """The newest messages that fit, in the form of the conventions."""
+        kept: list[Any] = []
+        size = 0
+        for message in reversed(messages):
+            if message.get("role") == "system":
+                continue
+            one = genai.message_of(message, _MAX_MESSAGE_CHARS)
+            size += len(json.dumps(one, default=str))
+            if size > _MAX_CONTENT_CHARS:
+                break
+            kept.append(one)
+        return self._json(kept[::-1])
 
     def _init(self, event: SystemInit) -> None:
         name = event.agent_name or "agent"
@@ -196,6 +231,7 @@ class SpanFold:
             genai.AGENT: name,
             genai.PROVIDER: genai.provider_name(event.provider),
             genai.REQUEST_MODEL: event.model,
+            "openagentic.tags": self._tags or None,
         }
         above = read_traceparent(event.traceparent)
         self._trace_id = above[0] if above else self._place.trace_id
@@ -226,6 +262,12 @@ class SpanFold:
             "openagentic.step": event.step,
             "openagentic.purpose": None if event.purpose == "turn" else event.purpose,
         }
+        if self._conversation is not None:
+            facts[genai.INPUT_MESSAGES] = self._newest(
+                self._conversation.messages() if event.messages is None else event.messages
+            )
+            system = [{"type": "text", "content": self._system}] if self._system else None
+            facts[genai.SYSTEM_INSTRUCTIONS] = None if system is None else self._json(system)
         parent = None if self._run is None else self._run["spanId"]
         name = f"{operation} {event.model}" if event.model else operation
         self._model = self._start(name, _span_id(f"{self._session}:{event.seq}:chat"), event, _CLIENT, parent, facts)

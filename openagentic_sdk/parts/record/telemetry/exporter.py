@@ -16,6 +16,7 @@ import atexit
 import contextlib
 import gzip
 import json
+import logging
 import os
 import threading
 import time
@@ -33,13 +34,14 @@ from ....events import Event, Result
 from ....ground.backoff import Backoff
 from ....ground.disk import SystemDisk, write_durably
 from ....ground.frozen import mutable
-from ....ground.text import Redact
+from ....ground.text import Redact, on_one_line
 from ....ground.threads import error_words
-from ....providers.wire.http import HttpTransport
+from ....providers.wire.http import HttpAnswer, HttpTransport
 from ....providers.wire.timeouts import Timeouts
 from ....providers.wrappers.retry import retry_after_s
 from ....sessions.base import SessionStore
 from ..folds.spans import Place, Span, SpanFold, call_span_id, own_trace, trace_request
+from .protobuf import encode, fields_of
 from .settings import TelemetrySettings
 
 _RETRIED = frozenset({429, 502, 503, 504})
@@ -50,6 +52,7 @@ _MOST_WAITING = 2_048
 _MAX_ANSWER_BYTES = 64 * 1024
 _MAX_BODY_BYTES = 4 * 1024 * 1024
 _MAX_DEPTH = 20
+_PROTOBUF = "application/x-protobuf"
 _OLDEST_CURSOR_S = 30 * 86_400.0
 _MOST_CURSORS = 2_000
 
@@ -63,10 +66,19 @@ class Health:
     dropped: int = 0
     requests: int = 0
     problem: str = ""
+    complaint: str | None = None
+    has_complained: bool = False
 
     def drop(self, spans: int, problem: str) -> None:
-        """Note that spans were given up, and why."""
+        """Note that spans were given up, and why: the first time, for people too."""
         self.problem, self.dropped = problem, self.dropped + spans
+        if not self.has_complained:
+            self.has_complained, self.complaint = True, f"traces are not taken: {problem}"
+
+    def take_complaint(self) -> str | None:
+        """What people must be told of, once; None when there is nothing, or nothing more."""
+        taken, self.complaint = self.complaint, None
+        return taken
 
 
 @mutable
@@ -224,7 +236,8 @@ class Exporter:
         one = self._folds.get(session_id)
         if one is None:
             place = trace_place(self._store, session_id)
-            fold = SpanFold(session_id, place, mask=self._mask, with_content=self._settings.with_content)
+            tags = self._store.read_summary(session_id).tags
+            fold = SpanFold(session_id, place, mask=self._mask, with_content=self._settings.with_content, tags=tags)
             one = self._folds[session_id] = _ExportedSession(fold, 0, self._cursors.sent(session_id), [])
         if len(one.waiting) < _MOST_WAITING:
             for event in self._store.iter_events(session_id, after_seq=one.read):
@@ -269,17 +282,9 @@ class Exporter:
         """Send one request. None when these spans are done with, else the seconds that the collector wants to be left alone,
         0.0 when it does not say."""
         settings, health = self._settings, self.health
-        body = json.dumps(trace_request(spans, dict(settings.resource))).encode()
-        headers = {"Content-Type": "application/json", **dict(settings.headers)}
-        if settings.gzip:
-            body, headers["Content-Encoding"] = gzip.compress(body, 5), "gzip"
         health.requests += 1
         try:
-            answer = await transport.request(settings.url, headers, body)
-            try:
-                said = await answer.read_all(_MAX_ANSWER_BYTES)
-            finally:
-                await answer.aclose()
+            answer, said = await _post(transport, settings, spans)
         except (ProviderError, OptionsError) as error:
             if isinstance(error, ProviderError) and error.retryable:
                 health.problem = str(error)
@@ -291,17 +296,79 @@ class Exporter:
             asked_s = retry_after_s(answer.headers, time.time())
             return 0.0 if asked_s is None else min(max(asked_s, 0.001), _LONGEST_RETRY_AFTER_S)
         if not 200 <= answer.status < 300:
-            health.drop(len(spans), f"the collector refuses spans with {answer.status}")
+            health.drop(len(spans), _refusal(settings, answer, said))
             return None
-        rejected, message = _partial(said)
+        rejected, message = _partial(said, _is_protobuf(answer))
         health.rejected += min(rejected, len(spans))
         health.sent += max(len(spans) - rejected, 0)
         health.problem = message
         return None
 
 
-def _partial(said: bytes) -> tuple[int, str]:
+async def _post(
+    transport: HttpTransport, settings: TelemetrySettings, spans: Sequence[Span]
+) -> tuple[HttpAnswer, bytes]:
+    """Send spans in one request; gives the head and the body of the answer."""
+    request = trace_request(spans, dict(settings.resource))
+    body = json.dumps(request).encode() if settings.as_json else encode(request)
+    headers = {"Content-Type": "application/json" if settings.as_json else _PROTOBUF, **dict(settings.headers)}
+    if settings.gzip:
+        body, headers["Content-Encoding"] = gzip.compress(body, 5), "gzip"
+    answer = await transport.request(settings.url, headers, body)
+    try:
+        return answer, await answer.read_all(_MAX_ANSWER_BYTES)
+    finally:
+        await answer.aclose()
+
+
+async def try_collector(settings: TelemetrySettings) -> str | None:
+    """Why a collector would not take traces, found with a request that has none; None when it takes them."""
+    limit_s = settings.timeout_s
+    transport = HttpTransport(
+        timeouts=Timeouts(connect_s=limit_s, first_byte_s=limit_s, idle_s=limit_s, total_s=limit_s)
+    )
+    try:
+        answer, said = await _post(transport, settings, ())
+        return None if 200 <= answer.status < 300 else _refusal(settings, answer, said)
+    except (ProviderError, OptionsError) as error:
+        return str(error)
+    finally:
+        transport.close()
+
+
+def _refusal(settings: TelemetrySettings, answer: HttpAnswer, said: bytes) -> str:
+    """A refusal in words: what was sent, what came back, and what to set."""
+    sent, other = ("JSON", "http/protobuf") if settings.as_json else ("protobuf", "http/json")
+    words = _status_words(said) if _is_protobuf(answer) else said.decode("utf-8", "replace")
+    about = f": {on_one_line(' '.join(words.split()), 200)}" if words.strip() else ""
+    todo = {
+        401: "; set OTEL_EXPORTER_OTLP_HEADERS",
+        403: "; set OTEL_EXPORTER_OTLP_HEADERS",
+        404: "; is the path right?",
+        415: f"; set OTEL_EXPORTER_OTLP_PROTOCOL={other}",
+    }.get(answer.status, "")
+    return f"{settings.url} refuses spans as {sent} with {answer.status}{about}{todo}"
+
+
+def _is_protobuf(answer: HttpAnswer) -> bool:
+    return answer.headers.get("content-type", "").startswith(_PROTOBUF)
+
+
+def _status_words(said: bytes) -> str:
+    """The message of a `google.rpc.Status`, its field 2."""
+    with contextlib.suppress(ValueError):
+        return next((v.decode("utf-8", "replace") for n, v in fields_of(said) if n == 2 and isinstance(v, bytes)), "")
+    return ""
+
+
+def _partial(said: bytes, is_protobuf: bool = False) -> tuple[int, str]:
     """How many spans a collector rejected in an answer that is a success, and what it says of it."""
+    if is_protobuf:  # `partial_success` is field 1, and has `rejected_spans` and `error_message`
+        with contextlib.suppress(ValueError):
+            inner = next((value for number, value in fields_of(said) if number == 1 and isinstance(value, bytes)), b"")
+            rejected = next((value for number, value in fields_of(inner) if number == 1 and isinstance(value, int)), 0)
+            return rejected, _status_words(inner)
+        return 0, ""
     try:
         data = json.loads(said) if said.strip() else {}
         partial = data.get("partialSuccess") or {}
@@ -410,6 +477,12 @@ def exporter_for(
         return known[settings]
 
 
+def exporters_of(store: SessionStore) -> list[Exporter]:
+    """The exporters of this process that send what is in a store."""
+    with _LOCK:
+        return list(_EXPORTERS.get(store, {}).values())
+
+
 def close_all(timeout_s: float = CLOSING_S) -> None:
     """Send what is left of all sessions of this process, as the end of the process does by itself."""
     with _LOCK:
@@ -417,6 +490,8 @@ def close_all(timeout_s: float = CLOSING_S) -> None:
     until = time.monotonic() + timeout_s
     for exporter in open_ones:
         exporter.close(max(until - time.monotonic(), 0.0))
+        if (complaint := exporter.health.take_complaint()) is not None:
+            logging.getLogger("openagentic_sdk").warning(complaint)  # no run is left that could say it
 
 
 atexit.register(close_all)

@@ -1,7 +1,8 @@
 """Where traces go, and how: what the caller says, else the standard variables of OpenTelemetry.
 
 The variables are those of the specification's "OpenTelemetry Protocol Exporter" and "Environment Variable" pages:
-`OTEL_EXPORTER_OTLP_ENDPOINT`, `..._HEADERS`, `..._TIMEOUT` (ms), `..._COMPRESSION`, also as `OTEL_EXPORTER_OTLP_TRACES_...`,
+`OTEL_EXPORTER_OTLP_ENDPOINT`, `..._PROTOCOL`, `..._HEADERS`, `..._TIMEOUT` (ms), `..._COMPRESSION`, also as
+`OTEL_EXPORTER_OTLP_TRACES_...`,
 `OTEL_SERVICE_NAME`, `OTEL_RESOURCE_ATTRIBUTES`, `OTEL_BSP_SCHEDULE_DELAY` (ms), `OTEL_BSP_MAX_EXPORT_BATCH_SIZE`,
 `OTEL_SDK_DISABLED`, `OTEL_TRACES_EXPORTER`, `OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT`.
 """
@@ -23,7 +24,7 @@ _PATH = "/v1/traces"
 @frozen
 class TelemetrySettings:
     """How traces are sent: `url` is the whole address, `delay_s` how long a batch waits for more, `timeout_s` bounds one
-    request. `with_content` sends what was said, too."""
+    request. `with_content` sends what was said, too; `as_json` is for collectors that take no protobuf."""
 
     url: str
     headers: tuple[tuple[str, str], ...] = ()
@@ -33,6 +34,7 @@ class TelemetrySettings:
     max_spans: int = 512
     gzip: bool = False
     with_content: bool = False
+    as_json: bool = False
 
 
 def read_telemetry(
@@ -73,6 +75,7 @@ def read_telemetry(
         delay_s=_number(environ, "OTEL_BSP_SCHEDULE_DELAY", 5_000) / 1000,
         max_spans=max(1, int(_number(environ, "OTEL_BSP_MAX_EXPORT_BATCH_SIZE", 512))),
         gzip=compression.strip().lower() == "gzip",
+        as_json=protocol_of(environ) == "http/json",
         with_content=_is_true(environ.get("OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT")),
     )
 
@@ -80,12 +83,21 @@ def read_telemetry(
 def _named(environ: Mapping[str, str]) -> str | None:
     """The address that the environment names; None when it names none, another protocol, or switches telemetry off."""
     exporters = [name.strip() for name in environ.get("OTEL_TRACES_EXPORTER", "otlp").split(",")]
-    protocol = environ.get(f"{_TRACES}PROTOCOL") or environ.get(f"{_PREFIX}PROTOCOL") or "http/json"
-    if _is_true(environ.get("OTEL_SDK_DISABLED")) or "otlp" not in exporters or not protocol.startswith("http/"):
+    if (
+        _is_true(environ.get("OTEL_SDK_DISABLED"))
+        or "otlp" not in exporters
+        or not protocol_of(environ).startswith("http/")
+    ):
         return None
     whole = environ.get(f"{_TRACES}ENDPOINT", "").strip()
     base = environ.get(f"{_PREFIX}ENDPOINT", "").strip()
     return whole or (_with_path(base) if base else None)
+
+
+def protocol_of(environ: Mapping[str, str]) -> str:
+    """The protocol that the environment names: `http/protobuf` when it names none."""
+    named = environ.get(f"{_TRACES}PROTOCOL", "").strip() or environ.get(f"{_PREFIX}PROTOCOL", "").strip()
+    return named.lower() or "http/protobuf"
 
 
 def _with_path(base: str) -> str:
