@@ -1,0 +1,211 @@
+"""Build the documentation as a site: python .ci/site/build.py FOLDER
+
+Sphinx with MyST: it reads the Markdown of docs/ as it is, it is maintained (Material for MkDocs ends in May 2027), and its
+pages and search work from a folder without a server or a network. This gathers the pages of docs/, the texts at the top of
+the repository, the commands and the public API in one folder. Any warning of Sphinx is an error.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import inspect
+import os
+import posixpath
+import re
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT))
+os.environ["COLUMNS"] = "100"  # how wide argparse writes
+
+SECTIONS = {
+    "Start": "start",
+    "Guides": "agent tools approvals permissions injection providers context workflows claude mcp terminal undo costs"
+    " testing evals embedding serving editors fleet schedulers record",
+    "Coming from": "from-claude-agent-sdk from-openai-agents from-pydantic-ai",
+    "Reference": "reference/api options events reference/commands environment contract schemas",
+    "Inside": "architecture kernel parts durability stores decisions/README glossary upkeep contributing security changelog",
+}
+TEXTS = {
+    "README.md": "index.md",
+    "CONTRIBUTING.md": "contributing.md",
+    "SECURITY.md": "security.md",
+    "CHANGELOG.md": "changelog.md",
+}
+LINK = re.compile(r"(?<=\]\()(?!https?://|#|mailto:)([^)#\s]+)(#[^)\s]*)?(?=\))")
+
+
+def main() -> int:
+    from sphinx.cmd.build import main as sphinx
+
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("folder", type=Path, help="where the site is written")
+    site = parser.parse_args().folder
+    with tempfile.TemporaryDirectory() as folder:
+        gather(Path(folder))
+        code = sphinx(
+            ["-W", "--keep-going", "-q", "-c", str(Path(__file__).parent), "-d", f"{folder}/.trees", folder, str(site)]
+        )
+    if code == 0:
+        print(f"{sum(1 for _ in site.rglob('*.html'))} pages: {site / 'index.html'}")
+    return code
+
+
+def gather(folder: Path) -> None:
+    """Write all pages and pictures of the site into a folder, and the source files to which pages link."""
+    shutil.copytree(ROOT / "docs", folder, dirs_exist_ok=True)
+    for text, page in TEXTS.items():
+        shutil.copy(ROOT / text, folder / page)
+    for page in folder.rglob("*.md"):
+        name = page.relative_to(folder).as_posix()
+        page.write_text(with_moved_links(name, page.read_text(encoding="utf-8"), folder), encoding="utf-8")
+    with (folder / "index.md").open("a", encoding="utf-8") as index:
+        for section, pages in SECTIONS.items():
+            index.write(f"\n```{{toctree}}\n:hidden:\n:caption: {section}\n\n" + "\n".join(pages.split()) + "\n```\n")
+    decisions = sorted(page.stem for page in (folder / "decisions").glob("0*.md"))
+    with (folder / "decisions/README.md").open("a", encoding="utf-8") as index:
+        index.write("\n```{toctree}\n:hidden:\n\n" + "\n".join(decisions) + "\n```\n")
+    (folder / "reference").mkdir()
+    (folder / "reference/commands.md").write_text(commands_page(), encoding="utf-8")
+    (folder / "reference/api.md").write_text(api_page(), encoding="utf-8")
+
+
+def with_moved_links(page: str, text: str, folder: Path) -> str:
+    """The text of a page whose links into the repository lead to their place in the site."""
+    at = posixpath.dirname(page)
+    inside = "" if page in TEXTS.values() else posixpath.join("docs", at)
+
+    def moved(match: re.Match[str]) -> str:
+        path = posixpath.normpath(posixpath.join(inside, match[1]))
+        if path in TEXTS:
+            target = TEXTS[path]
+        elif path.startswith("docs/"):
+            target = path.removeprefix("docs/")
+        elif (ROOT / path).is_file():
+            target = f"source/{path}.txt"
+            (folder / target).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(ROOT / path, folder / target)
+        else:
+            target = "architecture.md"  # it lists the folders
+        return posixpath.relpath(target, at or ".") + (match[2] or "")
+
+    return LINK.sub(moved, text)
+
+
+def commands_page() -> str:
+    """Each command with its help, as the command itself prints it."""
+    from openagentic_sdk.cli.commands import COMMANDS, load_command
+    from openagentic_sdk.cli.main import _EPILOG
+
+    subparsers = argparse.ArgumentParser(prog="openagentic-sdk").add_subparsers()
+    lines = ["# Commands and exit codes", "", f"E{_EPILOG[1:]}.", ""]
+    for name in COMMANDS:
+        load_command(name).add_parser(subparsers)
+        for path, parser in parsers(name, subparsers.choices[name]):
+            lines += [
+                f"{'##' if path == name else '###'} {path}",
+                "",
+                "```text",
+                parser.format_help().rstrip(),
+                "```",
+                "",
+            ]
+    return "\n".join(lines)
+
+
+def parsers(path: str, parser: argparse.ArgumentParser) -> list[tuple[str, argparse.ArgumentParser]]:
+    """A parser and those of its actions, each with the words that select it."""
+    found = [(path, parser)]
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for word, below in action.choices.items():
+                found += parsers(f"{path} {word}", below)
+    return found
+
+
+def api_page() -> str:
+    """The public names, each with its signature, its docstring and its public methods."""
+    import openagentic_sdk
+
+    lines = ["# Python API", "", "All names are imported from `openagentic_sdk`.", ""]
+    for name in sorted(openagentic_sdk.__all__, key=str.lower):
+        value = getattr(openagentic_sdk, name)
+        if not (inspect.isclass(value) or inspect.isroutine(value)):
+            continue
+        lines += [f"## {name}", ""]
+        if name == "OpenAgenticOptions":
+            lines += ["How `query()` and `run()` work: [Options](../options.md) lists every setting.", ""]
+            continue
+        lines += described(name, value)
+        for method, member in vars(value).items() if inspect.isclass(value) else ():
+            function = getattr(member, "__func__", member)
+            if not method.startswith("_") and inspect.isfunction(function) and function.__doc__:
+                lines += [f"### {name}.{method}", "", *described(f"{name}.{method}", function)]
+    return "\n".join(lines)
+
+
+def described(name: str, value: object) -> list[str]:
+    """A signature, where there is one to read, and a docstring as Markdown."""
+    lines: list[str] = []
+    with contextlib.suppress(TypeError, ValueError):
+        lines += ["```python", *signature(name, value), "```", ""]
+    return [*lines, *as_markdown(inspect.cleandoc(getattr(value, "__doc__", None) or "")), ""]
+
+
+class Annotation:
+    """The text of an annotation, without the names of modules, which a signature shows as it is."""
+
+    def __init__(self, annotation: object) -> None:
+        text = annotation if isinstance(annotation, str) else inspect.formatannotation(annotation)
+        self.text = re.sub(r"\b(?:\w+\.)+(?=\w)", "", text)
+
+    def __repr__(self) -> str:
+        return self.text
+
+
+def signature(name: str, value: object) -> list[str]:
+    """The signature of a class or function; a long one with a parameter in each line."""
+    found = inspect.signature(value)  # type: ignore[arg-type]
+    none = inspect.Signature.empty
+    kept = [
+        item if item.annotation is none else item.replace(annotation=Annotation(item.annotation))
+        for item in map(with_short_default, found.parameters.values())
+        if item.name not in ("self", "cls")
+    ]
+    returned = none if found.return_annotation is none else Annotation(found.return_annotation)
+    line = f"{name}{found.replace(parameters=kept, return_annotation=returned)}"
+    if len(line) <= 90:
+        return [line]
+    return [f"{name}(", *(f"    {item}," for item in kept), ")" if returned is none else f") -> {returned}"]
+
+
+def with_short_default(parameter: inspect.Parameter) -> inspect.Parameter:
+    """A parameter whose default, if it is a class, is shown by its name."""
+    default = parameter.default
+    named = isinstance(default, type) and default is not inspect.Parameter.empty
+    return parameter.replace(default=Annotation(default)) if named else parameter
+
+
+def as_markdown(docstring: str) -> list[str]:
+    """A docstring whose columns of names and texts have become lists."""
+    lines: list[str] = []
+    inside = False
+    for line in docstring.split("\n"):
+        row = re.fullmatch(r" *([a-z_]{2,})(?: {2,}|(?<=\w{20}) ?)(\S.*)", line)
+        if row:
+            lines += [""] * (not inside) + [f"- `{row[1]}`: {row[2]}"]
+            inside = True
+        elif inside and line.startswith(" "):
+            lines.append(f"  {line.strip()}")
+        else:
+            lines += [""] * inside + [line.strip()]
+            inside = False
+    return lines
+
+
+if __name__ == "__main__":
+    sys.exit(main())
