@@ -44,6 +44,7 @@ from ..sessions.closing import SAID_INSTEAD, SUPERSEDED, unknown_result
 from ..sessions.core import TENANT_KEY, StoreCore
 from ..sessions.folds.features.all import SubagentsFold
 from ..sessions.folds.features.untrusted import UntrustedFold
+from ..sessions.folds.standing import state_after
 from ..sessions.folds.view import CallRecord, SessionView
 from ..sessions.resume import load_view
 from ..tools.session.background_tasks import RunTasks, SubagentResult, describe_result, running_task
@@ -500,7 +501,7 @@ def _tasks_of_turn(view: SessionView) -> list[tuple[CallRecord, SubagentStarted 
             found += [record] if record is not None and _task_id(record) is not None else []
         elif isinstance(event, UserMessage) and event.origin == "user":
             break
-        elif isinstance(event, Result) and event.stop_reason not in ("waiting", "suspended"):
+        elif isinstance(event, Result) and state_after(event) == "over":
             break  # what worked then has ended with its run
     return [(record, started.get(record.use.tool_use_id)) for record in reversed(found)]
 

@@ -11,14 +11,13 @@ from ..ground.frozen import frozen
 from ..options import OpenAgenticOptions
 from ..parts.record.abandoned import end_session
 from ..sessions.base import SessionStore
-from ..sessions.folds.standing import ROW_STATES, find_request
+from ..sessions.folds.standing import LEFT_STATES, ROW_STATES, find_request
 from ..sessions.resume import load_view
 from ..sessions.seal import Seal
 
 WISHES_KEY = "wishes"
 # So many processes may die over a request before nobody takes it up again: it may be what kills them.
 MAX_DEATHS = 10
-LEFT_STATES = frozenset((ROW_STATES["dead"], ROW_STATES["suspended"]))
 
 
 @frozen

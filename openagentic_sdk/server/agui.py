@@ -38,7 +38,7 @@ from ..parts.masking import known_here, shown
 from ..parts.record.folds.notes import printed_by_plan
 from ..serialization import dumps_json
 from ..sessions.answers import takes_own_words
-from ..sessions.folds.standing import Request, State, find_request, state_after
+from ..sessions.folds.standing import Request, State, find_request, is_end
 from ..sessions.folds.streamed import Piece, Streamed, message_id
 from ..sessions.folds.usage import add_usage, normalize_usage
 from ..sessions.rebuild import result_text
@@ -316,7 +316,7 @@ class RunEvents:
                 self._questions[event.question_id] = event
             case UserAnswer():
                 self._questions.pop(event.question_id, None)
-            case Result() if state_after(event) != "suspended":
+            case Result() if is_end(event):
                 return self._finish(event)
         value: Json  # what AG-UI has no event for, and people want to see
         match event:

@@ -16,7 +16,8 @@ from ..errors import (
     StorageError,
 )
 from ..kernel.recorder import off_loop
-from ..runs.left import LEFT_STATES, MAX_DEATHS, LeftRequest, give_up
+from ..runs.left import MAX_DEATHS, LeftRequest, give_up
+from ..sessions.folds.standing import LEFT_STATES
 from ..sessions.folds.summary import SessionSummary
 
 if TYPE_CHECKING:

@@ -33,7 +33,7 @@ from ..kernel.recorder import off_loop
 from ..parts.record.folds.notes import describe_input, note_of
 from ..permissions.interactive import question_text
 from ..sessions.answers import takes_own_words
-from ..sessions.folds.standing import state_after
+from ..sessions.folds.standing import is_end, state_after
 from ..sessions.resume import load_view
 from .desk import Desk
 from .guard import Principal
@@ -309,8 +309,7 @@ class RunTools:
                 for event in batch:
                     if caller.tell is not None and (line := _line_of(event)):
                         await caller.tell(line)
-                    is_end = isinstance(event, Result) and state_after(event) != "suspended"
-                    if isinstance(event, Result) and is_end and event.parent_tool_use_id is None:
+                    if isinstance(event, Result) and is_end(event) and event.parent_tool_use_id is None:
                         text = event.final_text
                         if event.structured_output is not None and not text:
                             text = json.dumps(event.structured_output)

@@ -28,7 +28,7 @@ from ..events import (
 from ..ground.frozen import frozen
 from ..ground.patterns import regex
 from ..serialization import dumps_json
-from ..sessions.folds.standing import State, state_after
+from ..sessions.folds.standing import State, is_end
 from ..sessions.folds.streamed import Piece, Streamed
 from ..sessions.folds.usage import Usage, add_usage
 
@@ -389,7 +389,7 @@ class ResponseEvents:
             case UserAnswer() if self._response["metadata"].get("question_id") == event.question_id:
                 known = self._response["metadata"].items()
                 self._response["metadata"] = {name: value for name, value in known if name != "question_id"}
-            case Result() if state_after(event) != "suspended":
+            case Result() if is_end(event):
                 told.append(self._end(event, seq * SPAN + _OVER))
         return told
 

@@ -14,11 +14,10 @@ from contextlib import suppress
 from typing import Any
 
 from ..errors import InvalidEventError, OpenAgentSdkError, OptionsError, RequestRefusedError, SessionNotFoundError
-from ..events import Event, Result
+from ..events import Event
 from ..parts.masking import known_here, shown
-from ..runs.left import LEFT_STATES
 from ..serialization import dumps_event, dumps_json, loads_json
-from ..sessions.folds.standing import state_after
+from ..sessions.folds.standing import LEFT_STATES, is_end
 from ..sessions.follow import Follower
 from .call import COMMENT_S, SEND_S, HttpCall
 from .connection import Receive, Send
@@ -102,12 +101,7 @@ async def send_events(
                 is_over, told, first = one_run, refusal, b""
             elif not batch and not stream.is_gone:
                 await stream.send(b":\n\n")
-            is_over = is_over or (one_run and bool(batch) and _ends(batch[-1]) and follower.is_level)
-
-
-def _ends(event: Event) -> bool:
-    """Whether no run goes on behind this event by itself."""
-    return isinstance(event, Result) and state_after(event) != "suspended"
+            is_over = is_over or (one_run and bool(batch) and is_end(batch[-1]) and follower.is_level)
 
 
 def _pieces(lines: EventLines, batch: Sequence[Event]) -> Iterator[bytes]:

@@ -22,35 +22,59 @@ from ..events import AnyEvent, Event, Result, SystemInit
 from ..ground.checks import COUNT, check_settings
 from ..ground.threads import run_in_thread, running_loop
 from .base import SessionStore
+from .folds.standing import LEFT_STATES, is_end
 
 # How many of the newest events of a session are at hand for its followers; who is further behind reads the store.
 MAX_RECENT_EVENTS = 64
 # The first page is small, so that its first event is not long in coming.
 _FIRST_PAGE_EVENTS, _PAGE_EVENTS = 32, 128
 _THREAD = "openagentic-follow"
+# How often who waits for a result in silence looks whether anybody works on it.
+LOOK_AT_LEFT_S = 1.0
 # How long one look of the watcher's thread lasts when nothing happens and no follower comes or leaves.
 _LOOK_S, _MAX_LOOKS = 0.1, 50
 
 
 async def follow(
-    store: SessionStore, session_id: str, *, after_seq: int = 0, deltas: bool = False, until_result: bool = False
+    store: SessionStore,
+    session_id: str,
+    *,
+    after_seq: int = 0,
+    deltas: bool = False,
+    until_result: bool = False,
+    left_s: float = 7.0,
 ) -> AsyncGenerator[AnyEvent, None]:
     """The events with `seq > after_seq`, those that are there at once and the others as they come.
 
     With `deltas` also those of a run in this process, as they are shown, from the first behind the newest event on; they
-    have no `seq`. Goes on for ever, or with `until_result` ends behind a `result` when nothing follows it yet. Raises
-    `SessionNotFoundError` when there is no such session, or when it is deleted, `OptionsError` for an invalid `after_seq`,
-    and `EventLoopError` where asyncio does not run.
+    have no `seq`. Goes on for ever, or with `until_result` ends behind a `result` when nothing follows it yet. One that was
+    `suspended` is no end, since another process may go on: then, and when the process of the run died, it ends once nobody
+    has gone on for `left_s` seconds; the `state` of the session's row tells which it was.
+
+    Raises `SessionNotFoundError` when there is no such session, or when it is deleted, `OptionsError` for an invalid
+    `after_seq`, and `EventLoopError` where asyncio does not run.
     """
     follower = Follower(store, session_id, after_seq=after_seq, deltas=deltas)
-    ended = False
+    ended, left_at = False, math.inf
     try:
         while not (until_result and ended and follower.is_level):
-            for event in cast("Sequence[AnyEvent]", await follower.batch()):
-                ended = isinstance(event, Result)
+            events = await follower.batch(min(LOOK_AT_LEFT_S, max(left_s, 0.05)) if until_result else None)
+            if not events and await _is_left(store, session_id):
+                left_at = min(left_at, time.monotonic())
+                ended = time.monotonic() >= left_at + left_s
+            else:
+                left_at = math.inf
+            for event in cast("Sequence[AnyEvent]", events):
+                ended = is_end(event)
                 yield event
     finally:
         await follower.close()
+
+
+async def _is_left(store: SessionStore, session_id: str) -> bool:
+    """Whether the session's request has lost its process, and nobody has gone on with it yet."""
+    row = await run_in_thread(partial(store.read_summary, session_id), name=_THREAD, moment_s=0)
+    return row.state in LEFT_STATES
 
 
 class Follower:

@@ -6,7 +6,7 @@ import threading
 import unittest
 
 from openagentic_sdk.errors import OptionsError, SessionNotFoundError
-from openagentic_sdk.events import Result, UserMessage
+from openagentic_sdk.events import Result, SystemInit, UserMessage, UserQuestion
 from openagentic_sdk.hooks.engine import HookEngine
 from openagentic_sdk.hooks.models import HookMatcher
 from openagentic_sdk.runs.background import submit
@@ -120,6 +120,28 @@ class FollowTest(unittest.IsolatedAsyncioTestCase):
         go_on.set()
         (event,) = await asyncio.wait_for(waiting, 120)
         self.assertEqual(event.text, "one")
+
+    async def test_who_waits_for_a_result_waits_through_a_suspension_and_not_for_a_dead_run(self):
+        store = MemorySessionStore()
+        session_id = store.create_session()
+        began = [SystemInit(session_id, "/", "1"), UserMessage("go", request_id="r")]
+        store.append_events(session_id, [*began, Result("", session_id, "suspended")])
+        waiting = asyncio.create_task(self.all_of(follow(store, session_id, until_result=True, left_s=120)))
+        short = await asyncio.wait_for(self.all_of(follow(store, session_id, until_result=True, left_s=0)), 120)
+        self.assertEqual([event.seq for event in short], [1, 2, 3])
+        with store.open_writer(session_id) as writer:
+            writer.append([SystemInit(session_id, "/", "1"), UserQuestion("q", "Milk?", ())])
+            writer.append([Result("", session_id, "waiting")])
+        self.assertEqual([event.seq for event in await asyncio.wait_for(waiting, 120)], [1, 2, 3, 4, 5, 6])
+        dead = store.create_session()
+        store.append_events(dead, began)  # what kill -9 leaves
+        alone = await asyncio.wait_for(self.all_of(follow(store, dead, until_result=True, left_s=0)), 120)
+        self.assertEqual((len(alone), store.read_summary(dead).state), (2, "stopped"))
+        with store.open_writer(dead) as writer:  # somebody works on it, in silence
+            silent = asyncio.create_task(self.all_of(follow(store, dead, until_result=True, left_s=0)))
+            self.assertEqual(await asyncio.wait({silent}, timeout=0.2), (set(), {silent}))
+            writer.append([Result("Done.", dead, "end")])
+        self.assertEqual([event.seq for event in await asyncio.wait_for(silent, 120)], [1, 2, 3])
 
     async def test_deltas_come_in_their_place_to_who_asks_for_them(self):
         store, asked, release = Watched(), asyncio.Event(), asyncio.Event()

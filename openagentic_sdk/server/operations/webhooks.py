@@ -26,7 +26,7 @@ from ...ground.threads import run_in_thread
 from ...kernel.recorder import off_loop
 from ...serialization import dumps_json
 from ...sessions.base import SessionStore
-from ...sessions.folds.standing import state_after
+from ...sessions.folds.standing import is_end
 from ..streams import EventLines
 from .journal import Journal
 
@@ -136,7 +136,7 @@ class Webhooks:
         events: list[Event] = await off_loop(True, partial(self._store.read_events, session_id, after_seq=after_seq))
         for event in events:
             # A suspended request goes on with another process: it has not ended.
-            if isinstance(event, Result) and event.seq and state_after(event) != "suspended":
+            if isinstance(event, Result) and event.seq and is_end(event):
                 await self._send(session_id, event, self._message(session_id, event, events, known), target, key)
                 marks = {f"{TOLD_KEY}.{target.name}": event.seq}
                 await off_loop(True, self._store.update_metadata, session_id, marks)

@@ -26,6 +26,8 @@ ROW_STATES: Mapping[State, str] = {
     "dead": "stopped",
     "over": "idle",
 }
+# Of rows whose request nobody works on, although it is neither over nor waits for a person.
+LEFT_STATES = frozenset((ROW_STATES["dead"], ROW_STATES["suspended"]))
 _PAUSES: Mapping[str, State] = {"waiting": "parked", "suspended": "suspended"}
 
 
@@ -83,6 +85,11 @@ class _Course:
 def state_after(result: Result) -> State:
     """How a request stands behind this end of a run."""
     return _PAUSES.get(result.stop_reason, "over")
+
+
+def is_end(event: Event) -> bool:
+    """Whether no run goes on behind this event by itself: it is over, or waits for a person."""
+    return isinstance(event, Result) and state_after(event) != "suspended"
 
 
 def with_lease(state: State, is_held: bool | None) -> State:
