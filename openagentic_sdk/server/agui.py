@@ -239,6 +239,7 @@ class RunEvents:
         events: list[Json] = [{"type": "RUN_STARTED", **self._run, "protocolVersion": VERSION}]
         if self._snapshot is not None:
             events.append({"type": "MESSAGES_SNAPSHOT", "messages": list(self._snapshot)})
+            self._snapshot = None
         if self._left_out:
             events.append({"type": "CUSTOM", "name": "input.left_out", "value": {"fields": self._left_out}})
         return events

@@ -62,6 +62,7 @@ async def run_for_ag_ui(call: HttpCall, office: Office) -> None:
                 await desk.left.why_left(session_id)
     except OptionsError as error:
         refused = str(error)
+    before, snapshot = [], None  # they may be large, and a client that stalls holds what is kept here
     async with await call.stream() as stream:
         if refused is not None:
             return await _send(stream, fold.fail(refused, "refused"))

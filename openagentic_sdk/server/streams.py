@@ -31,17 +31,20 @@ MAX_STREAM_S = 600.0
 RETRY = b"retry: 1000\n"
 MAX_WRITE_BYTES = 256 * 1024
 AUTH_S = 10.0
-_CACHED_EVENTS = 256
+_CACHED_EVENTS, _CACHED_BYTES = 256, 1024 * 1024
 # Close codes of our own (RFC 6455 section 7.4.2): no token, no such session, a cursor behind the end of the log.
 NO_TOKEN, NO_SESSION, BAD_CURSOR, GOING_AWAY, RESTART = 4001, 4004, 4009, 1001, 1012
 
 
 class EventLines:
-    """Events as clients see them: JSON on one line of ASCII, secrets masked. Each event is encoded once for all."""
+    """Events as clients see them: JSON on one line of ASCII, secrets masked. Each event is encoded once for all that follow
+    it at the same time.
+    """
 
     def __init__(self) -> None:
         self._redact = known_here()
         self._written: OrderedDict[int, tuple[Event, str, bytes]] = OrderedDict()
+        self._written_bytes = 0
 
     def line(self, event: Event) -> str:
         """The JSON of an event."""
@@ -62,8 +65,9 @@ class EventLines:
         line = dumps_event(self.shown(event))
         place = "" if event.seq is None else f"id: {event.seq}\n"
         made = self._written[id(event)] = event, line, f"{place}data: {line}\n\n".encode("ascii")
-        if len(self._written) > _CACHED_EVENTS:
-            self._written.popitem(last=False)
+        self._written_bytes += len(made[2])
+        while self._written_bytes > _CACHED_BYTES or len(self._written) > _CACHED_EVENTS:
+            self._written_bytes -= len(self._written.popitem(last=False)[1][2])
         return made
 
 

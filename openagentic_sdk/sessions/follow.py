@@ -11,7 +11,7 @@ import asyncio
 import math
 import time
 from collections import deque
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import islice
 from threading import Lock
@@ -26,6 +26,8 @@ from .folds.standing import LEFT_STATES, is_end
 
 # How many of the newest events of a session are at hand for its followers; who is further behind reads the store.
 MAX_RECENT_EVENTS = 64
+# About how many characters the events of a session at hand, and those of one page, have; one event may have more.
+MAX_PAGE_CHARS = 512 * 1024
 # The first page is small, so that its first event is not long in coming.
 _FIRST_PAGE_EVENTS, _PAGE_EVENTS = 32, 128
 _THREAD = "openagentic-follow"
@@ -163,7 +165,8 @@ class Follower:
     def _take(self) -> list[Event]:
         """What is at hand: events behind the one that was seen last, then the deltas behind those."""
         recent = self._feed.recent
-        events = list(islice(recent, max(0, len(recent) - (self._feed.last_seq - self.after_seq)), None))
+        fresh_events = islice(recent, max(0, len(recent) - (self._feed.last_seq - self.after_seq)), None)
+        events = list(_first_page(fresh_events))
         if events:
             self._stand_at(events)
             self._knows_end = True  # as far as anybody here does: they are the newest
@@ -176,11 +179,13 @@ class Follower:
     async def _read(self) -> Sequence[Event]:
         """The next page of the store."""
         limit = self._page_events
-        read = partial(self._store.read_events, self.session_id, after_seq=self.after_seq, limit=limit)
+        read = partial(_read_page, self._store, self.session_id, self.after_seq, limit)
         async with self._watch.reading:  # many that begin at once open no connection each
-            page: list[AnyEvent] = await run_in_thread(read, name=_THREAD, moment_s=0)
-        self._page_events = min(limit * 2, _PAGE_EVENTS)
-        self._knows_end = len(page) < limit
+            page: list[Event] = await run_in_thread(read, name=_THREAD, moment_s=0)
+        is_cut = sum(map(_chars, page)) >= MAX_PAGE_CHARS
+        self._knows_end = len(page) < limit and not is_cut
+        # What is read and left out would be read again: the limit is small where events are large.
+        self._page_events = len(page) if is_cut else min(limit * 2, _PAGE_EVENTS)
         if page:
             self._stand_at(page)
         self._feed.learn(self.after_seq)
@@ -198,7 +203,8 @@ class Feed:
 
     def __init__(self) -> None:
         self.followers: list[Follower] = []
-        self.recent: deque[Event] = deque(maxlen=MAX_RECENT_EVENTS)
+        self.recent: deque[Event] = deque()
+        self._recent_chars = 0
         self.deltas: list[Event] = []
         self.last_seq = -1
         self.error: Exception | None = None
@@ -211,7 +217,7 @@ class Feed:
         """The log reaches at least to here. Who waits is told: no look for news finds what is known already."""
         if seq > self.last_seq:
             self.last_seq = seq
-            self.recent.clear()
+            self._forget()
             self.deltas.clear()
             self.tell()
 
@@ -223,8 +229,8 @@ class Feed:
                 self.deltas.append(event)
             elif event.seq > self.last_seq:
                 if event.seq != self.last_seq + 1:
-                    self.recent.clear()
-                self.recent.append(event)
+                    self._forget()
+                self._keep(event)
                 self.last_seq = event.seq
                 self.deltas.clear()
             else:
@@ -232,6 +238,17 @@ class Feed:
             is_new = True
         if is_new:
             self.tell()
+
+    def _keep(self, event: Event) -> None:
+        """Have one more event at hand; the oldest make room for it."""
+        self.recent.append(event)
+        self._recent_chars += _chars(event)
+        while len(self.recent) > MAX_RECENT_EVENTS or (self._recent_chars > MAX_PAGE_CHARS and len(self.recent) > 1):
+            self._recent_chars -= _chars(self.recent.popleft())
+
+    def _forget(self) -> None:
+        self.recent.clear()
+        self._recent_chars = 0
 
     def fail(self, error: Exception) -> None:
         """The session cannot be followed any more."""
@@ -337,7 +354,7 @@ class Watch:
             for session_id in news:
                 try:
                     after_seq = self._followed().get(session_id, known[session_id])
-                    if events := self._store.read_events(session_id, after_seq=after_seq, limit=MAX_RECENT_EVENTS):
+                    if events := _read_page(self._store, session_id, after_seq, MAX_RECENT_EVENTS):
                         found[session_id] = events
                 except Exception as error:  # noqa: BLE001 - it is raised where its session is followed
                     found[session_id] = error
@@ -345,6 +362,32 @@ class Watch:
                 return found
             time.sleep(max(0.0, min(5.0, 20 * (time.thread_time() - busy_s)) - (time.monotonic() - began)))
         return {}
+
+
+def _read_page(store: SessionStore, session_id: str, after_seq: int, limit: int) -> list[Event]:
+    """The stored events behind a cursor, as many as one page has. In a thread."""
+    return list(_first_page(store.read_events(session_id, after_seq=after_seq, limit=limit)))
+
+
+def _first_page(events: Iterable[Event]) -> Iterator[Event]:
+    """The first events, up to the one with which they have `MAX_PAGE_CHARS`."""
+    chars = 0
+    for event in events:
+        yield event
+        chars += _chars(event)
+        if chars >= MAX_PAGE_CHARS:
+            return
+
+
+def _chars(value: object) -> int:
+    """About how many characters of JSON an event has, or a value of it."""
+    if isinstance(value, str):
+        return len(value)
+    if isinstance(value, Mapping):
+        return sum(_chars(key) + _chars(each) for key, each in value.items())
+    if isinstance(value, (list, tuple)):
+        return sum(map(_chars, value))
+    return sum(map(_chars, vars(value).values())) if isinstance(value, Event) else 8
 
 
 _WATCHES: WeakKeyDictionary[SessionStore, list[Watch]] = WeakKeyDictionary()

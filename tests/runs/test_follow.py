@@ -10,7 +10,7 @@ from openagentic_sdk.events import Result, SystemInit, UserMessage, UserQuestion
 from openagentic_sdk.hooks.engine import HookEngine
 from openagentic_sdk.hooks.models import HookMatcher
 from openagentic_sdk.runs.background import submit
-from openagentic_sdk.sessions.follow import MAX_RECENT_EVENTS, Follower, follow, publish
+from openagentic_sdk.sessions.follow import MAX_PAGE_CHARS, MAX_RECENT_EVENTS, Follower, follow, publish
 from openagentic_sdk.sessions.memory import MemorySessionStore
 from openagentic_sdk.sessions.sqlite import SqliteSessionStore
 from openagentic_sdk.sessions.store import FileSessionStore
@@ -66,6 +66,30 @@ async def take(events, count):
 
 
 class FollowTest(unittest.IsolatedAsyncioTestCase):
+    async def test_a_page_of_large_events_is_bounded_by_their_size_and_none_is_lost(self):
+        store = MemorySessionStore()
+        session_id = store.create_session()
+        large = [UserMessage("x" * 200_000) for _ in range(40)]
+        store.append_events(session_id, [*large, *(UserMessage("small") for _ in range(10))])
+        follower, seen, pages = Follower(store, session_id), [], []
+        other = Follower(store, session_id, after_seq=50)
+        self.addAsyncCleanup(follower.close)
+        self.addAsyncCleanup(other.close)
+        while not follower.is_level:
+            page = await follower.batch()
+            pages.append(sum(len(event.text) for event in page))
+            seen += [event.seq for event in page]
+        self.assertEqual(seen, list(range(1, 51)))
+        self.assertLess(max(pages), MAX_PAGE_CHARS + 200_000)
+        store.append_events(session_id, large)
+        publish(store, session_id, store.read_events(session_id, after_seq=50))
+        while follower.after_seq < 90:  # what a run of this process has shown is taken in pages too
+            page = await follower.batch()
+            self.assertLess(sum(len(event.text) for event in page), MAX_PAGE_CHARS + 200_000)
+            seen += [event.seq for event in page]
+        self.assertEqual(seen, list(range(1, 91)))
+        self.assertLess(sum(len(event.text) for event in follower._feed.recent), MAX_PAGE_CHARS + 200_000)
+
     async def test_fifty_followers_of_five_sessions_keep_one_thread_waiting(self):
         store = Counted()
         ids = [store.create_session() for _ in range(5)]
