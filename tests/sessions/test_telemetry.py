@@ -23,6 +23,7 @@ from openagentic_sdk import (
     PermissionGate,
     run,
 )
+from openagentic_sdk.cli.commands.endpoint.doctor import traces_of
 from openagentic_sdk.errors import OptionsError
 from openagentic_sdk.events import (
     Event,
@@ -317,12 +318,12 @@ class Export(unittest.TestCase):
         self.addCleanup(close_all, WAIT_S)
         home = os.environ.get("OPENAGENTIC_SDK_HOME")
         os.environ["OPENAGENTIC_SDK_HOME"] = str(self.folder / "home")
-        self.addCleanup(self._set_home, home)
+        self.addCleanup(self._set, "OPENAGENTIC_SDK_HOME", home)
 
-    def _set_home(self, home: str | None) -> None:
-        os.environ.pop("OPENAGENTIC_SDK_HOME")
-        if home is not None:
-            os.environ["OPENAGENTIC_SDK_HOME"] = home
+    def _set(self, name: str, value: str | None) -> None:
+        os.environ.pop(name)
+        if value is not None:
+            os.environ[name] = value
 
     def collector(self, *answers: tuple[int, Mapping[str, str], bytes]) -> Collector:
         collector = Collector(*answers)
@@ -421,6 +422,11 @@ class Export(unittest.TestCase):
         types = [headers["Content-Type"] for headers in collector.headers]
         self.assertEqual(types, ["application/x-protobuf", "application/json"])
         self.assertEqual(collector.taken, [])
+        collector.answers[:] = [(200, {}, b"")]
+        told = traces_of({"OTEL_EXPORTER_OTLP_ENDPOINT": collector.url})
+        self.assertEqual(told, [f"{url} takes them as protobuf"])
+        self.assertIn("gRPC", traces_of({"OTEL_EXPORTER_OTLP_ENDPOINT": url, "OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"})[0])
+        self.assertEqual(traces_of({}), [])
 
     def test_what_a_partial_success_rejects_is_counted_and_not_sent_again(self) -> None:
         store, events = self.stored()

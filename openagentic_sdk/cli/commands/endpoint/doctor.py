@@ -112,7 +112,7 @@ def run(args: argparse.Namespace) -> int:
     tell(doctor_machine.shown_lines(screen, around))
     notices = _store_notices(args.store or os.environ.get(ENVIRONMENT_NAME))
     tell(f"store: {on_one_line(notice, 500)}" for notice in notices)
-    traces = _traces()
+    traces = traces_of(os.environ)
     tell(f"traces: {on_one_line(line, 500)}" for line in traces)
     configured = configured_servers(around.project)
     named = [one for one in configured.found if one.state != "disabled"] if configured is not None else []
@@ -161,17 +161,17 @@ def _ask_endpoint(args: argparse.Namespace) -> tuple[str | None, list[Finding]]:
     return asyncio.run(examine(provider, args.model))
 
 
-def _traces() -> list[str]:
+def traces_of(environ: Mapping[str, str]) -> list[str]:
     """What became of a request without spans to the collector that the environment names; empty where it names none."""
-    if not any(name.startswith("OTEL_EXPORTER_OTLP_") for name in os.environ):
+    if not any(name.startswith("OTEL_EXPORTER_OTLP_") for name in environ):
         return []
     try:
-        from ...parts.record.telemetry.exporter import try_collector
-        from ...parts.record.telemetry.settings import protocol_of, read_telemetry
+        from ....parts.record.telemetry.exporter import try_collector
+        from ....parts.record.telemetry.settings import protocol_of, read_telemetry
 
-        settings = read_telemetry(None, {}, os.environ)
+        settings = read_telemetry(None, {}, environ)
         if settings is None:
-            is_grpc = protocol_of(os.environ) == "grpc"
+            is_grpc = protocol_of(environ) == "grpc"
             return ["none are sent: OTLP over gRPC is not spoken here, set http/protobuf"] if is_grpc else []
         problem = asyncio.run(try_collector(settings))
     except OpenAgentSdkError as error:
