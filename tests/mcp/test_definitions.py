@@ -105,6 +105,41 @@ class Schemas(unittest.TestCase):
             with self.subTest(json.dumps(given)):
                 self.assertEqual(read_schema(given), wanted)
 
+    def test_references_as_the_official_sdks_write_them_cost_no_tool(self) -> None:
+        union = {"anyOf": [{"type": "string"}, {"type": "object", "properties": {"x": {"type": "integer"}}}]}
+        pair = {"type": "array", "items": [{"type": "string"}, {"type": "integer"}]}
+        defined = {"Page[Item]": union, "a/b": union, "c~d": union, "e%5B": union, "f g": {"$anchor": "here", **union}}
+        for reference, fits, where in (
+            ("#/properties/from/anyOf/1", {"x": 1}, {"from": union}),
+            ("#/properties/pair/items/1", 3, {"pair": pair}),
+            ("#/$defs/Page%5BItem%5D", "a", {}),
+            ("#/$defs/Page[Item]", "a", {}),
+            ("#/$defs/a~1b", "a", {}),
+            ("#/$defs/c~0d", "a", {}),
+            ("#/$defs/e%255B", "a", {}),
+            ("#/$defs/e%5B", "a", {}),
+            ("#/$defs/f%20g", "a", {}),
+            ("#here", "a", {}),
+            ("https://x.example/tool#/$defs/a~1b", "a", {}),
+        ):
+            with self.subTest(reference):
+                properties = {**where, "to": {"$ref": reference}}
+                read = read_schema({"$id": "https://x.example/tool", "$defs": defined, "properties": properties})
+                validate({"to": fits}, read)
+                with self.assertRaises(ToolInputError):
+                    validate({"to": [None]}, read)
+        self.assertEqual(read_schema({"type": ["object", "null"]})["type"], "object")
+        self.assertEqual(
+            read_schema({"properties": {"a": {"type": None}, "b": {"type": "String"}}})["properties"]["a"], {}
+        )
+
+    def test_a_server_with_very_much_to_read_costs_its_last_tools(self) -> None:
+        schema = {"properties": {"a": {"const": "x" * 60_000}}}
+        tools = [{"name": f"t{n}", "inputSchema": schema} for n in range(90)]
+        made, left = read_definitions("srv", SETTINGS, tools)
+        self.assertEqual((len(made), len(left)), (70, 20))
+        self.assertRegex(left[0].message, "more than 4,194,304 bytes")
+
     def test_what_cannot_be_meant_is_refused_with_the_reason(self) -> None:
         deep: Any = {}
         for _ in range(40):

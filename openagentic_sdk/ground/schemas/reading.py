@@ -230,7 +230,8 @@ class _DocumentReader:
             reference = node.schema[keyword]
             self._spend(10 * len(reference) + (0 if reference.startswith("#") else 10 * len(node.base)))
             address, fragment = _joined(node.base, reference)
-            target = self._places.get((address, fragment))
+            # A generator that escapes nothing means the letters as they stand.
+            target = self._places.get((address, fragment)) or self._places.get((address, reference.partition("#")[2]))
             if target is None:
                 self.unresolved.append(reference)
                 words = f"refers to {show(reference)}, and no schema stands there"

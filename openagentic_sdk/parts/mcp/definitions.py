@@ -30,6 +30,8 @@ from .server_config import McpServer
 MAX_NAME_CHARS = 64
 MAX_DESCRIPTION_CHARS = 2_000
 MAX_SCHEMA_BYTES = 64 * 1024
+# All schemas of a server: reading them takes the time of whoever waits for it.
+MAX_SCHEMAS_BYTES = 4 * 1024 * 1024
 MAX_SCHEMA_DEPTH = 32
 # The members that make a tool what was agreed to; the others (`_meta`, icons) are for show.
 PINNED = ("name", "title", "description", "inputSchema", "outputSchema", "annotations")
@@ -64,9 +66,13 @@ def read_definitions(
     """
     left: list[Diagnostic] = []
     kept: dict[str, ToolDefinition] = {}
+    room = MAX_SCHEMAS_BYTES
     for raw in raw_tools:
         try:
+            if room < 0:
+                raise ValueError(f"the definitions before it have more than {MAX_SCHEMAS_BYTES:,} bytes")
             made = _read_definition(server, raw)
+            room -= len(canonical_json(made.input_schema))
         except ValueError as error:
             name = raw.get("name") if isinstance(raw, Mapping) else None
             left.append(Diagnostic("schema" if name else "shape", str(error), path=clean_text(str(name), 200)))
@@ -168,7 +174,7 @@ def _read_again(text: str) -> dict[str, Any]:
 
 def _read_object(schema: Mapping[str, Any]) -> dict[str, Any]:
     root = _SchemaReader().read(schema)
-    if root.get("type", "object") not in ("object", ["object"]):
+    if "object" not in (as_list(root.get("type")) or [root.get("type", "object")]):
         raise ValueError(f"its input schema describes {root['type']!r:.60}, and arguments are an object")
     root = {"type": "object", "properties": {}, **root} | {"type": "object"}
     root.pop("$schema", None)
@@ -178,8 +184,9 @@ def _read_object(schema: Mapping[str, Any]) -> dict[str, Any]:
         raise ValueError("its input schema holds what JSON cannot say") from None
     if size > MAX_SCHEMA_BYTES:
         raise ValueError(f"its input schema has {size:,} bytes and {MAX_SCHEMA_BYTES:,} are taken")
-    for reference in compiled(root).unresolved:
-        raise ValueError(f"its input schema refers to {reference!r:.100}, and no schema stands there")
+    for reference in compiled(root).unresolved:  # what is elsewhere is never fetched (2020-12, section 8.2)
+        where = "no schema stands there" if reference.startswith("#") else "what is elsewhere is never fetched"
+        raise ValueError(f"its input schema refers to {reference!r:.100}, and {where}")
     return root
 
 
@@ -213,11 +220,19 @@ class _SchemaReader:
 
     def one(self, value: Any) -> Any:
         if isinstance(value, list):  # `items` as a list, before 2020-12
-            return self.read(value[0]) if value and isinstance(value[0], Mapping) else {}
+            parts = self._parts(value)
+            return parts if len(parts) > 1 else parts[0] if parts else {}
         return self.read(value) if isinstance(value, Mapping) else value if isinstance(value, bool) else None
 
     def some(self, value: Any) -> Any:
-        return [self.one(part) for part in as_list(value) if isinstance(part, Mapping | bool)] or None
+        parts = self._parts(as_list(value))
+        while parts and parts[-1] is False:
+            parts.pop()
+        return parts or None
+
+    def _parts(self, value: list[Any]) -> list[Any]:
+        """The schemas of a list. What is none fits nothing, and keeps its place: references count."""
+        return [self.read(part) if isinstance(part, Mapping) else part is True for part in value]
 
     def named(self, value: Any) -> Any:
         if not isinstance(value, Mapping):
@@ -226,16 +241,16 @@ class _SchemaReader:
         return {name: self.one(part) for name, part in value.items() if isinstance(part, Mapping | bool)}
 
     def reference(self, value: Any) -> Any:
-        """One within the schema: what is elsewhere is never fetched (JSON Schema 2020-12, section 8.2)."""
-        if not isinstance(value, str) or not value.startswith("#"):
-            raise ValueError(f"its input schema refers to {value!r:.100}, which is elsewhere and never fetched")
-        return value
+        """Where it leads is found out when the whole is read (`ground.schemas`)."""
+        return value if isinstance(value, str) else None
 
     def type(self, value: Any) -> Any:
-        names = value if isinstance(value, list) else [value]
-        if not names or any(not isinstance(name, str) or name not in _TYPES for name in names):
+        names = [each.lower() if isinstance(each, str) else each for each in as_list(value) or [value]]
+        if value is None:
+            return None
+        if any(not isinstance(name, str) or name not in _TYPES for name in names):
             raise ValueError(f"its input schema has a type that is none: {value!r:.60}")
-        return value
+        return names if isinstance(value, list) else names[0]
 
     def required(self, value: Any) -> Any:
         return list(dict.fromkeys(name for name in as_list(value) if isinstance(name, str))) or None
