@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import http.client
+import json
 import os
 from collections.abc import AsyncIterator, Mapping, Sequence
 from functools import partial
@@ -88,10 +89,19 @@ class Person:
             return str(page.getresponse().headers["Location"])
 
 
+def _issuer_of(url: str) -> str:
+    parts = urlsplit(url)
+    with contextlib.closing(http.client.HTTPConnection(parts.netloc, timeout=120)) as page:
+        page.request("GET", f"/.well-known/oauth-protected-resource{parts.path}")
+        return str(json.loads(page.getresponse().read())["authorization_servers"][0])
+
+
 def log_in(context: Mapping[str, Any], name: str, server: McpServer) -> OAuth | None:
     """Who logs in at the suite's server, as the scenario knows us."""
     known = {"clientId": context.get("client_id"), "clientSecret": context.get("client_secret")}
     assert server.url is not None
+    if known["clientSecret"]:
+        known["issuer"] = _issuer_of(server.url)  # whoever runs the suite is who gave the secret
     return OAuth(name, server.url, {**known, "clientMetadataUrl": DOCUMENT}, browser=Person())
 
 

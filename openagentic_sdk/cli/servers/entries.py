@@ -26,6 +26,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     add_list_flag(parser, "-H", "--header", metavar="'NAME: VALUE'", help="for the URL")
     parser.add_argument("--client-id", metavar="ID", help="for servers that know us only by an id that they gave")
     parser.add_argument("--client-secret-env", metavar="NAME", help="the variable that holds the secret of that id")
+    parser.add_argument("--issuer", metavar="URL", help="who gave that secret: it is sent to nobody else")
     parser.add_argument("--callback-port", metavar="N", type=int, help="where the browser comes back to after a login")
 
 
@@ -80,7 +81,7 @@ def _entry_of(args: argparse.Namespace) -> dict[str, Any]:
     is_url = args.words[0].startswith(("http://", "https://"))
     kind = args.transport or ("http" if is_url else "stdio")
     if kind == "stdio":
-        wrong = args.header or args.client_id or args.client_secret_env or args.callback_port
+        wrong = args.header or args.client_id or args.client_secret_env or args.issuer or args.callback_port
         if wrong:
             raise OptionsError("headers and logins are for a URL: for a command use -e NAME=VALUE")
         env = dict(_pair(text, "=", "-e NAME=VALUE") for text in args.env)
@@ -89,7 +90,14 @@ def _entry_of(args: argparse.Namespace) -> dict[str, Any]:
         raise OptionsError(f"--transport {kind} takes one URL and no -e: {' '.join(args.words)!r:.200}")
     headers = dict(_pair(text, ":", "-H 'Name: value'") for text in args.header)
     secret = f"${{{args.client_secret_env}}}" if args.client_secret_env else None
-    login = {"clientId": args.client_id, "clientSecret": secret, "callbackPort": args.callback_port}
+    if secret and not args.issuer:
+        raise OptionsError("a secret goes to the issuer that gave it and to nobody else: name it with --issuer URL")
+    login = {
+        "issuer": args.issuer,
+        "clientId": args.client_id,
+        "clientSecret": secret,
+        "callbackPort": args.callback_port,
+    }
     oauth = {key: value for key, value in login.items() if value is not None}
     more = {"headers": headers, "oauth": oauth}
     return {"type": kind, "url": args.words[0], **{key: value for key, value in more.items() if value}}

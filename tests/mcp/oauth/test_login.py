@@ -100,6 +100,76 @@ class LoginTest(LoginCase):
         self.place.accepted = set()
         self.assertEqual(await self.request(oauth), 200)
 
+    async def test_a_kept_token_that_is_refused_on_its_first_use_is_renewed_and_once_only(self) -> None:
+        await self.request(self.oauth(Person(self.place)))
+        self.place.accepted = set()
+        self.assertEqual(await self.request(self.oauth()), 200)
+        self.assertEqual(self.place.paths().count("/token"), 2)
+        self.place.let_in = lambda authorization: reply(401, {})  # type: ignore[method-assign]
+        self.assertIn("mcp login srv", await self.refusal(self.oauth()))
+        self.assertEqual(self.place.paths().count("/token"), 3)
+
+    async def test_pairs_of_metadata_as_the_world_has_them(self) -> None:
+        url = self.place.url
+        for named, calls_itself, says, fits in (
+            (url, url, url, True),
+            (f"{url}/", url, url, True),
+            (url, f"{url}/", f"{url}/", True),
+            (f"{url}/", url, f"{url}/", True),
+            (url, url, f"{url}x", False),
+            (url, f"{url}//", url, False),
+        ):
+            with self.subTest(named=named, issuer=calls_itself):
+                self.place.resource = {"authorization_servers": [named]}
+                self.place.metadata = {"issuer": calls_itself}
+                self.place.callback = {"iss": says}
+                oauth = self.oauth(Person(self.place), kept=False)
+                if fits:
+                    self.assertEqual(await self.request(oauth), 200)
+                else:
+                    with self.assertRaises(McpAuthError):
+                        await oauth.log_in()
+        self.place.callback, self.place.metadata = {}, {}
+        for named in (url, f"{url}/"):  # a login that is kept is found under both spellings
+            self.place.resource = {"authorization_servers": [named]}
+            await self.oauth(Person(self.place)).log_in()
+        self.assertEqual(self.place.paths().count("/register"), 6)
+
+    async def test_a_client_that_its_issuer_refuses_at_the_door_is_registered_anew_before_anybody_waits(self) -> None:
+        await self.oauth(Person(self.place)).log_in()
+        usual, self.place.clients = self.place.authorize, {}
+
+        def door(said: dict[str, str]) -> Any:
+            return usual(said) if said["client_id"] in self.place.clients else reply(400, {"error": "invalid_client"})
+
+        self.place.routes["/authorize"] = door
+        person = Person(self.place)
+        await self.oauth(person).log_in()
+        self.assertEqual((len(person.visits), self.place.paths().count("/register")), (1, 2))
+
+    async def test_a_secret_goes_to_the_issuer_that_the_entry_names_and_to_nobody_else(self) -> None:
+        self.place.metadata = {"token_endpoint_auth_methods_supported": ["client_secret_post"]}
+        entry = {"clientId": "mine", "clientSecret": "hunter2"}
+        for issuer, words in ((None, "as oauth.issuer"), ("https://other.example", "its entry https://other.example")):
+            pinned = {} if issuer is None else {"issuer": issuer}
+            with self.assertRaisesRegex(McpAuthError, words) as caught:
+                await self.oauth(Person(self.place), **entry, **pinned).log_in()
+            self.assertNotIn("hunter2", str(caught.exception))
+        self.assertNotIn("hunter2", str(self.place.asked))
+        await self.oauth(Person(self.place), **entry, issuer=self.place.url).log_in()
+        self.assertIn("hunter2", self.place.asked[-1][1])
+
+    async def test_a_server_that_moves_us_to_its_path_with_a_slash_is_followed_with_what_was_posted(self) -> None:
+        def moved(said: dict[str, str]) -> Any:
+            return 307, {"Location": f"{self.place.url}/mcp/"}, b""
+
+        self.place.routes["/mcp"] = moved
+        self.place.routes["/mcp/"] = lambda said: self.place.let_in("")
+        await self.oauth(Person(self.place)).log_in()
+        self.place.routes["/mcp"] = lambda said: (307, {"Location": "https://elsewhere.example/mcp/"}, b"")
+        with self.assertRaisesRegex(McpAuthError, "not followed"):
+            await self.oauth(Person(self.place)).log_in()
+
     async def test_many_at_once_renew_one_token_once(self) -> None:
         await self.request(self.oauth(Person(self.place)))
         self.now += 4000
@@ -201,7 +271,7 @@ class HostileTest(LoginCase):
         return said
 
     async def test_metadata_that_may_not_be_used(self) -> None:
-        self.assertIn("calls itself", await self.failed(issuer=self.place.url + "/"))
+        self.assertIn("calls itself", await self.failed(issuer=self.place.url + "/x"))
         self.assertIn("PKCE", await self.failed(code_challenge_methods_supported=None))
         self.assertIn("not https", await self.failed(token_endpoint="http://example.com/token"))
         self.assertIn("not https", await self.failed(authorization_endpoint="http://192.168.0.1/"))

@@ -87,7 +87,11 @@ class OAuthRequests:
             if not (300 <= answer.status < 400 and location):
                 break
             onward = self.check(urljoin(target.url, location), f"the redirect of {target.url}")
-            if posted is not None or origin_of(onward) != origin_of(target):
+            # 307 and 308 ask for the same once more (RFC 9110, section 15.4); a form holds secrets and goes nowhere else.
+            again = posted is None or (
+                answer.status in (307, 308) and headers.get("Content-Type") == "application/json"
+            )
+            if origin_of(onward) != origin_of(target) or not again:
                 raise McpAuthError(f"{target.url} redirects to {onward.url}, which is not followed")
             target = onward
         else:

@@ -104,7 +104,7 @@ def read_callback(query: Mapping[str, Sequence[str]], attempt: Attempt, issuer: 
     said = {name: values[0] for name, values in query.items() if len(values) == 1}
     if not secrets.compare_digest(said.get("state", "").encode(), attempt.state.encode()):
         raise McpAuthError("the answer of the browser belongs to another login: start again")
-    if "iss" in query and said.get("iss") != issuer.issuer:
+    if "iss" in query and said.get("iss") not in (issuer.issuer, issuer.named or issuer.issuer):
         named = visible(str(query["iss"]))[:200]
         raise McpAuthError(f"the answer comes from {named} and not from {issuer.issuer}: nothing of it was used")
     if "iss" not in query and issuer.sends_issuer:

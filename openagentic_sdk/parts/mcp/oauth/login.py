@@ -43,6 +43,7 @@ from .metadata import (
     Resource,
     canonical_resource,
     is_document_url,
+    is_same_issuer,
     issuer_urls,
     origin_of,
     read_address,
@@ -75,11 +76,13 @@ Browser = Callable[[int | None, int | None], AbstractAsyncContextManager[Visit]]
 
 
 def read_settings(name: str, settings: Mapping[str, Any] | None) -> dict[str, Any]:
-    """The `oauth` of a server's entry, checked: `clientId`, `clientSecret`, `clientMetadataUrl`, `callbackPort`, `scopes`.
+    """The `oauth` of a server's entry, checked: `issuer`, `clientId`, `clientSecret`, `clientMetadataUrl`, `callbackPort`,
+    `scopes`.
 
     Raises `OptionsError` that names the server.
     """
     checks: Mapping[str, tuple[Callable[[Any], bool], str]] = {
+        "issuer": (lambda value: isinstance(value, str) and value.startswith(("https://", "http://")), "an https URL"),
         "clientId": (lambda value: isinstance(value, str) and value != "", "a text"),
         "clientSecret": (lambda value: isinstance(value, str) and value != "", "a text"),
         "clientMetadataUrl": (
@@ -128,7 +131,7 @@ class OAuth:
         self._is_read = False
         # How often the token was sent, and whether a person got it for us or it was renewed.
         self._uses = 0
-        self._is_fresh = False
+        self._is_fresh = self._is_renewed = False
 
     async def headers(self) -> dict[str, str]:
         """What goes with the next request: the token, renewed when it is about to end, or nothing when there is none."""
@@ -191,10 +194,11 @@ class OAuth:
         ):
             return True  # another process has renewed it
         resource: Resource | None = None
-        if tokens is not None and not never_worked:
+        if tokens is not None and not (never_worked and self._is_renewed):
             with contextlib.suppress(McpAuthError):
                 resource = await self._discover(asked)
-            is_same = resource is None or (self._login is not None and self._login.issuer in resource.issuers)
+            ours = "" if self._login is None else self._login.issuer
+            is_same = resource is None or any(is_same_issuer(ours, each) for each in resource.issuers)
             if is_same and await self._renew(tokens):
                 return True
         if self._browser is None:
@@ -216,12 +220,13 @@ class OAuth:
             except StorageError as error:
                 raise McpAuthError(str(error)) from error
             if kept is None or self._login is None or kept.tokens != self._login.tokens:
-                self._uses, self._is_fresh = 0, False
+                self._uses, self._is_fresh, self._is_renewed = 0, False, False
             self._login, self._is_read = kept or self._login, True
         return None if self._login is None else self._login.tokens
 
     def _take(self, login: Login, *, is_fresh: bool) -> None:
-        self._login, self._is_read, self._uses, self._is_fresh = login, True, 0, is_fresh
+        self._login, self._is_read, self._uses = login, True, 0
+        self._is_fresh, self._is_renewed = is_fresh, not is_fresh
         try:
             self._logins.keep(login)
         except StorageError as error:
@@ -231,7 +236,8 @@ class OAuth:
 
     def _at(self, issuer: str) -> Login | None:
         try:
-            return self._logins.at(issuer)
+            other = issuer[:-1] if issuer.endswith("/") else f"{issuer}/"
+            return self._logins.at(issuer) or (self._logins.at(other) if is_same_issuer(issuer, other) else None)
         except StorageError as error:
             raise McpAuthError(str(error)) from error
 
@@ -292,8 +298,22 @@ class OAuth:
         return Resource(canonical_resource(self._url), (origin_of(read_address(self._url, "the server's url")),))
 
     async def _find_issuer(self, resource: Resource) -> Issuer:
-        """The authorization server's metadata: of the one where we are known already, else of the first that is named."""
-        issuer = next((each for each in resource.issuers if self._at(each) is not None), resource.issuers[0])
+        """The authorization server's metadata: of the one that the entry names, else of the one where we are known already,
+        else of the first that is named. A secret of ours is for an issuer that the entry names, never for one that only the
+        server names."""
+        pinned = self._settings.get("issuer")
+        if pinned is None and "clientSecret" in self._settings:
+            raise McpAuthError(
+                f"oauth.clientSecret of the server {self.name!r} goes to nobody whom only the server names: write the "
+                f"issuer that gave it beside it, as oauth.issuer; the server names {', '.join(resource.issuers)[:300]}"
+            )
+        issuers = [each for each in resource.issuers if pinned is None or is_same_issuer(pinned, each)]
+        if not issuers:
+            raise McpAuthError(
+                f"the server {self.name!r} names the issuer {', '.join(resource.issuers)[:300]}, and its entry {pinned} "
+                "(oauth.issuer): nothing was sent"
+            )
+        issuer = next((each for each in issuers if self._at(each) is not None), issuers[0])
         tried: list[str] = []
         for url in issuer_urls(issuer):
             reply = await self._ask.get(url)
@@ -338,6 +358,8 @@ class OAuth:
             url = authorize_url(
                 issuer, client, attempt, redirect_uri=visit.redirect_uri, scope=scope, resource=resource.resource
             )
+            if client is before and await self._is_unknown(url):
+                raise McpAuthError(f"{issuer.issuer} does not know us any more", code="invalid_client")
             code = read_callback(await visit.go(url, attempt.state), attempt, issuer)
             login = Login(issuer.issuer, client, None, issuer.token_endpoint, resource.resource)
             form = {
@@ -348,6 +370,12 @@ class OAuth:
                 "resource": resource.resource,
             }
             return login, await self._request_tokens(login, form, before=None, scope=scope)
+
+    async def _is_unknown(self, url: str) -> bool:
+        """Whether an issuer refuses a client at its door: a person would meet an error page there and not come back."""
+        with contextlib.suppress(McpAuthError):  # it sends the browser elsewhere, as it should
+            return (await self._ask.get(url)).status in (400, 401)
+        return False
 
     async def _who_we_are(
         self, issuer: Issuer, before: OAuthClient | None, redirect_uri: str, scope: str

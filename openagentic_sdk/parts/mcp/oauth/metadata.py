@@ -35,7 +35,7 @@ class Issuer:
     """An authorization server: where it is asked, and how.
 
     `sends_issuer` says that it names itself in the answer to a browser (RFC 9207), `takes_documents` that a client may be
-    the https URL of a document about it.
+    the https URL of a document about it. `named` is what it calls itself where that differs by the slash of the root.
     """
 
     issuer: str
@@ -46,6 +46,16 @@ class Issuer:
     auth_methods: tuple[str, ...] = ("client_secret_basic",)  # the default of RFC 8414, section 2
     sends_issuer: bool = False
     takes_documents: bool = False
+    named: str = ""
+
+
+def is_same_issuer(one: str, other: Any) -> bool:
+    """Whether two names are of one issuer: the same letters, but for the slash of a root. The resource servers of the Python
+    SDK write `https://host/` for an issuer that calls itself `https://host`, and the official clients take that."""
+    if not isinstance(other, str):
+        return False
+    short, long = sorted((one, other), key=len)
+    return one == other or (long == f"{short}/" and urlsplit(short).path == "" and "?" not in short)
 
 
 def read_address(url: Any, what: str) -> WebUrl:
@@ -107,7 +117,7 @@ def issuer_urls(issuer: str) -> list[str]:
 def read_issuer(document: Mapping[str, Any], issuer: str) -> Issuer:
     """Raises `McpAuthError` for a document about another issuer (RFC 8414, section 3.3), and without PKCE."""
     named = document.get("issuer")
-    if named != issuer:
+    if not is_same_issuer(issuer, named):
         raise McpAuthError(f"the authorization server {issuer} calls itself {named!r:.200}: nothing was sent to it")
     if "S256" not in as_list(document.get("code_challenge_methods_supported")):
         raise McpAuthError(f"the authorization server {issuer} does not say that it checks PKCE with S256: it must")
@@ -123,6 +133,7 @@ def read_issuer(document: Mapping[str, Any], issuer: str) -> Issuer:
         auth_methods=_texts(document.get("token_endpoint_auth_methods_supported")) or Issuer.auth_methods,
         sends_issuer=document.get("authorization_response_iss_parameter_supported") is True,
         takes_documents=document.get("client_id_metadata_document_supported") is True,
+        named="" if named == issuer else str(named),
     )
 
 
