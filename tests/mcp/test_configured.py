@@ -439,7 +439,9 @@ class PluginTest(ConfiguredCase):
         found = self.home.configured(project, {}).ready()
         self.assertEqual(sorted(found), ["plugin_notes_db", "plugin_notes_inline"])
         self.assertEqual(found["plugin_notes_inline"].command, f"{plugin}/bin/it")
-        self.assertEqual(found["plugin_notes_db"].env, {"R": str(plugin), "CLAUDE_PLUGIN_ROOT": str(plugin)})
+        env = dict(found["plugin_notes_db"].env)
+        self.assertTrue(env.pop("CLAUDE_PLUGIN_DATA").endswith("/notes-local"))
+        self.assertEqual(env, {"R": str(plugin), "CLAUDE_PLUGIN_ROOT": str(plugin)})
         (plugin / ".mcp.json").write_text("{}")
         self.assertEqual(read_plugins(project.settings, registry, str(self.project)).plugins, ())
 
