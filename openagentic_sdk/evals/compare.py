@@ -10,6 +10,12 @@ Cases are paired by name. Of repeats the mean counts, once for each case: they s
     other values, more cases                paired bootstrap of the mean over cases, percentiles of 10,000 samples from a
                                             fixed seed (Efron and Tibshirani, An Introduction to the Bootstrap, 1993, 13)
     other values, fewer than 6 cases        none: no such interval can be had from so few
+    costs, 6 cases and more                 that of the median difference, exact for any distribution (sign test; Conover,
+                                            Practical Nonparametric Statistics, 1999, 3.2): the mean of skewed values has
+                                            none that holds for so few, by whatever bootstrap
+
+A case that was replayed on both sides is no score: that it was played under another prompt is what makes it differ. It is
+named as a check of equality, and counts nowhere else.
 
 Whether more cases got better than worse than chance explains is McNemar's exact test (two-sided binomial on changed cases).
 """
@@ -23,7 +29,7 @@ from typing import Any
 
 from ..errors import OptionsError
 from ..ground.frozen import frozen
-from .report import EvalReport, Row, mean
+from .report import EvalReport, Row, mean, xml_attributes
 
 LEAST_CASES = 6
 MOST_EXACT = 16
@@ -62,7 +68,8 @@ class Comparison:
     """What became of each case, and the differences of the means.
 
     `better` and `worse` are cases whose share of passed repeats rose and fell; `only_a` and `only_b` have no partner.
-    `p_value` is McNemar's, None when no case changed.
+    `p_value` is McNemar's, None when no case changed. `replayed` are the cases that only say whether the agent still does
+    what was recorded, `differs` those of them that do so less often in B.
     """
 
     better: Sequence[str]
@@ -72,6 +79,8 @@ class Comparison:
     only_b: Sequence[str]
     differences: Sequence[MeanDifference]
     p_value: float | None
+    replayed: Sequence[str] = ()
+    differs: Sequence[str] = ()
 
     @property
     def cases(self) -> int:
@@ -90,17 +99,14 @@ def compare_reports(
 
     Raises `OptionsError` for a variant that did not run, and when no case ran in both.
     """
-    is_one = variant_a is not None or variant_b is not None
-    left, right = _rows(a, variant_a, is_one), _rows(b, variant_b, is_one)
+    left, right = paired_rows(a, b, variant_a, variant_b)
     both = [key for key in left if key in right]
-    if not both:
-        raise OptionsError(
-            f"no case ran in both {a.session_id} ({_names(left)}) and {b.session_id} ({_names(right)}): nothing to pair"
-        )
+    replayed = [key for key in both if left[key].is_replayed and right[key].is_replayed]
+    both = [key for key in both if key not in replayed]
     pairs = [(left[key], right[key]) for key in both]
     rates = [(one.rate, other.rate) for one, other in pairs]
     changed = {key: other - one for key, (one, other) in zip(both, rates, strict=True)}
-    better, worse = ([name(key) for key in both if sign * changed[key] > 0] for sign in (1, -1))
+    better, worse = ([pair_name(key) for key in both if sign * changed[key] > 0] for sign in (1, -1))
     known = [(one.cost_usd, other.cost_usd) for one, other in pairs]
     costs = [(one, other) for one, other in known if one is not None and other is not None]
     # One difference for each scorer that both sides have in some case.
@@ -113,10 +119,14 @@ def compare_reports(
     return Comparison(
         better=better,
         worse=worse,
-        same=[name(key) for key in both if not changed[key]],
-        only_a=[name(key) for key in left if key not in right],
-        only_b=[name(key) for key in right if key not in left],
-        differences=[
+        same=[pair_name(key) for key in both if not changed[key]],
+        only_a=[pair_name(key) for key in left if key not in right],
+        only_b=[pair_name(key) for key in right if key not in left],
+        replayed=list(map(pair_name, replayed)),
+        differs=[pair_name(key) for key in replayed if right[key].rate < left[key].rate],
+        differences=[]
+        if not pairs
+        else [
             difference("passed", rates),
             difference("value", [(one.value, other.value) for one, other in pairs]),
             *([difference(f"score {scorer}", found) for scorer, found in values.items()] if len(values) > 1 else []),
@@ -127,7 +137,21 @@ def compare_reports(
     )
 
 
-def name(key: tuple[str, str]) -> str:
+Rows = dict[tuple[str, str], Row]
+
+
+def paired_rows(a: EvalReport, b: EvalReport, variant_a: str | None, variant_b: str | None) -> tuple[Rows, Rows]:
+    """The rows of both sides, by case and variant. Raises what `compare_reports` raises."""
+    is_one = variant_a is not None or variant_b is not None
+    left, right = _rows(a, variant_a, is_one), _rows(b, variant_b, is_one)
+    if not left.keys() & right.keys():
+        raise OptionsError(
+            f"no case ran in both {a.session_id} ({_names(left)}) and {b.session_id} ({_names(right)}): nothing to pair"
+        )
+    return left, right
+
+
+def pair_name(key: tuple[str, str]) -> str:
     """What a pair is called: its case, and the variant where several are compared."""
     return f"{key[0]} ({key[1]})" if key[1] else key[0]
 
@@ -148,7 +172,7 @@ def _rows(report: EvalReport, variant: str | None, is_one: bool) -> dict[tuple[s
 
 
 def _names(rows: Iterable[tuple[str, str]]) -> str:
-    names = [name(key) for key in rows]
+    names = [pair_name(key) for key in rows]
     return ", ".join(names[:5]) + (" ..." if len(names) > 5 else "") or "none"
 
 
@@ -163,6 +187,8 @@ def difference(of: str, pairs: Sequence[tuple[float, float]]) -> MeanDifference:
         method, interval = "Newcombe's paired score interval", newcombe(pairs)
     elif len(pairs) < LEAST_CASES:
         method, interval = f"none: fewer than {LEAST_CASES} cases", None
+    elif of == "cost_usd":
+        method, interval = "of the median difference, exact by the sign test", median_interval(deltas)
     elif len(set(deltas)) == 1:
         method, interval = "none: every case changed by the same", None
     elif len(pairs) <= MOST_EXACT:
@@ -202,6 +228,15 @@ def wilson(passed: int, n: int) -> tuple[float, float]:
     return max(middle - half, 0.0), min(middle + half, 1.0)
 
 
+def median_interval(deltas: Sequence[float]) -> tuple[float, float]:
+    """The order statistics that hold the median with at least 95 %, whatever the distribution; for 6 values and more."""
+    n, place = len(deltas), 0
+    while 2 * sum(comb(n, k) for k in range(place + 2)) <= 0.05 * 2**n:
+        place += 1
+    ordered = sorted(deltas)
+    return ordered[place], ordered[-place - 1]
+
+
 def typical_values(deltas: Sequence[float]) -> tuple[float, float] | None:
     """The exact interval from the means of all subsets that are not empty; None for too few values."""
     sums = [(0.0, 0)]
@@ -219,6 +254,22 @@ def bootstrap(deltas: Sequence[float]) -> tuple[float, float]:
     means = sorted(sum(chance.choices(deltas, k=n)) / n for _ in range(SAMPLES))
     place = int(0.025 * SAMPLES)
     return means[place], means[-place - 1]
+
+
+def comparison_junit(found: Comparison, suite: str) -> str:
+    """JUnit's XML of a comparison: a test case for each pair, which fails where B is worse."""
+    cases = [(case, case in found.worse) for case in (*found.worse, *found.better, *found.same)]
+    tests = [
+        f"<testcase{xml_attributes({'name': case, 'classname': suite, 'time': '0'})}"
+        + ('><failure message="worse than before" type="compare"></failure></testcase>' if is_worse else "/>")
+        for case, is_worse in cases
+    ]
+    told = {"name": suite, "tests": str(len(cases)), "failures": str(len(found.worse)), "errors": "0"}
+    body = "\n".join(tests)
+    return (
+        f'<?xml version="1.0" encoding="UTF-8"?>\n<testsuites>\n<testsuite{xml_attributes(told)}>\n{body}\n</testsuite>\n'
+        "</testsuites>\n"
+    )
 
 
 def exact_p_value(better: int, worse: int) -> float | None:

@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from math import sqrt
-from typing import Any
+from typing import Any, Literal
 from xml.sax.saxutils import escape, quoteattr
 
 from ..errors import SuiteError
@@ -15,6 +15,8 @@ from ..ground.frozen import frozen
 from ..ground.text import on_one_line, printable
 from ..permissions.shell import words
 
+# Which failed repeats of a case fail it.
+FailOn = Literal["any", "most", "all"]
 # What the report as JSON says of each run, besides its scores.
 _TOLD = tuple(
     words("""
@@ -69,6 +71,23 @@ class Row:
                 values.setdefault(str(score.get("name")), []).append(score_value(score))
         return {name: mean(found) for name, found in values.items()}
 
+    @property
+    def is_replayed(self) -> bool:
+        """Whether it says only if the agent still does what was recorded."""
+        return all(run.mode == "replay" for run in self.runs)
+
+    def fails(self, fail_on: FailOn = "most") -> bool:
+        """Whether it fails its eval: a repeat that could not run or be scored always does."""
+        failed = len(self.runs) - self.passed
+        most = {"any": failed > 0, "most": 2 * failed > len(self.runs), "all": not self.passed}[fail_on]
+        return bool(failed) and (most or any(is_error(run) for run in self.runs))
+
+    def verdict(self, fail_on: FailOn = "most") -> str:
+        """What came of it in a word: a replay is the same or is not, anything else passes, wavers or fails."""
+        if self.is_replayed:
+            return "same" if self.passed == len(self.runs) else "DIFFERS"
+        return "pass" if self.passed == len(self.runs) else "FAIL" if self.fails(fail_on) else "wavers"
+
     def problems(self) -> list[str]:
         """What failed, each once, on one line that can be shown anywhere."""
         failed = (score for run in self.runs for score in run.scores if not score.get("passed"))
@@ -112,10 +131,13 @@ class EvalReport:
 
     @property
     def ok(self) -> bool:
-        """Whether everything ran, and passed."""
-        return (
-            bool(self.runs) and self.passed == len(self.runs) and self.finished is not None and not self.finished.left
-        )
+        """Whether everything ran, and every case passed in most of its repeats."""
+        return self.passes()
+
+    def passes(self, fail_on: FailOn = "most") -> bool:
+        """Whether everything ran, and no case failed: in `any` of its repeats, in `most` of them, or in `all`."""
+        is_whole = bool(self.runs) and self.finished is not None and not self.finished.left
+        return is_whole and not any(row.fails(fail_on) for row in self.rows())
 
     @property
     def cost_usd(self) -> float | None:
@@ -239,17 +261,20 @@ def _line(text: object) -> str:
 # --- JUnit -----------------------------------------------------------------------------------------------------------
 
 
-def to_junit(report: EvalReport) -> str:
-    """JUnit's XML, one test suite for each variant and one test case for each run.
+def to_junit(report: EvalReport, fail_on: FailOn = "most") -> str:
+    """JUnit's XML, one test suite for each variant and one test case for each run; a failed repeat of a case that does not
+    fail counts as skipped, with its words.
 
     It fits both schemas in use: the strict one of Ant (github.com/windyroad/JUnit-Schema) and that of Jenkins' xUnit plugin.
     """
     suites = []
     for number, variant in enumerate(report.started.variants):
-        runs = [run for row in report.rows() if row.variant == variant for run in row.runs]
-        errors = sum(_is_error(run) for run in runs)
+        rows = [row for row in report.rows() if row.variant == variant]
+        runs = [run for row in rows for run in row.runs]
+        wavering = [run for row in rows if not row.fails(fail_on) for run in row.runs if not run.passed]
+        errors = sum(map(is_error, runs))
         missing = [(case, repeat) for case, other, repeat in report.missing() if other == variant]
-        failures = sum(not run.passed for run in runs) - errors
+        failures = sum(not run.passed for run in runs) - errors - len(wavering)
         when = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(report.ts or 0))
         name = f"{report.started.suite}.{variant}"
         head = {
@@ -259,18 +284,18 @@ def to_junit(report: EvalReport) -> str:
             "timestamp": when,
             "hostname": "localhost",
             "tests": str(len(runs) + len(missing)),
-            "skipped": str(len(missing)),
+            "skipped": str(len(missing) + len(wavering)),
             "failures": str(failures),
             "errors": str(errors),
             "time": f"{sum(run.duration_s or 0.0 for run in runs):.3f}",
         }
         properties = {"session_id": report.session_id, "cost_usd": str(report.cost_usd)}
-        lines = [f"<property{_attributes({'name': key, 'value': value})}/>" for key, value in properties.items()]
+        lines = [f"<property{xml_attributes({'name': key, 'value': value})}/>" for key, value in properties.items()]
         several = report.started.repeats > 1
         skipped = [f"<testcase{_named(*key, name, several, 0.0)}><skipped/></testcase>" for key in missing]
-        cases = "\n".join([_test_case(run, name, several) for run in runs] + skipped)
+        cases = "\n".join([_test_case(run, name, several, run in wavering) for run in runs] + skipped)
         suites.append(
-            f"<testsuite{_attributes(head)}>\n<properties>{''.join(lines)}</properties>\n{cases}\n"
+            f"<testsuite{xml_attributes(head)}>\n<properties>{''.join(lines)}</properties>\n{cases}\n"
             "<system-out></system-out>\n<system-err></system-err>\n</testsuite>"
         )
     body = "\n".join(suites)
@@ -279,10 +304,10 @@ def to_junit(report: EvalReport) -> str:
 
 def _named(case: str, repeat: int, suite: str, several: bool, seconds: float) -> str:
     name = f"{case} #{repeat}" if several else case
-    return _attributes({"name": name, "classname": suite, "time": f"{seconds:.3f}"})
+    return xml_attributes({"name": name, "classname": suite, "time": f"{seconds:.3f}"})
 
 
-def _test_case(run: EvalCase, suite: str, several: bool) -> str:
+def _test_case(run: EvalCase, suite: str, several: bool, is_wavering: bool) -> str:
     head = _named(run.case, run.repeat, suite, several, run.duration_s or 0.0)
     if run.passed:
         return f"<testcase{head}/>"
@@ -292,17 +317,20 @@ def _test_case(run: EvalCase, suite: str, several: bool) -> str:
         "message": on_one_line(words.partition("\n")[0], 500),
         "type": str(failed[0].get("type") if failed else "run"),
     }
-    kind = "error" if _is_error(run) else "failure"
+    if is_wavering:
+        return f"<testcase{head}><skipped{xml_attributes({'message': told['message']})}/></testcase>"
+    kind = "error" if is_error(run) else "failure"
     where = f"\nsession {run.session_id}" if run.session_id else ""
-    return f"<testcase{head}><{kind}{_attributes(told)}>{escape(_clean(words + where))}</{kind}></testcase>"
+    return f"<testcase{head}><{kind}{xml_attributes(told)}>{escape(_clean(words + where))}</{kind}></testcase>"
 
 
-def _is_error(run: EvalCase) -> bool:
+def is_error(run: EvalCase) -> bool:
     """Whether what failed is the eval, not the agent: it could not run, or a scorer could not score."""
     return any(score.get("error_type") for score in run.scores)
 
 
-def _attributes(values: Mapping[str, str]) -> str:
+def xml_attributes(values: Mapping[str, str]) -> str:
+    """Attributes of a tag, each behind a blank."""
     return "".join(f" {name}={quoteattr(_clean(value))}" for name, value in values.items())
 
 

@@ -10,6 +10,8 @@ import re
 import tempfile
 import unittest
 from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
 
 from openagentic_sdk import FileSessionStore
 from openagentic_sdk.cli.main import main
@@ -62,6 +64,29 @@ class Command(unittest.TestCase):
         self.assertEqual((code, err), (0, ""))
         self.assertRegex(out, r"pass  hello  value 1.00  1 steps  \? USD\n")
         self.assertRegex(out, r"2 of 2 runs passed; an unknown cost; eval [0-9a-f]{32}\n")
+
+    def test_a_comparison_is_a_page_with_both_prompts_and_transcripts_and_a_file_for_ci(self) -> None:
+        self.suite.write_text(SUITE + WORSE + 'system_prompt = "Be <b>rude</b>."\n')
+        self.call(str(self.suite))
+        listed = [self.listed(*flags) for flags in ((), ("--evals",))]
+        self.assertEqual(listed[0], [])
+        self.assertEqual(len(listed[1]), 5)
+        eval_id = next(row["id"] for row in listed[1] if row["turns"] == 0)
+        page, junit = self.folder / "c.html", self.folder / "c.xml"
+        wanted = (f"{eval_id}:plain", f"{eval_id}:worse", "--page", str(page), "--junit", str(junit))
+        code, out, _ = self.call("compare", *wanted)
+        self.assertEqual((code, out.count("  worse: ")), (1, 2))
+        text = page.read_text()
+        for part in ("Be &lt;b&gt;rude&lt;/b&gt;.", "Hello!", "Go away", "Say hello.", "2 worse"):
+            self.assertIn(part, text)
+        self.assertNotIn("<b>rude", text)
+        suite = ElementTree.fromstring(junit.read_text())[0]
+        self.assertEqual((suite.get("tests"), suite.get("failures")), ("2", "2"))
+
+    def listed(self, *flags: str) -> list[dict[str, Any]]:
+        with contextlib.redirect_stdout(io.StringIO()) as out:
+            main(["sessions", "list", "--json", "--limit", "9", *flags, "--store", str(self.folder / "store")])
+        return [json.loads(line) for line in out.getvalue().splitlines() if line.startswith("{")]
 
     def test_what_fails_is_1_with_its_words_and_nothing_that_commands_a_terminal(self) -> None:
         self.suite.write_text(SUITE + WORSE)

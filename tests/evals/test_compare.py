@@ -5,21 +5,32 @@ from __future__ import annotations
 import random
 import unittest
 from collections.abc import Mapping, Sequence
+from math import comb
 
 from openagentic_sdk.errors import OptionsError
 from openagentic_sdk.evals import EvalReport, compare_reports
-from openagentic_sdk.evals.compare import bootstrap, difference, exact_p_value, newcombe, typical_values, wilson
+from openagentic_sdk.evals.compare import (
+    bootstrap,
+    difference,
+    exact_p_value,
+    median_interval,
+    newcombe,
+    typical_values,
+    wilson,
+)
+from openagentic_sdk.evals.report import to_junit
 from openagentic_sdk.events import EvalCase, EvalFinished, EvalStarted, Event
 
 
 def report(
-    results: Mapping[str, Sequence[bool]], name: str = "e", variant: str = "plain", **more: object
+    results: Mapping[str, Sequence[bool]], name: str = "e", variant: str = "plain", replayed: Sequence[str] = ()
 ) -> EvalReport:
     events: list[Event] = [EvalStarted(name, "0", [{"id": case} for case in results], [variant])]
     for case, passes in results.items():
         for repeat, passed in enumerate(passes, 1):
             scores = [{"name": "exact", "type": "exact", "passed": passed, "value": float(passed)}]
-            events.append(EvalCase(case, variant, repeat, "live", passed=passed, scores=scores, steps=2, cost_usd=0.1))
+            mode = "replay" if case in replayed else "live"
+            events.append(EvalCase(case, variant, repeat, mode, passed=passed, scores=scores, steps=2, cost_usd=0.1))
     return EvalReport.of(name, [*events, EvalFinished("end", 0, 0)])
 
 
@@ -32,6 +43,45 @@ class Cases(unittest.TestCase):
         self.assertEqual((found.only_a, found.only_b), (["gone"], ["new"]))
         passed = found.differences[0]
         self.assertEqual((passed.mean, passed.is_sure), (0.0, False))
+
+    def test_a_replay_is_a_check_of_equality_and_no_score_of_another_prompt(self) -> None:
+        a = report({"r1": [True], "r2": [True], "live": [True]}, replayed=("r1", "r2"))
+        b = report({"r1": [False], "r2": [True], "live": [True]}, replayed=("r1", "r2"))
+        found = compare_reports(a, b)
+        self.assertEqual((found.worse, found.same, found.p_value), ([], ["live"], None))
+        self.assertEqual((found.replayed, found.differs), (["r1", "r2"], ["r1"]))
+        self.assertEqual(found.differences[0].cases, 1)
+        alone = compare_reports(*(report({"r": [passed]}, replayed=("r",)) for passed in (True, False)))
+        self.assertEqual((alone.cases, alone.differences, alone.differs), (0, [], ["r"]))
+
+    def test_one_repeat_that_wavers_fails_no_case_unless_that_is_asked_for(self) -> None:
+        wavering, failing = report({"a": [True, True, False]}), report({"a": [True, False, False]})
+        self.assertEqual([wavering.passes(on) for on in ("any", "most", "all")], [False, True, True])
+        self.assertEqual([failing.passes(on) for on in ("any", "most", "all")], [False, False, True])
+        self.assertEqual(
+            (wavering.ok, wavering.rows()[0].verdict(), failing.rows()[0].verdict()), (True, "wavers", "FAIL")
+        )
+        self.assertFalse(report({"a": [False]}).passes("all"))
+        self.assertIn('failures="0"', to_junit(wavering))
+        self.assertIn('failures="1"', to_junit(wavering, "any"))
+
+    def test_the_interval_of_costs_holds_for_skewed_ones(self) -> None:
+        chance, held, rounds = random.Random(7), 0, 4000
+        for _ in range(rounds):
+            pairs = [(chance.lognormvariate(0, 1.5), chance.lognormvariate(0, 1.5)) for _ in range(20)]
+            found = difference("cost_usd", pairs)
+            assert found.low is not None and found.high is not None
+            held += found.low <= 0 <= found.high
+        self.assertTrue(0.93 <= held / rounds <= 0.97, held)
+        skewed = [(0.0, chance.lognormvariate(0, 1)) for _ in range(20)]
+        self.assertIn("median difference", difference("cost_usd", skewed).method)
+        for n in range(6, 60):
+            low, high = median_interval(list(map(float, range(n))))
+            place = int(low)
+            outside = 2 * sum(comb(n, k) for k in range(place + 1)) / 2**n
+            self.assertLessEqual(outside, 0.05)
+            self.assertEqual((high, n - 1 - place), (n - 1 - place, high))
+            self.assertGreater(outside + 2 * comb(n, place + 1) / 2**n, 0.05, "and no wider than it must be")
 
     def test_a_case_that_wavers_more_is_worse_though_it_counts_once(self) -> None:
         a = report({"a": [True] * 4, "b": [True] * 4})

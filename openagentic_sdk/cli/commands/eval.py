@@ -8,11 +8,12 @@ import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import get_args
 
 from ...errors import OptionsError
-from ...evals.compare import Comparison, compare_reports
+from ...evals.compare import Comparison, compare_reports, comparison_junit, pair_name, paired_rows
 from ...evals.plan import EVAL_KEY, EvalJob
-from ...evals.report import EvalReport, Row, to_junit
+from ...evals.report import EvalReport, FailOn, Row, to_junit
 from ...evals.run import run_suite
 from ...evals.suite import load_suite
 from ...events import EvalFinished, EvalStarted
@@ -53,6 +54,12 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     out.add_argument("--json", action="store_true", help="print one JSON object")
     out.add_argument("--junit", metavar="FILE", help="write JUnit's XML too")
     out.add_argument("--page", metavar="FILE", help="write a page for a browser too")
+    out.add_argument(
+        "--fail-on",
+        choices=get_args(FailOn),
+        default="most",
+        help="which failed repeats of a case fail it (default: most of them; one that could not run always does)",
+    )
     add_store_flag(out)
 
 
@@ -65,7 +72,17 @@ def run(args: argparse.Namespace) -> int:
         )
     if args.suite == "compare":
         (a, variant_a), (b, variant_b) = (_named(store, text) for text in args.ids)
-        found = compare_reports(_read(store, a), _read(store, b), variant_a=variant_a, variant_b=variant_b)
+        reports = _read(store, a), _read(store, b)
+        found = compare_reports(*reports, variant_a=variant_a, variant_b=variant_b)
+        if args.junit:
+            write_for_one(Path(args.junit), comparison_junit(found, f"{args.ids[0]} against {args.ids[1]}"))
+        if args.page:
+            from ...viewer.evals import build_comparison_page
+
+            left, right = paired_rows(*reports, variant_a, variant_b)
+            pairs = [(pair_name(key), left[key], right[key]) for key in left if key in right]
+            page = build_comparison_page(comparison_lines(found), pairs, store.read_events)
+            write_for_one(Path(args.page), page)
         Screen(sys.stdout).tell(args.json, found.to_dict(), comparison_lines(found))
         return FAILED if found.worse else OK
     if args.suite == "show":
@@ -144,25 +161,26 @@ class _EvalProgress:
 def _give(report: EvalReport, args: argparse.Namespace) -> int:
     """Print and write the report in all forms that are asked for."""
     if args.junit:
-        write_for_one(Path(args.junit), to_junit(report))
+        write_for_one(Path(args.junit), to_junit(report, args.fail_on))
     if args.page:
         from ...viewer.evals import build_eval_page
 
         write_for_one(Path(args.page), build_eval_page(report))
     screen = Screen(sys.stdout)
-    screen.tell(args.json, report.to_dict(), _table(report, screen, _store_flag(args)))
-    return OK if report.ok else FAILED
+    ok = report.passes(args.fail_on)
+    screen.tell(args.json, {**report.to_dict(), "ok": ok}, _table(report, screen, args))
+    return OK if ok else FAILED
 
 
-def _table(report: EvalReport, screen: Screen, store: str) -> list[str]:
-    rows = report.rows()
+def _table(report: EvalReport, screen: Screen, args: argparse.Namespace) -> list[str]:
+    rows, store = report.rows(), _store_flag(args)
     several = len(report.started.variants) > 1
     width = min(max([len(row.case) for row in rows], default=4), 50)
     other = min(max([len(row.variant) for row in rows], default=0), 20) if several else 0
     lines = []
     for row in rows:
-        verdict = "pass" if row.passed == len(row.runs) else "FAIL"
-        shown = screen.styled(verdict, "green" if verdict == "pass" else "red")
+        verdict = row.verdict(args.fail_on)
+        shown = screen.styled(verdict, {"pass": "green", "same": "green", "wavers": "yellow"}.get(verdict, "red"))
         variant = f"  {on_one_line(row.variant, 20):{other}}" if several else ""
         spread = "" if row.spread is None else f" ± {row.spread:.2f}"
         passed = f"{row.passed}/{len(row.runs)}  " if len(row.runs) > 1 else ""
@@ -222,6 +240,9 @@ def _named(store: SessionStore, text: str) -> tuple[str, str | None]:
 def comparison_lines(found: Comparison) -> list[str]:
     """What got better and worse between two evals, in sentences."""
     lines = [f"{found.cases} cases ran in both: {len(found.better)} better, {len(found.worse)} worse"]
+    if found.replayed:
+        lines.append(f"  {len(found.replayed)} were replayed, a check of equality and no score")
+        lines += [f"  differs only in B: {on_one_line(case, 200)}" for case in found.differs[:_MAX_CHANGED]]
     for word, names in (("worse", found.worse), ("better", found.better)):
         lines += [f"  {word}: {on_one_line(name, 200)}" for name in names[:_MAX_CHANGED]]
         lines += [f"  and {len(names) - _MAX_CHANGED} more"] if len(names) > _MAX_CHANGED else []

@@ -7,11 +7,13 @@ import json
 import math
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
+from ...errors import InvalidEventError, SessionError
 from ...ground.text import on_one_line
 from ...sessions.base import SessionStore
-from ...sessions.folds.summary import SessionSummary, summary_to_dict
+from ...sessions.folds.summary import SessionSummary, summary_matches, summary_to_dict
 from ..actions import ActionList, run_over_store
 from ..exits import FAILED, OK
 from ..flags import positive
@@ -34,6 +36,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "--limit", type=positive, default=20, metavar="N", help="at most N rows (default: %(default)s)"
     )
     listing.add_argument("--children", action="store_true", help="also those of subagents")
+    listing.add_argument("--evals", action="store_true", help="also those that evals made")
     listing.add_argument("--json", action="store_true", help="print one JSON object per session")
     show = actions.add("show", _show, "print one session as a transcript")
     add_id(show, default=NEWEST)
@@ -54,12 +57,18 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _list(store: SessionStore, args: argparse.Namespace) -> int:
-    rows = store.list_session_summaries(
-        cwd=str(Path(args.cwd).expanduser().absolute()) if args.cwd else None,
-        limit=args.limit,
-        query=" ".join(args.query) or None,
-        include_children=args.children,
-    )
+    cwd = str(Path(args.cwd).expanduser().absolute()) if args.cwd else None
+    wanted = partial(summary_matches, cwd=cwd, query=" ".join(args.query) or None, include_children=args.children)
+
+    def keep(row: SessionSummary) -> bool:
+        return wanted(row) and (args.evals or not _is_of_eval(store, row.id))
+
+    page = store.page_sessions(limit=args.limit, include_children=args.children, keep=keep)
+    rows = list(page.rows)
+    while page.next is not None and len(rows) < args.limit:
+        left = args.limit - len(rows)
+        page = store.page_sessions(limit=left, after=page.next, include_children=args.children, keep=keep)
+        rows += page.rows
     screen = Screen(sys.stdout)
     if args.json:
         for row in rows:
@@ -72,6 +81,13 @@ def _list(store: SessionStore, args: argparse.Namespace) -> int:
     if not rows:
         screen.line("no sessions")
     return OK
+
+
+def _is_of_eval(store: SessionStore, session_id: str) -> bool:
+    try:
+        return "eval" in store.read_metadata(session_id)["metadata"]
+    except (SessionError, InvalidEventError):
+        return False  # its row says what is wrong with it
 
 
 _COLUMNS = "{:<9} {:>7} {:>5} {:>9} {:<8} "
