@@ -84,7 +84,8 @@ class Face:
             caller = Caller(client.who, _tell(as_mapping(params.get("_meta")), client.say), ask)
             return await self._call(params, caller)
         except RequestRefusedError as error:
-            raise RpcError(INVALID_REQUEST, str(error)) from error
+            wait = None if error.retry_after_s is None else {"retryAfter": error.retry_after_s}
+            raise RpcError(INVALID_REQUEST, str(error), wait) from error
         except RpcError:
             raise
         except OpenAgentSdkError as error:

@@ -8,6 +8,7 @@ asks (elicitation), or for a person at this machine.
 from __future__ import annotations
 
 import json
+import shlex
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
@@ -33,8 +34,10 @@ from ..kernel.recorder import off_loop
 from ..parts.record.folds.notes import describe_input, note_of
 from ..permissions.interactive import question_text
 from ..sessions.answers import takes_own_words
+from ..sessions.base import SessionStore
 from ..sessions.folds.standing import is_end, state_after
 from ..sessions.resume import load_view
+from ..sessions.store import FileSessionStore
 from .desk import Desk
 from .guard import Principal
 
@@ -287,7 +290,7 @@ class RunTools:
             )
             asked = next(iter(await self._open_questions(session_id)), None) if state.status == "waiting" else None
             if asked is None or not goes_on or not caller.who.may_answer:
-                return _run_result(session_id, state, asked)
+                return _run_result(session_id, state, asked, self._desk.store)
             request = _elicitation(session_id, asked)
             if caller.can_repeat:
                 raise InputRequired({f"{session_id}/{asked.id}": {"method": _ELICIT, "params": request}})
@@ -296,7 +299,7 @@ class RunTools:
                 with suppress(RpcError):  # a client that cannot ask after all
                     answer = _read_answer(await caller.ask(_ELICIT, request), asked)
             if answer is None:
-                return _run_result(session_id, state, asked)
+                return _run_result(session_id, state, asked, self._desk.store)
             after_seq = (await self._desk.row(caller.who, session_id)).events
             await self._desk.answer_all(caller.who, session_id, {asked.id: answer})
 
@@ -377,7 +380,9 @@ def _cut(text: str, max_chars: int = MAX_LINE_CHARS) -> str:
     return text if len(text) <= max_chars else f"{text[:max_chars]} [{len(text) - max_chars} more characters]"
 
 
-def _run_result(session_id: str, state: _RunStanding, asked: ParkedQuestion | None) -> dict[str, Any]:
+def _run_result(
+    session_id: str, state: _RunStanding, asked: ParkedQuestion | None, store: SessionStore
+) -> dict[str, Any]:
     """The state of a run as a tool's result."""
     text = _cut(state.text, MAX_TEXT_CHARS)
     data: dict[str, Any] = {
@@ -397,7 +402,8 @@ def _run_result(session_id: str, state: _RunStanding, asked: ParkedQuestion | No
         lines.append(
             f"Session {session_id} asks ({asked.id}): {data['question']['prompt']} {data['question']['choices'] or ''}"
         )
-        by_person = f"A person answers it with: openagentic-sdk chat --resume {session_id}"
+        place = f" --store {shlex.quote(str(store.root_dir))}" if isinstance(store, FileSessionStore) else ""
+        by_person = f"A person answers it with: openagentic-sdk chat --resume {session_id}{place}"
         lines.append("Answer with answer_question." if asked.is_for_models else by_person)
     return {**_result("\n\n".join(lines), data), "isError": state.status == "failed"}
 

@@ -75,6 +75,8 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         action.add_argument("--json", action="store_true", help="print one JSON object")
         if name == "test":
             action.add_argument("names", nargs="*", metavar="NAME")
+            limit = "how long each is waited for (default: its connectTimeout; 30, for npx and the like 300)"
+            action.add_argument("--connect-timeout", metavar="S", type=float, help=limit)
         elif name != "list":
             action.add_argument("name", metavar="NAME")
     for name in ("add", "add-json", "remove"):

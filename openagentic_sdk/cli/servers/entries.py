@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 from typing import Any
 
 from ...errors import OptionsError
@@ -24,6 +25,13 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     )
     add_list_flag(parser, "-e", "--env", metavar="NAME=VALUE", help="for the command")
     add_list_flag(parser, "-H", "--header", metavar="'NAME: VALUE'", help="for the URL")
+    parser.add_argument(
+        "--connect-timeout",
+        metavar="S",
+        type=float,
+        help="how long it is waited for (default: 30, npx and the like 300)",
+    )
+    parser.add_argument("--era", choices=("modern", "legacy"), help="the protocol to speak (default: it is found out)")
     parser.add_argument("--client-id", metavar="ID", help="for servers that know us only by an id that they gave")
     parser.add_argument("--client-secret-env", metavar="NAME", help="the variable that holds the secret of that id")
     parser.add_argument("--issuer", metavar="URL", help="who gave that secret: it is sent to nobody else")
@@ -79,13 +87,19 @@ def _entry_of(args: argparse.Namespace) -> dict[str, Any]:
     if not args.words:
         raise OptionsError("name what to start, behind --, or a URL: openagentic-sdk mcp add --help shows examples")
     is_url = args.words[0].startswith(("http://", "https://"))
+    if not is_url and re.match(r"[A-Za-z][A-Za-z0-9+.-]*://", args.words[0]):
+        raise OptionsError(f"{args.words[0]!r:.200} is no address of a server: one begins with https:// or http://")
+    common = {"connectTimeout": args.connect_timeout, "era": args.era}
+    said = {key: value for key, value in common.items() if value is not None}
     kind = args.transport or ("http" if is_url else "stdio")
     if kind == "stdio":
         wrong = args.header or args.client_id or args.client_secret_env or args.issuer or args.callback_port
         if wrong:
             raise OptionsError("headers and logins are for a URL: for a command use -e NAME=VALUE")
         env = dict(_pair(text, "=", "-e NAME=VALUE") for text in args.env)
-        return {"type": "stdio", "command": args.words[0], "args": args.words[1:], **({"env": env} if env else {})}
+        return {
+            "type": "stdio", "command": args.words[0], "args": args.words[1:], **({"env": env} if env else {}), **said
+        }  # fmt: skip
     if not is_url or len(args.words) > 1 or args.env:
         raise OptionsError(f"--transport {kind} takes one URL and no -e: {' '.join(args.words)!r:.200}")
     headers = dict(_pair(text, ":", "-H 'Name: value'") for text in args.header)
@@ -100,7 +114,7 @@ def _entry_of(args: argparse.Namespace) -> dict[str, Any]:
     }
     oauth = {key: value for key, value in login.items() if value is not None}
     more = {"headers": headers, "oauth": oauth}
-    return {"type": kind, "url": args.words[0], **{key: value for key, value in more.items() if value}}
+    return {"type": kind, "url": args.words[0], **said, **{key: value for key, value in more.items() if value}}
 
 
 def _pair(text: str, joint: str, form: str) -> tuple[str, str]:
@@ -116,7 +130,7 @@ def list_servers(args: argparse.Namespace, here: Here) -> int:
     lines = []
     for one in configured.found:
         state = here.screen.styled(f"{one.state:8}", STYLES[one.state])
-        what = next(iter(shown_definition(one)[1]), "")
+        what = next(iter(shown_definition(one, is_listed=True)[1]), "")
         lines.append(f"{state} {visible(one.entry.name)} [{one.entry.scope}]  {on_one_line(what, 120)}")
         if one.reason:
             lines.append(f"         {on_one_line(one.reason, 300)}")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ...errors import OptionsError
@@ -42,10 +42,14 @@ class Here:
         raise OptionsError(f"there is no server {name!r} here: there is {visible(known) or 'none'}")
 
 
-def shown_definition(one: Configured) -> tuple[str, list[str]]:
-    """The digest of a server's definition, and its lines for a person; of the user's own secrets only their names."""
+def shown_definition(one: Configured, *, is_listed: bool = False) -> tuple[str, list[str]]:
+    """The digest of a server's definition, and its lines for a person; of the user's own secrets only their names, and in a
+    list, which nobody agrees to, of a project's neither."""
     definition = definition_of(one.entry)
     digest = json_sha256(definition)
+    is_hidden = is_listed or one.entry.is_own
+    if is_hidden and isinstance(args := definition.get("args"), list):
+        definition = {**definition, "args": hidden_arguments(args)}
     env = definition.get("env")
     if one.entry.is_own and isinstance(env, Mapping):
         hidden = {key: "[hidden]" for key, value in env.items() if is_secret_name(key) and "${" not in str(value)}
@@ -54,7 +58,19 @@ def shown_definition(one: Configured) -> tuple[str, list[str]]:
     if isinstance(oauth, Mapping) and "${" not in str(oauth.get("clientSecret", "${")):
         definition = {**definition, "oauth": {**oauth, "clientSecret": "[hidden]"}}
     lines = describe(definition)
-    return digest, list(map(Redactor(), lines)) if one.entry.is_own else lines
+    return digest, list(map(Redactor(), lines)) if is_hidden else lines
+
+
+def hidden_arguments(args: Sequence[Any]) -> list[str]:
+    """Arguments of a command, without the values of flags whose names say that they are secrets."""
+    shown, is_secret = list[str](), False
+    for arg in map(str, args):
+        name, found, value = arg.partition("=")
+        is_named = is_secret_name(name.lstrip("-").replace("-", "_")) and "${" not in arg
+        is_value = is_secret and not arg.startswith("-") and "${" not in arg
+        shown.append("[hidden]" if is_value else f"{name}=[hidden]" if found and value and is_named else arg)
+        is_secret = is_named and not found and arg.startswith("-")
+    return shown
 
 
 def differences(one: Configured) -> list[str]:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-from collections.abc import Mapping, Sequence
+import itertools
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from ...errors import StorageError
@@ -15,12 +18,16 @@ from ...parts.mcp.configured.home import McpHome
 from ...parts.mcp.configured.open import open_servers
 from ...parts.mcp.configured.pins import Pins, ToolChange
 from ...parts.mcp.configured.resolve import Configured
+from ...parts.mcp.servers import Servers
 from ..exits import FAILED, OK
 from ..output.terminal import Screen
 from .here import Here
 
 WORKING = ("started", "restarted", "changed")
 _MAX_SHOWN = 50
+_MAX_WHY_CHARS = 1000
+# How often somebody who waits is told what for.
+_TELL_EVERY_S = 5.0
 
 
 @frozen
@@ -48,7 +55,10 @@ class Tried:
         """The result as lines for people."""
         event = self.event
         if event is None or not self.works:
-            why = on_one_line((event.error_message if event is not None else None) or "no answer in time", 600)
+            why = (event.error_message if event is not None else None) or "no answer in time"
+            if len(why) > _MAX_WHY_CHARS:  # what a program said last tells the most
+                why = f"{why[:200]} ... {why[200 - _MAX_WHY_CHARS :]}"
+            why = on_one_line(why)
             return [f"{screen.styled('no ', 'red')} {visible(self.name)}: {why}"]
         offered = {tool.get("tool") for tool in event.tools}
         said = [
@@ -87,14 +97,22 @@ class _Noting:
         return self.pins.judge(server, tools)
 
 
-async def try_servers(home: McpHome, found: Sequence[Configured], cwd: str) -> list[Tried]:
-    """Start these servers side by side, see what they say, and end them. None of them raises."""
+async def try_servers(
+    home: McpHome, found: Sequence[Configured], cwd: str, tell: Callable[[str], object] = lambda line: None
+) -> list[Tried]:
+    """Start these servers side by side, see what they say, and end them. None of them raises; `tell` is told what takes
+    long."""
     noting = {one.entry.name: _Noting(home.pins(one.entry.root, one.entry.name)) for one in found}
     ready = {one.entry.name: one.server for one in found if one.server is not None}
     servers = open_servers(ready, None, home, cwd=cwd, pins_for=lambda name, server: noting[name])
     servers.hold()
     try:
-        await servers.ready()
+        telling = asyncio.create_task(_tell_waiting(servers, tell))
+        try:
+            await servers.ready()
+        finally:
+            telling.cancel()
+            await asyncio.wait({telling})
         events = {event.name: event for event in servers.changes({})}
     finally:
         await servers.release()
@@ -108,10 +126,17 @@ async def try_servers(home: McpHome, found: Sequence[Configured], cwd: str) -> l
     return tried
 
 
+async def _tell_waiting(servers: Servers, tell: Callable[[str], object]) -> None:
+    for count in itertools.count(1):
+        await asyncio.sleep(_TELL_EVERY_S)
+        for name, words in servers.waiting().items():
+            tell(f"{visible(name)}: {on_one_line(words, 300)} ({count * _TELL_EVERY_S:g} s)")
+
+
 def look_at(here: Here, found: Sequence[Configured]) -> tuple[list[str], list[dict[str, Any]]]:
     """Start those that may start, for a moment: what is to be said of all of them, in lines and as JSON."""
     able = [one for one in found if one.server is not None]
-    tried = asyncio.run(try_servers(here.home, able, here.project.cwd)) if able else []
+    tried = asyncio.run(try_servers(here.home, able, here.project.cwd, _on_stderr)) if able else []
     lines, rows = [line for one in tried for line in one.lines(here.screen)], [one.row() for one in tried]
     for one in found:
         if one.server is None:
@@ -122,11 +147,20 @@ def look_at(here: Here, found: Sequence[Configured]) -> tuple[list[str], list[di
     return lines, rows
 
 
+def _on_stderr(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
+
+
 def test(args: argparse.Namespace, here: Here) -> int:
     """Exit code 1 when one that was named, or of all that may start one, does not answer."""
     found = [here.find(name) for name in args.names] or [
         one for one in here.configured().found if one.state != "disabled"
     ]
+    if (limit_s := args.connect_timeout) is not None:
+        found = [
+            one if one.server is None else replace(one, server=replace(one.server, connect_timeout_s=limit_s))
+            for one in found
+        ]
     lines, rows = look_at(here, found)
     here.screen.tell(args.json, {"servers": rows}, lines or ["no servers here"])
     is_missing = any(row["works"] is None and (args.names or row["state"] == "unusable") for row in rows)

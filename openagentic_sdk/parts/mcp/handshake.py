@@ -61,6 +61,8 @@ async def connect(
     try:
         return await _open_stdio(name, settings, cwd, roots, era, began)
     except _DiedOnProbe:
+        if settings.era == "modern":
+            raise _no_modern(name) from None
         return await _open_stdio(name, settings, cwd, roots, "legacy", began)
 
 
@@ -97,6 +99,10 @@ async def _find_era(session: McpSession, wire: StdioWire, probe_s: float) -> Non
             return
         if wire.lost is not None:
             raise _DiedOnProbe
+        if session.settings.era == "modern":
+            if not await discovering:
+                raise _no_modern(session.name)
+            return
         await _initialize_or(session, discovering)
     finally:
         discovering.cancel()
@@ -184,6 +190,13 @@ async def _initialize(session: McpSession) -> None:
     await wire.peer.notify("notifications/initialized", {})
 
 
+def _no_modern(name: str) -> McpError:
+    return McpError(
+        f'the server {name} does not speak {MODERN[0]}: take "era": "modern" out of its entry, or write "legacy"',
+        server=name,
+    )
+
+
 def _no_common_version(session: McpSession, theirs: Sequence[str]) -> McpError:
     return McpError(
         f"the server {session.name} speaks {', '.join(theirs) or 'no version that it names'}, and we speak "
@@ -205,6 +218,8 @@ async def _open_http(session: McpSession, wire: HttpWire, era: Era | None) -> No
         except HttpStatusError as refused:
             if refused.status in (401, 403) or refused.status >= 500:
                 raise
+        if session.settings.era == "modern":
+            raise _no_modern(session.name)
     try:
         await _initialize(session)
     except HttpStatusError as refused:

@@ -88,13 +88,23 @@ class Seat:
         """Whether the server says that it has `resources`, or `prompts`."""
         return self._session is not None and capability in self._session.capabilities
 
+    def waiting_words(self) -> str:
+        """What it is that takes long, for whoever waits; empty when the server has come or failed."""
+        if self._opening is None or self._opening.done():
+            return ""
+        wire = self._connecting and self._connecting.wire
+        launcher = self.settings.launcher
+        words = f"{launcher} starts it, and may be installing it" if launcher else "it has not answered yet"
+        said = wire.stderr().strip().rpartition("\n")[2] if isinstance(wire, StdioWire) else ""
+        return f"{words}: {said}" if said else words
+
     # --- coming and going --------------------------------------------------------------------------------------------
 
     def start(self) -> None:
         """Begin to connect, unless that has begun, or failed a moment ago."""
         if self._session is None and (self._opening is None or (self._opening.done() and self._pause_s() <= 0)):
             # A server that failed before is tried again, but the run does not wait for it a second time.
-            self._begin(self.settings.connect_timeout_s if self._opening is None else 0.0)
+            self._begin(self.settings.wait_s if self._opening is None else 0.0)
 
     def _begin(self, wait_s: float, pause_s: float = 0.0) -> asyncio.Task[None]:
         self._wait_until = asyncio.get_running_loop().time() + pause_s + wait_s
@@ -107,9 +117,10 @@ class Seat:
         if opening is not None and not opening.done():
             await self._wait(opening)
             if not opening.done() and (self.event is None or self.event.state != "failed"):
-                limit_s, wire = self.settings.connect_timeout_s, self._connecting and self._connecting.wire
+                settings, wire = self.settings, self._connecting and self._connecting.wire
                 text = (
-                    f"it has not answered within {limit_s:g} s (connect_timeout_s): the run goes on, it may still come"
+                    f"it has not answered within {settings.wait_s:g} s (connectTimeout in its entry, --connect-timeout, "
+                    "connect_timeout_s in code): the run goes on, it may still come"
                 )
                 words = wire.last_words() if isinstance(wire, StdioWire) else ""
                 self._say("failed", McpError(text + words, server=self.name))
@@ -147,7 +158,7 @@ class Seat:
                 raise McpError(f"the server {self.name} {ended}: {self._why()}", server=self.name)
             self._begin(0.0, max(0.0, self._pause_s()))
         assert self._opening is not None
-        await asyncio.wait({self._opening}, timeout=max(0.0, self._pause_s()) + self.settings.connect_timeout_s)
+        await asyncio.wait({self._opening}, timeout=max(0.0, self._pause_s()) + self.settings.wait_s)
         if self._session is None or self._session.lost is not None:
             raise McpError(f"the server {self.name} is not there: {self._why()}", server=self.name)
         return self._session
@@ -196,7 +207,7 @@ class Seat:
                     cwd=self._cwd,
                     roots=self._roots,
                     auth=self._auth,
-                    era=self._era,
+                    era=self.settings.era or self._era,
                     began=self._begun,
                 )
                 why = McpError(self._why(), server=self.name) if before is not None else None

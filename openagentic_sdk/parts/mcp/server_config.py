@@ -6,6 +6,7 @@ with the field, and the name of the server where it is known.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import field
@@ -32,6 +33,11 @@ from ...tools.labels import ToolLabels
 CONNECT_TIMEOUT_S = 30.0
 IDLE_TIMEOUT_S = 300.0
 CALL_TIMEOUT_S = 3600.0
+# How long a launcher that may be installing is waited for: one that is ended in the middle leaves a broken cache.
+INSTALL_TIMEOUT_S = 300.0
+_LAUNCHERS = frozenset(("npx", "uvx", "bunx", "pnpx", "pipx", "npm", "uv", "docker", "podman", "dnx"))
+# Seconds and milliseconds of a call's limit are told apart by this: nobody waits three hours, or less than a second.
+_MOST_SECONDS, _LEAST_MILLISECONDS = 10_000, 1_000
 
 Kind = Literal["stdio", "http", "sse", "tools"]
 Token = str | Callable[[], "str | Awaitable[str]"]
@@ -89,6 +95,7 @@ _LABELS = _fits(
 _PROGRAM = _fits(lambda value: passable(value) and value.strip() != "", "the name of a program")
 _VARIABLES = _fits(_variables, "a mapping of names of variables to texts")
 _TOKEN = _fits(lambda value: isinstance(value, str) or callable(value), "a text or a callable")
+_ERA = _fits(lambda value: value in (None, "modern", "legacy"), "'modern' or 'legacy'")
 _HEADERS = _fits(_headers, "a mapping of names of headers to texts in ASCII, without line ends")
 
 
@@ -103,8 +110,10 @@ class McpServer:
     `headers` go with every request; `token` is sent as `Authorization: Bearer`, or is called for one before each request,
     sync or async. `oauth` are settings of a login (`clientId`, `callbackPort`, ...).
 
-    `connect_timeout_s` is how long the first request of a run waits for the server at most, `idle_timeout_s` the longest
-    silence in a call (progress counts as a sign of life), `call_timeout_s` the longest call.
+    `connect_timeout_s` is how long the first request of a run waits for the server at most (unless it is set, 300 s for
+    programs that install what they start, such as npx and uvx), `idle_timeout_s` the longest silence in a call (progress
+    counts as a sign of life), `call_timeout_s` the longest call. `era` is the protocol to speak, `modern` (since 2026-07-28)
+    or `legacy`; None finds it out.
 
     `allow` and `deny` name the server's tools, with `*` for any letters: those of `deny` are not offered, and with `allow`
     no others are. `effects` maps names of tools to what the *user* says of them: `read` and `idempotent` calls may be
@@ -132,6 +141,7 @@ class McpServer:
     deny: Annotated[Sequence[str], _TOOL_NAMES] = ()
     effects: Annotated[Mapping[str, Effect], _EFFECTS] = field(default_factory=dict)
     labels: Annotated[Mapping[str, ToolLabels], _LABELS] = field(default_factory=dict)
+    era: Annotated[Literal["modern", "legacy"] | None, _ERA] = None
     pin: bool = False
     source: str = "options"
     secrets: _Named = field(default_factory=dict, repr=False)
@@ -142,6 +152,18 @@ class McpServer:
         if self.command is not None:
             return "stdio"
         return ("sse" if self.is_sse else "http") if self.url is not None else "tools"
+
+    @property
+    def wait_s(self) -> float:
+        """How long it is waited for before it counts as not there."""
+        is_usual = self.connect_timeout_s == CONNECT_TIMEOUT_S
+        return INSTALL_TIMEOUT_S if is_usual and self.launcher else self.connect_timeout_s
+
+    @property
+    def launcher(self) -> str:
+        """The program that may have to install the server first; empty where there is none."""
+        program = os.path.basename(self.command or "").partition(".")[0]
+        return program if program in _LAUNCHERS else ""
 
     def __post_init__(self) -> None:
         reached = [name for name, value in (("command", self.command), ("url", self.url)) if value is not None]
@@ -169,7 +191,9 @@ _KEYS: Mapping[str, str] = {
     "oauth": "oauth",
     "connectTimeout": "connect_timeout_s",
     "idleTimeout": "idle_timeout_s",
+    "callTimeout": "call_timeout_s",
     "timeout": "call_timeout_s",
+    "era": "era",
     "allowedTools": "allow",
     "disabledTools": "deny",
     "effects": "effects",
@@ -180,10 +204,11 @@ USER_KEYS = frozenset(("inheritEnv", "allowedTools", "disabledTools", "effects")
 _TYPES: Mapping[str, str] = {"stdio": "command", "http": "url", "streamable-http": "url", "sse": "url"}
 
 
-def read_server_entry(name: str, entry: Any, *, source: str = "options") -> McpServer:
+def read_server_entry(name: str, entry: Any, *, source: str = "options", in_milliseconds: bool = False) -> McpServer:
     """The server of one entry of `mcpServers`: `{"type", "command", "args", "env"}` or `{"type", "url", "headers"}`.
 
-    Times are seconds in an entry too. Without `type` it is stdio, or http when there is a `url` and no `command`. Raises
+    Times are seconds in an entry too, but for `timeout` with `in_milliseconds`: in files that Claude Code reads as well it
+    is what that reads. Without `type` it is stdio, or http when there is a `url` and no `command`. Raises
     `OptionsError` that names the server; keys that are not known are an error, too, as one of them may be a limit.
     """
     try:
@@ -198,10 +223,38 @@ def read_server_entry(name: str, entry: Any, *, source: str = "options") -> McpS
         unknown = [key for key in entry if key not in _KEYS and key != "type"]
         if unknown:
             raise OptionsError(f"{shown(unknown[0])} is not known here; the keys are type, {', '.join(_KEYS)}")
-        known = {_KEYS[key]: value for key, value in entry.items() if key != "type"}
+        known = {_KEYS[key]: value for key, value in entry.items() if key not in ("type", "timeout")}
+        if "timeout" in entry:
+            known["call_timeout_s"] = _call_timeout_s(entry["timeout"], in_milliseconds)
+        for key in ("env", "headers"):
+            _check_texts(key, known.get(key))
         return McpServer(**known, is_sse=kind == "sse", source=source)
     except OptionsError as error:
         raise OptionsError(f"mcp_servers[{name!r}]: {error}") from None
+
+
+def _call_timeout_s(value: Any, in_milliseconds: bool) -> Any:
+    """Raises `OptionsError` for a limit that looks like one in the other unit."""
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        return value
+    if in_milliseconds and value < _LEAST_MILLISECONDS:
+        raise OptionsError(
+            f'"timeout": {value:g} is in milliseconds here, as Claude Code reads this file: write "timeout": '
+            f'{value * 1000:g} for {value:g} seconds, or "callTimeout": {value:g}'
+        )
+    if not in_milliseconds and value > _MOST_SECONDS:
+        raise OptionsError(
+            f'"timeout": {value:g} is in seconds here, and looks like milliseconds: write "timeout": {value / 1000:g}, or '
+            f'"callTimeout": {value:g} for so many seconds'
+        )
+    return value / 1000 if in_milliseconds else value
+
+
+def _check_texts(key: str, value: Any) -> None:
+    """Raise `OptionsError` that names the member of `env` or `headers` that is no text, and not its value."""
+    for name, text in value.items() if isinstance(value, Mapping) else ():
+        if not isinstance(text, str):
+            raise OptionsError(f"{key}.{shown(name)} must be a text, not a {type(text).__name__}: put it in quotes")
 
 
 def mask_told(settings: McpServer, text: str, more: Mapping[str, str] | None = None) -> str:

@@ -64,6 +64,10 @@ class Servers:
         """Wait until each server has come, failed, or had its connect timeout; and read those lists again that changed."""
         await asyncio.gather(*(seat.ready() for seat in self._seats.values()))
 
+    def waiting(self) -> dict[str, str]:
+        """The servers that have neither come nor failed, and what of them takes long."""
+        return {name: words for name, seat in self._seats.items() if (words := seat.waiting_words())}
+
     def tools(self, may_use: Callable[[str], bool] = lambda server: True) -> list[BareTool]:
         """What the servers offer now, sorted by name. `may_use` says of which servers the resources may be read."""
         found = [tool for seat in self._seats.values() for tool in seat.tools]

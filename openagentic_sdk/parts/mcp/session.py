@@ -7,6 +7,7 @@ ends, its whole length, and the time that a person takes to answer the server's 
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextvars import ContextVar
 from itertools import islice
@@ -18,6 +19,7 @@ from ...ground.backoff import Backoff
 from ...ground.frozen import frozen
 from ...ground.jsonrpc import METHOD_NOT_FOUND, Peer
 from ...ground.loose import as_list, as_mapping
+from ...ground.patterns import regex
 from ...ground.text import without_hidden
 from .http import HttpWire
 from .patience import Patience, PendingRequest
@@ -46,6 +48,11 @@ class RequestHooks:
 
 
 _SILENT = RequestHooks()
+_NOT_HERE = regex(
+    r"(not (available|supported|possible)|unsupported|only (available|supported))[^.]{0,80}"
+    r"(protocol|era|version|stateless|session|20\d\d-\d\d-\d\d)",
+    re.I,
+)
 _LISTEN_AGAIN = Backoff(1.0, 30.0, factor=5.0)
 _ASK_AGAIN = Backoff(0.1, 0.25)
 
@@ -142,7 +149,7 @@ class McpSession:
         except RpcError as error:
             said = without_hidden(mask_told(self.settings, str(error)))[:2000]
             raise McpError(
-                f"the server {self.name} refused: {said} ({error.code})",
+                f"the server {self.name} refused: {said} ({error.code}){self._other_era(error)}",
                 server=self.name,
                 code=error.code,
                 data=error.data,
@@ -152,6 +159,13 @@ class McpSession:
         if not isinstance(result, dict):
             raise self._misbehaves(f"answered {method} with no object")
         return result
+
+    def _other_era(self, error: RpcError) -> str:
+        """Names the other era where the server says that something is not to be had in this one."""
+        if error.code != METHOD_NOT_FOUND and not _NOT_HERE.search(str(error)):
+            return ""
+        other = "legacy" if self.is_modern else "modern"
+        return f'; it was asked in {self.version}, "era": "{other}" in its entry asks in the other protocol'
 
     def _too_late(self, method: str, waiting: PendingRequest[RequestHooks]) -> McpError:
         settings = self.settings

@@ -10,13 +10,15 @@ import asyncio
 import os
 import shutil
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from functools import partial
 
-from ...errors import McpError, ToolError
+from ...errors import InvalidEventError, McpError, ToolError
 from ...ground.jsonrpc import Lines, Peer
 from ...ground.text import one_line, without_hidden
 from ...ground.threads import run_in_thread, settled
 from ...tools.shell.process import CommandReport, HelperHold, Outbox, RunningCommand, ServerSpec
+from .protocol import read_message
 from .server_config import McpServer, mask_told
 
 MAX_LINE_BYTES = 64 * 1024 * 1024
@@ -152,10 +154,23 @@ class StdioWire:
         data = self._read("out")
         if data:
             for line in self._lines.feed(data):
-                self.peer.receive(line)
+                self._take_line(line)
         elif data is not None and self.lost is None:
             self._loop.call_later(_NEWS_S, self._lose, "closed its output")
         return bool(data)
+
+    def _take_line(self, line: bytes | None) -> None:
+        """Hand a line to the peer; before 2025-06-18 it may be a list of messages."""
+        if line is not None and line.lstrip()[:1] == b"[":
+            with suppress(InvalidEventError):
+                whole = read_message(line)
+                for message in whole if isinstance(whole, list) else ():
+                    if isinstance(message, dict) and message.get("jsonrpc") == "2.0":
+                        self.peer.take(message)
+                    else:
+                        self.take_stray("it is no message", b"-")
+                return
+        self.peer.receive(line)
 
     def _read_stderr(self) -> bool:
         """Read one piece of its errors; says whether there was one."""
@@ -198,7 +213,8 @@ class StdioWire:
 
     def take_stray(self, reason: str, line: bytes) -> None:
         """The server wrote a line that is not a message, or a late answer that no request waits for, which is common."""
-        is_cut = not line or b'"jsonrpc"' in line[:1000]
+        # The end of a message is missing, or its beginning; a line of a log that quotes one begins otherwise, or is whole.
+        is_cut = not line or (line.lstrip()[:1] == b"{" and b'"jsonrpc"' in line[:1000] and not _is_json(line))
         self._strays += 1
         self._first_stray = self._first_stray or line[:200]
         if is_cut and "answers nothing" not in reason:
@@ -234,6 +250,14 @@ class StdioWire:
             self._loop.remove_reader(fd)
             self._loop.remove_writer(fd)
             os.close(fd)
+
+
+def _is_json(line: bytes) -> bool:
+    try:
+        read_message(line)
+    except InvalidEventError:
+        return False
+    return True
 
 
 def _find_program(settings: McpServer, cwd: str, path: str) -> tuple[str, str | None]:

@@ -56,6 +56,11 @@ class ServerEntry:
     hides: tuple[str, ...] = ()
 
     @property
+    def in_milliseconds(self) -> bool:
+        """Whether `timeout` is in milliseconds: Claude Code reads all files but our own."""
+        return self.scope in ("project", "plugin") or os.path.basename(self.source) == ".claude.json"
+
+    @property
     def is_own(self) -> bool:
         """Whether the person at this machine wrote it, or added the plugin that it came with."""
         return self.scope in ("local", "user", "plugin")

@@ -98,7 +98,8 @@ def _resolve_one(
         if not isinstance(pin, bool):
             raise OptionsError(f"pin must be true or false, not {pin!r:.100}")
         own = plugin_variables(entry.plugin_root, entry.plugin_data, repr(said))
-        server = read_server_entry(entry.name, expand_entry(said, {**environ, **own}), source=entry.source)
+        expanded = expand_entry(said, {**environ, **own})
+        server = read_server_entry(entry.name, expanded, source=entry.source, in_milliseconds=entry.in_milliseconds)
         read_settings(entry.name, server.oauth)
         names = [name for key, value in said.items() if key in EXPANDED for name in variables_in(value)]
         secrets = {name: environ[name] for name in names if name in environ}

@@ -29,7 +29,8 @@ def add_entry(home: McpHome, project: OpenedProject, scope: str, name: str, entr
     """
     check_server_name(name)
     if not any(variables_in(value) for value in entry.values()):  # what variables will say is not known yet
-        server = read_server_entry(name, {key: value for key, value in entry.items() if key != "pin"})
+        said = {key: value for key, value in entry.items() if key != "pin"}
+        server = read_server_entry(name, said, in_milliseconds=scope == "project")
         read_settings(name, server.oauth)
     root = os.path.realpath(project.root)
     if scope == "project":
