@@ -195,6 +195,13 @@ def varied(base: OpenAgenticOptions, variant: Variant, folder: str, *, offline: 
     return made if variant.change is None else _options_of(lambda: variant.change(made), "change")
 
 
+def options_of(where: str, folder: str) -> OpenAgenticOptions:
+    """The options that `module:name` below a folder is, or makes. Raises `OptionsError`."""
+    found = _agent(where, folder, offline=False)
+    assert found is not None, "a name gives options"
+    return found
+
+
 def _agent(given: Any, folder: str, *, offline: bool) -> OpenAgenticOptions | None:
     """The options that a suite or a variant names."""
     if isinstance(given, Mapping):

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from ..assemble import build_agent, run_request
 from ..errors import OptionsError, ToolError
-from ..events import Event, McpServerChanged, ModelContext, ToolResult, ToolUse
+from ..events import Event, McpServerChanged, ModelContext, SystemInit, ToolResult, ToolUse
 from ..ground.frozen import frozen
 from ..hooks.engine import HookEngine
 from ..hooks.models import HookDecision, HookMatcher
@@ -27,6 +27,7 @@ from ..kernel.task import RunTask, run_events
 from ..kernel.tool import BareTool, Questions, ToolContext
 from ..options import OpenAgenticOptions
 from ..parts.servers import ServerTools, ToolServers, servers_of
+from ..parts.structured import FINAL_ANSWER
 from ..parts.workflows.part import WorkflowPart
 from ..parts.workflows.progress import WorkflowProgress
 from ..parts.workflows.steps import KnownSteps
@@ -80,25 +81,32 @@ async def start_what_if(
             f"session {source_id!r} is a workflow, only its code goes on with it: what_if(..., options=flow.to_options())"
         )
     known = KnownCalls(events, after_seq=at_seq)
-    # The tools of servers that a recorded session's model was told about, as it was told last.
+    # The tools that a recorded session's model was told about, as it was told last.
     specs = {
         str(spec["function"]["name"]): spec
         for event in events
         if isinstance(event, ModelContext)
         for spec in event.tools
     }
-    answered = _answered(
-        agent,
-        known,
-        on_new,
-        [_AbsentTool(spec) for name, spec in specs.items() if name.startswith("mcp__") or name in _READERS],
-    )
+    if options.tools is None and specs:  # the same built-in tools as then, whatever this version has by now
+        asked_for = {event.name for event in events if isinstance(event, ToolUse)} | {*specs, *_offered(events)}
+        agent = replace(agent, tools=ToolRegistry(tool for tool in agent.tools if tool.name in asked_for))
+    here = set(agent.tools.names())
+    absent = {name: _AbsentTool(spec) for name, spec in specs.items() if name not in here}
+    of_servers = [tool for name, tool in absent.items() if name.startswith("mcp__") or name in _READERS]
+    own = [tool for tool in absent.values() if tool not in of_servers and tool.name != FINAL_ANSWER]
+    answered = _answered(agent, known, on_new, of_servers, own)
     if options.resume is None:
         return await start_forked(answered, options, source_id, prompt, at_seq)
     for event in await off_loop(may_block(store), store.read_events, options.resume):
         if isinstance(event, ToolUse) and (event.seq or 0) > at_seq:
             known.take(event.name, event.input)
     return await RunTask.start(answered, run_request(options, answered), read_prompts(prompt))
+
+
+def _offered(events: Iterable[Event]) -> Iterable[str]:
+    """The tools that the runs of a log had, those included that a search would have found."""
+    return (name for event in events if isinstance(event, SystemInit) for name in event.tools)
 
 
 class KnownCalls:
@@ -211,7 +219,7 @@ class _AnsweredServers:
 
 
 class _AbsentTool(Tool):
-    """A tool of a server as the recorded session had it; the server itself is not there."""
+    """A tool as the recorded session had it, which is not there now: a server's, or one of the caller's own."""
 
     effect = "unsafe"
 
@@ -221,7 +229,9 @@ class _AbsentTool(Tool):
         self.input_schema = function.get("parameters", {})
 
     async def run(self, input: Mapping[str, Any], ctx: ToolContext) -> Any:
-        raise ToolError(f"{self.name} cannot be run: its server is not there")
+        raise ToolError(
+            f"{self.name} cannot be run: it is not there. Name the agent that has it (--agent), or its server"
+        )
 
 
 # The tools of servers that have no server's name in theirs.
@@ -260,7 +270,9 @@ class _EndAtNewCall(Part, KnownSteps):
             raise RunStopped("interrupted", why)
 
 
-def _answered(agent: AgentRuntime, known: KnownCalls, on_new: OnNew, recorded: Sequence[BareTool]) -> AgentRuntime:
+def _answered(
+    agent: AgentRuntime, known: KnownCalls, on_new: OnNew, recorded: Sequence[BareTool], own: Sequence[BareTool]
+) -> AgentRuntime:
     answering = _Answering(known, on_new)
     servers = None if on_new == "stop" else servers_of(agent.parts)  # what is new is not run, so no server is needed
     is_served = servers is not None or recorded
@@ -274,7 +286,7 @@ def _answered(agent: AgentRuntime, known: KnownCalls, on_new: OnNew, recorded: S
     matcher = HookMatcher("what-if: known calls touch nothing", hook=allow_known)
     return replace(
         agent,
-        tools=_AnsweredRegistry(agent.tools, answering),
+        tools=_AnsweredRegistry((*agent.tools, *own), answering),
         hooks=replace(hooks, pre_tool_use=(matcher, *hooks.pre_tool_use)),
         parts=(
             partial(_EndAtNewCall, known=known),

@@ -1,5 +1,6 @@
 """`whatif` on the command line."""
 
+import asyncio
 import contextlib
 import io
 import json
@@ -7,7 +8,30 @@ import tempfile
 import unittest
 from pathlib import Path
 
+from openagentic_sdk import FileSessionStore, OpenAgenticOptions, PermissionGate, run, tool
 from openagentic_sdk.cli.main import main
+from openagentic_sdk.testing import ScriptedProvider
+
+AGENT = """
+from openagentic_sdk import OpenAgenticOptions, PermissionGate, tool
+from openagentic_sdk.testing import ScriptedProvider
+
+
+@tool(effect="read")
+def count(item: str) -> int:
+    raise RuntimeError("it is not called: the recorded result is used")
+
+
+def make():
+    gate = PermissionGate(permission_mode="bypass")
+    return OpenAgenticOptions(provider=ScriptedProvider([]), tools=[count], permission_gate=gate, setting_sources=())
+"""
+
+
+@tool(effect="read")
+def count(item: str) -> int:
+    """Count."""
+    return 3
 
 
 class WhatIfTest(unittest.TestCase):
@@ -35,6 +59,25 @@ class WhatIfTest(unittest.TestCase):
             self.assertEqual((code, events[-1]["stop_reason"]), (1, "interrupted"), err)
             outcomes = [event["outcome"] for event in events if event["type"] == "tool.result"]
             self.assertEqual(outcomes, ["ok", "error"])
+
+    def test_an_agent_of_ones_own_keeps_its_tools_and_no_other_is_offered(self):
+        with tempfile.TemporaryDirectory() as folder:
+            module = f"shop_{Path(folder).name.replace('-', '_')}"
+            Path(folder, f"{module}.py").write_text(AGENT)
+            files, script = FileSessionStore(Path(folder, "store")), Path(folder, "script.json")
+            wish = {"name": "count", "arguments": {"item": "tea"}}
+            options = OpenAgenticOptions(
+                provider=ScriptedProvider([{"tool_calls": [wish]}, "Three."]), model="scripted", tools=[count],
+                session_store=files, permission_gate=PermissionGate(permission_mode="bypass"), setting_sources=(),
+            )  # fmt: skip
+            session_id = asyncio.run(run(prompt="How many?", options=options)).session_id
+            turn = {"tool_calls": [wish], "expect": {"tools": ["count"]}}
+            script.write_text(json.dumps({"turns": [turn, {"text": "3", "expect": {"tool_results": {"count": "3"}}}]}))
+            for own in (["--agent", f"{module}:make", "--app-dir", folder], []):
+                flags = ["--script", str(script), "--store", str(files.root_dir), "--json"]
+                code, out, err = self.call("whatif", session_id, "--at", "2", *own, *flags)
+                results = [json.loads(line) for line in out.splitlines() if '"tool.result"' in line]
+                self.assertEqual((code, [each["output"] for each in results]), (0, [3]), err + out)
 
     def test_a_position_that_is_not_there_is_one_sentence(self):
         with tempfile.TemporaryDirectory() as folder:

@@ -8,22 +8,25 @@ import sys
 from contextlib import aclosing
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from ...errors import OptionsError
 from ...events import Result
+from ...ground.settings import open_at
+from ...ground.system import working_dir
 from ...options import OpenAgenticOptions
 from ...parts.masking import shown
 from ...parts.record.folds.compare import compare_sessions
 from ...runs.whatif import what_if
 from ...sessions.base import SessionStore
 from ..exits import FAILED, OK
-from ..flags import add_run_flags, build_options
+from ..flags import add_run_flags, build_options, build_provider, find_model
 from ..output.questions import Asker, build_gate, somebody_is_there
 from ..output.render import EventPrinter
 from ..output.terminal import Screen
 from ..output.turn import JsonPrinter
 from ..stored.compare import comparison_lines
-from ..stored.stores import add_id, find_session
+from ..stored.stores import add_id, find_session, open_session_store
 from .trust import check_mode
 
 
@@ -43,6 +46,8 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         default="stop",
         help="what a call does that the session never made (default: %(default)s)",
     )
+    parser.add_argument("--agent", metavar="MODULE:NAME", help="your options, or a function that makes them")
+    parser.add_argument("--app-dir", metavar="DIR", help="where MODULE is (default: this folder)")
     parser.add_argument("--json", action="store_true", help="print the events as JSON lines instead of text")
     add_run_flags(parser)
 
@@ -50,7 +55,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 def run(args: argparse.Namespace) -> int:
     screen = Screen(sys.stdout)
     asker = Asker(screen) if somebody_is_there() and not args.json else None
-    options = build_options(args, build_gate(args, asker))
+    options = with_agent(args) if args.agent else build_options(args, build_gate(args, asker))
     check_mode(args, options)
     if args.system_prompt and Path(args.system_prompt).is_file():
         try:
@@ -61,6 +66,19 @@ def run(args: argparse.Namespace) -> int:
     assert isinstance(store, SessionStore), "build_options opens a store"
     result = asyncio.run(_play(store, options, args, screen))
     return OK if result.stop_reason == "end" else FAILED
+
+
+def with_agent(args: argparse.Namespace) -> OpenAgenticOptions:
+    """The options that `--agent` names, with the model and the limits that other flags name. Raises `OptionsError`."""
+    from ...evals.suite import options_of
+
+    base: OpenAgenticOptions = options_of(args.agent, args.app_dir or working_dir())
+    changes: dict[str, Any] = {"session_store": open_session_store(args.store)}
+    if args.script or args.provider or args.base_url or args.model:
+        changes |= {"provider": build_provider(args), "model": find_model(args)}
+    flagged = (name for name in open_at(OpenAgenticOptions, "flag") if name in args)
+    changes |= {name: value for name in flagged if (value := getattr(args, name)) != getattr(OpenAgenticOptions, name)}
+    return replace(base, **changes)
 
 
 async def _play(store: SessionStore, options: OpenAgenticOptions, args: argparse.Namespace, screen: Screen) -> Result:
