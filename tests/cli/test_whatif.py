@@ -10,6 +10,7 @@ from pathlib import Path
 
 from openagentic_sdk import FileSessionStore, OpenAgenticOptions, PermissionGate, run, tool
 from openagentic_sdk.cli.main import main
+from openagentic_sdk.cli.stored.bisect import find_flip
 from openagentic_sdk.testing import ScriptedProvider
 
 AGENT = """
@@ -25,6 +26,23 @@ def count(item: str) -> int:
 def make():
     gate = PermissionGate(permission_mode="bypass")
     return OpenAgenticOptions(provider=ScriptedProvider([]), tools=[count], permission_gate=gate, setting_sources=())
+"""
+
+
+MOODY = """
+from openagentic_sdk import OpenAgenticOptions
+from openagentic_sdk.providers.base import ModelOutput
+
+
+class Moody:
+    name = "moody"
+
+    async def complete(self, *, model, messages, tools=(), api_key=None):
+        return ModelOutput("A zoo." if "zoo" in str(messages[0]) else "4 packs.", ())
+
+
+def make():
+    return OpenAgenticOptions(provider=Moody(), model="m", setting_sources=())
 """
 
 
@@ -78,6 +96,50 @@ class WhatIfTest(unittest.TestCase):
                 code, out, err = self.call("whatif", session_id, "--at", "2", *own, *flags)
                 results = [json.loads(line) for line in out.splitlines() if '"tool.result"' in line]
                 self.assertEqual((code, [each["output"] for each in results]), (0, [3]), err + out)
+
+    def test_the_change_that_flips_the_outcome_is_found_and_its_price_is_said_before(self):
+        with tempfile.TemporaryDirectory() as folder:
+            module = f"moody_{Path(folder).name.replace('-', '_')}"
+            Path(folder, f"{module}.py").write_text(MOODY)
+            files = FileSessionStore(Path(folder, "store"))
+            options = OpenAgenticOptions(
+                provider=ScriptedProvider(["4 packs."]), model="m", session_store=files, setting_sources=()
+            )
+            session_id = asyncio.run(run(prompt="Is there tea?", options=options)).session_id
+            flags = [
+                "--agent",
+                f"{module}:make",
+                "--app-dir",
+                folder,
+                "--passes",
+                "packs",
+                "--store",
+                str(files.root_dir),
+            ]
+            changes = ["prompt=Be brief.", "deny=Write", "prompt=You keep a zoo.", "without=Bash"]
+            named = [word for change in changes for word in ("--change", change)]
+            code, out, err = self.call("sessions", "bisect", session_id, *named, *flags)
+            self.assertEqual(code, 0, err)
+            lines = out.splitlines()
+            self.assertEqual(lines[0], "4 changes: at most 4 runs of about 1 model call each, 4 in all")
+            self.assertEqual(lines[-1], "the outcome flips with prompt=You keep a zoo.")
+            self.assertEqual(len(lines), 6)
+            code, out, _ = self.call("sessions", "bisect", session_id, "--change", "deny=Write", *flags)
+            self.assertEqual((code, out.splitlines()[-1]), (1, "the changes flip nothing"))
+            code, out, _ = self.call("sessions", "bisect", session_id, *named, *flags, "--dry-run")
+            self.assertEqual((code, len(out.splitlines())), (0, 1))
+
+    def test_bisecting_finds_each_place_within_its_number_of_runs(self):
+        for count in range(1, 20):
+            for place in range(1, count + 1):
+                tried = []
+
+                async def passes(first, place=place, tried=tried):
+                    tried.append(first)
+                    return first >= place
+
+                self.assertEqual(asyncio.run(find_flip(count, passes)), place)
+                self.assertLessEqual(len(tried), 2 + (count - 1).bit_length())
 
     def test_a_position_that_is_not_there_is_one_sentence(self):
         with tempfile.TemporaryDirectory() as folder:

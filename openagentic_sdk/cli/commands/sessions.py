@@ -20,7 +20,7 @@ from ..flags import positive
 from ..output.render import EventPrinter
 from ..output.terminal import Screen
 from ..output.turn import JsonPrinter
-from ..stored import change, check, compare, files, keeping, record
+from ..stored import bisect, change, check, compare, files, keeping, record
 from ..stored.stores import NEWEST, add_id, add_store_flag, find_session
 
 
@@ -46,6 +46,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     search.add_argument("--limit", type=positive, default=20, metavar="N", help="at most N hits (default: %(default)s)")
     compare.add_actions(actions)
     check.add_actions(actions)
+    bisect.add_actions(actions)
     change.add_actions(actions)
     files.add_actions(actions)
     record.add_actions(actions)

@@ -55,8 +55,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 def run(args: argparse.Namespace) -> int:
     screen = Screen(sys.stdout)
     asker = Asker(screen) if somebody_is_there() and not args.json else None
-    options = with_agent(args) if args.agent else build_options(args, build_gate(args, asker))
-    check_mode(args, options)
+    options = options_for(args, asker)
     if args.system_prompt and Path(args.system_prompt).is_file():
         try:
             options = replace(options, system_prompt=Path(args.system_prompt).read_text(encoding="utf-8"))
@@ -66,6 +65,13 @@ def run(args: argparse.Namespace) -> int:
     assert isinstance(store, SessionStore), "build_options opens a store"
     result = asyncio.run(_play(store, options, args, screen))
     return OK if result.stop_reason == "end" else FAILED
+
+
+def options_for(args: argparse.Namespace, asker: Asker | None = None) -> OpenAgenticOptions:
+    """The options of a what-if: those of `--agent`, or what the flags stand for. Raises `OptionsError`."""
+    options = with_agent(args) if args.agent else build_options(args, build_gate(args, asker))
+    check_mode(args, options)
+    return options
 
 
 def with_agent(args: argparse.Namespace) -> OpenAgenticOptions:

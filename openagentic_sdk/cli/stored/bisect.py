@@ -1,0 +1,118 @@
+"""`sessions bisect`: which of several changes flips the outcome of a session, over what-ifs."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import re
+import sys
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import aclosing
+from dataclasses import replace
+from pathlib import Path
+
+from ...errors import OptionsError
+from ...events import ModelRequest, Result, UserMessage
+from ...ground.text import on_one_line, plural
+from ...options import OpenAgenticOptions, with_model
+from ...runs.whatif import what_if
+from ...sessions.base import SessionStore
+from ..actions import ActionList, add_list_flag
+from ..exits import FAILED, OK
+from ..flags import add_run_flags
+from ..output.terminal import Screen
+from .stores import add_id, find_session
+
+KINDS = ("prompt", "model", "allow", "deny", "without")
+
+
+def add_actions(actions: ActionList) -> None:
+    """Add it to the tree of the command line."""
+    bisect = actions.add(
+        "bisect", _bisect, "find which of several changes flips the outcome, by what-ifs", conflict_handler="resolve"
+    )
+    add_id(bisect)
+    add_list_flag(
+        bisect, "--change", metavar="KIND=VALUE", help=f"{', '.join(KINDS)}; prompt may name a file (repeatable)"
+    )
+    bisect.add_argument("--at", metavar="SEQ", type=int, help="the last event that is kept (default: the first prompt)")
+    bisect.add_argument(
+        "--passes", metavar="REGEX", default="", help="what the final text holds of a run that went well"
+    )
+    bisect.add_argument(
+        "--on-new", choices=("stop", "live"), default="stop", help="what a call does that was never made"
+    )
+    bisect.add_argument("--agent", metavar="MODULE:NAME", help="your options, or a function that makes them")
+    bisect.add_argument("--app-dir", metavar="DIR", help="where MODULE is (default: this folder)")
+    bisect.add_argument("--dry-run", action="store_true", help="say only how many model calls it would take")
+    add_run_flags(bisect)
+
+
+async def find_flip(count: int, passes: Callable[[int], Awaitable[bool]]) -> int | None:
+    """The number, from 1, of the change that flips the outcome when they are made one after the other; None where all
+    together flip nothing. `passes` tries the first of them."""
+    low, high = 0, count  # with `low` changes the outcome is the old one, with `high` the other
+    before = await passes(low)
+    if await passes(high) == before:
+        return None
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if await passes(middle) == before else (low, middle)
+    return high
+
+
+def changed_options(options: OpenAgenticOptions, change: str) -> OpenAgenticOptions:
+    """The options with one change, `KIND=VALUE`. Raises `OptionsError`."""
+    kind, equals, value = change.partition("=")
+    if kind not in KINDS or not equals or not value:
+        raise OptionsError(f"--change {change!r:.200} is not KIND=VALUE: the kinds are {', '.join(KINDS)}")
+    if kind == "prompt":
+        text = Path(value).read_text(encoding="utf-8") if Path(value).is_file() else value
+        return replace(options, system_prompt=text)
+    if kind == "model":
+        return with_model(options, value)
+    if kind == "allow":
+        return replace(options, allowed_tools=(*options.allowed_tools, value))
+    return replace(options, disallowed_tools=(*options.disallowed_tools, value))
+
+
+def _bisect(store: SessionStore, args: argparse.Namespace) -> int:
+    from ..commands.whatif import options_for
+
+    session_id, screen = find_session(store, args.id), Screen(sys.stdout)
+    events = store.read_events(session_id)
+    at = args.at or next((e.seq for e in events if isinstance(e, UserMessage)), None)
+    if at is None or not args.change:
+        raise OptionsError("a bisection needs a session with a prompt, and at least one --change KIND=VALUE")
+    steps = max(sum(isinstance(e, ModelRequest) and (e.seq or 0) > at for e in events), 1)
+    runs = 2 + (len(args.change) - 1).bit_length()
+    each = f"at most {plural(runs, 'run')} of about {plural(steps, 'model call')} each"
+    screen.line(f"{plural(len(args.change), 'change')}: {each}, {runs * steps} in all")
+    for change in args.change:
+        changed_options(OpenAgenticOptions(), change)
+    if args.dry_run:
+        return OK
+
+    async def passes(count: int) -> bool:
+        options = replace(options_for(args), session_store=store)
+        for change in args.change[:count]:
+            options = changed_options(options, change)
+        playing = what_if(source_id=session_id, at_seq=at, options=options, on_new=args.on_new)
+        async with aclosing(playing) as played:
+            ends = [e async for e in played if isinstance(e, Result) and e.parent_tool_use_id is None]
+        end = ends[-1]
+        well = end.stop_reason == "end" and re.search(args.passes, end.final_text) is not None
+        verdict = f"{'passes' if well else 'FAILS'}, session {end.session_id}, ended as {end.stop_reason}"
+        screen.line(f"with {_named(args.change[:count])}: {verdict}")
+        return well
+
+    flip = asyncio.run(find_flip(len(args.change), passes))
+    if flip is None:
+        screen.line("the changes flip nothing")
+        return FAILED
+    screen.line(f"the outcome flips with {_named(args.change[flip - 1 : flip])}")
+    return OK
+
+
+def _named(changes: Sequence[str]) -> str:
+    return ", ".join(on_one_line(change, 80) for change in changes) or "no change"
