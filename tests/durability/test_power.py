@@ -12,10 +12,10 @@ from openagentic_sdk.parts.record.verify_log import verify_session
 from openagentic_sdk.sessions.log.line import is_barrier
 from openagentic_sdk.sessions.log.unsynced import DISTRUSTED, MARK
 from openagentic_sdk.sessions.store import LOG_NAME, FileSessionStore
-from openagentic_sdk.testing.faults import FileStep, Tape, after_power_cut
 from tests.size import LARGE, full_size
 
 from .scenes import SceneTest, bare
+from .tape import Tape, TapeStep, after_power_cut
 
 # These two find each breakage of `sabotages` that is named for this test.
 SEEDS = range(300) if LARGE else (4, 37)
@@ -38,7 +38,7 @@ class Append:
 class Recording:
     """What happened to the file, and what was appended meanwhile."""
 
-    steps: list[FileStep]
+    steps: list[TapeStep]
     appends: list[Append]
 
 

@@ -1,0 +1,5 @@
+"""One simulation of everything that can go wrong: schedules by seed, checked against small models.
+
+python3 -m tests.simulation 4711          # replay a seed that failed, with all that was done
+python3 -m tests.simulation 0-9999        # many of them
+"""

@@ -1,0 +1,601 @@
+"""Sessions in files, written by processes that die, stop, meet full and failing disks, other versions and power cuts."""
+
+from __future__ import annotations
+
+import gc
+import os
+import random
+import re
+import zlib
+from pathlib import Path
+from typing import Any
+
+from openagentic_sdk.errors import (
+    ConcurrencyError,
+    LogCorruptError,
+    OptionsError,
+    SessionExistsError,
+    SessionLockedError,
+    StorageError,
+)
+from openagentic_sdk.events import AssistantMessage, Event, LogRecovered, ToolStarted, UserMessage
+from openagentic_sdk.parts.record.verify_log import verify_session
+from openagentic_sdk.sessions.log.unsynced import DISTRUSTED
+from openagentic_sdk.sessions.store import LOG_NAME, FileSessionStore
+from openagentic_sdk.testing.clock import FakeClock
+from openagentic_sdk.testing.crash import Killed
+from openagentic_sdk.testing.simulated_disk import KILLS, WRITE_ERRORS, ProcessDisk, SimulatedDisk
+
+from .history import History
+
+SIZES = (3, 3, 40, 300, 2000, 9000)
+SESSION = "s"
+
+
+class Process:
+    """One process with a store, and perhaps the writer of the session."""
+
+    def __init__(self, number: int, disk: ProcessDisk, root: str, durability: Any, rng: random.Random) -> None:
+        self.number, self.disk = number, disk
+        self.clock = FakeClock(1_700_000_000.0 + rng.choice((0, 0, 3600, -3600, 1e9)))
+        self.store = FileSessionStore(root, durability, clock=self.clock, disk=disk)
+        self.writer: Any = None
+        self.has_failed = False
+        self.distrusted: set[tuple[int, int]] = set()
+
+    def __str__(self) -> str:
+        return f"process {self.number}"
+
+
+class Files:
+    """One schedule. The model is `certain`, what the log shows, and `maybe`, what may stand behind it."""
+
+    def __init__(self, seed: int, place: str) -> None:
+        self.rng = random.Random(seed)
+        self.history = History(seed)
+        self.root = os.path.join(place, "store")
+        os.mkdir(self.root)
+        failing = 0.12 if self.rng.random() < 0.3 else 0.0
+        self.disk = SimulatedDisk(self.root, self.rng, failing_syncs=0.0)
+        self.durability = self.rng.choice(("flush", "barrier", "barrier", "fsync"))
+        self.folder = Path(self.root, "sessions", SESSION)
+        self.path = self.folder / LOG_NAME
+        self.processes: list[Process] = []
+        self.made = 0
+        self.count = 0
+        self.certain: list[str] = []
+        self.maybe: list[str] = []
+        self.safe = 0
+        self.blobs: dict[str, bytes] = {}
+        self.is_over = self.is_ending = False
+        self.is_foreign = False
+        self.tails: list[bytes] = []
+        self.metadata: set[Any] = {None}
+        self.owner: str | None = None
+        first = self.begin()
+        self.do(first, "create", lambda: first.store.create_session(session_id=SESSION))
+        self.disk.failing_syncs = failing
+
+    # --- processes ---------------------------------------------------------------------------------------------------
+
+    def begin(self) -> Process:
+        self.made += 1
+        process = Process(self.made, self.disk.process(), self.root, self.durability, self.rng)
+        self.processes.append(process)
+        return process
+
+    def end(self, process: Process) -> None:
+        """The process is dead, and nothing of it runs any more."""
+        process.disk.kill()
+        self.processes.remove(process)
+        if not self.processes:
+            self.begin()
+
+    def do(self, process: Process, what: str, work: Any, *expected: type[BaseException]) -> Any:
+        """Let a process do something; what it must not know of other processes is hidden from it."""
+        DISTRUSTED.clear()
+        DISTRUSTED.update(process.distrusted)
+        came = self.history.invoke(process, what, work, Killed, *expected)
+        process.distrusted = set(DISTRUSTED)
+        if process.disk.is_dead and process in self.processes:
+            self.end(process)
+        return came
+
+    def run(self) -> None:
+        steps = self.rng.choice((2, 3, 4, 7))
+        for _ in range(steps):
+            if self.is_over:
+                break
+            self.rng.choices(self.ACTIONS, self.WEIGHTS)[0](self)
+        self.finish()
+        for process in self.processes:
+            process.disk.kill()
+        DISTRUSTED.clear()
+
+    # --- what the model says -----------------------------------------------------------------------------------------
+
+    def read(self, process: Process) -> list[str] | None:
+        """The texts that the log shows, as far as the model allows them."""
+        events = self.do(process, "read", lambda: process.store.read_events(SESSION))
+        if isinstance(events, Killed):
+            return None
+        self.history.require([e.seq for e in events] == list(range(1, len(events) + 1)), "the numbers have a hole")
+        texts = [text_of(event) for event in events if not isinstance(event, LogRecovered)]
+        return self.judge(texts)
+
+    def judge(self, texts: list[str]) -> list[str]:
+        allowed = self.certain + self.maybe
+        self.history.require(
+            texts[: len(self.certain)] == self.certain, f"the log shows {brief(texts)}, not {brief(self.certain)}"
+        )
+        self.history.require(texts == allowed[: len(texts)], f"the log shows {brief(texts)} of {brief(allowed)}")
+        return texts
+
+    def free(self) -> Process:
+        """A living process that holds no writer."""
+        found = [process for process in self.processes if process.writer is None]
+        return self.rng.choice(found) if found else self.begin()
+
+    def holder(self) -> Process | None:
+        return next((process for process in self.processes if process.writer is not None), None)
+
+    # --- actions -----------------------------------------------------------------------------------------------------
+
+    def open(self) -> None:
+        holder, process = self.holder(), self.free()
+        before = self.path.read_bytes() if self.path.exists() else b""
+        reported = before.count(b'"type":"log.recovered"')
+        end = before.rfind(b"\n") + 1
+        if before[end:].strip(b"\0") and not before[end:].endswith(b"}"):
+            self.tails.append(before[end:])
+        if not self.is_ending and self.rng.random() < (0.4 if self.tails else 0.15):
+            process.disk.faults = {self.rng.randrange(1, 14): self.rng.choice((*KILLS, *WRITE_ERRORS, "lost"))}
+        came = self.do(process, "open", lambda: process.store.open_writer(SESSION), StorageError, SessionLockedError)
+        process.disk.faults = {}
+        if holder is not None:
+            self.history.require(not hasattr(came, "append"), "two processes write one session")
+            self.history.require(isinstance(came, SessionLockedError | Killed), f"a second writer got {came!r}")
+            return
+        if isinstance(came, Killed | Exception):
+            self.history.require(not isinstance(came, SessionLockedError), "a session that nobody holds is locked")
+            return
+        process.writer = came
+        process.has_failed = False
+        after = self.path.read_bytes()
+        if not after.startswith(before):
+            kept = next(
+                (at for at, pair in enumerate(zip(before, after, strict=False)) if pair[0] != pair[1]), len(after)
+            )
+            torn = [path.read_bytes() for path in self.folder.glob(f"{LOG_NAME}.torn-*")]
+            self.history.require(
+                before[kept:] in torn or before[kept:].strip(b"\n\0") == b"" or self.any_ends(torn, before),
+                "a torn tail is nowhere",
+            )
+            self.history.require(after.count(b'"type":"log.recovered"') > reported, "a repair is not reported")
+        kept_aside = [path.read_bytes() for path in self.folder.glob(f"{LOG_NAME}.torn-*")]
+        for tail in self.tails:
+            is_kept = tail in after or any(tail in each or each in tail for each in kept_aside)
+            self.history.require(is_kept, "a torn tail was cut off and is nowhere")
+        self.tails.clear()
+        events = process.store.read_events(SESSION)
+        texts = [text_of(event) for event in events if not isinstance(event, LogRecovered)]
+        self.certain, self.maybe = self.judge(texts), []
+        if self.durability != "flush":
+            self.safe = len(self.certain)
+
+    def any_ends(self, torn: list[bytes], before: bytes) -> bool:
+        return any(before.endswith(tail) for tail in torn)
+
+    def append(self, *, faults: bool = True) -> None:
+        process = self.holder()
+        if process is None or (faults and self.rng.random() < 0.1):
+            return self.append_alone()
+        batch = self.batch()
+        texts = [text_of(event) for event in batch]
+        if faults and self.rng.random() < 0.25:
+            process.disk.faults = {self.rng.randrange(1, 4): self.rng.choice((*KILLS, *WRITE_ERRORS, "lost"))}
+        if self.rng.random() < 0.02:
+            gc.collect()
+        came = self.do(
+            process, f"append {brief(texts)}", lambda: process.writer.append(batch), StorageError, ConcurrencyError
+        )
+        process.disk.faults = {}
+        self.came_back(process, came, batch, texts)
+
+    def came_back(self, process: Process, came: Any, batch: list[Event], texts: list[str]) -> None:
+        if isinstance(came, Killed):
+            self.maybe = self.maybe + texts
+            return
+        if isinstance(came, Exception):
+            self.history.require(not self.is_foreign or isinstance(came, ConcurrencyError | StorageError), "unnoticed")
+            retryable = isinstance(came, StorageError) and came.retryable
+            self.history.require(
+                not isinstance(came, StorageError)
+                or ("open the session again" in str(came) or "open it again" in str(came)) != retryable,
+                f"the way out is another than retryable={retryable}: {came}",
+            )
+            is_full = process.disk.struck in ("short", "torn ENOSPC", "ENOSPC")
+            is_lost = process.disk.struck in ("lost", "EIO", "torn EIO")
+            self.history.require(not is_full or self.disk.failing_syncs or retryable, f"a full disk is {came!r}")
+            self.history.require(not (is_lost and retryable), f"a disk that cannot say what it holds is {came!r}")
+            if retryable:
+                self.go_on(process)
+            else:
+                process.has_failed = True
+                self.maybe = self.maybe + texts
+                self.distrust(process)
+            return
+        self.history.require(
+            not process.has_failed, "a writer goes on after an error that it cannot know the outcome of"
+        )
+        self.history.require(not self.is_foreign, "what another wrote in spite of the lock was not noticed")
+        self.history.require([text_of(event) for event in came] == texts, "other events came back than were appended")
+        self.certain += texts
+        if self.durability == "fsync" or (self.durability == "barrier" and any(map(matters, batch))):
+            self.safe = len(self.certain)
+
+    def go_on(self, process: Process) -> None:
+        """Once there is room again, the same writer goes on, and the power may be cut at any time."""
+        self.read(process)
+        failing, self.disk.failing_syncs = self.disk.failing_syncs, 0.0
+        batch = self.batch()
+        texts = [text_of(event) for event in batch]
+        came = self.do(
+            process, f"try again {brief(texts)}", lambda: process.writer.append(batch), StorageError, ConcurrencyError
+        )
+        self.history.require(isinstance(came, list), f"a full disk that has room again is {came!r}")
+        self.came_back(process, came, batch, texts)
+        self.disk.failing_syncs = failing
+        if self.rng.random() < 0.5:
+            self.cut()
+
+    def distrust(self, process: Process) -> None:
+        """A sync failed, the next one succeeds, and the power goes: nothing that was acknowledged in between is lost."""
+        if self.rng.random() < 0.3:
+            return
+        failing, self.disk.failing_syncs = self.disk.failing_syncs, 0.0
+        if self.rng.random() < 0.5:
+            self.end(process)
+        else:
+            self.close()
+        if self.rng.random() < 0.3:
+            self.append_alone()
+        else:
+            self.open()
+            if self.holder() is not None and self.rng.random() < 0.8:
+                self.append(faults=False)
+        self.disk.failing_syncs = failing
+        self.cut()
+
+    def shorten(self) -> None:
+        """Somebody cuts off the last line: the summary beside the log is a witness, also after it was listed."""
+        process = self.processes[0]
+        raw = self.path.read_bytes()
+        if (
+            self.holder() is not None
+            or self.maybe
+            or self.is_foreign
+            or raw.count(b"\n") < 2
+            or not raw.endswith(b"\n")
+        ):
+            return
+        row = self.do(process, "summary", lambda: process.store.read_summary(SESSION))
+        if isinstance(row, Killed) or not raw.rfind(b'{"v":1') > raw[:-1].rfind(b"\n"):
+            return
+        self.path.write_bytes(raw[: raw[:-1].rfind(b"\n") + 1])
+        self.do(process, "list", lambda: len(process.store.list_session_summaries()))
+        problems = verify_session(process.store, SESSION).problems
+        self.history.require(problems or self.durability == "flush", "a log lost its last line, and nobody says so")
+        self.is_over = True
+
+    def append_alone(self) -> None:
+        """Append without holding the session, as a program does that answers a question."""
+        holder, process, batch = self.holder(), self.free(), self.batch()
+        texts = [text_of(event) for event in batch]
+        came = self.do(
+            process,
+            f"append alone {brief(texts)}",
+            lambda: process.store.append_events(SESSION, batch),
+            StorageError,
+            SessionLockedError,
+        )
+        if holder is not None:
+            self.history.require(isinstance(came, SessionLockedError | Killed), "an append passed a writer by")
+        elif isinstance(came, Exception | Killed):
+            self.history.require(not isinstance(came, SessionLockedError), "a session that nobody holds is locked")
+            self.settle(texts)
+        else:
+            shown = [
+                text_of(event) for event in process.store.read_events(SESSION) if not isinstance(event, LogRecovered)
+            ]
+            self.history.require(shown[-len(texts) :] == texts, "what was appended is not the end of the log")
+            self.judge(shown[: -len(texts)])
+            self.certain, self.maybe = shown, []
+            if self.durability == "fsync" or (self.durability == "barrier" and any(map(matters, batch))):
+                self.safe = len(self.certain)
+
+    def settle(self, texts: list[str]) -> None:
+        """What may stand in the log after it was opened, perhaps, and then perhaps appended to."""
+        events = self.free().store.read_events(SESSION)
+        shown = [text_of(event) for event in events if not isinstance(event, LogRecovered)]
+        for kept in range(len(self.maybe), -1, -1):
+            allowed = self.certain + self.maybe[:kept] + texts
+            if shown == allowed[: len(shown)] and len(shown) >= len(self.certain):
+                is_settled = len(shown) > len(self.certain) + kept or kept < len(self.maybe)
+                self.maybe = (self.maybe[:kept] if is_settled else self.maybe) + texts
+                return
+        self.judge(shown)
+
+    def close(self) -> None:
+        process = self.holder()
+        if process is not None:
+            writer, process.writer = process.writer, None
+            self.do(process, "close", writer.close)
+            process.has_failed = False
+
+    def kill(self) -> None:
+        process = self.rng.choice(self.processes)
+        self.history.lines.append(f"{process}: killed")
+        self.end(process)
+
+    def cut(self) -> None:
+        self.history.lines.append("the power is cut")
+        if self.rng.random() < 0.4 and self.holder() is None:
+            self.append()
+        self.disk.cut_power()
+        self.tails.clear()
+        self.processes.clear()
+        process = self.begin()
+        self.maybe = (self.certain + self.maybe)[self.safe :]
+        self.certain = self.certain[: self.safe]
+        self.is_foreign = False
+        if not self.path.exists():
+            self.history.require(self.durability == "flush", "a session that was created is gone")
+            self.is_over = True
+            return
+        for digest, data in self.blobs.items():
+            found = self.do(
+                process, "read a blob", lambda digest=digest: process.store.read_blob(SESSION, digest), StorageError
+            )
+            self.history.require(found == data or self.durability == "flush", "a blob is gone that was on disk")
+        if self.durability == "flush":
+            self.blobs.clear()
+        self.check_metadata(process)
+
+    def look(self) -> None:
+        process = self.rng.choice(self.processes)
+        if self.read(process) is None or self.is_foreign:
+            return
+        row = self.do(process, "summary", lambda: process.store.read_summary(SESSION))
+        folded = self.do(process, "fold", lambda: process.store.fold_summary(SESSION))
+        self.history.require(
+            row.events == folded.events and row.title == folded.title, f"the summary is {row}, not {folded}"
+        )
+        self.check_metadata(process)
+
+    def put_blob(self) -> None:
+        process, data = self.rng.choice(self.processes), self.rng.randbytes(20)
+        came = self.do(process, "put a blob", lambda: process.store.put_blob(SESSION, data), StorageError)
+        if isinstance(came, str):
+            self.blobs[came] = data
+
+    def change_metadata(self) -> None:
+        process, value = self.rng.choice(self.processes), self.rng.randrange(10**6)
+        came = self.do(
+            process, f"metadata {value}", lambda: process.store.update_metadata(SESSION, {"n": value}), StorageError
+        )
+        self.metadata = (
+            {*self.metadata, value} if isinstance(came, Exception | Killed) or self.durability == "flush" else {value}
+        )
+
+    def check_metadata(self, process: Process) -> None:
+        found = self.do(process, "read metadata", lambda: process.store.read_metadata(SESSION))
+        if not isinstance(found, Killed):
+            value = found["metadata"].get("n")
+            self.history.require(value in self.metadata, f"the metadata say {value}, not one of {self.metadata}")
+
+    def write_by_hand(self) -> None:
+        """A program that knows nothing of locks or checksums appends, as tools of older versions did."""
+        holder = self.holder()
+        if self.path.read_bytes()[-1:] not in (b"\n", b"") or self.maybe or self.safe < len(self.certain):
+            return
+        text = self.next_text(3)
+        with open(self.path, "ab") as file:
+            file.write(b'{"type":"user.message","text":"%b"}\n' % text.encode())
+        inode = os.stat(self.path).st_ino
+        if inode in self.disk.files:
+            file_known = self.disk.files[inode]
+            if file_known.steps:
+                self.certain.append(text)
+                self.is_over = True  # what is on disk of it, nothing says
+                return
+            file_known.base = self.path.read_bytes()
+        self.history.lines.append(f"an older tool appends {text}")
+        self.certain.append(text)
+        self.safe = len(self.certain)
+        self.is_foreign = holder is not None
+        if holder is not None:
+            batch = self.batch()
+            came = self.do(
+                holder, "append behind it", lambda: holder.writer.append(batch), StorageError, ConcurrencyError
+            )
+            self.history.require(
+                isinstance(came, Exception | Killed), "what another wrote in spite of the lock was not noticed"
+            )
+            self.end(holder)
+            self.is_foreign = False
+
+    def write_by_newer(self) -> None:
+        """A newer version appends a line of its format: this one reads it, and writes nothing behind it."""
+        if self.holder() is not None or self.maybe or self.path.read_bytes()[-1:] != b"\n":
+            return
+        raw = self.path.read_bytes().splitlines()[-1]
+        if not raw.startswith(b'{"v":1,'):
+            return
+        everything = self.path.read_bytes()
+        events = self.processes[0].store.read_events(SESSION)
+        body = b'{"v":2,"seq":%d,"ts":1,"type":"user.message","text":"newer","dur":0' % (len(events) + 1)
+        line = body + b',"crc":"%08x"}\n' % zlib.crc32(body, zlib.crc32(everything))
+        with open(self.path, "ab") as file:
+            file.write(line)
+        process = self.free()
+        came = self.do(
+            process, "open what a newer version wrote", lambda: process.store.open_writer(SESSION), StorageError
+        )
+        self.history.require(isinstance(came, StorageError | Killed), "a log of a newer format is written to")
+        self.is_over = True
+
+    def edit(self) -> None:
+        """Somebody changes what is on disk: nobody may read past it."""
+        raw = bytearray(self.path.read_bytes())
+        if self.holder() is not None or self.maybe or self.safe < len(self.certain) or not raw.endswith(b"\n"):
+            return
+        if self.rng.random() < 0.4:
+            return self.lose_a_sector(bytes(raw))
+        places = [
+            at
+            for at in range(len(raw))
+            if chr(raw[at]) in "0123456789"
+            and raw[at - 1 : at] == b"~"
+            and raw.rfind(b'{"v":1', 0, at) > raw.rfind(b"\n", 0, at)
+        ]
+        if not places:
+            return
+        at = self.rng.choice(places)
+        is_zero = self.rng.random() < 0.3
+        raw[at] = 0 if is_zero else (raw[at] ^ 1)
+        self.path.write_bytes(bytes(raw))
+        process = self.free()
+        came = self.do(
+            process, f"read what was edited at {at}", lambda: process.store.read_events(SESSION), LogCorruptError
+        )
+        if is_zero and isinstance(came, list):
+            self.history.require(False, "zeros that no lost sector explains pass for one")
+        self.history.require(isinstance(came, LogCorruptError | Killed), "an event that was edited is shown")
+        self.is_over = True
+
+    def lose_a_sector(self, raw: bytes) -> None:
+        """A sector that was on disk comes back as zeros: a later line says that it was there."""
+        last = re.search(rb'"dur":([0-9]+),"crc":"[0-9a-f]{8}"}\n$', raw)
+        if last is None or int(last[1]) < 1 or raw[:-1].rfind(b"\n") < 512 or not raw.startswith(b'{"v":1'):
+            return
+        self.path.write_bytes(b"\0" * 512 + raw[512:])
+        process = self.free()
+        came = self.do(process, "read what lost a sector", lambda: process.store.read_events(SESSION), LogCorruptError)
+        self.history.require(isinstance(came, LogCorruptError | Killed), "what was on disk is gone, and nobody says so")
+        self.is_over = True
+
+    def delete(self) -> None:
+        holder, process = self.holder(), self.free()
+        if self.rng.random() < 0.7 and holder is None:
+            return
+        came = self.do(
+            process, "delete", lambda: process.store.delete_session(SESSION), StorageError, SessionLockedError
+        )
+        if holder is not None:
+            self.history.require(isinstance(came, SessionLockedError | Killed), "a session in use was deleted")
+            return
+        if came is None:
+            if self.durability != "flush":
+                self.disk.cut_power()
+                self.processes.clear()
+                process = self.begin()
+            self.history.require(not process.store.session_exists(SESSION), "a session that was deleted is there again")
+        self.is_over = True
+
+    def claim(self) -> None:
+        process = self.rng.choice(self.processes)
+        came = self.do(process, "claim a request id", lambda: process.store.claim_request(SESSION, "r"), StorageError)
+        if isinstance(came, str):
+            self.history.require(came == SESSION, f"the request id belongs to {came}")
+
+    def create_again(self) -> None:
+        process = self.rng.choice(self.processes)
+        came = self.do(
+            process,
+            "create again",
+            lambda: process.store.create_session(session_id=SESSION),
+            SessionExistsError,
+            StorageError,
+        )
+        self.history.require(isinstance(came, Exception | Killed), "a session was created twice")
+        for name in ("../out", "a/b"):
+            came = self.do(
+                process, f"create {name}", lambda name=name: process.store.create_session(session_id=name), OptionsError
+            )
+            self.history.require(isinstance(came, OptionsError), f"a session is called {name}")
+
+    def create_and_cut(self) -> None:
+        """A session whose id was given out is there after a power cut."""
+        if self.durability == "flush":
+            return
+        process = self.rng.choice(self.processes)
+        came = self.do(
+            process,
+            "create another",
+            lambda: process.store.create_session(session_id="other"),
+            StorageError,
+            SessionExistsError,
+        )
+        self.disk.cut_power()
+        self.processes.clear()
+        self.maybe = (self.certain + self.maybe)[self.safe :]
+        self.certain = self.certain[: self.safe]
+        found = self.begin().store.session_exists("other")
+        self.history.require(found or not isinstance(came, str), "a session that was created is gone")
+
+    def finish(self) -> None:
+        """Whatever happened, the session opens again, goes on and is whole."""
+        if self.is_over:
+            return
+        self.disk.failing_syncs, self.is_ending = 0.0, True
+        for process in [*self.processes]:
+            self.end(process)
+        self.begin()
+        self.open()
+        process = self.holder()
+        if process is None:
+            raise self.history.broken("the session does not open again")
+        came = self.do(process, "go on", lambda: process.writer.append([UserMessage("and on")]))
+        self.history.require(isinstance(came, list), "the session does not go on")
+        self.certain.append("and on")
+        self.close()
+        if self.rng.random() < 0.6:
+            return
+        self.look()
+        found = verify_session(process.store, SESSION).problems
+        problems = [problem for problem in found if self.durability != "flush" or problem.kind != "blob"]
+        self.history.require(not problems, f"verify finds {problems}")
+
+    # --- events ------------------------------------------------------------------------------------------------------
+
+    def next_text(self, size: int) -> str:
+        self.count += 1
+        return f"~{self.count:03d}" + "x" * size
+
+    def batch(self) -> list[Event]:
+        size = self.rng.choice(SIZES)
+        kind = self.rng.choice((UserMessage, AssistantMessage, AssistantMessage))
+        made: list[Event] = [kind(self.next_text(size)) for _ in range(self.rng.choice((1, 1, 3)))]
+        if self.rng.random() < 0.2:
+            made.append(ToolStarted(self.next_text(1), "pay", "unsafe", "0" * 64, "key"))
+        return made
+
+    ACTIONS = (
+        *(open, append, close, kill, cut, look, put_blob, change_metadata, write_by_hand, write_by_newer, edit, delete),
+        *(claim, create_again, create_and_cut, shorten),
+    )
+    WEIGHTS = (8, 14, 2, 2, 5, 2, 1, 1, 0.7, 0.3, 0.9, 0.4, 0.3, 0.3, 0.3, 0.4)
+
+
+def matters(event: Event) -> bool:
+    """Whether the event is a barrier, by the promise: prompts, and what starts that is no read."""
+    return isinstance(event, UserMessage | ToolStarted)
+
+
+def text_of(event: Any) -> str:
+    return str(event.tool_use_id if isinstance(event, ToolStarted) else event.text)
+
+
+def brief(texts: list[str]) -> str:
+    return "[" + " ".join(text[:8] for text in texts) + "]"

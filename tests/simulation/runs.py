@@ -1,0 +1,223 @@
+"""Runs whose process dies anywhere, that are asked again, with other prompts, over stores that refuse."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import Counter
+from collections.abc import Sequence
+from contextlib import aclosing
+from itertools import pairwise
+from typing import Any
+
+from openagentic_sdk.api import query
+from openagentic_sdk.errors import OpenAgentSdkError, RequestConflictError, StorageError
+from openagentic_sdk.events import Event, Result, ToolResult, ToolStarted, ToolUse, UserMessage
+from openagentic_sdk.options import OpenAgenticOptions
+from openagentic_sdk.permissions.gate import PermissionGate
+from openagentic_sdk.providers.base import ModelOutput, ToolCall
+from openagentic_sdk.sessions.rebuild import rebuild_messages
+from openagentic_sdk.testing.clock import FakeClock
+from openagentic_sdk.testing.crash import Killed, Life, Moment, World
+from openagentic_sdk.testing.validity import find_fault
+from openagentic_sdk.tools.function import tool
+
+from .history import History
+
+SESSION = "s"
+TOOLS = ("pay", "book", "look")
+EFFECTS = {"pay": "unsafe", "book": "idempotent", "look": "read"}
+
+
+class Planner:
+    """A model that asks for what the prompt names, one tool after the other or all at once, and answers with the prompt."""
+
+    name = "planner"
+
+    def __init__(self, history: History) -> None:
+        self.history = history
+        self.asked = 0
+
+    async def complete(
+        self, *, model: str, messages: Sequence[Any], tools: Any = (), api_key: Any = None
+    ) -> ModelOutput:
+        self.asked += 1
+        fault = find_fault(messages)
+        self.history.require(fault is None, f"no provider would take these messages: {fault}")
+        at = max(number for number, message in enumerate(messages) if message["role"] == "user")
+        words = str(messages[at]["content"]).split()
+        made = sum(len(message.get("tool_calls") or ()) for message in messages[at:])
+        calls = [word for word in words if word in TOOLS]
+        if made < len(calls):
+            wanted = calls[made:] if "together" in words else calls[made : made + 1]
+            asked = [ToolCall(f"{words[0]}-{made + n}", name, {"what": words[0]}) for n, name in enumerate(wanted)]
+            return ModelOutput("", asked)
+        return ModelOutput(f"done {words[0]}", [])
+
+
+class RefusingLife(Life):
+    """A life whose store refuses the thing with this number, and all that follow."""
+
+    refuses_at = 0
+
+    def do(self, what: str, work: Any) -> Any:
+        if (
+            self.refuses_at
+            and not self.refused
+            and not what.startswith("effect")
+            and len(self.seen) + 1 >= self.refuses_at
+        ):
+            self.refused = True
+            self.stored_then = self.stored()
+            raise StorageError(f"simulated: no room for {what}", retryable=True)
+        return super().do(what, work)
+
+    refused, stored_then = False, 0
+
+    def stored(self) -> int:
+        return self.store.last_seq(SESSION) if self.store.session_exists(SESSION) else 0
+
+
+class Runs:
+    """One schedule of lives that ask the same things again and again."""
+
+    def __init__(self, seed: int, place: str) -> None:
+        self.rng = random.Random(seed)
+        self.history = History(seed)
+        self.world = World(real=False)
+        self.lives = 0
+        words = [*self.rng.choices(TOOLS, k=self.rng.choice((1, 2, 3)))]
+        together = ["together"] if self.rng.random() < 0.5 else []
+        self.prompts = {
+            "r1": " ".join(["one", *words, *together]),
+            "r2": " ".join(["two", *self.rng.choices(TOOLS, k=self.rng.choice((0, 1)))]),
+        }
+        self.answered: set[str] = set()
+        self.unsaved = False  # a run went on although nothing was stored any more
+
+    def run(self) -> None:
+        try:
+            for number in range(self.rng.choice((2, 3, 4))):
+                request = "r1" if number == 0 or self.rng.random() < 0.7 else "r2"
+                self.live(request)
+            self.live(self.rng.choice(("r1", "r2")), to_end=True)
+        finally:
+            self.world.close()
+
+    def live(self, request: str, *, to_end: bool = False) -> None:
+        self.lives += 1
+        moment = None
+        if not to_end and self.rng.random() < 0.75:
+            moment = Moment(self.rng.randrange(1, 22), self.rng.random() < 0.5, "")
+        life = RefusingLife(self.world, self.lives, moment)
+        if not to_end and moment is None and self.rng.random() < 0.4:
+            life.refuses_at = self.rng.randrange(2, 14)
+        goes_on = self.rng.random() < 0.5
+        stops_after = 0 if to_end or self.rng.random() < 0.8 else self.rng.randrange(1, 12)
+        prompt, known = self.prompts[request], self.stored(life)
+        if not to_end and self.rng.random() < 0.12:
+            prompt = f"other {prompt}"
+        before = {event.request_id: event.text for event in known if isinstance(event, UserMessage)}
+        is_other = before.get(request, prompt) != prompt
+        model = Planner(self.history)
+        effects = len(self.world.effects())
+        came = self.history.invoke(
+            f"life {self.lives}",
+            f"{request} {prompt!r} killed {moment} refuses {life.refuses_at} stops {stops_after}",
+            lambda: asyncio.run(self.ask(life, model, prompt, request, goes_on, stops_after)),
+            *(Killed, OpenAgentSdkError, asyncio.CancelledError),
+        )
+        self.unsaved = self.unsaved or (life.refused and goes_on)
+        if life.refused and goes_on:
+            self.history.require(life.stored() == life.stored_then, "an event is stored behind one that was refused")
+        if is_other:
+            allowed = RequestConflictError | Killed | StorageError
+            self.history.require(isinstance(came, allowed), "another prompt passed under a request id")
+            self.history.require(len(self.stored(life)) == len(known), "a refused prompt was stored")
+            return
+        is_whole = isinstance(came, Result) and not life.refused and stops_after == 0 and not life.is_dead
+        if is_whole:
+            self.history.require(came.stop_reason == "end", f"the run ended as {came.stop_reason}: {came}")
+            self.history.require(came.final_text == f"done {prompt.split()[0]}", f"the answer is {came.final_text!r}")
+            if request in self.answered:
+                self.history.require(model.asked == 0, "a prompt that was answered is run again")
+                self.history.require(len(self.world.effects()) == effects, "what was done is done again")
+            self.answered.add(request)
+        is_stopped = stops_after > 0 and not life.refused and not life.is_dead
+        self.judge(is_over=(is_whole or is_stopped) and model.asked > 0)
+
+    def stored(self, life: Life) -> Sequence[Event]:
+        return life.store.read_events(SESSION) if life.store.session_exists(SESSION) else []
+
+    async def ask(
+        self, life: RefusingLife, model: Planner, prompt: str, request: str, goes_on: bool, stops_after: int
+    ) -> Result | None:
+        asyncio.get_running_loop().set_exception_handler(lambda loop, context: None)
+        store = life.store
+        options = OpenAgenticOptions(
+            provider=model,
+            model="planner",
+            tools=[self.made(life, name) for name in TOOLS],
+            permission_gate=PermissionGate(permission_mode="bypass"),
+            session_store=store,
+            session=SESSION,
+            request_id=request,
+            clock=FakeClock(1_700_000_000.0 + self.rng.choice((0, 3600, -3600, 1e9))),
+            on_storage_error="continue" if goes_on else "stop",
+        )
+        last, seen = None, 0
+        async with aclosing(query(prompt=prompt, options=options)) as events:
+            async for event in events:
+                seen += 1
+                if (
+                    isinstance(event, UserMessage | ToolUse | ToolStarted | ToolResult)
+                    and not life.refused
+                    and not life.is_dead
+                ):
+                    is_stored = event.seq is not None and store.last_seq(SESSION) >= event.seq
+                    self.history.require(is_stored, f"{event.type} is shown before it is stored")
+                if isinstance(event, Result):
+                    last = event
+                if seen == stops_after:
+                    break
+        return last
+
+    def made(self, life: RefusingLife, name: str) -> Any:
+        async def act(what: str) -> str:  # not in a thread, whose order no seed would repeat
+            if not life.is_dead and not life.refused:
+                started = [e for e in life.store.read_events(SESSION) if isinstance(e, ToolStarted)]
+                self.history.require(
+                    any(each.name == name for each in started), f"{name} runs before its start is in the log"
+                )
+            life.effect(f"{name} {what}")
+            return f"{name} {what}"
+
+        act.__doc__ = f"{name} something."
+        return tool(name=name, effect=EFFECTS[name])(act)
+
+    def judge(self, *, is_over: bool) -> None:
+        """What every log keeps, whatever happened."""
+        store = Life(self.world, self.lives).store
+        if not store.session_exists(SESSION):
+            return
+        events = store.read_events(SESSION)
+        require = self.history.require
+        require([event.seq for event in events] == list(range(1, len(events) + 1)), "the numbers have a hole")
+        require(find_fault(rebuild_messages(events)) is None, "the rebuilt messages are no conversation")
+        uses = [event for event in events if isinstance(event, ToolUse)]
+        results = Counter(event.tool_use_id for event in events if isinstance(event, ToolResult))
+        starts = Counter(event.tool_use_id for event in events if isinstance(event, ToolStarted))
+        unsafe = {event.tool_use_id for event in uses if EFFECTS[event.name] == "unsafe"}
+        require(all(count == 1 for count in results.values()), "a call has two results")
+        if is_over:
+            open_ids = [event.tool_use_id for event in uses if not results[event.tool_use_id]]
+            require(not open_ids, f"calls are left open: {open_ids}")
+        require(all(starts[call] <= 1 for call in unsafe), "an unsafe call was started twice")
+        prompts = [event.request_id for event in events if isinstance(event, UserMessage)]
+        twice = [one for one, next_one in pairwise(prompts) if one == next_one]
+        require(not twice, f"a prompt was stored twice: {twice}")
+        paid = Counter(what for what in self.world.effects() if what.startswith("pay"))
+        asked = Counter(f"pay {event.input['what']}" for event in uses if event.name == "pay")
+        require(
+            all(count <= asked[what] for what, count in paid.items()) or self.unsaved, f"{paid} was done for {asked}"
+        )
