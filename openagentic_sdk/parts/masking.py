@@ -13,7 +13,7 @@ from functools import cache, lru_cache
 from operator import attrgetter
 from typing import Any, TypeVar
 
-from ..events import Event, ModelContext, PermissionDecision, ToolResult, ToolStarted, ToolUse, UserAnswer
+from ..events import Event, ModelContext, PermissionDecision, ToolResult, ToolStarted, ToolUse, UserAnswer, UserQuestion
 from ..ground.frozen import changed
 from ..ground.text import Redact
 from ..kernel.agent import Run
@@ -22,6 +22,7 @@ from ..kernel.tool import Secrets
 from ..permissions.redact import Redactor, secrets_of
 from ..permissions.shell import word_set
 from ..serialization import WrittenList, dumps_json, loads_json
+from ..sessions.answers import HIDDEN_ANSWER
 
 E = TypeVar("E", bound=Event)
 T = TypeVar("T")
@@ -35,6 +36,7 @@ EXACT = word_set("""
     body_sha256 prompt_sha256 tree_sha256 tool_use_id trigger usage input messages workspace_roots
 """)
 # The tools of `system.init` are names, those of `model.context` are descriptions.
+_NO_SECRETS = ("", "decline", "cancel")
 _EXACT_OF = {"system.init": frozenset({"tools"})}
 
 
@@ -50,7 +52,17 @@ class Masking(Part):
         return {Secrets: Secrets(self._redact)}
 
     def mask(self, event: E) -> E:
+        if isinstance(event, UserAnswer) and self._is_for_secret(event.question_id) and event.answer not in _NO_SECRETS:
+            return changed(event, answer=HIDDEN_ANSWER)
         return mask_event(event, self._redact, self._are_clean)
+
+    def _is_for_secret(self, question_id: str) -> bool:
+        """Whether a question asks for what only the server that asks may have (`mcp.questions`)."""
+        asked = (
+            e for e in reversed(self.run.view.events) if isinstance(e, UserQuestion) and e.question_id == question_id
+        )
+        question = next(asked, None)
+        return question is not None and question.details.get("secret") is True
 
     def mask_value(self, value: T) -> T:
         masked: T = mask_value(value, self._redact)

@@ -14,6 +14,7 @@ from operator import is_
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ..events import CommandExpanded, McpServerChanged, ToolUse, UserMessage
+from ..ground.text import one_line, shortened
 from ..kernel.agent import Run
 from ..kernel.part import IncomingPrompt, Part, PartOpener
 from ..kernel.registry import ToolRegistry, tool_spec
@@ -68,9 +69,30 @@ class ServerTools(Part):
         self._offered: tuple[BareTool, ...] = ()
         self._served_before: tuple[list[BareTool], list[BareTool]] = [], []
         self._is_held = False
+        self._facts: Mapping[str, str] = {}
 
     def services(self) -> Mapping[type, object]:
         return {ServerTools: self}
+
+    def facts(self) -> Mapping[str, str]:
+        return self._facts
+
+    def _tell_held(self, changes: Iterable[McpServerChanged]) -> None:
+        """Tell the model which tools it does not have because nobody agreed to them as they are."""
+        facts = dict(self._facts)
+        for event in changes:
+            subject = f"held tools of {event.name}:"
+            held = [str(one.get("tool")) for one in event.left_out if one.get("code") == "pin"]
+            if held:
+                names = shortened(", ".join(one_line(name) for name in held), 1000)
+                facts[subject] = (
+                    f"Tools of the server {event.name} that are not offered, because they are new or have changed and "
+                    f"nobody has agreed to them yet: {names}"
+                )
+            elif event.left_out or event.state in ("started", "restarted", "changed"):
+                facts.pop(subject, None)
+        if facts != self._facts:
+            self._facts = facts
 
     async def begin(self) -> None:
         self._servers.hold()
@@ -82,6 +104,7 @@ class ServerTools(Part):
         await self._servers.ready()
         changes = self._servers.changes(self._known_changes)
         await self.run.record(*[event for event in changes if event != self._last_recorded(event.name)])
+        self._tell_held(changes)
         await self._announce(tuple(self._servers.instructions()))
         tools = (*self._own, *self._served())
         if len(tools) == len(self._offered) and all(map(is_, tools, self._offered)):

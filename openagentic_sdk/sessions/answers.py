@@ -14,6 +14,9 @@ from ..errors import AnswerRefusedError, InvalidEventError
 from ..events import UserQuestion
 from ..serialization import loads_json
 
+# What stands in the log for an answer that is a secret.
+HIDDEN_ANSWER = "[hidden]"
+
 _ALSO = {"y": ("yes", "accept"), "yes": ("yes", "accept"), "n": ("no", "decline"), "no": ("no", "decline")}
 
 

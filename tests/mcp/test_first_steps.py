@@ -8,13 +8,17 @@ import sys
 import unittest
 from typing import Any
 
+from openagentic_sdk import MemorySessionStore, OpenAgenticOptions, run
 from openagentic_sdk.cli.exits import FAILED, USAGE
 from openagentic_sdk.cli.servers.here import hidden_arguments
 from openagentic_sdk.errors import McpError, OptionsError
+from openagentic_sdk.events import UserAnswer, UserQuestion
 from openagentic_sdk.parts.mcp.seat import Seat
 from openagentic_sdk.parts.mcp.server_config import McpServer, read_server_entry
 from openagentic_sdk.parts.mcp.session import RequestHooks
 from openagentic_sdk.parts.mcp.tools import RemoteTool
+from openagentic_sdk.permissions.gate import PermissionGate
+from openagentic_sdk.testing import ScriptedProvider
 
 from .test_command import McpCase
 
@@ -139,6 +143,80 @@ class Eras(unittest.IsolatedAsyncioTestCase):
             await seat.ask("prompts/list", {})
         with self.assertRaises(OptionsError):
             McpServer(command="x", era="new")  # type: ignore[arg-type]
+
+
+# Asks what its arguments say, so often as they say.
+_ASKING = """
+import json, sys
+for line in sys.stdin:
+    asked = json.loads(line)
+    method, answer = asked.get("method"), {"jsonrpc": "2.0", "id": asked.get("id")}
+    if method == "initialize":
+        answer["result"] = {"protocolVersion": "2025-11-25", "capabilities": {"tools": {}}}
+    elif method == "tools/list":
+        answer["result"] = {"tools": [{"name": "form", "inputSchema": {"type": "object"}}]}
+    elif method == "tools/call":
+        given, said = asked["params"]["arguments"], []
+        for number in range(given["times"]):
+            schema = {"type": "object", "properties": {given["field"]: {"type": "string"}}, "required": [given["field"]]}
+            params = {"message": "Hello.", "requestedSchema": schema}
+            print(json.dumps({"jsonrpc": "2.0", "id": number, "method": "elicitation/create", "params": params}), flush=True)
+            said.append(json.loads(sys.stdin.readline())["result"])
+        answer["result"] = {"content": [{"type": "text", "text": str(len(json.dumps(said)))}]}
+    elif "id" in asked:
+        answer["error"] = {"code": -32601, "message": f"no {method}"}
+    if "id" in asked:
+        print(json.dumps(answer), flush=True)
+"""
+
+
+class Forms(unittest.IsolatedAsyncioTestCase):
+    async def go(self, field: str, times: int, answer: Any) -> tuple[list[UserQuestion], list[Any]]:
+        asked: list[UserQuestion] = []
+
+        async def person(question: UserQuestion) -> str:
+            asked.append(question)
+            return str(answer(question))
+
+        call = {"tool_calls": [{"name": "mcp__srv__form", "arguments": {"field": field, "times": times}}]}
+        options = OpenAgenticOptions(
+            provider=ScriptedProvider([call, "Done."]), model="scripted", session_store=MemorySessionStore(),
+            permission_gate=PermissionGate(allow=["mcp__srv"], user_answerer=person),
+            mcp_servers={"srv": McpServer(command=sys.executable, args=["-I", "-S", "-c", _ASKING], era="legacy")},
+        )  # fmt: skip
+        return asked, list((await run(prompt="Go.", options=options)).events)
+
+    async def test_a_question_for_a_secret_is_shown_with_a_warning_and_its_answer_is_in_no_log(self) -> None:
+        for field, is_secret in (("api_key", True), ("Password", True), ("city", False)):
+            with self.subTest(field):
+                asked, events = await self.go(field, 1, lambda question: "hunter2hunter2")
+                self.assertEqual("Careful: this asks for a secret" in asked[0].prompt, is_secret)
+                [answer] = [event.answer for event in events if isinstance(event, UserAnswer)]
+                self.assertEqual(answer, "[hidden]" if is_secret else "hunter2hunter2")
+                [result] = [event for event in events if event.type == "tool.result"]
+                self.assertEqual(
+                    result.output, str(len(json.dumps([{"action": "accept", "content": {field: "hunter2hunter2"}}])))
+                )
+
+    async def test_a_server_that_asks_more_than_ten_questions_in_a_call_is_asked_about(self) -> None:
+        for lets_go_on, count in (("yes", 14), ("decline", 11)):
+            said = {True: lets_go_on, False: "Ulm"}
+            asked, _ = await self.go("city", 13, lambda question, said=said: said["in one call" in question.prompt])
+            self.assertEqual(len(asked), count)
+            self.assertIn("asked 10 questions in one call", asked[10].prompt)
+
+
+class Told(McpCase):
+    def test_a_tool_that_a_pin_holds_out_is_in_the_notices_and_the_model_hears_why(self) -> None:
+        self.mcp("add-json", "small", json.dumps(self.entry()))
+        self.mcp("test", "small")
+        self.tools(*({"name": name, "inputSchema": {"type": "object"}} for name in ("look", "spy")))
+        _, out, err = self.command("run", "Go.", "--script", self.script("Done."))
+        self.assertIn("held out until somebody agrees: look, spy", out + err)
+        _, out, _ = self.command("sessions", "show", "newest")
+        self.assertIn("held out until somebody agrees: look, spy", out)
+        _, out, _ = self.command("run", "Go.", "--script", self.script("Done."), "--json")
+        self.assertIn("nobody has agreed to them yet: look, spy", out)
 
 
 if __name__ == "__main__":

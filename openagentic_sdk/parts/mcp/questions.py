@@ -14,8 +14,10 @@ from urllib.parse import urlsplit
 
 from ...errors import ToolInputError
 from ...ground.loose import as_list, as_mapping, as_text
+from ...ground.patterns import regex
 from ...ground.schemas import validate
 from ...ground.text import without_hidden
+from ...sessions.answers import HIDDEN_ANSWER
 from .definitions import clean_text
 
 # Puts a question to a person: (text, choices, what an interface or a later run may want to know besides).
@@ -25,6 +27,11 @@ MAX_FIELDS = 30
 MAX_TEXT_CHARS = 2_000
 MAX_KEPT_CHARS = 100_000
 _TRIES = 3
+_SECRET = regex(
+    r"pass(word|phrase|code)|\bsecret|\btoken\b|api[-_ ]?key|access[-_ ]?key|private[-_ ]?key|credential|\bpin\b|\botp\b"
+    r"|one[- ]time|\bcvv\b|\bcvc\b|credit[-_ ]?card|seed phrase|recovery (code|phrase)|social security",
+    re.I,
+)
 _YES, _NO = ("accept", "yes", "y", "true", "1"), ("decline", "no", "n", "false", "0")
 
 
@@ -69,7 +76,15 @@ async def _fill(field: _Field, intro: str, ask: Ask, details: Mapping[str, Any])
     """One field's name and value, nothing for one that is left out; or the action that ends the form."""
     problem = ""
     for _ in range(_TRIES):
-        said = (await ask(f"{intro}\n{field.text()}{problem}", field.choices(), {**details, **field.details()})).strip()
+        about, warning = {**details, **field.details()}, ""
+        if field.asks_for_secret(intro):
+            about["secret"] = True
+            warning = (
+                "\nCareful: this asks for a secret, which a server should never do in a form: it gets what you type."
+            )
+        said = (await ask(f"{intro}\n{field.text()}{warning}{problem}", field.choices(), about)).strip()
+        if said == HIDDEN_ANSWER:
+            return "cancel"  # it was given to an earlier run, and is kept nowhere
         if said.lower() in ("decline", "cancel"):
             return said.lower()
         if not said and "default" in field.schema:
@@ -112,6 +127,16 @@ class _Field:
     def details(self) -> dict[str, Any]:
         """Which answers it takes, see `sessions.answers`."""
         return {"multi_select": self._is_list, "optional": "default" in self.schema or not self.is_required}
+
+    def asks_for_secret(self, intro: str) -> bool:
+        """Whether it asks for a password, key or the like: by its schema, its words, or for a text behind such words."""
+        schema = self.schema
+        if schema.get("format") == "password" or schema.get("writeOnly") is True:
+            return True
+        if schema.get("type", "string") not in ("string", "integer", "number") or self._choices:
+            return False
+        own = " ".join(as_text(each) for each in (self.name, schema.get("title"), schema.get("description")))
+        return _SECRET.search(own.replace("_", " ")) is not None or _SECRET.search(intro) is not None
 
     def text(self) -> str:
         """The question for this field."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from dataclasses import replace
-from functools import partial
 from typing import Any, Protocol
 
 from ...events import Effect, ToolProgress, ToolUse, UserQuestion
@@ -21,6 +20,8 @@ from .session import InputRound, RequestHooks
 
 # Progress that comes faster than anybody reads is not shown.
 _PROGRESS_EVERY_S = 0.1
+# After so many questions in one call a person is asked whether there may be more.
+MAX_QUESTIONS = 10
 
 
 class ToolServer(Protocol):
@@ -139,4 +140,14 @@ def hooks_of(ctx: ToolContext) -> RequestHooks:
             shown_at = now
             await log.show(ToolProgress(ctx.tool_use_id or "", done, total, message))
 
-    return RequestHooks(progress, partial(questions.ask, ctx) if questions.reach_anybody(ctx) else None)
+    asked, is_agreed = 0, True
+
+    async def ask(text: str, choices: tuple[str, ...], details: Mapping[str, Any]) -> str:
+        nonlocal asked, is_agreed
+        if is_agreed and asked and asked % MAX_QUESTIONS == 0:
+            about = f"A server has asked {asked} questions in one call, and asks more. Let it go on?"
+            is_agreed = await questions.ask(ctx, about, ("yes", "decline"), details) == "yes"
+        asked += 1
+        return await questions.ask(ctx, text, choices, details) if is_agreed else "decline"
+
+    return RequestHooks(progress, ask if questions.reach_anybody(ctx) else None)
