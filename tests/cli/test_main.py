@@ -514,6 +514,8 @@ class Sessions(CommandCase):
         self.assertEqual(code, OK, out)
         whole = json.loads(self.command("sessions", "cost", self.session_id, "--json")[1])
         self.assertIn(f"{whole['cached_share']:.1%} of the prompts cached", out)
+        self.assertIn('prices={"scripted": {"input": USD', out)
+        self.assertIn("context: 1,000 tokens in the last request", out)
         self.assertEqual(whole["by"][0]["usage"], whole["usage"])
         self.assertEqual((whole["usage"]["cached_input_tokens"], whole["misses"]), (900, []))
 

@@ -10,6 +10,7 @@ from time import gmtime, strftime
 from typing import Any
 
 from ...assemble import limits_left
+from ...events import ModelResponse
 from ...ground.text import on_one_line
 from ...options import OpenAgenticOptions
 from ...parts.budgets import LimitLeft
@@ -192,6 +193,13 @@ def _cost_of_one(store: SessionStore, session_id: str, as_json: bool) -> int:
         cached = "" if share is None else f", {share:.1%} of the prompts cached"
         cost = cost_words(row.cost_usd)
         lines.append(f"{on_one_line(f'{row.kind} {row.name}'.strip())}: {row.calls} calls, {known}{cached}, {cost}")
+    answers = [event for event in events if isinstance(event, ModelResponse) and event.usage is not None]
+    unpriced = dict.fromkeys(on_one_line(event.model or "") for event in answers if event.cost_usd is None)
+    for model in unpriced:
+        price = f'OpenAgenticOptions(prices={{"{model}": {{"input": USD, "output": USD}}}}), each for a million tokens'
+        lines.append(f"no price of {model or 'the model'} is known: {price}, would make it known")
+    if answers:
+        lines.append(f"context: {int((answers[-1].usage or {}).get('input_tokens') or 0):,} tokens in the last request")
     for step, seq, report in misses:
         missed = f"bytes {report.same_bytes:,} to {report.previous_bytes:,} of the request before"
         lines.append(f"step {step} (event {seq}) repeats nothing of {missed}: {on_one_line(report.reason or '')}")
