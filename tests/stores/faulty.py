@@ -887,6 +887,32 @@ class ACopyHasTheMetadataOfItsSource(Wrapped):
         return self.inner.copy_session(source_id, target_id, at_seq=at_seq, tail=tail, metadata=known)
 
 
+LATER = "what_comes_to_a_copy_later_does_not_reach_its_source_nor_the_other_way"
+
+
+class KnowsSources(Wrapped):
+    def copy_session(self, source_id, target_id, **how):
+        self.__dict__.setdefault("sources", {})[target_id] = source_id
+        return self.inner.copy_session(source_id, target_id, **how)
+
+    def source_of(self, session_id):
+        return self.__dict__.get("sources", {}).get(session_id)
+
+
+@caught_by(LATER)
+class ACopySharesItsBlobs(KnowsSources):
+    def put_blob(self, session_id, data):
+        if source := self.source_of(session_id):
+            self.inner.put_blob(source, data)
+        return self.inner.put_blob(session_id, data)
+
+
+@caught_by(LATER)
+class ACopySharesItsMetadata(KnowsSources):
+    def update_metadata(self, session_id, changes):
+        self.inner.update_metadata(self.source_of(session_id) or session_id, changes)
+
+
 @caught_by("a_copy_of_what_is_not_there_makes_nothing")
 class ACopyPastTheEndIsShort(Wrapped):
     def copy_session(self, source_id, target_id, *, at_seq, tail, metadata):

@@ -15,6 +15,7 @@ from ...errors import (
     SessionExistsError,
     SessionLockedError,
     SessionNotFoundError,
+    StorageError,
 )
 from ...events import AssistantMessage, Event, SessionForked, ToolResult, ToolUse, UnknownEvent, UserMessage
 from .base import StoreTest
@@ -101,6 +102,18 @@ class WholeSessions(StoreTest):
         self.assertEqual(self.store.read_metadata("copy")["metadata"], {"cwd": "/w", "of": "copy"})
         self.assertEqual(self.store.read_events("copy"), events)
         self.assertEqual(self.open_or_same().read_events("copy"), events)
+
+    def test_what_comes_to_a_copy_later_does_not_reach_its_source_nor_the_other_way(self) -> None:
+        source = self.filled(1, metadata={"cwd": "/w"})
+        self.store.copy_session(source, "copy", at_seq=1, tail=[], metadata={"cwd": "/w"})
+        of_copy, of_source = self.store.put_blob("copy", b"of the copy"), self.store.put_blob(source, b"of the source")
+        for session_id, digest in (source, of_copy), ("copy", of_source):
+            with self.assertRaises(StorageError):
+                self.store.read_blob(session_id, digest)
+        self.store.update_metadata("copy", {"of": "the copy"})
+        self.store.update_metadata(source, {"in": "the source"})
+        self.assertEqual(self.store.read_metadata(source)["metadata"], {"cwd": "/w", "in": "the source"})
+        self.assertEqual(self.store.read_metadata("copy")["metadata"], {"cwd": "/w", "of": "the copy"})
 
     def test_a_copy_of_what_is_not_there_makes_nothing(self) -> None:
         source = self.filled(3)
