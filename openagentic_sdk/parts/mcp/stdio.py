@@ -31,6 +31,7 @@ _READ_BYTES = 64 * 1024
 EXIT_S, TERM_S = 2.0, 2.0
 # Between the end of its output and the news that the process has ended.
 _NEWS_S = 0.5
+_LIST = ord("[")
 _SHOWN_STDERR_CHARS = 2_000
 # What the official SDKs pass on, and what programs need to speak the user's language and find a place for files.
 _PASSED_ON = ("HOME", "LANG", "LC_ALL", "LC_CTYPE", "LOGNAME", "PATH", "SHELL", "TERM", "TMPDIR", "TZ", "USER")
@@ -154,23 +155,23 @@ class StdioWire:
         data = self._read("out")
         if data:
             for line in self._lines.feed(data):
-                self._take_line(line)
+                if line and line[0] == _LIST:
+                    self._take_list(line)
+                else:
+                    self.peer.receive(line)
         elif data is not None and self.lost is None:
             self._loop.call_later(_NEWS_S, self._lose, "closed its output")
         return bool(data)
 
-    def _take_line(self, line: bytes | None) -> None:
-        """Hand a line to the peer; before 2025-06-18 it may be a list of messages."""
-        if line is not None and line.lstrip()[:1] == b"[":
-            with suppress(InvalidEventError):
-                whole = read_message(line)
-                for message in whole if isinstance(whole, list) else ():
-                    if isinstance(message, dict) and message.get("jsonrpc") == "2.0":
-                        self.peer.take(message)
-                    else:
-                        self.take_stray("it is no message", b"-")
+    def _take_list(self, line: bytes) -> None:
+        """Hand on a list of messages, which a line may be before 2025-06-18; a line of a log begins so, too."""
+        with suppress(InvalidEventError):
+            whole = read_message(line)
+            if isinstance(whole, list) and all(isinstance(one, dict) and "jsonrpc" in one for one in whole):
+                for message in whole:
+                    self.peer.take(message)
                 return
-        self.peer.receive(line)
+        self.take_stray("it is no message", line)
 
     def _read_stderr(self) -> bool:
         """Read one piece of its errors; says whether there was one."""
