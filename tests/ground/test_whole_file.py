@@ -11,7 +11,7 @@ from openagentic_sdk.ground.disk import SystemDisk, whole_file, write_durably
 from tests.guards.source import PACKAGE, ROOT
 
 # `replace_file` holds the folder open: names in a folder that a model can change are never looked up twice.
-REPLACES = {"ground/disk.py", "ground/files.py", "testing/faults.py"}
+REPLACES = {"ground/disk.py", "ground/files.py", "testing/simulated_disk.py"}
 # The kernel makes its key and has no use for the rest of `disk`.
 LINKS = {"sessions/seal.py"}
 # A whole file of a command's copy is moved into its place, nothing is written.

@@ -30,13 +30,14 @@ from ..guards.source import PACKAGE, ROOT, modules_with, nodes_of
 FINALIZERS = {
     ("openagentic_sdk.ground.garbage", "weakref.finalize"),  # hands over to a thread
     ("openagentic_sdk.providers.wire.http", "weakref.finalize"),  # takes no lock
+    ("openagentic_sdk.server.contract.client", "when_collected"),
     ("openagentic_sdk.sessions.stores.remote", "when_collected"),
     ("openagentic_sdk.sessions.sqlite", "when_collected"),
     ("openagentic_sdk.ground.threads", "__del__"),  # `SimpleQueue.put` waits for no lock
     ("openagentic_sdk.tools.shell.background", "when_collected"),
     ("openagentic_sdk.tools.shell.file_policy", "when_collected"),
 }
-OWNERS = {"HttpTransport", "RemoteStore", "SqliteSessionStore", "RunShells", "RunTemp"}
+OWNERS = {"Client", "HttpTransport", "RemoteStore", "SqliteSessionStore", "RunShells", "RunTemp"}
 # Locks that the walk does not take: they belong to what needs a Postgres server.
 NOT_TAKEN = {
     "openagentic_sdk.sessions.stores.postgres.link",
@@ -249,6 +250,7 @@ def _walk() -> None:
     from openagentic_sdk.kernel.tool import RunResources
     from openagentic_sdk.providers.wire.http import HttpTransport
     from openagentic_sdk.providers.wire.timeouts import Timeouts
+    from openagentic_sdk.server import Client
     from openagentic_sdk.sessions.stores.per_process import SharedByName
     from openagentic_sdk.sessions.stores.remote import RemoteStore
     from openagentic_sdk.tools.shell.background import RunShells
@@ -301,6 +303,9 @@ def _walk() -> None:
     def forgotten_temp() -> object:
         return RunTemp()
 
+    def forgotten_client() -> object:
+        return Client(url)
+
     from http.client import HTTPConnection
 
     from openagentic_sdk.providers.wire.http import read_url
@@ -315,7 +320,14 @@ def _walk() -> None:
         _stock.append(
             [
                 make()
-                for make in (forgotten_remote, forgotten_sqlite, forgotten_transport, forgotten_shells, forgotten_temp)
+                for make in (
+                    forgotten_remote,
+                    forgotten_sqlite,
+                    forgotten_transport,
+                    forgotten_shells,
+                    forgotten_temp,
+                    forgotten_client,
+                )
             ]
         )
     gc.collect()
@@ -350,6 +362,8 @@ def _walk() -> None:
         transport.close()
 
     asyncio.run(ask())
+    with Client(url) as client:
+        client._loop.run(asyncio.sleep(0))
     paths = (f"{place}/out", f"{place}/err")
     spec = CommandSpec(argv=("/bin/true",), env={}, cwd="/", keep_bytes=100, paths=paths, file_bytes=100)
     run_command(spec, timeout_s=120.0)

@@ -10,7 +10,6 @@ from itertools import islice
 from secrets import token_hex
 from typing import Any, TypeVar, cast, get_args, get_origin
 from urllib.parse import quote, urlencode
-from weakref import finalize
 
 from ...errors import (
     InvalidEventError,
@@ -22,6 +21,7 @@ from ...errors import (
 )
 from ...events import EVENT_CLASSES, AnyEvent, Event, Result
 from ...ground.backoff import Backoff
+from ...ground.garbage import when_collected
 from ...ground.schemas.typed import hints_of
 from ...providers.sse import SSEDecoder
 from ...providers.wire.http import HttpAnswer, HttpTransport
@@ -211,7 +211,7 @@ class Client(Operations):
     ) -> None:
         self._client = AsyncClient(base_url, token, headers=headers, retries=retries, http=http)
         self._loop = LoopThread("openagentic-client")
-        finalize(self, self._loop.close)  # whoever forgets to close leaves no thread and no connection
+        when_collected(self, self._loop.close)  # whoever forgets to close leaves no thread and no connection
 
     def __enter__(self) -> Client:
         return self
