@@ -1,4 +1,4 @@
-"""A suite of two cases, a recorded session and a prompt, under two system prompts; then what the second one made worse."""
+"""A suite of two cases, a recorded session and a prompt, under two system prompts; then what the second one changed."""
 
 from dataclasses import replace
 
@@ -42,3 +42,4 @@ for row in report.rows():
         print("   ", problem)
 found = compare_reports(report, report, variant_a="today", variant_b="careless")
 print("worse:", ", ".join(found.worse))
+print("no longer as recorded:", ", ".join(found.differs))

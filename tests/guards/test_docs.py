@@ -9,6 +9,7 @@ import re
 import subprocess
 import tempfile
 import unittest
+from collections.abc import Iterator
 from pathlib import Path
 
 from openagentic_sdk.parts.project.settings import _KEYS, _MANAGED_KEYS, _OWN_KEYS, _PERMISSION_KEYS
@@ -45,14 +46,19 @@ BY_NAME = re.compile(
 class Docs(unittest.TestCase):
     maxDiff = None
 
-    def setUp(self) -> None:
-        home = self.enterContext(tempfile.TemporaryDirectory())
-        here, before = os.getcwd(), dict(os.environ)
-        self.addCleanup(lambda: (os.chdir(here), os.environ.clear(), os.environ.update(before)))
-        for name in [name for name in os.environ if name.startswith(("OPENAI_", "OPENAGENTIC_", "ANTHROPIC_"))]:
-            del os.environ[name]
-        os.environ["HOME"] = home
-        os.chdir(home)
+    @contextlib.contextmanager
+    def empty_home(self) -> Iterator[None]:
+        """Stay in an empty folder, which is the home, with no setting in the environment."""
+        before = dict(os.environ)
+        with tempfile.TemporaryDirectory() as home, contextlib.chdir(home):
+            for name in [name for name in os.environ if name.startswith(("OPENAI_", "OPENAGENTIC_", "ANTHROPIC_"))]:
+                del os.environ[name]
+            os.environ["HOME"] = home
+            try:
+                yield
+            finally:
+                os.environ.clear()
+                os.environ.update(before)
 
     def test_every_page_that_was_promised_is_there(self) -> None:
         self.assertEqual(NEEDED - {page.stem for page in PAGES}, set())
@@ -77,7 +83,7 @@ class Docs(unittest.TestCase):
     def test_the_python_of_each_page_runs_from_top_to_bottom_and_prints_what_stands_below_it(self) -> None:
         for page in PAGES:
             blocks = BLOCK.findall(page.read_text(encoding="utf-8"))
-            with self.subTest(page.name):
+            with self.subTest(page.name), self.empty_home():
                 self.assertIn("python", [language for language, _ in blocks], "a page without code that runs")
                 self.check(page, blocks)
 
