@@ -13,7 +13,8 @@ from typing import Any
 
 from openagentic_sdk.hooks.engine import HookEngine
 from openagentic_sdk.hooks.models import HookDecision, HookMatcher
-from openagentic_sdk.parts.claude.command_hooks import ShellHook, answer_of, matched_names, with_command_hooks
+from openagentic_sdk.parts.claude.command_hooks import ShellHook, matched_names, with_command_hooks
+from openagentic_sdk.parts.claude.hook_answers import answer_of
 from openagentic_sdk.parts.project.settings import CommandHook
 from tests.looptime import skip_time
 from tests.waiting import until_async
@@ -29,9 +30,27 @@ class Answers(unittest.TestCase):
                 expected = None if case["decision"] is None else HookDecision(**case["decision"])
                 self.assertEqual(answer_of(case["point"], stdout), expected)
 
-    def test_half_a_json_object_is_a_failure(self) -> None:
-        with self.assertRaisesRegex(RuntimeError, "begins like JSON"):
-            answer_of("pre_tool_use", '{"decision": "block"')
+    def test_an_answer_with_other_types_than_documented_is_a_failure_unless_it_forbids(self) -> None:
+        for point, answer, problem in (
+            ("pre_tool_use", {"hookSpecificOutput": {"permissionDecision": "sure"}}, "permissionDecision is 'sure'"),
+            ("pre_tool_use", {"hookSpecificOutput": {"permissionDecision": ["deny"]}}, "permissionDecision is list"),
+            ("pre_tool_use", {"hookSpecificOutput": {"updatedInput": "ls"}}, "updatedInput is str"),
+            ("pre_tool_use", {"hookSpecificOutput": [1]}, "hookSpecificOutput is list, and an object"),
+            ("pre_tool_use", {"continue": "false"}, "continue is str, and true or false"),
+            ("stop", {"decision": "Block", "reason": "x"}, "decision is 'Block'"),
+            ("stop", {"decision": {"behavior": "block"}}, "decision is dict"),
+            ("user_prompt_submit", {"systemMessage": 5}, "systemMessage is int"),
+            ("permission_request", {"hookSpecificOutput": {"decision": {"behavior": "yes"}}}, "behavior is 'yes'"),
+            ("permission_request", {"hookSpecificOutput": {"decision": "allow"}}, "decision.* is str"),
+            ("post_tool_use", {"hookSpecificOutput": {"additionalContext": {"a": 1}}}, "additionalContext is dict"),
+        ):
+            with self.subTest(answer=answer), self.assertRaisesRegex(RuntimeError, problem):
+                answer_of(point, json.dumps(answer))
+        wrong = {"decision": "block", "reason": ["x"], "systemMessage": "m"}
+        self.assertEqual(
+            answer_of("user_prompt_submit", json.dumps(wrong)),
+            HookDecision(block=True, block_reason="the hook gave no reason"),
+        )
 
 
 class Matchers(unittest.TestCase):

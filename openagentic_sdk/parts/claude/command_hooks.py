@@ -1,8 +1,7 @@
 """Shell commands as hooks, as Claude Code's settings define them: JSON on stdin, an exit code and JSON for an answer.
 
-Exit 0 lets pass, and its stdout may hold an answer as JSON; exit 2 blocks with stderr as the reason; any other end is a
-failed hook, after which things go on unless it wrote an answer that says otherwise. A hook's processes never outlive it:
-they are a process group of their own, ended with it.
+What an answer decides stands in `hook_answers`. A hook's processes never outlive it: they are a process group of their own,
+ended with it.
 """
 
 from __future__ import annotations
@@ -15,19 +14,23 @@ import signal
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field, replace
+from functools import partial
 from typing import IO, Any
 
 from ...errors import InvalidEventError, ToolInputError
 from ...ground.frozen import frozen
+from ...ground.threads import settled
 from ...hooks.engine import HookEngine
-from ...hooks.models import HookDecision, HookMatcher, Permission
+from ...hooks.models import HookDecision, HookMatcher
 from ...serialization import dumps_json, loads_json
 from ...skills.files import bytecode_folder
 from ...skills.render import fill_variables, plugin_variables
 from ...tools.shell.environment import find_program
 from ..project.settings import CommandHook
 from ..project.trust import TRUST_VARIABLE
+from .hook_answers import capped, decision_of, runs_on
 from .names import MATCHED, tool_name_of, with_our_names, with_their_names
+from .text_commands import compares
 
 # Claude Code's events, and our points. What ends a subagent is decided where any agent wants to stop.
 EVENTS = {
@@ -54,24 +57,13 @@ _MODES = {"bypass": "bypassPermissions"}
 
 DEFAULT_TIMEOUT_S = 600.0
 PROMPT_TIMEOUT_S = 30.0
-MAX_OUTPUT_CHARS = 10_000
+# Of a hook's stdout and stderr, each; what is behind it counts for nothing.
+_MAX_OUTPUT_BYTES = 1024 * 1024
+# How often the stdout of a hook at work is looked at for the line that says not to wait for it.
+_LOOK_EVERY_S = 0.05
+# How often in one turn stop hooks send the model back to work, as in Claude Code.
+MAX_STOP_BLOCKS = 8
 
-# Where plain text on stdout is context for the model, and where a block is a remark on what has already happened.
-_TEXT_IS_CONTEXT = frozenset({"user_prompt_submit", "session_start"})
-_TOO_LATE_TO_BLOCK = frozenset(
-    (
-        "post_tool_use",
-        "post_tool_use_failure",
-        "session_start",
-        "session_end",
-        "subagent_start",
-        "subagent_stop",
-        "post_compact",
-        "notification",
-    )
-)
-# Of these, where the model reads the remark; elsewhere only a person does.
-_MODEL_READS = frozenset({"post_tool_use", "post_tool_use_failure"})
 _TOOL_POINTS = frozenset({"pre_tool_use", "post_tool_use", "post_tool_use_failure", "permission_request"})
 # Variables through which a shell would run something before the hook.
 _UNWANTED = ("BASH_ENV", "ENV", "SHELLOPTS", "BASHOPTS", "PS4", "IFS", "CDPATH", "GLOBIGNORE")
@@ -103,39 +95,56 @@ class ShellHook:
     async def __call__(self, payload: dict[str, Any]) -> HookDecision | None:
         """Run it. Raises OSError when it cannot be started, and RuntimeError with stderr when it fails."""
         data = dumps_json(self._described(payload)).encode("ascii")
-        if self.is_async and payload.get("hook_point") != "session_end":
-            task = asyncio.create_task(asyncio.wait_for(self._run(data), self.timeout_s))
-            _RUNNING.add(task)  # the event loop itself keeps no task alive
-            task.add_done_callback(_forget)
-            return None
-        code, out, err = await self._run(data)
         point = str(payload.get("hook_point"))
-        if code == 0:
-            return self._counted(payload, answer_of(point, out))
-        answer = None
-        if out.lstrip().startswith("{"):
-            with contextlib.suppress(RuntimeError):  # what is no answer counts for nothing beside the exit code
-                answer = answer_of(point, out) or HookDecision()
-        if code == 2:
-            said = answer.block_reason if answer is not None and answer.block else None
-            blocked = _blocked(point, said or err.strip() or "the hook gave no reason")
-            if answer is None:
-                return blocked
-            message = answer.system_message or blocked.system_message
-            return replace(blocked, system_message=message, stops=answer.stops)
-        if answer is not None:
-            return self._counted(payload, answer)
-        how = f"ended by signal {-code}" if code < 0 else f"exit code {code}"
-        raise RuntimeError(f"{self.command!r}: {how}: {err.strip()[:1000] or 'it wrote nothing to stderr'}")
+        out = tempfile.TemporaryFile()  # noqa: SIM115 - closed once the process has ended, however long that takes
+        work = asyncio.create_task(self._run(data, out))
+        work.add_done_callback(partial(_close, out))
+        try:
+            if point == "session_end":  # nothing goes on behind it
+                await asyncio.wait((work,))
+            is_left = not work.done() and (self.is_async or await _leaves_us(work, out))
+        except asyncio.CancelledError:
+            work.cancel()
+            await settled(asyncio.wait((work,)))
+            raise
+        if is_left:
+            self._leave(work, payload)
+            return None
+        code, written, err = work.result()
+        return self._counted(payload, decision_of(point, code, written, err, self.command))
+
+    def _leave(self, work: asyncio.Task[tuple[int, str, str]], payload: Mapping[str, Any]) -> None:
+        """Let it work in the background; what it wants to add then goes to the model with its next request."""
+        context = payload.get("context") or {}
+        point, deliver = str(payload.get("hook_point")), context.get("deliver")
+
+        async def follow() -> None:
+            try:
+                async with asyncio.timeout(self.timeout_s):
+                    code, out, err = await work
+                first, _, rest = out.lstrip().partition("\n")
+                answer = decision_of(point, code, rest if runs_on(first) else out, err, self.command)
+            except (TimeoutError, RuntimeError, OSError):
+                return  # nobody waits for it any more, and what it did is done
+            if answer is None or not callable(deliver):
+                return
+            reason = answer.block_reason if code == 2 else None
+            for text in filter(None, (answer.additional_context, answer.system_message, reason)):
+                deliver(text)
+
+        task = asyncio.create_task(follow())
+        _RUNNING.add(task)  # the event loop itself keeps no task alive
+        task.add_done_callback(_RUNNING.discard)
 
     def _described(self, payload: Mapping[str, Any]) -> dict[str, Any]:
         """What the command reads: the fields that Claude Code documents for the event, and what else JSON can say."""
         context = payload.get("context") or {}
         point = str(payload.get("hook_point"))
-        transcript = context.get("transcript")
+        main = context.get("main") or {}
+        transcript = main.get("transcript") or context.get("transcript")
         mode = str(context.get("permission_mode") or self.permission_mode)
         described: dict[str, Any] = {
-            "session_id": str(context.get("session_id") or ""),
+            "session_id": str(main.get("session_id") or context.get("session_id") or ""),
             "transcript_path": transcript() if callable(transcript) else self.transcript_path,
             "cwd": str(context.get("cwd") or self.project_dir),
             "permission_mode": _MODES.get(mode, mode),
@@ -157,7 +166,15 @@ class ShellHook:
                 described["tool_input"] = with_their_names(tool, described["tool_input"], described["cwd"])
         if agent := described.get("agent_name"):
             described.setdefault("agent_type", agent)
-            described.setdefault("agent_id", str(context.get("agent_id") or described["session_id"]))
+            described.setdefault("agent_id", str(context.get("agent_id") or context.get("tool_use_id") or ""))
+        if self.event == "SubagentStop" and callable(own := context.get("transcript")):
+            described["agent_transcript_path"] = own()
+        typed = context.get("typed_prompt")
+        if point == "user_prompt_submit" and isinstance(typed, tuple) and typed[1] == described.get("prompt"):
+            described["prompt"] = typed[0]
+        if self.event == "PostToolUseFailure" and point == "post_tool_use":
+            described |= {"error": failure_of(payload), "is_interrupt": False}
+            described.pop("tool_response", None)
         if point == "session_start" and context.get("model"):
             described["model"] = str(context["model"])
         if point == "notification":
@@ -172,6 +189,11 @@ class ShellHook:
     def _counted(self, payload: Mapping[str, Any], answer: HookDecision | None) -> HookDecision | None:
         cwd = str((payload.get("context") or {}).get("cwd") or self.project_dir)
         answer = _in_our_names(payload, answer, cwd)
+        if answer is not None and answer.block and not answer.stops and payload.get("hook_point") == "stop":
+            blocks = (payload.get("context") or {}).get("stop_blocks")
+            if callable(blocks) and blocks() >= MAX_STOP_BLOCKS:
+                told = f"{self.command!r} sent the model back to work {MAX_STOP_BLOCKS} times: the turn ends now"
+                answer = replace(answer, block=False, block_reason=None, action="overridden", system_message=told)
         if answer is None or not self.only_forbids:
             return answer
         wish = answer.permission if answer.permission != "allow" else None
@@ -182,11 +204,11 @@ class ShellHook:
         plugin = plugin_variables(self.plugin_root, self.plugin_data, "CLAUDE_PLUGIN_DATA")
         return {"CLAUDE_PROJECT_DIR": os.path.abspath(self.project_dir), **plugin}
 
-    async def _run(self, data: bytes) -> tuple[int, str, str]:
+    async def _run(self, data: bytes, out: IO[bytes]) -> tuple[int, str, str]:
         # Files, not pipes: a process that the hook left behind cannot make us wait for the end of its output.
         bash = find_program("bash", (self.project_dir,))
         shell = (bash, "--noprofile", "--norc", "-c") if bash else ("/bin/sh", "-c")
-        with tempfile.TemporaryFile() as given, tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
+        with tempfile.TemporaryFile() as given, tempfile.TemporaryFile() as err:
             given.write(data)
             given.seek(0)
             command = [*shell, self.command]
@@ -216,9 +238,40 @@ class ShellHook:
             return code, _start_of(out), _start_of(err)
 
 
+async def _leaves_us(work: asyncio.Task[tuple[int, str, str]], out: IO[bytes]) -> bool:
+    """Wait until a hook ends, or writes a first line that says not to wait; whether it was the line."""
+    is_open = True
+    while not work.done():
+        await asyncio.wait((work,), timeout=_LOOK_EVERY_S if is_open else None)
+        written = b"" if work.done() or not is_open else os.pread(out.fileno(), 4096, 0).lstrip()
+        line, end, _ = written.partition(b"\n")
+        if written and runs_on(line.decode("utf-8", errors="replace")):
+            return True
+        is_open = not written or (written.startswith(b"{") and not end and len(written) < 4096)
+    return False
+
+
+def _close(out: IO[bytes], work: asyncio.Task[tuple[int, str, str]]) -> None:
+    out.close()
+    if not work.cancelled():
+        work.exception()  # whoever waited has it; nobody else wants it
+
+
 def _start_of(file: IO[bytes]) -> str:
     file.seek(0)
-    return file.read(4 * MAX_OUTPUT_CHARS).decode("utf-8", errors="replace")[:MAX_OUTPUT_CHARS]
+    return file.read(_MAX_OUTPUT_BYTES).decode("utf-8", errors="replace")
+
+
+def failure_of(payload: Mapping[str, Any]) -> str | None:
+    """How a command of the Bash tool failed, as Claude Code tells it; None for one that did not, and for other tools."""
+    output, input = payload.get("tool_output"), payload.get("tool_input")
+    if payload.get("tool_name") != "Bash" or not isinstance(output, Mapping) or not isinstance(input, Mapping):
+        return None
+    code, command = output.get("exit_code"), str(input.get("command") or "")
+    if not isinstance(code, int) or code == 0 or (code == 1 and compares(command)):
+        return None
+    written = (str(output.get(stream) or "").strip("\n") for stream in ("stdout", "stderr"))
+    return capped("\n".join(filter(None, (f"Exit code {code}", *written))))
 
 
 def _as_json(value: Any) -> Any:
@@ -228,14 +281,8 @@ def _as_json(value: Any) -> Any:
         return str(value)
 
 
-# The hooks that are not waited for, while they run.
-_RUNNING: set[asyncio.Task[tuple[int, str, str]]] = set()
-
-
-def _forget(task: asyncio.Task[tuple[int, str, str]]) -> None:
-    _RUNNING.discard(task)
-    if not task.cancelled():
-        task.exception()  # its outcome is no longer needed
+# What follows the hooks that are not waited for, while they run.
+_RUNNING: set[asyncio.Task[None]] = set()
 
 
 def _in_our_names(payload: Mapping[str, Any], answer: HookDecision | None, cwd: str) -> HookDecision | None:
@@ -248,65 +295,6 @@ def _in_our_names(payload: Mapping[str, Any], answer: HookDecision | None, cwd: 
         return replace(answer, override_tool_input=with_our_names(tool, input, changed, cwd))
     except ToolInputError as error:
         return replace(answer, override_tool_input=None, block=True, block_reason=str(error), permission="deny")
-
-
-def _blocked(point: str, reason: str) -> HookDecision:
-    if point in _MODEL_READS:
-        return HookDecision(additional_context=reason, action="feedback")
-    if point in _TOO_LATE_TO_BLOCK:
-        return HookDecision(system_message=reason, action="feedback")
-    return HookDecision(block=True, block_reason=reason)
-
-
-def answer_of(point: str, text: str) -> HookDecision | None:
-    """What a hook's stdout decides. Text that is no JSON object is context at the points where Claude Code says so."""
-    text = text.strip()
-    if not text.startswith("{"):
-        return HookDecision(additional_context=text) if text and point in _TEXT_IS_CONTEXT else None
-    try:
-        answer = loads_json(text)
-    except InvalidEventError as error:
-        raise RuntimeError(f"the hook's answer begins like JSON and is none: {error}") from None
-    decision = HookDecision()
-    if answer.get("continue") is False:
-        reason = answer.get("stopReason") or answer.get("reason") or "the hook stopped the run"
-        decision = HookDecision(
-            block=point not in _TOO_LATE_TO_BLOCK, block_reason=str(reason), action="stop", stops=True
-        )
-    elif answer.get("decision") == "block":
-        decision = _blocked(point, str(answer.get("reason") or "the hook gave no reason"))
-    elif answer.get("decision") == "approve" and point == "pre_tool_use":
-        decision = HookDecision(permission="allow", block_reason=_text(answer.get("reason")))
-    decision = replace(decision, system_message=_text(answer.get("systemMessage")) or decision.system_message)
-    specific = answer.get("hookSpecificOutput")
-    if isinstance(specific, dict):
-        decision = _specific(point, specific, decision)
-    return None if decision == HookDecision() else decision
-
-
-def _specific(point: str, specific: Mapping[str, Any], decision: HookDecision) -> HookDecision:
-    """The fields of one event, on top of those that every event has."""
-    wish, reason = specific.get("permissionDecision"), specific.get("permissionDecisionReason")
-    changed, inner = specific.get("updatedInput"), specific.get("decision")
-    if isinstance(inner, dict):
-        wish, changed = inner.get("behavior", wish), inner.get("updatedInput", changed)
-        reason = inner.get("message", reason)
-    # "defer" leaves the call to a person, which is what asking is here.
-    meant: Mapping[str, Permission] = {"allow": "allow", "deny": "deny", "ask": "ask", "defer": "ask"}
-    permission = meant.get(str(wish)) if wish else None
-    return replace(
-        decision,
-        block=decision.block or (permission == "deny" and point == "pre_tool_use"),
-        block_reason=_text(reason) or decision.block_reason,
-        override_tool_input=changed if isinstance(changed, dict) else None,
-        override_tool_output=specific.get("updatedToolOutput") if point == "post_tool_use" else None,
-        permission=permission or decision.permission,
-        additional_context=_text(specific.get("additionalContext")) or decision.additional_context,
-    )
-
-
-def _text(value: Any) -> str | None:
-    return value if isinstance(value, str) and value else None
 
 
 # --- from settings -------------------------------------------------------------------------------------------------------
@@ -361,16 +349,20 @@ def with_command_hooks(
             timeout_s=timeout_s,
         )
         name = f"{hook.command[:80]} ({hook.source})"
-        matcher = HookMatcher(
-            name,
-            pattern,
-            shell_hook,
-            timeout_s,
-            fail_closed=False,
-            tool_name_regex=_with_our_names_of_tools(regex),
-            when=_When(hook, name, fits),
-        )
-        found.setdefault(point, []).append(matcher)
+        # a command that ended with another exit code than 0 is a result here, and a failure there
+        points = (point, "post_tool_use") if hook.event == "PostToolUseFailure" else (point,)
+        for each in points:
+            matcher = HookMatcher(
+                name,
+                pattern,
+                shell_hook,
+                timeout_s,
+                fail_closed=False,
+                tool_name_regex=_with_our_names_of_tools(regex),
+                when=_When(hook, name, fits),
+            )
+            if all(matcher.hook != other.hook or not _are_alike(matcher, other) for other in found.get(each, ())):
+                found.setdefault(each, []).append(matcher)
     added: dict[str, Any] = {point: (*getattr(engine, point), *matchers) for point, matchers in found.items()}
     return replace(engine, **added), tuple(problems)
 
@@ -390,8 +382,12 @@ class _When:
             return False
         if hook.event == "SubagentStop" and not (agent and _is_named(hook.matcher, str(agent))):
             return False
-        if hook.event == "PostToolUse" and context.get("error_message"):
-            return False
+        if payload.get("hook_point") == "post_tool_use":
+            has_failed = bool(context.get("error_message")) or failure_of(payload) is not None
+            if has_failed != (hook.event == "PostToolUseFailure"):
+                return False
+            if has_failed and context.get("error_message"):
+                return False  # the point of failures is for this one
         is_active = context.get("is_active")
         if hook.skill and not (callable(is_active) and is_active(hook.skill)):
             return False
@@ -402,6 +398,17 @@ class _When:
         if hook.condition and self.fits is not None and isinstance(tool, str) and isinstance(input, Mapping):
             return self.fits(hook.condition, tool, input)
         return True
+
+
+def _are_alike(first: HookMatcher, second: HookMatcher) -> bool:
+    """Whether two hooks of one command run for the same calls: it runs once for each, as in Claude Code."""
+    same_names = (first.tool_name_pattern, first.tool_name_regex) == (second.tool_name_pattern, second.tool_name_regex)
+    conditions = [
+        (when.hook.condition, when.hook.skill, when.hook.once)
+        for when in (first.when, second.when)
+        if isinstance(when, _When)
+    ]
+    return same_names and len(set(conditions)) == 1
 
 
 def _is_named(matcher: str, name: str) -> bool:

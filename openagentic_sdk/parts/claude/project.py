@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from ...errors import SkillNotFoundError, ToolError
-from ...events import Event, SkillActivated, SystemNotice, ToolResult, ToolUse, UserMessage
+from ...events import Event, HookEvent, SkillActivated, SystemNotice, ToolResult, ToolUse, UserMessage
 from ...ground.frozen import changed
 from ...ground.patterns import regex
 from ...kernel.agent import Run
@@ -58,6 +59,7 @@ class ProjectPart(Part, SkillRuns):
         self._facts: tuple[int, Mapping[str, str]] = (-1, {})
         self._transcript_file: TranscriptFile | None = None
         self._pending: tuple[IncomingPrompt, str, Draft] | None = None
+        self._typed: IncomingPrompt | None = None
 
     def services(self) -> Mapping[type, object]:
         library = self._guidance.skills
@@ -77,7 +79,12 @@ class ProjectPart(Part, SkillRuns):
             self._facts = changes, {f"skill:{skill.name}@{skill.seq}": skill_message(skill) for skill in active}
         return self._facts[1]
 
+    async def before_step(self) -> None:
+        for text in _ARRIVED.pop(self.run.session_id, ()):
+            await self.run.record(UserMessage(text, origin="hook"))
+
     async def expand_prompt(self, prompt: IncomingPrompt) -> None:
+        self._typed = prompt
         if prompt.is_expanded:
             return
         expansion, events, draft = self._guidance.expand(
@@ -140,11 +147,32 @@ class ProjectPart(Part, SkillRuns):
         )
 
     def tell_hooks(self) -> Mapping[str, Any]:
-        active = active_skills(self._fold.events)
-        return {
+        active, run = active_skills(self._fold.events), self.run
+        told: dict[str, Any] = {
             "transcript": self._transcript,
             "is_active": lambda name: any(skill.name == name for skill in active),
+            "stop_blocks": self._stop_blocks,
+            "deliver": partial(_deliver, run.session_id),
         }
+        if self._typed is not None:
+            told["typed_prompt"] = (self._typed.said.text, self._typed.text)
+        if run.parent is not None:
+            top = run.parent
+            while top.parent is not None:
+                top = top.parent
+            project = top.parts.services.find(ProjectPart)
+            told["main"] = {"session_id": top.session_id, "transcript": project._transcript if project else None}
+            told["agent_id"] = run.view.events[0].parent_tool_use_id if run.view.events else None
+        return told
+
+    def _stop_blocks(self) -> int:
+        """How often hooks sent the model back to work since the last prompt."""
+        count = 0
+        for event in reversed(self.run.view.events):
+            if isinstance(event, UserMessage) and event.origin == "user":
+                break
+            count += isinstance(event, HookEvent) and event.hook_point == "stop" and "block_reason" in event.details
+        return count
 
     def _transcript(self) -> str:
         """The path of the session so far in the shape of Claude Code's transcripts, written anew as far as it grew.
@@ -190,6 +218,19 @@ class ProjectPart(Part, SkillRuns):
         if not approval.allowed:
             raise ToolError(f"skill {skill.name} runs in a subagent, and that is not allowed: {approval.reason}")
         return await subagents.spawn(tool_use_id, name, prompt, (skill,))
+
+
+# What hooks in the background have found since the last request of a session, and how much of it is kept.
+_ARRIVED: dict[str, list[str]] = {}
+_MAX_ARRIVED = 20
+
+
+def _deliver(session_id: str, text: str) -> None:
+    arrived = _ARRIVED.setdefault(session_id, [])
+    if len(arrived) < _MAX_ARRIVED:
+        arrived.append(text)
+    while len(_ARRIVED) > 1000:  # the sessions that nobody goes on with
+        _ARRIVED.pop(next(iter(_ARRIVED)))
 
 
 def allowlists(policy: SkillPolicy) -> list[Narrowing]:

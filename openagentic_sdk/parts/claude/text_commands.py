@@ -97,7 +97,8 @@ async def _permit(run: Run, draft: Draft, use: ToolUse) -> Permitted | str:
 _COMPARING = frozenset({"grep", "egrep", "fgrep", "rg", "find", "diff", "cmp", "test", "["})
 
 
-def _compares(command: str) -> bool:
+def compares(command: str) -> bool:
+    """Whether exit code 1 of a command means that it found nothing, or a difference."""
     line = parse_command(command)
     return isinstance(line, CommandLine) and base_name(line.commands[-1].argv[0]) in _COMPARING
 
@@ -113,7 +114,7 @@ def _finished(command_id: str, result: ToolResult, command: str) -> TextCommandF
         failure = result.error_message
     elif said.get("timed_out"):
         failure = "it took too long and was ended"
-    elif said.get("exit_code") != 0 and not (said.get("exit_code") == 1 and _compares(command)):
+    elif said.get("exit_code") != 0 and not (said.get("exit_code") == 1 and compares(command)):
         failure = (
             f"it ended with exit code {said.get('exit_code')}{': ' + errors[-_MAX_ERROR_CHARS:] if errors else ''}"
         )

@@ -225,7 +225,7 @@ _KEYS = frozenset({
 _PERMISSION_KEYS = frozenset(
     {"allow", "ask", "deny", "labels", "additionalDirectories", "defaultMode", "disableBypassPermissionsMode"}
 )
-_HOOK_KEYS = frozenset({"type", "command", "args", "timeout", "async", "once", "if"})
+_HOOK_KEYS = frozenset({"type", "command", "args", "timeout", "async", "asyncRewake", "once", "if"})
 # Keys that only managed settings may have.
 _MANAGED_KEYS = ("allowManagedHooksOnly", "allowManagedPermissionRulesOnly")
 # Keys that a project never has a say in.
@@ -411,7 +411,7 @@ class Entries:
             timeout,
             tuple(args) if args is not None else None,
             self.text(entry, "if") or "",
-            self.flag(entry, "async"),
+            self.flag(entry, "async") or self.flag(entry, "asyncRewake"),
             self.flag(entry, "once"),
             root,
         )

@@ -1,0 +1,225 @@
+"""The answers of a `.claude` hook: what its exit code and its stdout decide.
+
+Exit 0 lets pass, exit 2 forbids with stderr for a reason, and any other end is a failure after which things go on. A JSON
+object on stdout counts beside each of these; other text is context for the model where Claude Code documents that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from ...errors import InvalidEventError
+from ...hooks.models import HookDecision, Permission
+from ...serialization import loads_json
+
+MAX_TEXT_CHARS = 10_000
+
+# Where plain text on stdout is context for the model, and where a block is a remark on what has already happened.
+_TEXT_IS_CONTEXT = frozenset({"user_prompt_submit", "session_start"})
+_TOO_LATE_TO_BLOCK = frozenset(
+    (
+        "post_tool_use",
+        "post_tool_use_failure",
+        "session_start",
+        "session_end",
+        "subagent_start",
+        "subagent_stop",
+        "post_compact",
+        "notification",
+    )
+)
+# Of these, where the model reads the remark; elsewhere only a person does.
+_MODEL_READS = frozenset({"post_tool_use", "post_tool_use_failure"})
+# The fields of an answer, those of its `hookSpecificOutput`, and those of a `decision` in that.
+_TYPES: Mapping[str, type] = {
+    "continue": bool, "stopReason": str, "decision": str, "reason": str, "systemMessage": str, "suppressOutput": bool,
+    "hookSpecificOutput": dict,
+}  # fmt: skip
+_SPECIFIC_TYPES: Mapping[str, type] = {
+    "permissionDecision": str, "permissionDecisionReason": str, "updatedInput": dict, "additionalContext": str,
+    "decision": dict, "initialUserMessage": str,
+}  # fmt: skip
+_INNER_TYPES: Mapping[str, type] = {"behavior": str, "message": str, "interrupt": bool, "updatedInput": dict}
+# "defer" leaves the call to a person, which is what asking is here.
+_PERMISSIONS: Mapping[str, Permission] = {"allow": "allow", "deny": "deny", "ask": "ask", "defer": "ask"}
+
+
+def decision_of(point: str, code: int, out: str, err: str, command: str = "the hook") -> HookDecision | None:
+    """What a hook that ended with this exit code wants. Raises RuntimeError with the reason for one that failed."""
+    if code == 2:
+        return _forbidden(point, out, err)
+    if code == 0 or read_object(out) is not None:
+        return answer_of(point, out)
+    how = f"ended by signal {-code}" if code < 0 else f"exit code {code}"
+    raise RuntimeError(f"{command!r}: {how}: {err.strip()[:1000] or 'it wrote nothing to stderr'}")
+
+
+def answer_of(point: str, text: str) -> HookDecision | None:
+    """What a hook's stdout decides. Text that is no JSON object is context at the points where Claude Code says so.
+
+    Raises RuntimeError for an object whose fields have other types than documented, unless it plainly forbids.
+    """
+    answer = read_object(text)
+    if answer is None:
+        text = capped(text.strip())
+        return HookDecision(additional_context=text) if text and point in _TEXT_IS_CONTEXT else None
+    problems = [*_problems(answer, _TYPES), *_unknown_words(answer)]
+    specific = answer.get("hookSpecificOutput")
+    specific = specific if isinstance(specific, dict) else {}
+    problems += _problems(specific, _SPECIFIC_TYPES, "hookSpecificOutput.")
+    inner = specific.get("decision")
+    inner = inner if isinstance(inner, dict) else {}
+    problems += _problems(inner, _INNER_TYPES, "hookSpecificOutput.decision.")
+    decision = _specific(point, specific, inner, _general(point, answer))
+    if problems:
+        if not (decision.block or decision.stops or decision.permission == "deny"):
+            raise RuntimeError(f"the hook's answer does not count: {'; '.join(problems)}")
+        decision = replace(
+            decision, override_tool_input=None, override_tool_output=None, additional_context=None, system_message=None
+        )
+    return None if decision == HookDecision() else decision
+
+
+def read_object(text: str) -> Mapping[str, Any] | None:
+    """The JSON object that a hook wrote; None where it wrote none, which is text."""
+    if not _is_object(text):
+        return None
+    try:
+        answer = loads_json(text.strip())
+    except InvalidEventError:
+        return None
+    return answer if isinstance(answer, Mapping) else None
+
+
+def runs_on(first_line: str) -> bool:
+    """Whether the first line of a hook that is still at work says that nobody is to wait for it."""
+    answer = read_object(first_line)
+    return answer is not None and answer.get("async") is True
+
+
+def capped(text: str) -> str:
+    """A text of a hook as far as anybody reads it."""
+    left_out = len(text) - MAX_TEXT_CHARS
+    return text if left_out <= 0 else f"{text[:MAX_TEXT_CHARS]}... [{left_out} characters left out]"
+
+
+def _is_object(text: str) -> bool:
+    return text.lstrip().startswith("{")
+
+
+def _forbidden(point: str, out: str, err: str) -> HookDecision | None:
+    """The decision of exit code 2, which no answer takes back; its other fields count."""
+    if point == "permission_request":  # there only the answer's own decision denies
+        try:
+            return answer_of(point, out) if _is_object(out) else None
+        except RuntimeError:
+            return None
+    try:
+        answer = answer_of(point, out) if _is_object(out) else None
+    except RuntimeError:  # a wrong answer takes nothing of the exit code away
+        answer = None
+    own = answer is not None and answer.block and answer.block_reason
+    reason = own or capped(err.strip()) or "the hook gave no reason"
+    blocked = _blocked(point, reason)
+    if answer is None:
+        return blocked
+    contexts = dict.fromkeys(filter(None, (blocked.additional_context, answer.additional_context)))
+    messages = dict.fromkeys(filter(None, (blocked.system_message, answer.system_message)))
+    return replace(
+        blocked,
+        additional_context="\n".join(contexts) or None,
+        system_message="\n".join(messages) or None,
+        stops=answer.stops,
+    )
+
+
+def _blocked(point: str, reason: str) -> HookDecision:
+    if point in _MODEL_READS:
+        return HookDecision(additional_context=reason, action="feedback")
+    if point in _TOO_LATE_TO_BLOCK:
+        return HookDecision(system_message=reason, action="feedback")
+    return HookDecision(block=True, block_reason=reason)
+
+
+def _general(point: str, answer: Mapping[str, Any]) -> HookDecision:
+    """The fields that every event has."""
+    decision, reason = HookDecision(), _text(answer.get("reason"))
+    if answer.get("continue") is False:
+        why = _text(answer.get("stopReason")) or reason or "the hook stopped the run"
+        decision = HookDecision(block=point not in _TOO_LATE_TO_BLOCK, block_reason=why, action="stop", stops=True)
+    elif answer.get("decision") == "block" and point != "permission_request":
+        decision = _blocked(point, reason or "the hook gave no reason")
+    elif answer.get("decision") == "approve" and point == "pre_tool_use":
+        decision = HookDecision(permission="allow", block_reason=reason)
+    return replace(decision, system_message=_text(answer.get("systemMessage")) or decision.system_message)
+
+
+def _specific(
+    point: str, specific: Mapping[str, Any], inner: Mapping[str, Any], decision: HookDecision
+) -> HookDecision:
+    """The fields of one event, on top of those that every event has."""
+    wish, reason = specific.get("permissionDecision"), specific.get("permissionDecisionReason")
+    changed = specific.get("updatedInput")
+    if inner:
+        wish, changed = inner.get("behavior", wish), inner.get("updatedInput", changed)
+        reason = inner.get("message", reason)
+    permission = _PERMISSIONS.get(wish) if isinstance(wish, str) else None
+    is_denied = permission == "deny"
+    contexts = [decision.additional_context, _text(specific.get("additionalContext"))]
+    if point == "session_start":
+        contexts.append(_text(specific.get("initialUserMessage")))
+    context = "\n".join(filter(None, contexts)) or None
+    block, block_reason, action = decision.block, _text(reason) or decision.block_reason, decision.action
+    if point == "stop" and context is not None and not block:
+        block, block_reason, action, context = True, context, "feedback", None
+    if wish == "defer":
+        changed = context = None
+    message = decision.system_message
+    if "updatedPermissions" in inner:
+        told = "updatedPermissions has no effect here: write the rule into a settings file"
+        message = "\n".join(filter(None, (message, told)))
+    return replace(
+        decision,
+        block=block or (is_denied and point == "pre_tool_use"),
+        block_reason=block_reason,
+        override_tool_input=changed if isinstance(changed, dict) and not is_denied else None,
+        override_tool_output=specific.get("updatedToolOutput", specific.get("updatedMCPToolOutput"))
+        if point == "post_tool_use"
+        else None,
+        permission=permission or decision.permission,
+        additional_context=context,
+        stops=decision.stops or (is_denied and inner.get("interrupt") is True),
+        action=action,
+        system_message=message,
+    )
+
+
+def _problems(fields: Mapping[str, Any], types: Mapping[str, type], where: str = "") -> list[str]:
+    """A sentence for each field that has another type than documented; null is as good as none."""
+    words = {bool: "true or false", str: "text", dict: "an object"}
+    return [
+        f"{where}{name} is {type(fields[name]).__name__}, and {words[kind]} is expected"
+        for name, kind in types.items()
+        if fields.get(name) is not None and not isinstance(fields[name], kind)
+    ]
+
+
+def _unknown_words(answer: Mapping[str, Any]) -> list[str]:
+    """A sentence for each decision that is no word of its field."""
+    found, specific = [], answer.get("hookSpecificOutput")
+    inner = specific.get("decision") if isinstance(specific, dict) else None
+    for name, fields, known in (
+        ("decision", answer, ("block", "approve")),
+        ("permissionDecision", specific, tuple(_PERMISSIONS)),
+        ("behavior", inner, ("allow", "deny")),
+    ):
+        word = fields.get(name) if isinstance(fields, dict) else None
+        if isinstance(word, str) and word not in known:
+            found.append(f"{name} is {word[:80]!r}, and one of {', '.join(known)} is expected")
+    return found
+
+
+def _text(value: Any) -> str | None:
+    return capped(value) if isinstance(value, str) and value else None
