@@ -1,4 +1,4 @@
-"""What a run works with: a frozen bundle of collaborators, and the mutable state of one run."""
+"""The collaborators of an agent, frozen, and the mutable state of one run."""
 
 from __future__ import annotations
 
@@ -32,12 +32,11 @@ from .registry import ToolRegistry
 
 @frozen(kw_only=True)
 class AgentRuntime:
-    """Everything that stays the same while an agent runs. `assemble` builds one with all features; what has a default here
-    may be left out.
+    """The constant state of an agent. `assemble` builds one with every feature; fields with a default are optional.
 
-    `project_dir` is empty where there is no project. `cost` prices the usage of one call, None when the price is not known.
-    `parts` open the features of a run, in the order in which the loop calls them; `folds` are what they fold from the log
-    beside the kernel's view. `seal` marks what this installation wrote.
+    `project_dir` is empty if there is no project. `cost` returns the price of one call's usage, or None if it is unknown.
+    `parts` are the openers of a run's features, in the order in which the loop calls them; `folds` are their folds over the
+    log, in addition to the kernel's view. `seal` marks the events that this installation wrote.
     """
 
     provider: Provider
@@ -67,14 +66,14 @@ class AgentRuntime:
 
 @frozen(kw_only=True)
 class RunRequest:
-    """What the caller wants of one run: a new session or an old one, and how much of the old one the model sees.
+    """What the caller asks of one run: a new session or an existing one, and how much of its history the model sees.
 
-    With `parks`, a question that nobody answers ends the run as `waiting`; the answer may come in another process.
-    `brings` are events that come with the prompt of a subagent (a skill that is active there). `part` says how the run
-    belongs to a conversation of several: only the whole of it begins and ends with hooks. `untrusted` is what of elsewhere a
-    subagent's parent has read. `guard` is called before and behind each append of the run and of its subagents, and raises
-    when it may do nothing more. `traceparent` is the caller's place in a trace, for the log. `session` is made if it is not
-    there, `session_id` must not be there.
+    With `parks`, an unanswered question ends the run as `waiting`; the answer may arrive in another process. `brings` are
+    events that accompany the prompt of a subagent (for example, a skill that is active there). `part` is the run's place in
+    a conversation of several runs: session hooks run once for the whole. `untrusted` is the outside content that a
+    subagent's parent has read. `guard` is called before and after each append of the run and its subagents, and raises if
+    the run has lost its right to act. `traceparent` is the caller's trace context, for the log. `session` is created if it
+    does not exist; `session_id` must not exist yet.
     """
 
     resume: str | None = None
@@ -99,9 +98,9 @@ class RunRequest:
 class Run:
     """One run of an agent on one session.
 
-    `inbox` holds messages that a person sent while the run was going on, `notes` messages of hooks and rules for the model.
-    `children` counts the runs and calls at work inside of this run's calls, `helpers` are the runs of subagents and code
-    among them. `policy_told` is the digest of the policy that this run's log recorded last.
+    `inbox` holds messages that a person sent during the run, `notes` messages from hooks and rules to the model. `children`
+    counts the runs and calls active inside this run's calls; `helpers` are those of them that run subagents or code.
+    `policy_told` is the digest of the policy that this run recorded last.
     """
 
     agent: AgentRuntime
@@ -121,27 +120,27 @@ class Run:
 
     @property
     def depth(self) -> int:
-        """How many runs this one is inside of: 0 for the run that a caller started."""
+        """Nesting depth: 0 for a run that the caller started, 1 for its subagents."""
         return 0 if self.parent is None else self.parent.depth + 1
 
     @cached_property
     def hooks(self) -> RunHooks:
-        """The hooks of this run."""
+        """The hooks, bound to this run."""
         return RunHooks(self)
 
     @cached_property
     def questions(self) -> RunQuestions:
-        """The questions of this run to people."""
+        """The questions that this run puts to people."""
         return RunQuestions(self)
 
     @cached_property
     def context(self) -> RequestContext:
-        """What each of this run's requests carries besides the conversation."""
+        """The part of this run's requests that is not the conversation."""
         return RequestContext(self)
 
     @cached_property
     def session_dir(self) -> str | None:
-        """The session's own folder, None when its store has no files."""
+        """The session's folder, or None if its store does not use files."""
         return self.agent.session_dir(self.session_id)
 
     def record(self, *events: Event) -> Coroutine[Any, Any, list[Event]]:
@@ -149,7 +148,7 @@ class Run:
         return self.recorder.append(*events)
 
     def whereabouts(self, **more: Any) -> dict[str, Any]:
-        """What hooks, and who decides about calls, are told about where a call runs, as JSON values."""
+        """The place where a call runs, as JSON values for hooks and for the deciders of permissions."""
         agent = self.agent
         return {
             "session_id": self.session_id,
@@ -163,7 +162,7 @@ class Run:
 
     @property
     def model(self) -> str:
-        """The model that is asked next: the agent's, unless a part names another."""
+        """The model for the next request: the agent's, unless a part names another."""
         for part in self.parts.at(Part.model):
             if model := part.model():
                 return model
@@ -171,14 +170,14 @@ class Run:
 
     @property
     def gate(self) -> Gate:
-        """The agent's gate, as far as parts narrow it."""
+        """The agent's gate, narrowed by the parts."""
         gate = self.agent.gate
         for part in self.parts.at(Part.narrow):
             gate = narrowed_by(gate, part.narrow())
         return gate
 
     def change_gate(self, gate: Gate) -> None:
-        """Use another gate from the next call on, in the subagents and inner calls of this run too."""
+        """Use another gate from the next call on, also in this run's subagents and inner calls."""
         old = self.agent.gate
         self.agent = changed(self.agent, gate=gate)
         for helper in self.helpers:
@@ -186,14 +185,15 @@ class Run:
 
     @property
     def can_ask(self) -> bool:
-        """Whether a question reaches anybody, now or after the run has parked."""
+        """Whether a question can be answered, now or after the run has parked."""
         return self.request.parks or self.agent.gate.can_ask
 
     def gate_context(
         self, tool_use_id: str, effect: str | None = None, tool: str | None = None, **more: Any
     ) -> CallContext:
-        """What the permission gate is told about a call besides its input; `more` is what a hook wished, and what rules call
-        the tool. `tool` is None for a path that a running call asks for.
+        """The gate's context for one call. `more` adds what a hook requested and the rule names of the tool.
+
+        `tool` is None for a path that a running call asks for.
         """
         context = CallContext(
             cwd=self.agent.cwd,
@@ -213,7 +213,7 @@ class Run:
         return context
 
     def policy_record(self, gate: Gate) -> dict[str, Any]:
-        """What of a call's judgement is the same for all calls, as JSON: the gate's policy, and where the session is."""
+        """The inputs to a decision that all calls share, as JSON: the gate's policy and the session's location."""
         record = gate.record()
         own_roots = record.pop("roots")
         roots = (*self.agent.workspace_roots, *self.outputs) or own_roots
@@ -222,10 +222,10 @@ class Run:
 
     @property
     def outputs(self) -> tuple[str, ...]:
-        """Where tools leave what was too long to show: the model is pointed there, so it may read there."""
+        """The folders that hold outputs too long to show; the model is referred to them, so it may read them."""
         return () if self.session_dir is None else (os.path.join(self.session_dir, "outputs"),)
 
     @property
     def protected_paths(self) -> tuple[str, ...]:
-        """The session's own files, which no tool may edit."""
+        """The session's own files; no tool may edit them."""
         return () if self.session_dir is None else (self.session_dir,)

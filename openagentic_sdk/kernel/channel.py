@@ -1,7 +1,7 @@
 """Hand events from a run to its caller, one at a time.
 
-The run waits until the caller comes back for the next event. So a caller that thinks slows the run down, a caller that
-stops at an event stops the run right there, and nothing is buffered.
+The run waits until the caller asks for the next event. So a slow caller slows the run down, a caller that stops at an event
+stops the run at exactly that point, and nothing is buffered.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ class EventChannel(Generic[T]):
         self.is_closed = False
 
     async def send(self, *events: T) -> None:
-        """Show events, one after the other, and wait until the receiver comes back from the last of them.
+        """Show events one by one, and return once the receiver has finished with the last.
 
-        They stay together and in order, and a sender that is cancelled does not take them back. Returns at once when
-        nobody listens any more.
+        They stay together and in order; cancelling the sender does not retract them. Returns at once if the channel has no
+        receiver any more.
         """
         if self.is_closed or not events:
             return
@@ -41,7 +41,7 @@ class EventChannel(Generic[T]):
         await handled
 
     async def receive(self) -> T | None:
-        """The next event, or None after `close` when none is left."""
+        """Return the next event, or None after `close` once none is left."""
         in_hand, self._in_hand = self._in_hand, None
         if in_hand is not None and not in_hand.done():
             in_hand.set_result(None)
@@ -54,7 +54,7 @@ class EventChannel(Generic[T]):
         return event
 
     def close(self) -> None:
-        """No more events: senders go on, the receiver gets what is left."""
+        """Stop taking events: senders no longer wait, and the receiver drains the rest."""
         self.is_closed = True
         _release(self._arrival)
         _release(self._in_hand)

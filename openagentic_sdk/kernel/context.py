@@ -1,9 +1,9 @@
-"""What each request carries besides the conversation, and what has to be said because it may not change any more.
+"""What each request carries besides the conversation, and the messages that announce changes to it.
 
-Within a session the beginning of a request (tools, system prompt, earlier messages) stays as it was: a vendor's cache holds
-nothing else, and a vendor refuses reasoning that it signed behind another one. So a skill that becomes active, and what of
-the project has changed since the session began, comes as a message at the end, and stays there. Whether it has been said
-follows from what is in view: what a compaction or a rewind took away is said again.
+Within a session the beginning of a request (tools, system prompt, earlier messages) never changes: a vendor's cache depends
+on it, and a vendor rejects signed reasoning behind a different prefix. So a newly active skill, or a project file that has
+changed since the session began, arrives as a message at the end and stays there. Whether something was announced follows
+from the view: whatever a compaction or a rewind removed is announced again.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def _system_prompt(run: Run) -> SystemPrompt:
 
 
 class RequestContext:
-    """What the requests of one run carry besides the conversation: model, system prompt, tools, and facts about them."""
+    """The model, system prompt, tools and facts that the requests of one run carry besides the conversation."""
 
     def __init__(self, run: Run) -> None:
         self._run = run
@@ -43,7 +43,7 @@ class RequestContext:
         self._announced: tuple[tuple[object, ...], int] | None = None
 
     async def update(self) -> ModelContext:
-        """The context of the next request, recorded where it differs from the last one's."""
+        """Return the context of the next request; record it if it differs from the last one."""
         run = self._run
         agent, known = run.agent, run.view.context
         fresh = _system_prompt(run)
@@ -65,7 +65,7 @@ class RequestContext:
         return self._asked[1]
 
     async def _announce(self, context: ModelContext, fresh: SystemPrompt) -> None:
-        """Append what the model has to know and does not see, or sees in an older form."""
+        """Append the facts that the model needs and cannot see, or sees in an outdated form."""
         run = self._run
         found = [part.facts() for part in run.parts.at(Part.facts)]
         state = (context, fresh, *found)
@@ -92,14 +92,14 @@ class RequestContext:
 
 
 def _prompt_of(context: ModelContext | None) -> SystemPrompt:
-    """The system prompt of a context with its parts; an empty one when there is none."""
+    """The system prompt of a context, with its parts; empty if there is no context."""
     if context is None:
         return _NO_PROMPT
     return SystemPrompt(context.system_prompt, tuple(PromptPart(**part) for part in context.parts))
 
 
 def _cause(known: ModelContext | None, now: ModelContext) -> str:
-    """In words, what of a context is another than before; empty when nothing is."""
+    """The differences between two contexts, in words; empty if there are none."""
     if known is None:
         return "the session begins"
     found = [

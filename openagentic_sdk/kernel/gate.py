@@ -1,7 +1,7 @@
-"""The permission gate as the kernel uses it: what a gate is asked about a call, and what it answers.
+"""The permission gate as the kernel uses it: the question about a call, and the decision.
 
-Whoever assembles an agent brings the gate, `permissions.gate.PermissionGate` or one of their own; `ReadOnlyGate` stands in
-where nobody has.
+Whoever assembles an agent supplies the gate, `permissions.gate.PermissionGate` or one of their own; `ReadOnlyGate` is the
+default.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ NamesOf = Callable[[Mapping[str, Any]], Sequence[str]]
 
 @frozen
 class ApprovalResult:
-    """Whether a call may run, and why; true when it may.
+    """Whether a call may run, and why; truthy if it may.
 
-    `category` is what decided: `input`, `hook`, `deny_rule`, `ask_rule`, `mode`, `allow_rule`, `path`, `tools`, `callback`,
-    `answer`, `nobody`. `input_sha256` is the digest of the arguments that were judged; `updated_input` is set when a
-    person or callback put others in their place, which were judged too. `details` is for the log, `question` what a person
-    was asked. `facts` are those of the call that no other event of the log tells.
+    `category` names the deciding rule: `input`, `hook`, `deny_rule`, `ask_rule`, `mode`, `allow_rule`, `path`, `tools`,
+    `callback`, `answer`, `nobody`. `input_sha256` is the digest of the arguments that were judged; `updated_input` is set
+    if a person or callback replaced them, and then it was judged too. `details` are for the log, `question` is what a
+    person was asked, `facts` are properties of the call that no other event records.
     """
 
     allowed: bool
@@ -51,9 +51,9 @@ class ApprovalResult:
 
 @frozen
 class Objection:
-    """What a part has against a call beside the gate's rules. `outcome` is `ask`, `deny`, or `watch`, which is only logged.
+    """A part's objection to a call, beyond the gate's rules. `outcome` is `ask`, `deny`, or `watch`, which only logs.
 
-    `details` are for the log and for whoever is asked, under the names that they have there.
+    `details` go to the log, and to whoever is asked, under the same names.
     """
 
     outcome: Literal["ask", "deny", "watch"]
@@ -64,16 +64,15 @@ class Objection:
 
 @frozen
 class CallContext:
-    """What a caller tells the gate about a call beside its tool and input; all of it may be missing.
+    """What the caller passes to the gate besides the tool and its input; every field is optional.
 
-    `session_cwd` is where the first command of the session ran, when this one runs elsewhere. `grants` and
-    `disallowed_tools` are rules for this turn. `hook_permission` is what a hook wished (`allow`, `deny` or `ask`), with
-    its name in `hook`. `names_of` gives all names of the skill that the input of a skill tool names, `rule_names` what
-    rules may call the tool of this input besides its name. A question goes out through `ask` when it is given.
-    `confined` is what encloses the command of this call with mounts of its own; None where nothing does.
-    `permission_request`, an async function of name and input, is asked before people: an `ApprovalResult` answers in a
-    person's place (with `allowed`, `reason`, `hook`, `updated_input`), None does not. `objection`, a function of name and
-    input, is what a part has against the call. `told` is what a callback is told.
+    `session_cwd` is where the session's first command ran, if this call runs elsewhere. `grants` and `disallowed_tools` are
+    rules for this turn. `hook_permission` is a hook's request (`allow`, `deny` or `ask`), `hook` its name. `names_of`
+    returns every name of the skill in a skill tool's input, `rule_names` the further names by which rules may refer to this
+    call. A question goes through `ask` if it is given. `confined` is the confinement that encloses this call's command with
+    mounts of its own, or None. `permission_request`, an async function of name and input, runs before a person is asked: an
+    `ApprovalResult` (with `allowed`, `reason`, `hook`, `updated_input`) answers in the person's place, None defers to them.
+    `objection`, a function of name and input, returns a part's objection to the call. `told` is passed on to callbacks.
     """
 
     cwd: str | None = None
@@ -101,8 +100,8 @@ class CallContext:
 
 @frozen
 class Narrowing:
-    """Authority that a part takes away from calls: `tools`, when given, are names and rules of all that may be used, `deny`
-    are rules of what may not. `source` is the reason that a denied call gives.
+    """A part's restriction of calls: `tools`, if given, lists all that may be used, `deny` what may not; `source` is the
+    reason.
     """
 
     tools: Sequence[str] | None = None
@@ -111,51 +110,50 @@ class Narrowing:
 
 
 class Gate(Protocol):
-    """Decides whether calls may run, and reaches the person who is asked. A gate narrowed from another is never looser."""
+    """Decides whether calls may run, and reaches the person to ask. A gate narrowed from another is never looser."""
 
     @property
     def mode(self) -> Mode:
-        """The mode in which it decides."""
+        """The permission mode in effect."""
 
     @property
     def can_ask(self) -> bool:
-        """Whether somebody answers questions."""
+        """Whether somebody can answer questions."""
 
     @property
     def policy_sha256(self) -> str:
-        """The digest of its modes and rules."""
+        """The digest of the gate's modes and rules."""
 
     def record(self) -> dict[str, Any]:
-        """Its policy as a new JSON object; `protected` are paths that no call may change, `roots` the workspace where the
-        session has none of its own."""
+        """Return the policy as new JSON. No call may change `protected` paths; `roots` is the default workspace."""
 
     async def answer(self, question: UserQuestion) -> str | UserAnswer:
-        """The answer to a question; empty when there is nobody to ask."""
+        """Return the answer to a question; empty if nobody can be asked."""
 
     async def approve(self, tool_name: str, tool_input: Mapping[str, Any], context: CallContext) -> ApprovalResult:
-        """Whether this call may run with exactly this input."""
+        """Decide whether this call may run with exactly this input."""
 
     async def permits_path(self, path: str, write: bool, context: CallContext) -> bool:
-        """Whether a running call may touch one more path, without a question."""
+        """Decide, without asking, whether a running call may touch one more path."""
 
     def read_filter(self, cwd: str, roots: Sequence[str]) -> Callable[[str], bool] | None:
-        """A quick test of paths that tools search, None when every path may be read."""
+        """Return a fast filter for paths that tools search, or None if every path may be read."""
 
     def offered_tools(self, names: Iterable[str]) -> tuple[str, ...]:
-        """The tools worth showing to a model: all that are not forbidden whatever their input."""
+        """Return the tools to show to a model: all but those denied for every input."""
 
     def restore(self, session_id: str, events: Iterable[Event]) -> None:
-        """Remember again what the log of a resumed session holds."""
+        """Restore the approvals recorded in the log of a resumed session."""
 
     def narrowed(self, *, tools: Iterable[str] | None, deny: Iterable[str], source: str) -> Self:
-        """A gate that allows nothing that this one does not allow, see `Narrowing`."""
+        """Return a gate that allows nothing beyond what this one allows; see `Narrowing`."""
 
     def moved(self, old: Self, new: Self) -> Self:
-        """This gate, which was narrowed from `old`, as if that had been `new`."""
+        """Return this gate, which was narrowed from `old`, as if it had been narrowed from `new`."""
 
 
 def narrowed_by(gate: Gate, narrowings: Iterable[Narrowing]) -> Gate:
-    """The gate without the authority that is taken away."""
+    """Return the gate restricted by all the narrowings."""
     for each in narrowings:
         gate = gate.narrowed(tools=each.tools, deny=each.deny, source=each.source)
     return gate
@@ -163,9 +161,9 @@ def narrowed_by(gate: Gate, narrowings: Iterable[Narrowing]) -> Gate:
 
 @frozen
 class ReadOnlyGate(Gate):
-    """The gate of an agent that was given none: it allows the calls of tools whose effect is `read`, and asks nobody.
+    """The default gate: it allows tools whose effect is `read`, and asks nobody.
 
-    It looks at no input, so a tool that reads files may read any.
+    It does not inspect inputs, so a tool that reads files may read any file.
     """
 
     narrowings: tuple[Narrowing, ...] = ()
@@ -208,7 +206,7 @@ class ReadOnlyGate(Gate):
 
 
 def _leaves(narrowing: Narrowing, name: str) -> bool:
-    """Whether all calls of this tool may still run: a rule about some inputs takes the tool away."""
+    """Whether every call of this tool remains allowed: a rule about some inputs removes the tool."""
     denied = [part.partition("(")[0] for rule in narrowing.deny for part in rule.split("|")]
     if any(fnmatchcase(name, part) for part in denied):
         return False

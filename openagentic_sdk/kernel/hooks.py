@@ -1,4 +1,4 @@
-"""Hooks as the kernel calls them, those of one run, and what becomes of a run that one of them stops."""
+"""Hooks as the kernel calls them, bound to one run, and how a hook stops a run."""
 
 from __future__ import annotations
 
@@ -21,8 +21,7 @@ Context = Mapping[str, Any] | None
 
 
 class Hooks(Protocol):
-    """All hooks of an agent; `hooks.engine.HookEngine` names the points and what stands in their payloads. Here they change
-    nothing."""
+    """All hooks of an agent. `hooks.engine.HookEngine` defines the points and payloads; this base changes nothing."""
 
     @property
     def are_any(self) -> bool: ...
@@ -68,17 +67,17 @@ class Hooks(Protocol):
 
 
 class NoHooks(Hooks):
-    """The hooks of an agent that was given none."""
+    """The hooks of an agent without any."""
 
     are_any = False
     post_tool_use = post_tool_use_failure = ()
 
 
 class RunHooks:
-    """The agent's hooks, as one run calls them.
+    """The agent's hooks, bound to one run.
 
-    `stopped_by` ends the run before its next step; `is_stop_active` is true once a stop hook has sent the model back to work
-    in this turn.
+    `stopped_by` ends the run before its next step; `is_stop_active` is true after a stop hook has sent the model back to
+    work in this turn.
     """
 
     def __init__(self, run: Run) -> None:
@@ -87,7 +86,7 @@ class RunHooks:
         self.is_stop_active = False
 
     def context(self, **more: Any) -> dict[str, Any]:
-        """What hooks are told about where they run, and what they may ask; only `more` when there are no hooks."""
+        """Return the context that hooks receive; only `more` if there are no hooks."""
         run = self._run
         if not run.agent.hooks.are_any:
             return more
@@ -98,7 +97,7 @@ class RunHooks:
         }
 
     async def run(self, point: str, payload: Mapping[str, Any], **context: Any) -> PointOutcome:
-        """Run the hooks of a point that has no input or output to change, and record them."""
+        """Run and record the hooks of a point that has no input or output to change."""
         _, events, decision = await self._run.agent.hooks.run(point, payload, self.context(**context))
         await self._run.record(*events)
         if decision is not None and decision.stops:
@@ -107,7 +106,7 @@ class RunHooks:
         return events, decision
 
     async def run_session_start(self, source: str) -> None:
-        """Run those of session_start; what they add stands before the next prompt. Raises `RunStopped` when one blocks."""
+        """Run the session_start hooks; their additions precede the next prompt. Raises `RunStopped` if one blocks."""
         run = self._run
         events, decision = await run.agent.hooks.run_session_start(source=source, context=self.context())
         await run.record(*events)
@@ -120,7 +119,7 @@ class RunHooks:
 
 
 async def end_session(agent: AgentRuntime, session_id: str, reason: str) -> list[Event]:
-    """Run the session_end hooks of a conversation whose last run has ended; gives what was stored."""
+    """Run the session_end hooks after the last run of a conversation; return the stored events."""
     context = {"session_id": session_id, "cwd": agent.cwd, "project_dir": agent.project_dir, "model": agent.model}
     events, _ = await agent.hooks.run_session_end(reason=reason, context=context)
     return [agent.store.append_event(session_id, event) for event in events]

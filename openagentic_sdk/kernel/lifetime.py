@@ -1,4 +1,4 @@
-"""When a run began, when it must end, and how it is told to."""
+"""The start of a run, its deadline, and the signals that end it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ STORE_MOMENT_S = 3.0
 
 
 class RunStopped(Exception):
-    """The run ends here, in order: `reason` is its `stop_reason`, the text says why."""
+    """Ends the run in an orderly way: `reason` is its `stop_reason`, the message the explanation."""
 
     def __init__(self, reason: StopReason, message: str = "") -> None:
         super().__init__(message or reason)
@@ -27,33 +27,33 @@ class RunStopped(Exception):
 
 @frozen
 class Deadline:
-    """The moment, on the clock's monotonic scale, when a run and its subagents must end; None is never."""
+    """The moment, on the clock's monotonic scale, by which a run and its subagents must end; None for never."""
 
     clock: Clock
     at: float | None = None
 
     @classmethod
     def after(cls, clock: Clock, timeout_s: float | None) -> Deadline:
-        """A deadline `timeout_s` seconds from now."""
+        """Return a deadline `timeout_s` seconds from now."""
         return cls(clock, None if timeout_s is None else clock.monotonic() + timeout_s)
 
     def patience(self) -> float | None:
-        """Seconds that a store's answer is waited for: what is left, and a moment."""
+        """Seconds to wait for a store's answer: the time left plus a short grace period."""
         remaining_s = self.remaining_s()
         return None if remaining_s is None else remaining_s + STORE_MOMENT_S
 
     def remaining_s(self) -> float | None:
-        """Seconds left, never below 0; None without a deadline."""
+        """Seconds left, at least 0; None without a deadline."""
         return None if self.at is None else max(0.0, self.at - self.clock.monotonic())
 
 
 @mutable
 class Stopping:
-    """How a run and its subagents were told to end, if they were.
+    """How a run and its subagents were asked to end, if they were.
 
-    An `interrupt` is a person's, and closes the question that they are asked; a `suspend` leaves it open, as a
-    cancellation and a `close` of the caller's do. `soon` suspends the run before its next step. `mismatch` is what a
-    test's scripted model did not expect. `guard` is that of the request.
+    An `interrupt` comes from a person and closes their open question; a `suspend` leaves it open, as do a cancellation and
+    the caller's `close`. `soon` suspends the run before its next step. `mismatch` is an expectation of a test's scripted
+    model that was not met. `guard` is the request's.
     """
 
     asked: Literal["interrupt", "suspend", "close"] | None = None
@@ -64,10 +64,10 @@ class Stopping:
 
 @mutable
 class Lifetime:
-    """The time of one run. `left` names what did not end when it was told to.
+    """The time limits of one run. `left` names everything that did not end when asked to.
 
-    `is_ending` is true once the run was told to end while its last events are recorded; `waited_for` is what it waits for
-    then.
+    `is_ending` is true if the run was asked to end while its last events are being recorded; `waited_for` is what it is
+    waiting for at that point.
     """
 
     began_at: float
@@ -78,7 +78,7 @@ class Lifetime:
     waited_for: Guest[Any] | None = None
 
     def hurry(self) -> None:
-        """The run is told to end while it is ending: what it still waits for gets a moment only."""
+        """Shorten the remaining waits to a moment: the run was asked to end while it is ending."""
         self.is_ending = True
         if self.waited_for is not None:
             self.waited_for.hurry()
@@ -86,14 +86,12 @@ class Lifetime:
     async def wait_for(
         self, guest: Guest[Any], moment_s: float | None = None, busy: Callable[[], bool] | None = None
     ) -> None:
-        """Wait for one of the last things that a run does: for a moment at most, for what is left of its time, and for the
-        shortest moment when the run was told to end.
-        """
+        """Wait for one of the run's final tasks: for `moment_s` and the time left at most, briefly if asked to end."""
         left_s = 0.0 if self.is_ending else self.deadline.remaining_s()
         limits = [moment_s, None if left_s is None else left_s + GUEST_MOMENT_S]
         self.waited_for = guest
         await guest.wait_a_moment(min((limit for limit in limits if limit is not None), default=None), busy)
 
     def patience(self) -> float | None:
-        """Seconds that the store's answer is waited for; None is without a limit."""
+        """Seconds to wait for the store's answer; None for no limit."""
         return STORE_MOMENT_S if self.is_ending else self.deadline.patience()

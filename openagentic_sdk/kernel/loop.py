@@ -1,4 +1,4 @@
-"""A run from its first event to its last: ask the model, run its tools, until it has nothing more to ask for."""
+"""A run from its first event to its last: ask the model and run its tools until it asks for nothing more."""
 
 from __future__ import annotations
 
@@ -45,19 +45,19 @@ MAX_TEXT_TWICE = 1024 * 1024
 
 @runtime_checkable
 class Closable(Protocol):
-    """A resource of a run that wants to be closed at its end, in a thread."""
+    """A resource of a run, closed in a thread when the run ends."""
 
     def close(self) -> None: ...
 
 
 async def run_session(run: Run, prompt: Said | Prompts | None) -> Result:
-    """Run a prompt, or one after the other of an async iterable, on an opened session; returns the `result`.
+    """Run one prompt, or each prompt of an async iterable, on an opened session; return the `result`.
 
-    None goes on where the session stopped, without a new prompt.
+    None continues where the session stopped, without a new prompt.
 
-    The first event is `system.init` and the last one `result`, whatever happens in between. Raises only `CancelledError`,
-    after the session is closed, `StorageTimeoutError` for a store that does not answer: it can promise no result; and what a
-    scripted model did not expect.
+    The first event is always `system.init` and the last one `result`. Raises only `CancelledError`, after the session is
+    closed, `StorageTimeoutError` for a store that does not answer, because no result can be promised then, and the unmet
+    expectation of a scripted model.
     """
     run.lifetime.left = collect_left()
     try:
@@ -105,13 +105,13 @@ async def _run_to_end(run: Run, prompt: Said | Prompts | None) -> Result:
 
 
 async def end_unbegun(run: Run) -> None:
-    """Record the first and the last event of a run that was interrupted before it began, and close its session."""
+    """Record the first and last event of a run that was interrupted before it began, and close its session."""
     await run.record(_init(run))
     await _close(run, RunStopped("interrupted"))
 
 
 async def _converse_in_time(run: Run, prompt: Said | Prompts | None) -> RunStopped:
-    """The conversation, ended by its own end, a limit, a hook or an error; says which."""
+    """Hold the conversation until it ends by itself, by a limit, a hook or an error; return how it ended."""
     try:
         async with asyncio.timeout(run.lifetime.deadline.remaining_s()) as timer:
             await _converse(run, prompt)
@@ -167,7 +167,7 @@ async def _close_prompts(prompts: AsyncGenerator[Said, None]) -> None:
 
 
 def _waits_for_the_model(run: Run) -> bool:
-    """Whether there is something to go on with: not when the last run came to its own end, and nothing was said since."""
+    """Whether the model has something to continue: false if the last run ended by itself and nothing was sent since."""
     messages = run.view.conversation.messages()
     return bool(messages) and (messages[-1]["role"] != "assistant" or _pending_answer(run) is not None)
 
@@ -193,16 +193,16 @@ def _init(run: Run) -> SystemInit:
 
 
 async def _prompts(prompt: Prompts, request_id: str | None) -> AsyncGenerator[Said, None]:
-    """The prompts of a source; the request id names the first."""
+    """Iterate over a source's prompts; the request id belongs to the first."""
     async for item in prompt:
         yield replace(item, request_id=item.request_id or request_id)
         request_id = None
 
 
 async def accept_prompt(run: Run, said: Said, request_id: str | None) -> bool:
-    """Record a prompt, as hooks and commands made it, in one batch with the end of every open question and its call.
+    """Record a prompt as changed by hooks and commands, in one batch with the end of every open question and its call.
 
-    False when this request id was answered before. Raises `RequestConflictError` when it came with another prompt before.
+    Returns False if this request id was answered before. Raises `RequestConflictError` if it was used for another prompt.
     """
     digest = None if request_id is None else prompt_sha256(said)
     if request_id is not None and digest is not None:
@@ -233,7 +233,7 @@ async def accept_prompt(run: Run, said: Said, request_id: str | None) -> bool:
 
 
 async def store_prompt(run: Run, prompt: IncomingPrompt) -> None:
-    """Let the parts complete a prompt, and record it with what it brings, and with the end of what waited for an answer."""
+    """Let the parts complete a prompt; record it with its events and the end of everything that awaited an answer."""
     for part in run.parts.at(Part.fill_prompt):
         await part.fill_prompt(prompt)
     message = UserMessage(
@@ -249,7 +249,7 @@ async def store_prompt(run: Run, prompt: IncomingPrompt) -> None:
 
 
 async def run_turn(run: Run) -> None:
-    """From a prompt, or an answer behind which an earlier run was cut off, to the answer that asks for nothing more."""
+    """Work from a prompt, or an answer after which an earlier run was cut off, to an answer without calls."""
     run.hooks.is_stop_active = False
     reply = _pending_answer(run)
     if reply is not None:
@@ -259,7 +259,7 @@ async def run_turn(run: Run) -> None:
 
 
 def _pending_answer(run: Run) -> Reply | None:
-    """The answer at the end of the log that no run came to its end with, and that no hook refused."""
+    """The answer at the end of the log, if no run has ended with it and no hook refused it."""
     said, answer = (UserMessage, AssistantMessage, ToolUse, ToolResult, ModelResponse, SessionCompacted), None
     for event in reversed(run.view.events):
         if isinstance(event, Result) and event.stop_reason in ("end", *REFUSED):
@@ -273,7 +273,7 @@ def _pending_answer(run: Run) -> Reply | None:
 
 
 async def _next_reply(run: Run) -> Reply:
-    """What the model says next, once what came meanwhile is in the log."""
+    """Record the messages that arrived meanwhile, then return the model's next reply."""
     while run.notes:
         await run.record(run.notes.pop(0))
     while run.inbox:
@@ -294,7 +294,7 @@ async def _next_reply(run: Run) -> Reply:
 
 
 async def _is_last(run: Run, reply: Reply) -> bool:
-    """Run the calls of a reply; says whether the turn ends with it."""
+    """Run the calls of a reply; return whether the turn ends with it."""
     if reply.calls:
         for part in run.parts.at(Part.after_answer):
             await part.after_answer(reply)
@@ -334,9 +334,9 @@ def _check_limits(run: Run) -> None:
 
 
 async def _may_stop(run: Run, answer: str) -> bool:
-    """Ask the stop hooks about an answer. One that blocks gives the model its reason and another turn.
+    """Run the stop hooks on an answer. A hook that blocks gives the model its reason and another turn.
 
-    Raises `RunStopped` when one ends the run. A refused answer is not the run's.
+    Raises `RunStopped` if a hook ends the run. A refused answer is not the run's final text.
     """
     if run.hooks.stopped_by is not None:
         raise run.hooks.stopped_by
@@ -360,7 +360,7 @@ async def _may_stop(run: Run, answer: str) -> bool:
 
 
 async def _close(run: Run, ending: RunStopped) -> Result:
-    """Close every call, run the last hooks, record the result, give the lock back, and only then show the result.
+    """Close every call, run the last hooks, record the result, release the lock, and only then show the result.
 
     A caller may stop listening at the result and resume at once, so the lock must be free by then.
     """
@@ -373,7 +373,7 @@ async def _close(run: Run, ending: RunStopped) -> Result:
 
 
 async def _record_ending(run: Run, ending: RunStopped) -> Result:
-    """The events that close a run; a store that refuses them changes the ending."""
+    """Record the events that close a run; a store that refuses them changes how it ends."""
     try:
         try:
             ending = await _last_events(run, ending)
@@ -394,9 +394,9 @@ async def _record_ending(run: Run, ending: RunStopped) -> Result:
 
 
 async def _last_events(run: Run, ending: RunStopped) -> RunStopped:
-    """Close what tools left open, end the calls that have no result, run the session_end hooks; says how the run ended.
+    """Close what tools left open, end the calls without a result, run the session_end hooks; return how the run ended.
 
-    One that came to its end while a subagent in the background waits for a person waits as well.
+    A run that finished while a background subagent waits for a person is waiting, too.
     """
     for resource in run.parts.services.get(RunResources):
         if isinstance(resource, Closable):
@@ -435,7 +435,7 @@ async def _last_events(run: Run, ending: RunStopped) -> RunStopped:
 
 
 def _stays_open(run: Run, record: CallRecord, ending: RunStopped, kept_ids: Container[str | None]) -> bool:
-    """Whether a call can still run when the session goes on: it waits for a person, or could start beside one that does."""
+    """Whether a call can still run after a resume: it waits for a person, or had not started beside one that does."""
     started, use_id = record.started, record.use.tool_use_id
     if run.parts.continue_call(use_id):
         return True

@@ -1,4 +1,4 @@
-"""One model call: the request as the log tells it, the answer as it comes, both in the log."""
+"""One model call: build the request from the log, receive the answer, record both."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from .tool_output import plain_value
 
 @frozen
 class Reply:
-    """What came of a model call: its text, and the calls as they stand in the log."""
+    """The outcome of a model call: its text, and its calls as recorded."""
 
     text: str
     calls: tuple[ToolUse, ...] = ()
@@ -47,9 +47,9 @@ class Reply:
 
 
 async def ask_model(run: Run) -> Reply:
-    """Send the conversation, show the answer as it comes, and record it.
+    """Send the conversation, show the answer as it arrives, and record it.
 
-    Raises what the provider raised, after recording what had come; `RunStopped` when a hook blocks.
+    Re-raises the provider's error after recording what had arrived; raises `RunStopped` if a hook blocks.
     """
     request = await _record_request(run)
     answer = _IncomingAnswer(run, request)
@@ -116,7 +116,7 @@ class AnswerRoom:
         self._size_bytes = 0
 
     def take(self, piece: str) -> tuple[str, str | None]:
-        """As much of a piece as there is room for, and why the answer ends here, None when it may go on."""
+        """Return as much of a piece as fits, and the reason why the answer ends here, or None if it may continue."""
         size = len(piece) if piece.isascii() else len(piece.encode("utf-8", "surrogatepass"))
         before, self._size_bytes = self._size_bytes, self._size_bytes + size
         room, stopped = self._run.agent.max_answer_bytes, None
@@ -131,7 +131,7 @@ class AnswerRoom:
         return piece.encode("utf-8", "surrogatepass")[: max(0, room - before)].decode("utf-8", "ignore"), stopped
 
     def take_event(self, event: wire.StreamEvent) -> str | None:
-        """Why the answer ends with this event, None when there is room for it."""
+        """Return the reason why the answer ends with this event, or None if it fits."""
         if isinstance(event, wire.TextDelta | wire.ReasoningPiece):
             return self.take(event.delta)[1]
         if isinstance(event, wire.ToolCallReady):
@@ -140,9 +140,9 @@ class AnswerRoom:
         return None
 
     def take_output(self, output: wire.ModelOutput) -> tuple[str, str | None]:
-        """As much of a whole answer's text as there is room for, and why it is too long, None when it is not.
+        """Return as much of a complete answer's text as fits, and the reason why it is too long, or None if it is not.
 
-        It takes the place of the pieces that came before.
+        The complete answer replaces the pieces that came before.
         """
         self._size_bytes = 0
         text, stopped = self.take(output.assistant_text or "")
@@ -153,7 +153,7 @@ class AnswerRoom:
 
 
 def _vendor_caller(call: wire.ToolCall) -> Mapping[str, Any] | None:
-    """What the endpoint says of the code that made a call; what only we may say of calls is not taken from it."""
+    """The endpoint's account of the code that made this call, without the caller types that only we may assign."""
     caller = plain_value(call.caller)
     if not isinstance(caller, dict) or caller.get("type") == CODE_CALLER or len(dumps_json(caller)) > _MAX_CALLER_BYTES:
         return None
@@ -161,14 +161,14 @@ def _vendor_caller(call: wire.ToolCall) -> Mapping[str, Any] | None:
 
 
 async def outgoing(run: Run, messages: Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str, Any]]:
-    """The messages of a request as they leave: parts complete what the log only names."""
+    """The messages of a request as sent: parts complete what the log only references."""
     for part in run.parts.at(Part.send):
         messages = await part.send(messages)
     return messages
 
 
 class _IncomingAnswer:
-    """An answer on its way: what has come so far, and when."""
+    """An answer in transit: what has arrived so far, and when."""
 
     def __init__(self, run: Run, request: _StepRequest) -> None:
         self._run = run
@@ -184,7 +184,7 @@ class _IncomingAnswer:
         self._room = AnswerRoom(run)
 
     async def receive(self) -> wire.ModelOutput:
-        """The whole answer; its pieces are shown as they come. Raises `IncompleteResponseError` for one that was cut."""
+        """Return the complete answer; show its pieces as they arrive. Raises `IncompleteResponseError` if it was cut off."""
         if not streams(self._run.agent.provider):
             return self._complete(self._fitting(await call_guest(self._ask_whole, self._name)))
         pieces = EventChannel[wire.StreamEvent]()
@@ -245,7 +245,7 @@ class _IncomingAnswer:
         return await outgoing(self._run, self._request.messages) if self._request.has_parts else self._request.messages
 
     async def _take(self, event: wire.StreamEvent) -> None:
-        """Show and keep a piece, as far as there is room. Raises `RunStopped` when there is no more."""
+        """Show and keep as much of a piece as fits. Raises `RunStopped` when the limit is reached."""
         if isinstance(event, wire.Retrying):
             await self._retry(event)
             return
@@ -269,7 +269,7 @@ class _IncomingAnswer:
             raise RunStopped("budget", stopped)
 
     def _fitting(self, output: wire.ModelOutput) -> wire.ModelOutput:
-        """The whole answer, when it is no longer than it may be; else what fits is kept as an incomplete message."""
+        """Return the complete answer if it is within its limit; otherwise record what fits as an incomplete message."""
         text, stopped = self._room.take_output(output)
         if stopped is not None:
             self._came.text = [text]
@@ -278,7 +278,7 @@ class _IncomingAnswer:
         return output
 
     async def _retry(self, event: wire.Retrying) -> None:
-        """Record that an attempt is void, and what of its answer had come."""
+        """Record that an attempt is void, with the part of its answer that had arrived."""
         text = "".join(self._came.text)
         self._came.take(event)
         provider = self._run.agent.provider.name
@@ -301,7 +301,7 @@ class _IncomingAnswer:
         return without_unfinished_calls(output)
 
     async def record(self, output: wire.ModelOutput) -> tuple[ToolUse, ...]:
-        """The complete answer as one batch; returns its calls."""
+        """Record the complete answer as one batch; return its calls."""
         run, provider = self._run, self._run.agent.provider.name
         earlier, taken = run.view.calls, set[str]()
         calls = []
@@ -355,7 +355,7 @@ class _IncomingAnswer:
         )
 
     async def record_failure(self, error: BaseException) -> None:
-        """What had come before the answer failed or the run was cancelled: kept as an incomplete message."""
+        """Record what had arrived before the answer failed or the run was cancelled, as an incomplete message."""
         text = "".join(self._came.text) or (error.partial_text if isinstance(error, IncompleteResponseError) else "")
         kind, message = error_words(error)
         if isinstance(error, asyncio.CancelledError):

@@ -1,6 +1,6 @@
-"""Open a session for a run: a new one or an old one, locked, its log folded.
+"""Open a session for a run: create or load it, lock it, fold its log.
 
-Nothing is written here but a new session's metadata, so a refusal changes nothing.
+Only a new session's metadata is written here, so a refusal changes nothing.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ async def open_run(
     parent: Run | None = None,
     parent_tool_use_id: str | None = None,
 ) -> Run:
-    """Become the one run of a session.
+    """Become the only run of a session.
 
-    Raises `SessionNotFoundError`, `SessionLockedError`, `RequestConflictError` or `LogCorruptError`, and then nothing was
+    Raises `SessionNotFoundError`, `SessionLockedError`, `RequestConflictError` or `LogCorruptError`, and then nothing has
     changed. A subagent shares its parent's deadline.
     """
     for name, limit in (("max_tokens", request.max_tokens), ("max_cost_usd", request.max_cost_usd)):
@@ -59,7 +59,7 @@ async def open_run(
     if cancelled is not None:
 
         def take_back() -> None:
-            """Let go of a session that no run begins in; one that was made for this run is taken away again."""
+            """Release a session in which no run begins; delete it if it was created for this run."""
             writer.close()
             if request.resume is None:
                 agent.store.delete_session(session_id, expected_seq=0)  # somebody else may have taken it over
@@ -95,7 +95,7 @@ async def open_run(
 
 
 def session_state(session_id: str, view: SessionView) -> ProviderSession:
-    """What the providers of a session share, so that what one request made necessary is in no other session's requests."""
+    """The state that a session's providers share, so that an adaptation made for one request affects no other session."""
     return ProviderSession(f"openagentic-{sha256(session_id.encode()).hexdigest()[:32]}", view.controls)
 
 

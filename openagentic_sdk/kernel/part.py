@@ -1,8 +1,8 @@
-"""A part: one feature of a run, with a state of its own, called at the seams of the loop.
+"""A part: one feature of a run, with its own state, called at the seams of the loop.
 
-The loop does not know what parts there are. An agent lists what opens them, in the order in which they are called; to
-leave one out takes its feature away and nothing else. Parts never touch each other's state: they share events in the log,
-and services that one offers and another asks for by type.
+The loop does not depend on any particular part. An agent lists the openers of its parts in the order in which they are
+called; leaving one out removes its feature and nothing else. Parts never touch each other's state: they share events in the
+log, and services that one offers and another requests by type.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ T = TypeVar("T")
 
 @mutable
 class IncomingPrompt:
-    """A prompt on its way into the log, which each part may change.
+    """A prompt on its way into the log; each part may change it.
 
-    The model reads `text` and, right behind it, `behind`, which hooks do not see; `events` are stored after the message.
-    `sources` names what came from elsewhere (see `UserMessage.untrusted`). `is_expanded` is true once a part has put another
-    text in the place of what a person typed. `sha256` is the digest of what the caller gave, where it has a request id.
+    The model reads `text` and, right after it, `behind`, which hooks do not see; `events` are stored after the message.
+    `sources` names the outside origins of the text (see `UserMessage.untrusted`). `is_expanded` is true once a part has
+    replaced the text that a person typed. `sha256` is the digest of the caller's input, if it has a request id.
     """
 
     said: Said
@@ -58,10 +58,10 @@ class IncomingPrompt:
 
 
 class Part:
-    """One feature of one run. Each method is a seam; those that a part does not override cost nothing.
+    """One feature of one run. Each method is a seam; seams that a part does not override cost nothing.
 
-    Parts are called in the order of the agent's list. An exception of a seam ends the run as an error; `RunStopped` ends it
-    with its reason. `limits` names the fields of a `RunRequest` that mean nothing without this part.
+    Parts are called in the order of the agent's list. An exception from a seam ends the run as an error; `RunStopped` ends
+    it with its reason. `limits` names the fields of `RunRequest` that have no effect without this part.
     """
 
     limits: ClassVar[frozenset[str]] = frozenset()
@@ -70,94 +70,94 @@ class Part:
         self.run = run
 
     def services(self) -> Mapping[type, object]:
-        """What this part offers to tools and other parts, each under the type by which it is asked for."""
+        """The services that this part offers to tools and other parts, keyed by the type under which they are requested."""
         return {}
 
     def opening_events(self) -> Sequence[Event]:
-        """Events that are stored together with `system.init`."""
+        """Events to store together with `system.init`."""
         return ()
 
     async def begin(self) -> None:
-        """Act on the opened session: `system.init` is stored, and calls that an earlier run left open are still open."""
+        """Act on the opened session: `system.init` is stored, and calls left open by an earlier run are still open."""
 
     async def settle(self, prompt_follows: bool) -> None:
-        """End or go on with what an earlier run left open besides calls.
+        """End or continue whatever an earlier run left open, except calls.
 
-        Where a prompt follows, what waits for a person is left open: `supersede` ends it.
+        If a prompt follows, leave open what waits for a person: `supersede` ends it.
         """
 
     async def supersede(self, questions: Sequence[UserQuestion]) -> Sequence[Event]:
-        """The events that end what these questions wait for: a prompt came instead of an answer, and is stored with them."""
+        """Return the events that end whatever these questions block, to be stored with the prompt that came instead."""
         return ()
 
     async def expand_prompt(self, prompt: IncomingPrompt) -> None:
         """Change a prompt before hooks see it."""
 
     async def fill_prompt(self, prompt: IncomingPrompt) -> None:
-        """Complete a prompt, or a message to the running turn, that hooks let pass."""
+        """Complete a prompt, or a message to the running turn, after hooks have passed it."""
 
     async def before_step(self) -> None:
-        """Act before each request to the model: between two steps, nothing else is going on."""
+        """Act before each request to the model; nothing else is running between two steps."""
 
     def system_prompt(self) -> SystemPrompt | None:
-        """The system prompt of a session that would begin now. The first part that has one provides it."""
+        """Return the system prompt for a session that would begin now. The first part that has one provides it."""
         return None
 
     def facts(self) -> Mapping[str, str]:
-        """What the model must have read by now, by subject; what is new or has changed is appended as a message.
+        """Return what the model must have read by now, keyed by subject; new and changed facts are appended as a message.
 
-        Return the same object while nothing changes.
+        Return the same object as long as nothing changes.
         """
         return {}
 
     def model(self) -> str | None:
-        """The model to ask next, None for the agent's. The first part that names one decides."""
+        """Return the model to ask next, or None for the agent's. The first part that names one decides."""
         return None
 
     def narrow(self) -> Sequence[Narrowing]:
-        """What the next call may not do although the agent's gate allows it."""
+        """Return restrictions on the next call beyond the agent's gate."""
         return ()
 
     def tell_gate(self, context: CallContext, tool: str | None) -> CallContext:
-        """Complete what the gate is told about a call of `tool`, which is None for a path that a running call asks for."""
+        """Complete the gate's context for a call of `tool`, which is None for a path that a running call asks for."""
         return context
 
     async def permit(self, call: Proposed, context: CallContext) -> Permitted | CallContext:
-        """Let a call run in another way than by the gate's decision; otherwise complete what the gate is told about it."""
+        """Permit a call by other means than the gate's decision; otherwise complete the gate's context for it."""
         return context
 
     def tell_hooks(self) -> Mapping[str, Any]:
-        """What hooks find in their `context` besides where they run."""
+        """Return entries for the `context` of hooks, besides where they run."""
         return {}
 
     def receive(self, size_bytes: int) -> tuple[int, str | None]:
-        """How many of the answer's bytes, of which so many have come by now, may be kept, and why it ends there, if it does.
+        """Return how many of the `size_bytes` that have arrived may be kept, and why the answer ends there, if it does.
 
-        The number shrinks where the answer comes again, as a whole.
+        The number shrinks when the answer arrives again as a whole.
         """
         return size_bytes, None
 
     def mask(self, event: E) -> E:
-        """The event without what may not be stored. Called for every event, before it is stored or shown."""
+        """Return the event without secrets. Called for every event, before it is stored or shown."""
         return event
 
     def mask_value(self, value: T) -> T:
-        """A JSON value without what may not be stored: it goes to the model as the log will hold it."""
+        """Return a JSON value without anything that must not be stored: the model receives it as the log holds it."""
         return value
 
     def stored(self, events: Sequence[Event]) -> None:
-        """Take note of events of this run that were just stored, or shown without being stored."""
+        """Take note of this run's events that were just stored, or shown without being stored."""
 
     async def make_room(self) -> bool:
-        """Shorten a conversation that the endpoint refused as too long. True asks the model again."""
+        """Shorten a conversation that the endpoint rejected as too long. Return True to ask the model again."""
         return False
 
     def read_call(self, use: ToolUse, tools: ToolRegistry) -> ToolUse:
-        """A call as the tools that are offered take it, for a model that was taught other names."""
+        """Translate a call for the tools on offer, for a model that was trained on other names."""
         return use
 
     def continues(self, tool_use_id: str) -> bool:
-        """Whether this part goes on with a started call in the next run, or with one of an earlier run in this one."""
+        """Whether this part continues a started call in the next run, or a call of an earlier run in this one."""
         return False
 
     def still_waits(self, question: UserQuestion) -> bool:
@@ -168,25 +168,25 @@ class Part:
         """Act on an answer with calls, before they run."""
 
     async def send(self, messages: Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str, Any]]:
-        """The messages of a request as they leave; the log holds them as they came."""
+        """Change the messages of a request as they are sent; the log keeps the originals."""
         return messages
 
     async def store_result(self, result: ToolResult) -> ToolResult:
-        """Put beside the log what does not belong in it. Called for every result, before hooks see it."""
+        """Store outside the log what does not belong in it. Called for every result, before hooks see it."""
         return result
 
     async def after_call(self, call: Permitted, result: ToolResult) -> ToolResult:
-        """Change the result of a call as hooks left it, or take note of it."""
+        """Change the result of a call after hooks have seen it, or take note of it."""
         return result
 
     async def may_end(self, reply: Reply) -> bool:
-        """Whether the run may end with this answer. False asks the model again."""
+        """Whether the run may end with this answer; False asks the model again."""
         return True
 
     def take_answer(self) -> str | None:
-        """The run's final answer as JSON if a call has given it, so that the model is not asked again; None otherwise.
+        """Return the final answer as JSON if a call has provided it, so that the model is not asked again; otherwise None.
 
-        An answer is taken once.
+        An answer can be taken once.
         """
         return None
 
@@ -195,14 +195,14 @@ class Part:
         return result
 
     async def end(self, ending: RunStopped) -> RunStopped:
-        """Close what this part left open; the session takes events until the `result`. Returns how the run ends."""
+        """Close what this part left open; the session accepts events until the `result`. Return how the run ends."""
         return ending
 
     async def vouch(self) -> None:
-        """Append what vouches for the record: the `result` is stored and not shown yet, and the session is still held."""
+        """Append attestations of the record: the `result` is stored but not yet shown, and the session is still locked."""
 
     async def close(self) -> None:
-        """Let go of everything; the session is another's by now. Called once `begin` was, however the run ended."""
+        """Release all resources; another run may hold the session by now. Called after `begin`, however the run ended."""
 
 
 # Opens a part in a run: its class, or a `partial` of it with its settings.
@@ -215,12 +215,12 @@ def kind_of(opener: PartOpener) -> object:
 
 
 def without_parts(openers: Iterable[PartOpener], *kinds: type[Part]) -> tuple[PartOpener, ...]:
-    """The openers but for those of these classes."""
+    """Return the openers, except those of the given classes."""
     return tuple(opener for opener in openers if kind_of(opener) not in kinds)
 
 
 class Parts:
-    """The parts of one run in their order, and what they and the kernel (`offered`) offer."""
+    """The parts of one run in order, and the services that they and the kernel (`offered`) provide."""
 
     def __init__(self, parts: Sequence[Part] = (), offered: Mapping[type, object] | None = None) -> None:
         self._parts = parts
@@ -234,23 +234,23 @@ class Parts:
         self.services = Services(services)
 
     def offering(self, services: Mapping[type, object]) -> Parts:
-        """The same parts beside these services of the kernel."""
+        """Return the same parts with these additional services of the kernel."""
         other = copy(self)
         other.services = self.services.extended(services)
         return other
 
     def masked(self, value: T) -> T:
-        """A JSON value as it may be stored."""
+        """Return a JSON value with everything masked that must not be stored."""
         for part in self.at(Part.mask_value):
             value = part.mask_value(value)
         return value
 
     def continue_call(self, tool_use_id: str) -> bool:
-        """Whether a part goes on with a call that was started, so that it stays open or runs again."""
+        """Whether a part continues a started call, so that it stays open or runs again."""
         return any(part.continues(tool_use_id) for part in self.at(Part.continues))
 
     def at(self, seam: Callable[..., Any]) -> tuple[Part, ...]:
-        """The parts that override a seam, which is given as `Part.before_step` and so on."""
+        """Return the parts that override a seam, given as `Part.before_step` and so on."""
         name = seam.__name__
         parts = self._by_seam.get(name)
         if parts is None:
@@ -261,7 +261,7 @@ class Parts:
 
 @cache
 def _overriding(kinds: tuple[type[Part], ...], seam: Callable[..., Any]) -> tuple[int, ...]:
-    """The places of the classes that override a seam: a default that is awaited for every part and event is not free."""
+    """The positions of the classes that override a seam: awaiting a default for every part and event is not free."""
     return tuple(place for place, kind in enumerate(kinds) if getattr(kind, seam.__name__) is not seam)
 
 
@@ -276,13 +276,13 @@ _RETURNS: Mapping[str, type] = {
 
 @cache
 def _foreign(kinds: tuple[type[Part], ...]) -> tuple[int, ...]:
-    """The places of the classes that are not of this package, whose parts are held to their types when they are checked."""
+    """The positions of the classes from outside this package; values from their parts are type-checked at run time."""
     package = __name__.partition(".")[0]
     return tuple([place for place, kind in enumerate(kinds) if kind.__module__.partition(".")[0] != package])
 
 
 def _watch(part: Part) -> None:
-    """Let errors name the part and the seam."""
+    """Make errors name the part and the seam."""
     kind = type(part)
     for seam, default in vars(Part).items():
         if seam[0] != "_" and callable(default) and getattr(kind, seam) is not default:

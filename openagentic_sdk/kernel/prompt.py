@@ -1,4 +1,4 @@
-"""Prompts as the kernel takes them: text, with pictures, documents and sound beside it. `prompts` reads them."""
+"""Prompts as the kernel takes them: text, with pictures, documents and sound. The module `prompts` parses them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ..sessions.request import json_sha256
 
 @frozen
 class MediaPart:
-    """A picture, document or sound: its bytes, or where they are."""
+    """A picture, document or sound: its bytes, or their location."""
 
     type: str
     name: str | None = None
@@ -25,12 +25,12 @@ class MediaPart:
 
 @frozen
 class Said:
-    """A prompt as it was given. `parts` are let go of as they are stored; `attachments` are stored already. `typed` is what
-    of the text a person wrote, None for all of it.
+    """A prompt as received. `parts` are released once stored; `attachments` are stored already. `typed` is the portion of
+    the text that a person wrote, None for all of it.
 
-    `request_id` names the prompt or message within its session: one that is in the log is not taken again. `may_answer` is
-    False for a sender who may answer no question, and so may end none by saying something else. `names_files` is False for
-    one whose text attaches nothing of this machine.
+    `request_id` identifies the prompt or message within its session: one that is already in the log is not accepted again.
+    `may_answer` is False for a sender who may not answer questions, and so may not close one by sending something else.
+    `names_files` is False if the text cannot attach files of this machine.
     """
 
     text: str
@@ -47,6 +47,6 @@ Prompts = AsyncIterable[Said]
 
 
 def prompt_sha256(said: Said) -> str:
-    """The digest of a prompt's content, which tells whether a request that is sent again is the same."""
+    """The digest of a prompt's content; it tells whether a repeated request is the same."""
     parts = [{**vars(part), "data": part.data and hashlib.sha256(part.data).hexdigest()} for part in said.parts]
     return json_sha256([said.text, parts, list(said.attachments)])

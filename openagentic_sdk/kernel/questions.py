@@ -1,4 +1,4 @@
-"""The questions of one run to people: asked once, answered from the log where it holds an answer, else parked."""
+"""A run's questions to people: asked once, answered from the log if it holds the answer, otherwise parked."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 
 class RunQuestions:
-    """`parked` holds the questions that stay open when the run ends, by the call that asks them; `taken_ids` names those
-    that this run has asked or found answered.
+    """The questions of one run. `parked` are those that stay open when the run ends, by the call that asks them;
+    `taken_ids` are those that this run has asked or found answered.
     """
 
     def __init__(self, run: Run) -> None:
@@ -26,9 +26,9 @@ class RunQuestions:
         self.taken_ids: set[str] = set()
 
     async def ask(self, question: UserQuestion) -> UserAnswer:
-        """Put a question to a person; question and answer are in the log. An answer that is there already is taken.
+        """Put a question to a person and return the answer, or the recorded one; both end up in the log.
 
-        Meanwhile the notification hooks run; they change nothing.
+        The notification hooks run meanwhile and change nothing.
         """
         run = self._run
         question = run.recorder.masked(question)  # an earlier one is in the log as it was stored
@@ -67,5 +67,5 @@ class RunQuestions:
             raise
 
     def park(self, question: UserQuestion) -> None:
-        """Let a question, and the call that asks it, stay open when this run ends."""
+        """Leave a question, and the call that asks it, open when this run ends."""
         self.parked[question.tool_use_id] = question

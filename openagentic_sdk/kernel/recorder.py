@@ -1,7 +1,7 @@
 """The only writer of a session's log: number, stamp and store an event, then show it.
 
-An event is shown only when it is stored. When the store refuses, the run stops before its next effect, or goes on unsaved
-and says so, as the options want. A store that does not answer at all is left behind, and nothing more is asked of it.
+An event is shown only once it is stored. If the store refuses, the run stops before its next effect or continues unsaved
+and announces that, depending on the options. A store that does not answer at all is abandoned and not called again.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ Patience = Callable[[], float | None]
 
 
 class Recorder:
-    """Appends to one session and shows the stored events on a channel. `patience` says how long the store may take.
+    """Appends to one session and shows the stored events on a channel. `patience` limits how long the store may take.
 
-    `guard` raises where the run may do nothing more: then nothing is appended, and nothing follows what was appended.
+    `guard` raises if the run has lost its right to act: then nothing is appended, and nothing follows what was appended.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class Recorder:
         self._one_at_a_time = asyncio.Lock()  # events are seen in the order of their `seq`
 
     async def append(self, *events: Event) -> list[Event]:
-        """Store the events as one batch and show them; returns them as they were stored."""
+        """Store the events as one batch and show them; return them as stored."""
         if not events:
             return []
         stored = await self.store(*events)
@@ -74,7 +74,7 @@ class Recorder:
         return stored
 
     async def store(self, *events: Event) -> list[Event]:
-        """Store without showing. A cancellation waits until the store has answered."""
+        """Store without showing. A cancellation waits for the store's answer."""
         batch = self._stamped(events)
         await self._one_at_a_time.acquire()
         try:
@@ -103,7 +103,7 @@ class Recorder:
         return stored
 
     async def _let_go(self) -> asyncio.CancelledError | None:
-        """Hold no longer what a compaction took out of sight, and keep the rest for a resume; both beside the event loop."""
+        """Release what a compaction removed from view, and keep the rest for a resume; both off the event loop."""
         looking, cancelled = await settled(run_in_thread(self._view.kept))
         kept = looking.result()
         _, late = await self._ask(partial(self._writer.keep_view, kept))
@@ -127,14 +127,14 @@ class Recorder:
     async def append_by(self, append: Callable[[SessionWriter], object]) -> None:
         """Let a function append to the session in its own way, off the event loop; its events are not shown.
 
-        Raises what it raises.
+        Re-raises its errors.
         """
         _, cancelled = await self._ask(partial(append, self._writer))
         if cancelled is not None:
             raise cancelled
 
     async def close(self) -> None:
-        """Give the session's lock back; closing twice is allowed. A store that hangs keeps it until it answers."""
+        """Release the session's lock; closing twice is allowed. A store that hangs keeps it until it answers."""
         self._is_closed = True
         if self.hung is not None:
             return
@@ -156,7 +156,7 @@ class Recorder:
         ]
 
     async def _write(self, batch: Sequence[Event]) -> tuple[list[Event], asyncio.CancelledError | None]:
-        """Append, in a thread when the store makes its caller wait; a cancellation is given back, to be raised."""
+        """Append, in a thread if the store may block; return a cancellation for the caller to raise."""
         if self._is_closed:
             raise StorageError("this run is over: its session takes no more events from it")
         if self._said_unsaved:
@@ -187,10 +187,10 @@ class Recorder:
 async def ask_store(
     call: Callable[[], Any], patience: Patience, *, too_late: Callable[[], None] | None = None
 ) -> tuple[Any, asyncio.CancelledError | None]:
-    """What a store answers, from a thread; a cancellation meanwhile is given back, to be raised.
+    """Call a store in a thread; return its answer, and a cancellation for the caller to raise.
 
-    A cancelled wait goes on for `STORE_MOMENT_S` at most. Raises what the store raises on purpose, and `StorageError` for
-    anything else and when it does not answer in time; `too_late` is then called when it answers after all.
+    A cancelled wait continues for at most `STORE_MOMENT_S`. Re-raises the store's typed errors, and raises `StorageError`
+    for any other and on timeout; `too_late` is then called if the answer arrives after all.
     """
     gave_up = False
 
@@ -225,17 +225,17 @@ async def ask_store(
 
 
 def _is_ours(value: StoreCore | SessionWriter) -> bool:
-    """Whether it comes with this package: our writers say by themselves when they would keep an event loop waiting."""
+    """Whether it belongs to this package: our writers report by themselves whether they would block an event loop."""
     return type(value).__module__.partition(".")[0] == _PACKAGE
 
 
 def may_block(store: StoreCore) -> bool:
-    """Whether calling this store could hold the event loop: over a network, and whenever it is somebody else's."""
+    """Whether calling this store could block the event loop: it uses a network, or is not ours."""
     return store.is_remote or not _is_ours(store)
 
 
 async def off_loop(in_thread: bool, call: Callable[..., Any], *args: Any) -> Any:
-    """Call a store: at once, or in a thread when it may make its caller wait."""
+    """Call a store directly, or in a thread if it may block."""
     if not in_thread:
         return call(*args)
     answer, cancelled = await ask_store(partial(call, *args), lambda: None)

@@ -12,9 +12,9 @@ from .tool import BareTool
 
 
 class ToolRegistry:
-    """Tools by name, in the order in which they were registered.
+    """Tools by name, in the order of registration.
 
-    `specs`, when it is given, is what a model is told instead of about these tools in this order.
+    `specs`, if given, replaces the definitions that a model receives for these tools in this order.
     """
 
     def __init__(self, tools: Iterable[BareTool] = (), specs: list[dict[str, Any]] | None = None) -> None:
@@ -26,14 +26,14 @@ class ToolRegistry:
         self._specs = None if specs is None else written(specs)
 
     def register(self, tool: BareTool) -> None:
-        """Add a tool. Raises `OptionsError` when its name is taken."""
+        """Add a tool. Raises `OptionsError` if its name is in use."""
         if tool.name in self._tools:
             raise _taken(tool)
         self._tools[tool.name] = tool
         self._specs = None
 
     def get(self, name: str) -> BareTool:
-        """The tool with this name, or `ToolNotFoundError`."""
+        """Return the tool with this name. Raises `ToolNotFoundError`."""
         try:
             return self._tools[name]
         except KeyError:
@@ -43,12 +43,12 @@ class ToolRegistry:
         return list(self._tools)
 
     def only(self, names: Iterable[str]) -> ToolRegistry:
-        """A registry of the named tools, in this one's order. Names that are not here are left out."""
+        """Return a registry of the named tools, in this one's order; unknown names are ignored."""
         wanted = set(names)
         return ToolRegistry([tool for name, tool in self._tools.items() if name in wanted])
 
     def specs(self) -> list[dict[str, Any]]:
-        """What a model is told about the tools, as chat-completions entries; the same list until a tool is added."""
+        """The definitions that a model receives, as chat-completions entries; the same list until a tool is added."""
         if self._specs is None:
             self._specs = written([tool_spec(tool) for tool in self._tools.values()])
         return self._specs
@@ -68,7 +68,7 @@ def _taken(tool: BareTool) -> OptionsError:
 
 
 def tool_spec(tool: BareTool) -> dict[str, Any]:
-    """What a model is told about a tool, as a chat-completions entry."""
+    """The definition of a tool that a model receives, as a chat-completions entry."""
     function = {"name": tool.name, "description": tool.description, "parameters": dict(tool.input_schema)}
     spec = {"type": "function", "function": function}
     if tool.allowed_callers is not None:

@@ -1,9 +1,9 @@
-"""Close what a crash left open, before a resumed session goes on.
+"""Close what a crash left open, before a resumed session continues.
 
-A call that was asked for and never started runs now, through the whole gate again, if it was asked for here: one that came
-with an archive or an edited log is history. A call that started and has no result
-is in doubt: it runs again only when it was and still is read-only or idempotent, and at most `MAX_ATTEMPTS` times in all;
-else the tool may know what came of it (`reconcile`); else the model is told, once, that it may or may not have run.
+A call that was requested and never started runs now, through the whole gate again, provided it was requested here: one that
+came with an archive or an edited log is history. A call that started and has no result is in doubt. It runs again only if
+it was and still is read-only or idempotent, at most `MAX_ATTEMPTS` times in all; otherwise the tool may be able to tell its
+outcome (`reconcile`); otherwise the model is told, once, that it may or may not have run.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ _NOT_OURS: dict[str, Any] = {
 
 
 async def settle_open_calls(run: Run, *, prompt_follows: bool = False) -> None:
-    """Give every call of an earlier run that the model still waits for its result, in order.
+    """Give every open call of an earlier run its result, in order.
 
-    Where a `prompt_follows`, what waits for a person, and what had not begun beside it, is left for `supersede`.
+    If a prompt follows, calls that wait for a person, and calls that had not started beside them, are left for `supersede`.
     """
     # The code that made them is gone, so none of them runs again.
     for record in run.view.open_inner_calls():
@@ -54,9 +54,9 @@ async def settle_open_calls(run: Run, *, prompt_follows: bool = False) -> None:
 
 
 async def supersede(run: Run) -> Sequence[Event]:
-    """The events that end every open question and the calls behind them: the person sent a prompt instead.
+    """Return the events that end every open question and the calls behind them, because the person sent a prompt instead.
 
-    To be stored in one batch with that prompt.
+    They must be stored in one batch with that prompt.
     """
     view = run.view
     questions, calls = view.open_questions(), view.open_calls()
@@ -69,8 +69,9 @@ async def supersede(run: Run) -> Sequence[Event]:
 
 
 def untouched_questions(run: Run) -> list[UserQuestion]:
-    """The questions of an earlier run that this one neither asked again nor ended: it came to its end before its prompt was
-    accepted. They still wait for their answer."""
+    """The questions of an earlier run that this one neither repeated nor ended, because it ended before its prompt was
+    accepted. They still await their answer.
+    """
     asked_here = run.questions.taken_ids | {question.question_id for question in run.questions.parked.values()}
     open_ids = {record.use.tool_use_id for record in run.view.open_calls()}
     return [
@@ -85,14 +86,14 @@ def untouched_questions(run: Run) -> list[UserQuestion]:
 
 
 def _is_left(run: Run, record: CallRecord, waiting_ids: Collection[str | None]) -> bool:
-    """Whether `supersede` ends a call: one that waits for a person, or that had not begun beside it."""
+    """Whether `supersede` ends a call: it waits for a person, or had not started beside one that does."""
     use_id, is_ours = record.use.tool_use_id, run.view.is_ours(record.use)
     is_untouched = record.started is None and not run.view.has_asked(use_id)
     return is_ours and (use_id in waiting_ids or (bool(waiting_ids) and is_untouched))
 
 
 async def settle_calls(run: Run, records: Iterable[CallRecord]) -> None:
-    """Give these calls their results: run them (again, where that is harmless), or record what is known of them."""
+    """Give these calls their results: run them (again, where that is harmless), or record what is known about them."""
     again: list[ToolUse] = []
     for record in records:
         use, started = record.use, record.started
@@ -107,7 +108,7 @@ async def settle_calls(run: Run, records: Iterable[CallRecord]) -> None:
 
 
 async def _end_inner(run: Run, record: CallRecord) -> None:
-    """Close a call that code made, as a part of the call that ran the code."""
+    """Close a call that code made, as part of the call that ran the code."""
     use_id, ended = record.use.tool_use_id, None
     if not run.view.is_ours(record.use):
         ended = ToolResult(use_id, **_NOT_OURS)
@@ -121,13 +122,13 @@ async def _end_inner(run: Run, record: CallRecord) -> None:
 
 
 def _may_repeat(run: Run, record: CallRecord, started: ToolStarted, tool: BareTool | None) -> bool:
-    """Whether a call in doubt may run again. One that waited for a person did not fail, so its attempts do not count."""
+    """Whether a call in doubt may run again. Attempts that waited for a person did not fail and are not counted."""
     harmless = tool is not None and tool.effect in REPEATABLE and started.effect in REPEATABLE
     return harmless and (record.attempts < MAX_ATTEMPTS or run.view.has_asked(record.use.tool_use_id))
 
 
 async def _end_in_doubt(run: Run, record: CallRecord, tool: BareTool | None) -> ToolResult:
-    """What the tool knows of a call in doubt, else the result that says so."""
+    """The result of a call in doubt: what the tool knows about it, otherwise `unknown`."""
     use_id = record.use.tool_use_id
     try:
         context = tool_context(run, record.use)

@@ -1,4 +1,4 @@
-"""A run as a task of its own, whose events are taken one by one."""
+"""A run as an asyncio task whose events are taken one by one."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from .recorder import off_loop
 
 
 class RunTask:
-    """One run from `start` to `close`. Whoever starts one closes it, however it ends; `async with` does so."""
+    """One run from `start` to `close`. Whoever starts it must close it, however it ends; `async with` does so."""
 
     def __init__(
         self, run: Run, channel: EventChannel[AnyEvent], prompt: Said | Prompts | None, threads: KeptThreads
@@ -40,8 +40,8 @@ class RunTask:
     async def start(cls, agent: AgentRuntime, request: RunRequest, prompt: Said | Prompts | None) -> RunTask:
         """Open the session and begin.
 
-        Raises what `open_run` raises, `RequestConflictError` for a request id that came with another
-        prompt, and `QuestionOpenError` for a prompt that may not end the questions that are open; then nothing has happened.
+        Raises what `open_run` raises, `RequestConflictError` for a request id that was used for another prompt, and
+        `QuestionOpenError` for a prompt that may not close the open questions; then nothing has happened.
         """
         running_loop("a run")
         channel = EventChannel[Any]()
@@ -66,7 +66,7 @@ class RunTask:
 
     @classmethod
     async def start_in(cls, context: Context, start: Callable[[], Coroutine[Any, Any, RunTask]]) -> RunTask:
-        """Like `start`, which `start` calls, in the context of a caller who may not be the one who takes the events."""
+        """Run `start`, which calls the method above, in a caller's context: whoever takes the events may have another."""
         starting = running_loop("a run").create_task(start(), context=context)
         done, cancelled = await settled(starting, starting.cancel)
         if cancelled is not None:
@@ -82,35 +82,35 @@ class RunTask:
         await self.close()
 
     def say(self, said: Said) -> None:
-        """Add a message, which the model reads before its next step."""
+        """Add a message that the model reads before its next step."""
         self._run.inbox.append(said)
 
     def take_back(self) -> list[Said]:
-        """Remove the messages that the model has not read, and return them."""
+        """Remove and return the messages that the model has not read."""
         unread = list(self._run.inbox)
         self._run.inbox.clear()
         return unread
 
     def open_questions(self) -> list[UserQuestion]:
-        """The questions that wait for an answer."""
+        """The unanswered questions."""
         return self._run.view.open_questions()
 
     @property
     def gate(self) -> Gate:
-        """The gate of the run, with what people allowed in this session."""
+        """The gate of the run, including approvals given in this session."""
         return self._run.agent.gate
 
     def change(self, model: str, gate: Gate) -> None:
-        """Use another model from the next step, and another gate from the next call, of subagents too."""
+        """Use another model from the next step on, and another gate from the next call on, also in subagents."""
         self._run.agent = replace(self._run.agent, model=model)
         self._run.change_gate(gate)
 
     def interrupt(self) -> None:
-        """End the run as its person wants: an open question is closed. Its last events still come."""
+        """End the run on a person's request: an open question is closed. Its last events still arrive."""
         self._end("interrupt")
 
     def suspend(self) -> None:
-        """End the run so that it can go on: an open question stays open. Its last events still come."""
+        """End the run so that it can be resumed: an open question stays open. Its last events still arrive."""
         self._end("suspend")
 
     def _end(self, how: Literal["interrupt", "suspend", "close"]) -> None:
@@ -119,17 +119,17 @@ class RunTask:
         self._task.cancel()
 
     def suspend_soon(self) -> None:
-        """End the run before its next step, so that it can go on."""
+        """End the run before its next step, so that it can be resumed."""
         self._run.lifetime.stopping.soon = True
 
     async def result(self) -> Result:
-        """How it ended. Raises `StorageTimeoutError` when the store did not answer, and what only a defect can raise."""
+        """The run's result. Raises `StorageTimeoutError` if the store did not answer; any other exception is a defect."""
         return await self._task
 
     async def close(self, *, interrupt: bool = False) -> None:
-        """Stop listening, end the run if it still goes on, and wait until it has.
+        """Stop listening, end the run if it is still going, and wait until it has ended.
 
-        An open question stays open, unless the run is to `interrupt`.
+        An open question stays open unless `interrupt` is set.
         """
         self._channel.close()
         self._end("interrupt" if interrupt else "close")
@@ -142,7 +142,7 @@ class RunTask:
 
 
 async def _check_prompt(run: Run, said: Said, request_id: str | None) -> None:
-    """Refuse a prompt under the request id of another, and one that may not end the questions that are open."""
+    """Refuse a prompt that reuses another's request id, or that may not close the open questions."""
     requests = run.view.requests
     if request_id is not None:
         requests.check(request_id, prompt_sha256(said), run.session_id)
@@ -153,7 +153,7 @@ async def _check_prompt(run: Run, said: Said, request_id: str | None) -> None:
 
 
 def run_events(start: Callable[[], Coroutine[Any, Any, RunTask]]) -> AsyncGenerator[AnyEvent, None]:
-    """The events of the run that `start` begins, in the context of this call, whoever takes them."""
+    """Iterate over the events of the run that `start` begins, in this call's context, whoever takes them."""
     return _events(start, copy_context())
 
 

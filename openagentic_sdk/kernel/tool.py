@@ -1,7 +1,7 @@
-"""What a tool is, and what it is given for one call.
+"""What a tool is, and what it receives for one call.
 
-A tool declares a name, a description and a JSON schema for the model, and an effect class for the runtime: what may be
-repeated after a crash and what may run beside others follows from the effect class alone.
+A tool declares a name, a description and a JSON schema for the model, and an effect class for the runtime. The effect class
+alone determines what may be repeated after a crash and what may run in parallel.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ REPEATABLE = ("read", "idempotent")
 
 
 class SessionLog:
-    """A service: the log of the session. Alone, a list in memory."""
+    """A service: the session's log. The default is a list in memory."""
 
     def __init__(self) -> None:
         self._events: list[Event] = []
 
     def events(self) -> list[Event]:
-        """The session's events, without those that a compaction took out of sight."""
+        """Return the session's events, except those removed from view by a compaction."""
         return list(self._events)
 
     async def record(self, *events: Event) -> None:
@@ -44,22 +44,22 @@ class SessionLog:
         self._events += events
 
     async def show(self, event: Event) -> None:
-        """Show the caller an event that is not stored."""
+        """Show the caller an event without storing it."""
 
 
 class Questions:
-    """A service: puts questions to a person. Alone, it reaches nobody."""
+    """A service: questions to a person. The default reaches nobody."""
 
     def reach_anybody(self, ctx: ToolContext) -> bool:
-        """Whether a question of this call gets an answer, now or when the run is resumed."""
+        """Whether a question of this call can be answered, now or when the run is resumed."""
         return False
 
     async def ask(
         self, ctx: ToolContext, prompt: str, choices: Sequence[str] = (), details: Mapping[str, Any] | None = None
     ) -> str:
-        """The answer of a person, which may be none of the choices. `details` are for whoever shows the question.
+        """Return a person's answer, which need not be one of the choices. `details` are for whoever displays the question.
 
-        Raises `ToolError` when nobody can be asked.
+        Raises `ToolError` if nobody can be asked.
         """
         raise ToolError(
             f"nobody can be asked {prompt!r} in this session: decide yourself and say what you assumed, "
@@ -68,25 +68,25 @@ class Questions:
 
 
 class PathRules:
-    """A service: what the permission rules say about paths. Alone, everything is allowed."""
+    """A service: the permission rules for paths. The default allows everything."""
 
     async def permits(self, ctx: ToolContext, path: str, *, write: bool = False) -> bool:
         """Whether this call may touch one more path that it turned out to need."""
         return True
 
     def read_filter(self) -> Callable[[str], bool] | None:
-        """A function from an absolute path to whether a search may show it; None where every path may be shown."""
+        """Return a predicate on absolute paths that tells whether a search may show them; None if all may be shown."""
         return None
 
 
 class Blobs:
-    """A service: bytes stored beside the log, by their SHA-256. Alone, they are kept in memory."""
+    """A service: bytes stored beside the log, keyed by SHA-256. The default keeps them in memory."""
 
     def __init__(self) -> None:
         self._by_digest: dict[str, bytes] = {}
 
     def read(self, digest: str) -> bytes:
-        """Raises `ToolError` or `StorageError` when they are not there. To be called in a thread."""
+        """Return the bytes; call it in a thread. Raises `ToolError` or `StorageError` if they are missing."""
         if digest not in self._by_digest:
             raise ToolError(f"blob:{digest} cannot be read here: there is no session that holds stored outputs")
         return self._by_digest[digest]
@@ -100,18 +100,18 @@ class Blobs:
 
 @frozen
 class Secrets:
-    """A service: `redact` masks the secrets in a text; None where nothing is masked.
+    """A service: `redact` masks the secrets in a text; None if nothing is masked.
 
-    Results are masked anyway; a tool masks what it cuts or writes elsewhere, before it does.
+    Results are masked anyway; a tool masks whatever it truncates or writes elsewhere before doing so.
     """
 
     redact: Callable[[str], str] | None = None
 
 
 class RunResources:
-    """A service: what the calls of one run share, one value of each class.
+    """A service: values that the calls of one run share, one per class.
 
-    What has a `close` is closed at the run's end, in a thread.
+    Values with a `close` method are closed at the end of the run, in a thread.
     """
 
     def __init__(self) -> None:
@@ -119,13 +119,13 @@ class RunResources:
         self._creation = threading.Lock()
 
     def find(self, kind: type[T]) -> T | None:
-        """The value of this class, None when no call has asked for one."""
+        """Return the value of this class, or None if no call has requested one."""
         found = self._by_type.get(kind)
         assert found is None or isinstance(found, kind), f"{kind.__name__} is what was made of it"
         return found
 
     def get(self, kind: type[T], make: Callable[[], T] | None = None) -> T:
-        """The value of this class, made by `make` or by the class itself when it is first asked for."""
+        """Return the value of this class; on first use it is made by `make`, or by the class itself."""
         with self._creation:
             found = self.find(kind)
             if found is None:
@@ -133,13 +133,13 @@ class RunResources:
             return found
 
     def __iter__(self) -> Iterator[object]:
-        """All values, in the order in which they were made."""
+        """Iterate over all values in the order of their creation."""
         return iter(list(self._by_type.values()))
 
 
 @frozen
 class Deps:
-    """A service: the value that the caller gave the run for its tools, `ctx.deps`."""
+    """A service: the value that the caller passed to the run for its tools, `ctx.deps`."""
 
     value: Any
 
@@ -149,13 +149,13 @@ _ALWAYS_THERE = (SessionLog, Questions, PathRules, Blobs, Secrets, RunResources)
 
 
 class Services:
-    """What the kernel and the parts of a run offer to tools and each other, each under the type by which it is asked for."""
+    """The services that the kernel and the parts of a run offer to tools and each other, keyed by type."""
 
     def __init__(self, by_type: Mapping[type, object] | None = None) -> None:
         self._by_type = dict(by_type or {})
 
     def find(self, kind: type[T]) -> T | None:
-        """The service of this type, None when nothing offers it."""
+        """Return the service of this type, or None if it is not offered."""
         found = self._by_type.get(kind)
         if found is None and kind in _ALWAYS_THERE:
             found = self._by_type.setdefault(kind, kind())
@@ -163,25 +163,25 @@ class Services:
         return found
 
     def get(self, kind: type[T]) -> T:
-        """The service of this type. Raises `MissingServiceError` when nothing offers it."""
+        """Return the service of this type. Raises `MissingServiceError` if it is not offered."""
         found = self.find(kind)
         if found is None:
             raise MissingServiceError(kind.__name__)
         return found
 
     def extended(self, by_type: Mapping[type, object]) -> Services:
-        """These services, with others added or in the place of those of the same type."""
+        """Return these services with others added; those of the same type are replaced."""
         return Services({**self._by_type, **by_type})
 
 
 @frozen(kw_only=True)
 class ToolContext(Generic[DepsT]):
-    """Where one call runs, and the services that it may ask for. A tool that is run alone, in a test, needs none of it.
+    """Where one call runs, and the services available to it. A tool that runs alone, in a test, needs none of them.
 
-    `cwd` is the working directory; `workspace_roots` the folders that belong to the session (cwd when empty). `session_dir`
-    is the session's own folder, None when its store has no files. `idempotency_key` is the same for every attempt at one
-    call. `seq` is the event by which the model asked for the call. `cancelled` is set when the call is to stop; code in a
-    thread looks at it. `services` are what the kernel and the parts of the run offer, each asked for by its type:
+    `cwd` is the working directory; `workspace_roots` are the folders that belong to the session (cwd if empty).
+    `session_dir` is the session's folder, None if its store does not use files. `idempotency_key` is the same for every
+    attempt at one call. `seq` is the event by which the model requested the call. `cancelled` is set when the call should
+    stop; code in a thread polls it. `services` are offered by the kernel and the parts of the run, and requested by type:
     `ctx.services.get(Questions)`. The folds that the run keeps over its log are among them.
     """
 
@@ -199,18 +199,18 @@ class ToolContext(Generic[DepsT]):
 
     @property
     def deps(self) -> DepsT:
-        """What the caller gave the run for its tools. Raises `MissingServiceError` where nothing was given."""
+        """The value that the caller passed to the run for its tools. Raises `MissingServiceError` if there is none."""
         value: DepsT = self.services.get(Deps).value
         return value
 
 
 @frozen
 class ToolOutput:
-    """A tool's answer when it has more to say than what the model reads as text.
+    """A tool's answer when it is more than the text that the model reads.
 
     `meta` is stored and never shown to the model. `attachments` are pictures, documents and sounds, `{"type": "image" |
-    "file" | "audio", "media_type", "name"?, "data": base64}`, which are stored beside the log and sent as what they are;
-    the type `other` is stored only.
+    "file" | "audio", "media_type", "name"?, "data": base64}`, stored beside the log and sent as media; the type `other` is
+    only stored.
     """
 
     output: Any
@@ -224,10 +224,10 @@ class BareTool(ABC):
 
     `effect`: `read` changes nothing and may run beside other calls; `idempotent` may be repeated with the same
     `idempotency_key`; `unsafe` is started at most once. `parallel` lets calls of one answer run at the same time.
-    `allowed_callers` says who may call it: `direct` is the model itself, `Code` our tool of that name, anything else is a
-    vendor's word for code that it runs (`code_execution_20260120`, `programmatic`) and is sent to the vendor with the
-    definition. None lets all of them. A call of a tool that `is_answer` is the run's final answer: it has no other effect
-    and needs no permission, whatever the mode.
+    `allowed_callers` lists who may call it: `direct` is the model itself, `Code` our tool of that name, anything else is a
+    vendor's name for code that it runs (`code_execution_20260120`, `programmatic`), sent to the vendor with the definition;
+    None allows all. A call of a tool that `is_answer` is the run's final answer: it has no other effect and needs no
+    permission, whatever the mode.
     """
 
     name: str
@@ -243,24 +243,23 @@ class BareTool(ABC):
 
     @abstractmethod
     async def run(self, input: Mapping[str, Any], ctx: ToolContext) -> Any:
-        """Do it, with input that fits `input_schema`. Returns what `json_value` takes, or a `ToolOutput`; whatever it raises
-        becomes an error result for the model."""
+        """Run the tool. Return what `json_value` accepts, or a `ToolOutput`; any exception becomes an error result."""
 
     def rule_names(self, input: Mapping[str, Any]) -> tuple[str, ...]:
-        """What permission rules may call this tool, with this input, besides its name."""
+        """Further names by which permission rules may refer to this tool with this input."""
         return ()
 
     def json_value(self, output: Any) -> Any:
-        """What `run` gave, as JSON values; what they cannot hold stays as it is, or is a `ToolError`."""
+        """Convert what `run` returned to JSON values; what JSON cannot hold is left as it is, or raises `ToolError`."""
         return output
 
     async def reconcile(self, call: ToolUse, ctx: ToolContext) -> Any | None:
-        """Say what came of a call that was started before a crash: its result, or None when it cannot be known."""
+        """Return the result of a call that was started before a crash, or None if it cannot be determined."""
         return None
 
     @abstractmethod
     def check_input(self, input: Mapping[str, Any], name: str = "the arguments") -> Mapping[str, Any]:
-        """The input with what `input_schema` fills in. `name` is how an error calls it.
+        """Return the input with the defaults of `input_schema` filled in. `name` is what an error calls the input.
 
         Raises `ToolInputError` for input that does not fit.
         """
@@ -271,5 +270,5 @@ CALLER_WORDS = {"program": "programmatic"}
 
 
 def may_call(tool: BareTool, caller: str) -> bool:
-    """Whether a tool may be called by this caller (see `Tool.allowed_callers`)."""
+    """Whether this caller may call the tool (see `Tool.allowed_callers`)."""
     return tool.allowed_callers is None or caller in tool.allowed_callers

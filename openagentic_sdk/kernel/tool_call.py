@@ -1,7 +1,7 @@
-"""One tool call before it runs, as a record that grows: what the model asked for, proposed, then permitted.
+"""One tool call before it runs, as a record that grows: requested by the model, proposed, then permitted.
 
-A `Proposed` fits its tool and has been past the hooks; a `Permitted` has the decision that lets it run, and with it the
-digest of exactly the input that runs. What comes after stands in the log: `tool.started`, then `tool.result`.
+A `Proposed` fits its tool and has passed the hooks; a `Permitted` carries the decision that lets it run, with the digest of
+exactly the input that runs. The rest is in the log: `tool.started`, then `tool.result`.
 """
 
 from __future__ import annotations
@@ -29,9 +29,10 @@ _NO_WISH = HookDecision()
 
 @frozen
 class Proposed:
-    """A call of a tool that is there, with input that fits its schema, as the hooks before it left it.
+    """A call of an existing tool with input that fits its schema, after the pre-tool hooks.
 
-    `wish` is what those hooks want of it, `hook` the name of the one that blocks it or asks for a permission.
+    `wish` is the outcome that those hooks request, `hook` the name of the hook that blocks the call or requests a
+    permission.
     """
 
     use: ToolUse
@@ -43,7 +44,7 @@ class Proposed:
 
 @frozen
 class Permitted:
-    """A call that may run, with the decision that says so; the decision is not in the log yet."""
+    """A call that may run, with its decision, which is not in the log yet."""
 
     use: ToolUse
     tool: BareTool
@@ -51,7 +52,7 @@ class Permitted:
     decision: PermissionDecision
 
     def opening_events(self, run: Run) -> Sequence[Event]:
-        """What the log holds before the call takes effect."""
+        """The events to log before the call takes effect."""
         use = self.use
         started = ToolStarted(
             use.tool_use_id,
@@ -66,7 +67,7 @@ class Permitted:
 
 
 async def prepare(run: Run, use: ToolUse) -> Permitted | ToolResult:
-    """Everything up to `tool.started`. Gives the result at once for a call that does not run."""
+    """Do everything up to `tool.started`. Return the result directly for a call that does not run."""
     try:
         call = await propose(run, use)
         if call.wish.block:
@@ -82,7 +83,7 @@ async def prepare(run: Run, use: ToolUse) -> Permitted | ToolResult:
 
 
 async def propose(run: Run, use: ToolUse) -> Proposed:
-    """The call as the hooks before it left it; what they did is in the log by now.
+    """Return the call after the pre-tool hooks; their effects are in the log by then.
 
     Raises `ToolError` for an unknown tool and for input that does not fit it.
     """
@@ -122,11 +123,11 @@ async def propose(run: Run, use: ToolUse) -> Proposed:
 def decision_event(
     run: Run, use: ToolUse, approval: ApprovalResult, gate: Gate | None = None, asked: Mapping[str, Any] | None = None
 ) -> PermissionDecision:
-    """What the gate or a hook said about a call, with the digest of the input that was judged.
+    """The decision of the gate or a hook about a call, with the digest of the input that was judged.
 
-    `details` says what it takes to judge the call again under another policy (see `docs/permissions.md`): `category`,
-    `facts`, and, where the `gate` is another than that of the decision before, its `policy`. `asked` is the input that the
-    gate was asked about; where it is not what the model wrote, it stands in the facts.
+    `details` holds what is needed to judge the call again under another policy (see `docs/permissions.md`): `category`,
+    `facts`, and `policy` if the `gate` differs from that of the previous decision. `asked` is the input that the gate
+    received; if it differs from what the model wrote, it is among the facts.
     """
     details, facts = {**approval.details}, {**approval.facts}
     if approval.category:
@@ -157,9 +158,9 @@ def decision_event(
 
 
 async def ask_gate(run: Run, gate: Gate, use: ToolUse, effect: Effect, *, parks: bool = True) -> ApprovalResult:
-    """What the gate says of a call that the runtime itself makes; the decision is in the log by then.
+    """The gate's decision about a call that the runtime itself makes; it is in the log by then.
 
-    Without `parks`, a run that could only wait for an answer gets a no: nothing would go on with a later one.
+    Without `parks`, a run that could only wait for an answer is refused: nothing would act on a later answer.
     """
     context = run.gate_context(use.tool_use_id, effect, use.name)
     if run.request.parks and not parks:
@@ -170,7 +171,7 @@ async def ask_gate(run: Run, gate: Gate, use: ToolUse, effect: Effect, *, parks:
 
 
 async def _permit(run: Run, call: Proposed) -> Permitted | ToolResult:
-    """Ask the gate. Raises `ToolError` when a person put other input in its place that does not fit."""
+    """Ask the gate. Raises `ToolError` if a person substituted input that does not fit."""
     use, tool, input = call.use, call.tool, call.input
     if tool.is_answer:
         reason = "it is the answer that the caller asked for"
@@ -206,7 +207,7 @@ async def _permit(run: Run, call: Proposed) -> Permitted | ToolResult:
 
 
 async def _ask_hooks(run: Run, use: ToolUse, name: str, input: Mapping[str, Any]) -> ApprovalResult | None:
-    """What hooks say in the place of the person who would be asked; None when they leave it to the person."""
+    """The decision of hooks in the person's place, or None if they leave it to the person."""
     payload = {"tool_name": name, "tool_input": input}
     events, decision = await run.hooks.run("permission_request", payload, tool_use_id=use.tool_use_id)
     forbids = decision is not None and (decision.block or decision.stops)
@@ -223,7 +224,7 @@ def _denied(use: ToolUse, error_type: str, reason: str) -> ToolResult:
 
 
 def error_result(tool_use_id: str, error: BaseException) -> ToolResult:
-    """An exception as the model reads it. `meta["traceback"]` is for people, see `threads.error_trace`."""
+    """An exception as the model reads it. `meta["traceback"]` is for people; see `threads.error_trace`."""
     kind, text = error_words(error)
     if isinstance(error, KeyError) and text != kind:
         text = f"{kind}: {text}"  # its text is a bare key

@@ -1,4 +1,4 @@
-"""What one call is given: where it runs, and the services of its run, cut down to what a tool may use."""
+"""What one call receives: where it runs, and the services of its run, limited to what a tool may use."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ class _StoredBlobs(Blobs):
 
 
 def run_services(run: Run) -> Mapping[type, object]:
-    """What the kernel offers to the tools of a run, and the folds over its log."""
+    """The services that the kernel offers to the tools of a run, and the folds over its log."""
     return {
         **{kind: run.view.fold(kind) for kind in run.agent.folds},
         SessionLog: _RunLog(run),

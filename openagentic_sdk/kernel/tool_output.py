@@ -1,7 +1,7 @@
-"""Make a tool's output storable, and small enough for the log.
+"""Make a tool's output storable and small enough for the log.
 
-A value that JSON cannot say becomes text that says so. An output above `blob_bytes` goes to a blob beside the log first; the
-model then sees its beginning and end, and how to read the rest.
+A value that JSON cannot express becomes a text that explains so. An output above `blob_bytes` is stored in a blob beside
+the log first; the model then sees its beginning and end, and how to read the rest.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ SHOWN_CHARS = 8_000
 
 
 def plain_value(value: Any) -> Any:
-    """A value that a tool or hook gave as plain JSON values, so that nothing of its classes acts later; else a text."""
+    """Convert a value of a tool or hook to plain JSON values, so that no code of its classes runs later; else to text."""
     if value is None or type(value) in (str, int, bool):
         return value
     try:
@@ -37,7 +37,7 @@ def plain_value(value: Any) -> Any:
 
 
 def plain_output(given: Any, tool: BareTool) -> ToolOutput:
-    """What a tool gave, with all that it may hold as plain JSON values."""
+    """A tool's output with all its fields converted to plain JSON values."""
     given = given if isinstance(given, ToolOutput) else ToolOutput(given)
     attachments = plain_value([dict(part) for part in given.attachments]) if given.attachments else []
     meta = given.meta and plain_value(tool.json_value(given.meta))
@@ -45,7 +45,7 @@ def plain_output(given: Any, tool: BareTool) -> ToolOutput:
 
 
 async def shrink_output(run: Run, result: ToolResult) -> ToolResult:
-    """The result as it can be stored. Of a long error message and of its traceback the beginning and the end are kept."""
+    """The result in a storable size. Long error messages and tracebacks keep their beginning and end."""
     trace = (result.meta or {}).get("traceback")
     if isinstance(trace, str) and len(trace) > SHOWN_CHARS:
         result = replace(result, meta={**(result.meta or {}), "traceback": _ends_of(trace, SHOWN_CHARS // 4)})
@@ -74,14 +74,14 @@ def _ends_of(text: str, head_chars: int) -> str:
 
 
 async def store_result(run: Run, result: ToolResult) -> ToolResult:
-    """The result, as parts leave it for the log."""
+    """The result after the parts have prepared it for the log."""
     for part in run.parts.at(Part.store_result):
         result = await part.store_result(result)
     return result
 
 
 async def put_blob(run: Run, data: bytes) -> str:
-    """Store bytes beside the log, and let a cancellation wait until they are there."""
+    """Store bytes beside the log; a cancellation waits until they are stored."""
     sha256, cancelled = await ask_store(partial(run.agent.store.put_blob, run.session_id, data), run.lifetime.patience)
     if cancelled is not None:
         raise cancelled

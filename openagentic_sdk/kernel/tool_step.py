@@ -1,7 +1,7 @@
 """Run the calls of one answer: prepare, start, execute, finish.
 
-A call is in the log as started, and on disk, before it takes effect; every call gets exactly one result, whatever happens;
-results stand in the order in which the model asked.
+A call is recorded as started, on disk, before it takes effect; every call gets exactly one result, whatever happens;
+results are recorded in the order of the model's requests.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ STILL_RUNNING = (
 
 
 class Job:
-    """A call at work. `result` is what came of it, once it has ended or was left behind."""
+    """A running call. `result` is its outcome, once it has ended or was abandoned."""
 
     def __init__(self, run: Run, call: Permitted) -> None:
         self.call = call
@@ -53,12 +53,12 @@ class Job:
             self._seconds = round(clock.monotonic() - began, 6)
 
     async def end(self) -> None:
-        """Tell the call to end and give it a moment, and its subagents what they need."""
+        """Ask the call to end and give it a moment, and its subagents the time they need."""
         await self.guest.end(lambda: self._run.children > 0)
         self._run.lifetime.left.extend(self._left)
 
     def result(self, *, cut: bool = False) -> ToolResult:
-        """The result for the model; raises what ends the run. `cut` says that the run ended the call."""
+        """The result for the model; raises whatever ends the run. `cut` is true if the run ended the call."""
         use_id, error = self.call.use.tool_use_id, self.guest.error
         if isinstance(error, StorageError | RunStopped):
             raise error
@@ -75,7 +75,7 @@ class Job:
 
 
 def result_of(tool_use_id: str, output: ToolOutput) -> ToolResult:
-    """What a tool gave as the result of its call."""
+    """A tool's output as the result of its call."""
     return ToolResult(
         tool_use_id,
         output.output,
@@ -87,7 +87,7 @@ def result_of(tool_use_id: str, output: ToolOutput) -> ToolResult:
 
 
 def _own_copy(value: Any) -> Any:
-    """The value copied in depth: what JSON has without the price of looking for anything else."""
+    """Return a deep copy of the value, taking the short way for JSON types."""
     if value.__class__ is dict:
         return {key: _own_copy(item) for key, item in value.items()}
     if value.__class__ is list:
@@ -96,9 +96,9 @@ def _own_copy(value: Any) -> Any:
 
 
 async def run_calls(run: Run, calls: Sequence[ToolUse]) -> list[ToolResult]:
-    """Answer all the calls: neighbours that may run in parallel together, the others one after the other.
+    """Answer all the calls: adjacent calls that may run in parallel together, the others one after the other.
 
-    Gives the results as they were before what is long in them went to blobs.
+    Returns the results before long values are moved to blobs.
     """
     results = []
     for group in _groups(run, calls):
@@ -157,7 +157,7 @@ async def _finish(run: Run, item: Job | ToolResult) -> ToolResult:
 
 
 async def _cut_short(run: Run, work: Sequence[Job | ToolResult]) -> None:
-    """End what is still running, and record what came of each call but of those that stay open."""
+    """End what is still running, and record the outcome of each call, except those that stay open."""
 
     async def end_all() -> None:
         jobs = [item for item in work if isinstance(item, Job)]
@@ -173,7 +173,7 @@ async def _cut_short(run: Run, work: Sequence[Job | ToolResult]) -> None:
 
 
 def _cut_result(run: Run, item: Job | ToolResult) -> ToolResult | None:
-    """What came of a call of a run that was cut short; None when it stays open, to go on when the run does."""
+    """The outcome of a call whose run was cut short; None if the call stays open and continues with the run."""
     if isinstance(item, ToolResult):
         return item
     call = item.call
@@ -189,7 +189,7 @@ def _cut_result(run: Run, item: Job | ToolResult) -> ToolResult | None:
 
 
 async def execute(run: Run, call: Permitted) -> ToolResult:
-    """Run one call by itself; whatever the tool raises is a result for the model."""
+    """Run one call by itself; any exception of the tool becomes a result for the model."""
     job = Job(run, call)
     try:
         await job.guest.ended()
@@ -200,12 +200,12 @@ async def execute(run: Run, call: Permitted) -> ToolResult:
 
 
 def masked(run: Run, result: ToolResult) -> ToolResult:
-    """The result without secrets, before any of it goes to a blob."""
+    """The result with its secrets masked, before any of it is moved to a blob."""
     return run.recorder.masked(result)
 
 
 async def after_hooks(run: Run, call: Permitted, result: ToolResult) -> tuple[Sequence[HookEvent], ToolResult]:
-    """The result as the hooks after the call left it, and what they did."""
+    """The result after the post-tool hooks, and the events of those hooks."""
     output, hook_events, decision = await run.agent.hooks.run_post_tool_use(
         tool_name=call.use.name,
         tool_input=call.input,
