@@ -1,71 +1,71 @@
-"""Everything that can go wrong, as one tree.
+"""All errors of this library, as one tree.
 
     OpenAgentSdkError
-    |- OptionsError (ValueError)             a setting that cannot be used
-    |  |- AnswerRefusedError                 words that are no answer to a question: nothing was stored
-    |  |- ApiKeyError                        there is no API key where one was to be found
-    |  |- FleetStoreError                    a store that is no database has no place for a fleet
+    |- OptionsError (ValueError)             an invalid setting
+    |  |- AnswerRefusedError                 an invalid answer to a question: nothing was stored
+    |  |- ApiKeyError                        a missing API key
+    |  |- FleetStoreError                    a store without a shared database cannot hold a fleet
     |  |- RoomMissingError (ImportError)     a room of this package that was left out of the installation
-    |  |- SuiteError                         an eval's suite cannot be used: which field, and on which line
-    |- BudgetError                           what may be spent is spent; a run ends with stop_reason `budget` instead
-    |- AgentNotFoundError (LookupError)      no agent of this name may be started here
-    |- FoldNotFoundError (LookupError)       a session's view was made without the fold that is asked for
-    |- EventLoopError (RuntimeError)         called without asyncio's event loop, or from within it
+    |  |- SuiteError                         an invalid eval suite: which field, and on which line
+    |- BudgetError                           a limit is used up; a run ends with stop_reason `budget` instead
+    |- AgentNotFoundError (LookupError)      no agent of this name can be started here
+    |- FoldNotFoundError (LookupError)       a session's view lacks the requested fold
+    |- EventLoopError (RuntimeError)         an async call without an event loop, or a blocking one inside it
     |- EventError
-    |  |- UnknownEventTypeError              a strict reader met a type it does not know
-    |  |- InvalidEventError (ValueError)     not an event: no JSON, a field missing or of the wrong kind
+    |  |- UnknownEventTypeError              a type unknown to this version, met by a strict reader
+    |  |- InvalidEventError (ValueError)     not JSON, or a field is missing or of the wrong type
     |- SessionError
     |  |- SessionNotFoundError (LookupError)
     |  |- SessionExistsError
     |  |- SessionLockedError                 another run holds the session
-    |  |- QuestionOpenError                  it waits for a person, in whose place nobody else may speak
-    |  |- SessionHeldError                   it is held, or is to be kept for longer
-    |  |- ConcurrencyError                   the log is not where the writer expected it
+    |  |- QuestionOpenError                  it waits for a person, and the prompt's sender may not answer
+    |  |- SessionHeldError                   it is on hold, or retained for longer
+    |  |- ConcurrencyError                   the log's last event is not the one expected
     |  |  |- LeaseLostError                  another run took the session over while this one hung
-    |  |- StorageError                       the disk or the server refused
-    |  |  |- StorageTimeoutError             it did not answer at all
-    |  |- RequestConflictError               a request id came with another prompt, or in another session, before
-    |  |- FilesChangedError                  files are not as the session left them: none was put back
+    |  |- StorageError                       the disk or server behind a store failed
+    |  |  |- StorageTimeoutError             it did not answer in time
+    |  |- RequestConflictError               a request id was used for another prompt or session
+    |  |- FilesChangedError                  files differ from what the session left: none was restored
     |  |- LogCorruptError                    a record is damaged in a way that no crash explains
-    |- ProviderError                         the model's side failed
-    |  |- ProviderHTTPError                  an answer that is an error, with its status
-    |  |  |- ContextLengthError              the prompt is longer than the model's window
-    |  |- ProviderConnectionError            no answer: refused, unreachable, cut
+    |- ProviderError                         the model endpoint failed
+    |  |- ProviderHTTPError                  an error response, with its status
+    |  |  |- ContextLengthError              the prompt exceeds the model's context window
+    |  |- ProviderConnectionError            no answer: refused, unreachable, broken off
     |  |- ProviderTimeoutError               no answer in time
-    |  |- ProviderResponseError              an answer that cannot be understood
-    |  |  |- GarbledResponseError            its pieces do not fit together: asked again once
-    |  |- IncompleteResponseError            the answer stopped in the middle
-    |  |- CircuitOpenError                   not asked: this endpoint failed too often just now
-    |- ToolError                             a tool could not do it; the model reads the text
+    |  |- ProviderResponseError              not a valid model response
+    |  |  |- GarbledResponseError            its pieces are inconsistent: retried once
+    |  |- IncompleteResponseError            the answer broke off
+    |  |- CircuitOpenError                   not sent: this endpoint has failed too often recently
+    |- ToolError                             a tool failed; the model reads the message
     |  |- ToolNotFoundError
     |  |- ToolInputError (ValueError)        arguments that do not fit the tool's schema
-    |  |- AddressRefusedError (ValueError)   a URL that leads where nothing may be fetched
+    |  |- AddressRefusedError (ValueError)   a URL that leads to a forbidden address
     |  |- UnknownOutcomeError                a call that may or may not have taken effect
-    |  |- ModelRetryError                    the model is to try again: a tool's call, or the answer that a validator refused
-    |  |- McpError                           an MCP server cannot be reached, or does not do as it should
-    |  |  |- McpAuthError                    it lets nobody in without a login, or the login failed
+    |  |- ModelRetryError                    the model must try again: a tool or an output validator says so
+    |  |- McpError                           an MCP server is unreachable or violates the protocol
+    |  |  |- McpAuthError                    it requires a login, or the login failed
     |- SkillNotFoundError (FileNotFoundError)
-    |- FileRefusedError (OSError)            a project's file that is not read: outside, too large, no text
-    |- PermissionRuleError (ValueError)      a rule that cannot be understood
-    |- MissingServiceError (LookupError)     a tool or part needs what no part of this run offers
-    |- PartError                             a part of the caller's own failed, or gave what cannot be used
+    |- FileRefusedError (OSError)            a project file that was not read: outside, too large, not text
+    |- PermissionRuleError (ValueError)      an invalid permission rule
+    |- MissingServiceError (LookupError)     a tool or part requested a service that no part offers
+    |- PartError                             a caller's own part failed, or returned an invalid value
     |- StructuredOutputError                 the final answer does not fit `output_schema`
-    |- RunFailedError                        a run did not come to its end; only with `raise_on_error` and from an `Agent`
+    |- RunFailedError                        a run ended without an answer; only with `raise_on_error` and from an `Agent`
     |  |- GuardrailTrippedError              a guardrail stopped it
-    |- RequestRefusedError                   a server refuses what a client asked for
-    |- FleetError                            a run of a fleet is not as was asked for
-    |  |- RunNotFoundError (LookupError)     there is none with this number
-    |  |- RunLostError                       the lease ran out: another worker goes on
-    |- WorkflowError                         a workflow, or what its body does, cannot go on so
-    |  |- WorkflowChangedError               it makes another step than the one that its log holds
+    |- RequestRefusedError                   a server refused a client's request
+    |- FleetError                            a run of a fleet is not in the requested state
+    |  |- RunNotFoundError (LookupError)     the fleet has no run with this number
+    |  |- RunLostError                       the lease expired: another worker takes over
+    |- WorkflowError                         a workflow cannot continue
+    |  |- WorkflowChangedError               its body makes a different step from the one in its log
     |  |- StepFailedError                    a step ended with an error
-    |  |  |- StepUnknownError                it was started, and may or may not have run
-    |- ReplayMismatchError                   a replayed session does something else than was recorded
-    |- RpcError                              the other side of a JSON-RPC connection refused, or is refused
-    |- ScriptError                           a scripted model was asked for something that its script does not hold
-    |  |- ScriptMismatchError (AssertionError)  a request is not what its script expects
+    |  |  |- StepUnknownError                it was started, and may or may not have taken effect
+    |- ReplayMismatchError                   a replayed session differs from its recording
+    |- RpcError                              an error on a JSON-RPC connection, received or sent
+    |- ScriptError                           a scripted model received a request that its script does not cover
+    |  |- ScriptMismatchError (AssertionError)  a request differs from the script's `expect`
 
-Every class carries the values of its sentence as attributes. A tool may raise anything: the loop turns it into a
+Every class carries the values in its message as attributes. A tool may raise anything: the loop turns it into a
 `tool.result` for the model. A provider may raise anything: the run ends with a `result` whose `stop_reason` is `error`.
 """
 
@@ -77,19 +77,19 @@ from typing import Any
 
 
 class OpenAgentSdkError(Exception):
-    """The root: `except OpenAgentSdkError` catches what this library raises on purpose."""
+    """The root: `except OpenAgentSdkError` catches everything that this library raises deliberately."""
 
 
 class OptionsError(OpenAgentSdkError, ValueError):
-    """A setting that cannot be used; the text names the setting, its value and what is accepted."""
+    """An invalid setting; the message gives its name, its value and the accepted values."""
 
 
 class BudgetError(OpenAgentSdkError):
-    """What a limit leaves is spent: the text names the limit, and when or how it goes on."""
+    """A limit is used up; the message names the limit, and when or how work can continue."""
 
 
 class AgentNotFoundError(OpenAgentSdkError, LookupError):
-    """The registry of named agents has none of this name."""
+    """The registry has no agent of this name."""
 
     def __init__(self, name: str, known: list[str]) -> None:
         super().__init__(f"there is no agent {name!r:.100}: the agents are {', '.join(known)}")
@@ -97,7 +97,7 @@ class AgentNotFoundError(OpenAgentSdkError, LookupError):
 
 
 class AnswerRefusedError(OptionsError):
-    """Words that are no answer to the question `question_id`; `choices` are what may be answered."""
+    """An invalid answer to the question `question_id`; `choices` are the valid ones."""
 
     def __init__(self, question_id: str, answer: str | bool, choices: tuple[str, ...]) -> None:
         wanted = ", ".join(f"{choice:.200}" for choice in choices)
@@ -106,11 +106,11 @@ class AnswerRefusedError(OptionsError):
 
 
 class ApiKeyError(OptionsError):
-    """There is no API key where one was to be found; the text says where that is."""
+    """A missing API key; the message tells where it is expected."""
 
 
 class FleetStoreError(OptionsError):
-    """A store that is no database that several processes share: it has no place for a fleet."""
+    """A store without a shared database, which cannot hold a fleet."""
 
     def __init__(self, store: str) -> None:
         super().__init__(
@@ -121,7 +121,7 @@ class FleetStoreError(OptionsError):
 
 
 class RoomMissingError(OptionsError, ImportError):
-    """A room of this package that was left out of the installation; `purpose` is what needs it."""
+    """A room of this package that was left out of the installation; `purpose` is the feature that needs it."""
 
     def __init__(self, room: str, purpose: str) -> None:
         super().__init__(
@@ -132,7 +132,7 @@ class RoomMissingError(OptionsError, ImportError):
 
 
 class SuiteError(OptionsError):
-    """A suite of evals that cannot be used: `field` is what is wrong, `source` and `line` where that stands."""
+    """An unusable suite of evals: `field` is wrong, at `source` and `line`."""
 
     def __init__(self, message: str, *, field: str = "", source: str = "", line: int | None = None) -> None:
         where = f"{source}:{line}" if source and line else source
@@ -141,7 +141,7 @@ class SuiteError(OptionsError):
 
 
 class FoldNotFoundError(OpenAgentSdkError, LookupError):
-    """A session's view does not have this fold."""
+    """A session's view lacks this fold."""
 
     def __init__(self, name: str, known: list[str]) -> None:
         super().__init__(
@@ -152,15 +152,15 @@ class FoldNotFoundError(OpenAgentSdkError, LookupError):
 
 
 class EventLoopError(OpenAgentSdkError, RuntimeError):
-    """Called where no asyncio event loop runs, as under trio, or plain code called where one does."""
+    """An async call without a running asyncio event loop (under trio, for example), or a blocking call inside one."""
 
 
 class EventError(OpenAgentSdkError):
-    """What was read is no event."""
+    """Data that is not a valid event."""
 
 
 class UnknownEventTypeError(EventError):
-    """A strict reader met an event type that this version does not know."""
+    """An event type unknown to this version, met by a strict reader."""
 
     def __init__(self, event_type: str) -> None:
         super().__init__(f"unknown event type {event_type!r}: read with strict=False to keep it as it is")
@@ -168,11 +168,11 @@ class UnknownEventTypeError(EventError):
 
 
 class InvalidEventError(EventError, ValueError):
-    """Not an event: no JSON object, or a field is missing or of the wrong kind."""
+    """Data that is not an event: not a JSON object, or with a field that is missing or of the wrong type."""
 
 
 class SessionError(OpenAgentSdkError):
-    """A session cannot be used as asked."""
+    """A session cannot be used as requested."""
 
     def __init__(self, message: str, *, session_id: str | None = None) -> None:
         super().__init__(message)
@@ -180,7 +180,7 @@ class SessionError(OpenAgentSdkError):
 
 
 class SessionNotFoundError(SessionError, LookupError):
-    """There is no session with this id in this store."""
+    """The store has no session with this id."""
 
     def __init__(self, session_id: str, where: str = "this store") -> None:
         super().__init__(
@@ -190,7 +190,7 @@ class SessionNotFoundError(SessionError, LookupError):
 
 
 class SessionExistsError(SessionError):
-    """A session with this id exists already."""
+    """A session with this id already exists."""
 
     def __init__(self, session_id: str) -> None:
         super().__init__(
@@ -201,7 +201,7 @@ class SessionExistsError(SessionError):
 class SessionLockedError(SessionError):
     """Another run holds the session; nothing was changed.
 
-    `retry_after_s` says when a holder that has died is known to be dead; None where the system says it at once.
+    `retry_after_s` is the time after which a dead holder's lock expires; None if the system releases it immediately.
     """
 
     def __init__(self, session_id: str, holder: str = "another run", retry_after_s: float | None = None) -> None:
@@ -214,7 +214,7 @@ class SessionLockedError(SessionError):
 
 
 class QuestionOpenError(SessionError):
-    """A session waits for the answer to `question_ids`, and a prompt of somebody who may not answer would end them;
+    """The session awaits the answer to `question_ids`, and a prompt from somebody who may not answer would close them;
     nothing was changed.
     """
 
@@ -228,7 +228,7 @@ class QuestionOpenError(SessionError):
 
 
 class SessionHeldError(SessionError):
-    """A session that must not go: it is held, or is to be kept until `until` (epoch seconds, None while it is held)."""
+    """A session that must not be deleted: it is on hold, or retained until `until` (epoch seconds, None while on hold)."""
 
     def __init__(self, session_id: str, doing: str, until: float | None) -> None:
         why = "is held" if until is None else f"is to be kept until {time.strftime('%Y-%m-%d', time.gmtime(until))}"
@@ -249,7 +249,7 @@ class ConcurrencyError(SessionError):
 
 
 class RequestConflictError(SessionError):
-    """A request id came with another prompt, or in another session, before; nothing was run and nothing was changed."""
+    """The request id was used before, for another prompt or in another session; nothing ran and nothing was changed."""
 
     def __init__(self, request_id: str, session_id: str, difference: str) -> None:
         super().__init__(
@@ -261,7 +261,7 @@ class RequestConflictError(SessionError):
 
 
 class FilesChangedError(SessionError):
-    """Files cannot be put back as they were; none was touched. `files` says why, by path."""
+    """Files cannot be restored; none was touched. `files` maps each path to the reason."""
 
     def __init__(self, session_id: str, files: dict[str, str]) -> None:
         shown = "; ".join(f"{path}: {reason}" for path, reason in sorted(files.items())[:10])
@@ -275,7 +275,7 @@ class FilesChangedError(SessionError):
 
 
 class LeaseLostError(ConcurrencyError):
-    """Another run took the session over; what this writer wanted to append was not written."""
+    """Another run took the session over; this writer's append was not written."""
 
     def __init__(self, session_id: str, expected_seq: int, actual_seq: int) -> None:
         super().__init__(session_id, expected_seq, actual_seq)
@@ -286,9 +286,9 @@ class LeaseLostError(ConcurrencyError):
 
 
 class StorageError(SessionError):
-    """The disk or the server behind a store refused; what was acknowledged before is safe.
+    """The disk or server behind a store failed; everything acknowledged before is safe.
 
-    `retryable` says that the same writer may be used again when the cause (a full disk) is gone; otherwise open a new one.
+    `retryable` means that the same writer may be used again once the cause (a full disk) is gone; otherwise open a new one.
     """
 
     def __init__(self, message: str, *, session_id: str | None = None, retryable: bool = False) -> None:
@@ -297,15 +297,15 @@ class StorageError(SessionError):
 
 
 class StorageTimeoutError(StorageError):
-    """A store did not answer in time: whether it did what it was asked last is not known."""
+    """A store did not answer in time; whether its last operation took effect is unknown."""
 
 
 class LogCorruptError(SessionError):
     """A stored record is damaged in a way that no crash explains.
 
-    `seq` is the first record that cannot be trusted, `offset` its byte offset in the log, `kind` what is wrong with it
-    (`checksum`, `sequence`, `json`, `hole`, `durable-loss`). Where the records tell what was done to them, `change` is
-    `edited`, `deleted`, `doubled`, `moved`, `interleaved` or `line ends`, and `detail` says it with the numbers.
+    `seq` is the first record that cannot be trusted, `offset` its byte offset in the log, `kind` the kind of damage
+    (`checksum`, `sequence`, `json`, `hole`, `durable-loss`). If the records show what was done to them, `change` is
+    `edited`, `deleted`, `doubled`, `moved`, `interleaved` or `line ends`, and `detail` describes it with the numbers.
     """
 
     def __init__(
@@ -327,7 +327,7 @@ class LogCorruptError(SessionError):
 
 
 class ProviderError(OpenAgentSdkError):
-    """The model's side failed. `retryable` says whether the same request may succeed later."""
+    """The model endpoint failed. `retryable` tells whether the same request may succeed later."""
 
     retryable = False
 
@@ -336,7 +336,7 @@ class ProviderHTTPError(ProviderError):
     """The endpoint answered with an error.
 
     `status` is the HTTP status (200 for an error inside an accepted response), `code` the vendor's code if it sent one,
-    `headers` has lower-case names, `body` the start of the response's text. `retryable` is judged by the retry table.
+    `headers` has lower-case names, `body` the start of the response text. The retry table determines `retryable`.
     """
 
     def __init__(
@@ -354,13 +354,13 @@ class ProviderHTTPError(ProviderError):
 
 
 class ContextLengthError(ProviderHTTPError):
-    """The prompt is longer than the model's window: the same request never succeeds, a compacted one may."""
+    """The prompt exceeds the model's context window: the same request never succeeds, a compacted one may."""
 
 
 class ProviderConnectionError(ProviderError):
-    """No answer: the endpoint cannot be reached, or the connection was cut before an answer began.
+    """No answer: the endpoint is unreachable, or the connection broke before an answer began.
 
-    `was_sent` is False when nobody can have acted upon the request, because it never left.
+    `was_sent` is False if the request never left, so nobody can have acted on it.
     """
 
     def __init__(self, message: str, *, retryable: bool = True, was_sent: bool = True) -> None:
@@ -369,9 +369,7 @@ class ProviderConnectionError(ProviderError):
 
 
 class ProviderTimeoutError(ProviderError):
-    """No answer in time; `phase` is `connect`, `first_byte`, `idle` or `total`. When all of the time is used up (`total`),
-    there is none left to ask again in.
-    """
+    """No answer in time; `phase` is `connect`, `first_byte`, `idle` or `total`. After `total`, no time is left for a retry."""
 
     def __init__(self, message: str, *, phase: str) -> None:
         super().__init__(message)
@@ -379,20 +377,20 @@ class ProviderTimeoutError(ProviderError):
 
 
 class ProviderResponseError(ProviderError):
-    """An answer that cannot be understood as a model's response."""
+    """An answer that is not a valid model response."""
 
 
 class GarbledResponseError(ProviderResponseError):
-    """An answer whose pieces do not fit together: no JSON, two answers in one stream, a piece of nothing.
+    """An answer whose pieces are inconsistent: invalid JSON, two answers in one stream, a fragment of an unknown call.
 
-    A proxy or a worker that fails now and then sends such things, so it is asked again, once.
+    Failing proxies and workers send such answers occasionally, so the request is retried once.
     """
 
     retryable = True
 
 
 class IncompleteResponseError(ProviderError):
-    """The answer stopped in the middle: neither a finish reason nor an end marker came. `partial_text` is what came."""
+    """The answer broke off without a finish reason or an end marker. `partial_text` is the part that arrived."""
 
     retryable = True
 
@@ -402,7 +400,9 @@ class IncompleteResponseError(ProviderError):
 
 
 class CircuitOpenError(ProviderError):
-    """Not asked: the endpoint failed too often just now; `retry_after_s` is when it will be tried again."""
+    """The request was not sent, because the endpoint has failed too often recently; `retry_after_s` is the time until the
+    next try.
+    """
 
     def __init__(self, endpoint: str, retry_after_s: float) -> None:
         super().__init__(
@@ -412,11 +412,11 @@ class CircuitOpenError(ProviderError):
 
 
 class ToolError(OpenAgentSdkError):
-    """A tool could not do what it was asked; the text is written for the model and says what to do instead."""
+    """A tool failed; the message is written for the model and says what to do instead."""
 
 
 class ToolNotFoundError(ToolError):
-    """The model asked for a tool that does not exist here."""
+    """The model asked for a tool that does not exist."""
 
     def __init__(self, name: str, known: list[str]) -> None:
         super().__init__(f"there is no tool {name!r}: the tools are {', '.join(known) or '(none)'}")
@@ -424,7 +424,7 @@ class ToolNotFoundError(ToolError):
 
 
 class ToolInputError(ToolError, ValueError):
-    """Arguments that do not fit the tool's schema; `path` points at the first wrong one (`edits[0].old`)."""
+    """Arguments that do not fit the tool's schema; `path` locates the first invalid one (`edits[0].old`)."""
 
     def __init__(self, message: str, *, path: str = "") -> None:
         super().__init__(message)
@@ -432,7 +432,7 @@ class ToolInputError(ToolError, ValueError):
 
 
 class AddressRefusedError(ToolError, ValueError):
-    """A URL that leads, or may lead, where nothing may be fetched; nothing was sent. `reason` says what is wrong with it."""
+    """A URL that leads, or may lead, to a forbidden address; nothing was sent. `reason` explains the refusal."""
 
     def __init__(self, url: str, reason: str) -> None:
         super().__init__(f"{url!r} is not fetched: {reason}")
@@ -440,20 +440,19 @@ class AddressRefusedError(ToolError, ValueError):
 
 
 class ModelRetryError(ToolError):
-    """The model is to try again, as the text says: raised by a tool, or by a validator of an agent's output."""
+    """The model must try again as the message says; raised by a tool, or by a validator of an agent's output."""
 
 
 class UnknownOutcomeError(ToolError):
-    """A call that may or may not have taken effect: its result is `unknown`, and it is not made again by itself."""
+    """A call that may or may not have taken effect: its result is `unknown`, and it is not repeated automatically."""
 
 
 class McpError(ToolError):
-    """An MCP server cannot be reached, or does not do as it should; `server` is its name.
+    """An MCP server is unreachable or violates the protocol; `server` is its name.
 
-    `code` is the number that the server gave its error, None for what was found out on this side, `data` what stood
-    beside it. `stderr` is what the
-    server's process wrote last to its standard error, up to 64 KiB. `in_flight` says that the request was on its way, so
-    that the server may have acted upon it.
+    `code` is the server's error number, None for an error detected on this side, `data` the value sent with it. `stderr` is
+    the last output of the server's process to standard error, up to 64 KiB. `in_flight` is true if the request had been
+    sent, so that the server may have acted on it.
     """
 
     def __init__(
@@ -473,7 +472,7 @@ class McpError(ToolError):
 
 
 class McpAuthError(McpError):
-    """A server lets nobody in without a login, or the login failed; `code` is what an authorization server calls it."""
+    """A server requires a login, or the login failed; `code` is the authorization server's error code."""
 
     def __init__(self, message: str, *, code: str | None = None) -> None:
         super().__init__(message)
@@ -481,7 +480,7 @@ class McpAuthError(McpError):
 
 
 class SkillNotFoundError(OpenAgentSdkError, FileNotFoundError):
-    """There is no skill with this name."""
+    """No skill has this name."""
 
     def __init__(self, name: str, known: list[str]) -> None:
         super().__init__(f"there is no skill {name!r}: the skills are {', '.join(known) or '(none)'}")
@@ -493,11 +492,11 @@ class SkillNotFoundError(OpenAgentSdkError, FileNotFoundError):
 
 
 class FileRefusedError(OpenAgentSdkError, OSError):
-    """A file of a project or skill that is not read: it lies outside, is too large, or is no regular text file."""
+    """A file of a project or skill that was not read: it is outside the folder, too large, or not a regular text file."""
 
 
 class PermissionRuleError(OpenAgentSdkError, ValueError):
-    """A permission rule that cannot be understood; `rule` is its text, `source` where it stands."""
+    """An invalid permission rule; `rule` is its text, `source` its location."""
 
     def __init__(self, rule: str, reason: str, source: str = "options") -> None:
         super().__init__(f"permission rule {rule!r} ({source}) cannot be used: {reason}")
@@ -505,7 +504,7 @@ class PermissionRuleError(OpenAgentSdkError, ValueError):
 
 
 class MissingServiceError(OpenAgentSdkError, LookupError):
-    """A tool or part asked for a `service` that no part of this run offers."""
+    """A tool or part requested a `service` that no part of this run offers."""
 
     def __init__(self, service: str) -> None:
         super().__init__(f"no part of this run offers {service}: add the part that does, or leave out what needs it")
@@ -513,7 +512,7 @@ class MissingServiceError(OpenAgentSdkError, LookupError):
 
 
 class PartError(OpenAgentSdkError):
-    """The caller's own part `part` failed in `seam`, or returned there what cannot be used; `problem` says how."""
+    """The caller's own part `part` failed in `seam`, or returned an invalid value there; `problem` explains which."""
 
     def __init__(self, part: str, seam: str, problem: str) -> None:
         super().__init__(
@@ -524,11 +523,11 @@ class PartError(OpenAgentSdkError):
 
 
 class StructuredOutputError(OpenAgentSdkError):
-    """The model's final answer did not fit `output_schema`, however often it was sent back."""
+    """The model's final answer did not fit `output_schema` in any of its attempts."""
 
 
 class RunFailedError(OpenAgentSdkError):
-    """A run ended in another way than by its answer; `result` is its `RunResult`."""
+    """A run ended otherwise than with its answer; `result` is its `RunResult`."""
 
     def __init__(self, result: Any) -> None:
         why = f": {result.error_message}" if result.error_message else ""
@@ -545,7 +544,9 @@ class GuardrailTrippedError(RunFailedError):
 
 
 class RequestRefusedError(OpenAgentSdkError):
-    """A server refuses a request. `status` is HTTP's, `code` a word for programs; `retry_after_s` says when to ask again."""
+    """A server refused a request. `status` is the HTTP status, `code` a code for programs; `retry_after_s` is when to try
+    again.
+    """
 
     def __init__(self, status: int, message: str, code: str = "", *, retry_after_s: float | None = None) -> None:
         super().__init__(message)
@@ -553,7 +554,7 @@ class RequestRefusedError(OpenAgentSdkError):
 
 
 class FleetError(OpenAgentSdkError):
-    """A run of a fleet is not as was asked for; the text says how it stands, `run_id` is its number."""
+    """A run of a fleet is not in the requested state; the message gives its actual state, `run_id` is its number."""
 
     def __init__(self, message: str, *, run_id: int | None = None) -> None:
         super().__init__(message)
@@ -561,21 +562,21 @@ class FleetError(OpenAgentSdkError):
 
 
 class RunNotFoundError(FleetError, LookupError):
-    """The fleet has no run of this number."""
+    """The fleet has no run with this number."""
 
     def __init__(self, run_id: int) -> None:
         super().__init__(f"there is no run {run_id}: `openagentic-sdk fleet runs` shows what there is", run_id=run_id)
 
 
 class RunLostError(FleetError):
-    """This process's lease of a run is over: it starts nothing more and writes nothing more, and another one goes on."""
+    """This process's lease of a run has expired: it starts and writes nothing more, and another process takes over."""
 
     def __init__(self, run_id: int) -> None:
         super().__init__(f"the lease of run {run_id} is over: another worker goes on with it", run_id=run_id)
 
 
 class WorkflowError(OpenAgentSdkError):
-    """A workflow cannot go on so: `step` is the number of the step in question, `error_type` names what that raised."""
+    """A workflow cannot continue: `step` is the number of the step, `error_type` the type of the error that it raised."""
 
     def __init__(self, message: str, *, step: str | None = None, error_type: str | None = None) -> None:
         super().__init__(message)
@@ -583,33 +584,33 @@ class WorkflowError(OpenAgentSdkError):
 
 
 class WorkflowChangedError(WorkflowError):
-    """The body makes another step than the one that its log holds: its code was changed, or is not deterministic."""
+    """The body makes a different step from the one in its log: its code has changed, or is not deterministic."""
 
 
 class StepFailedError(WorkflowError):
-    """A step ended with an error, was denied, or gave what cannot be read."""
+    """A step ended with an error, was denied, or returned an unreadable value."""
 
 
 class StepUnknownError(StepFailedError):
-    """A step was started and has no result: it may or may not have taken effect, and is not repeated by itself."""
+    """A step was started and has no result: it may or may not have taken effect, and is not repeated automatically."""
 
 
 class ReplayMismatchError(OpenAgentSdkError):
-    """A replayed session does something else than was recorded; the text shows the first difference."""
+    """A replayed session differs from its recording; the message shows the first difference."""
 
 
 class ScriptError(OpenAgentSdkError):
-    """A scripted model was asked for something that its script does not hold, or its script cannot be read."""
+    """A scripted model received a request that its script does not cover, or the script is invalid."""
 
 
 class ScriptMismatchError(ScriptError, AssertionError):
-    """A request is not what the scripted model's `expect` says: it fails the test, raised behind the run's `result`."""
+    """A request differs from the scripted model's `expect`: it fails the test, and is raised after the run's `result`."""
 
 
 class RpcError(OpenAgentSdkError):
-    """An error of JSON-RPC: the other side answered a request with it, or a handler gives it as its answer.
+    """A JSON-RPC error: the other side's answer to a request, or the one that a handler returns.
 
-    `code` is the number that JSON-RPC or the protocol above it gives this kind of error, `data` any JSON value beside it.
+    `code` is the error number of JSON-RPC or of the protocol above it, `data` any JSON value sent with it.
     """
 
     def __init__(self, code: int, message: str, data: Any = None) -> None:

@@ -1,10 +1,10 @@
-"""What can happen in a session: one frozen class per kind of event, nothing else.
+"""Everything that can happen in a session: one frozen class per kind of event.
 
-Every event is written to the session's log before anyone sees it (`AssistantDelta` alone is only shown). A reader of the
-log needs no other source: prompts, requests, answers, decisions, effects and results are all here, in the order of `seq`.
+Every event is written to the session's log before anyone sees it (only `AssistantDelta` and other deltas are shown without
+being stored). The log is self-contained: prompts, requests, answers, decisions, effects and results, in the order of `seq`.
 
-A field's annotation is also what a reader accepts for it, see `serialization`; a field without a default is required.
-Times in seconds, sizes in bytes or tokens as the name says, digests are lower-case hex sha256.
+A field's annotation also defines which values a reader accepts, see `serialization`; a field without a default is required.
+Times are in seconds, sizes in bytes or tokens as the name indicates, digests are lower-case hexadecimal SHA-256.
 """
 
 from __future__ import annotations
@@ -30,13 +30,12 @@ QuestionKind = Literal["permission", "question"]
 
 @frozen
 class Event:
-    """What every event carries: its place in the log, and which subagent it belongs to.
+    """The fields common to all events: the position in the log, and the subagent that the event belongs to.
 
-    `seq` (1, 2, 3 ...) and `ts` (seconds since the epoch, information only) are None until the event is stored.
-    `parent_tool_use_id` and `agent_name` are set on events of a subagent: the Task call that started it, and its name.
-    Events of a call that code makes have the `parent_tool_use_id` of the call that runs the code.
-    `mac` is a digest that only this installation can make, on events that could allow something later, see
-    `sessions.authority`.
+    `seq` (1, 2, 3 ...) and `ts` (seconds since the epoch, for information only) are None until the event is stored.
+    `parent_tool_use_id` and `agent_name` are set on the events of a subagent: the Task call that started it, and its name.
+    Events of a call made by code have the `parent_tool_use_id` of the call that runs the code. `mac` is a digest that only
+    this installation can compute, on events that could authorize something later; see `sessions.authority`.
     """
 
     type: ClassVar[str] = ""
@@ -52,12 +51,12 @@ class Event:
 
 @frozen
 class SystemInit(Event):
-    """A run starts on a session. First event of every run, so a resumed session holds several.
+    """A run starts on a session. This is the first event of every run, so a resumed session contains several.
 
-    `messages_from_seq`, when set, is the first event that the conversation still shows the model (`resume_max_events`).
-    `workspace_roots` are the folders that belong to the session, as they are named and where that leads; `untrusted` says
-    what of elsewhere a subagent's parent had read, see `sessions.folds.features.untrusted`. `traceparent` is the caller's
-    place in a trace, as W3C Trace Context writes it.
+    `messages_from_seq`, if set, is the first event of the conversation that the model still sees (`resume_max_events`).
+    `workspace_roots` are the folders that belong to the session, both as given and resolved; `untrusted` lists the outside
+    content that a subagent's parent had read, see `sessions.folds.features.untrusted`. `traceparent` is the caller's trace
+    context in the W3C Trace Context format.
     """
 
     type: ClassVar[Literal["system.init"]] = "system.init"
@@ -78,7 +77,7 @@ class SystemInit(Event):
 
 @frozen
 class SystemNotice(Event):
-    """Something a person should know that is no error: `code` for programs, `message` for people."""
+    """Something a person should know that is not an error: `code` for programs, `message` for people."""
 
     type: ClassVar[Literal["system.notice"]] = "system.notice"
     code: str
@@ -88,19 +87,19 @@ class SystemNotice(Event):
 
 @frozen
 class Result(Event):
-    """A run ended. Last event of every run.
+    """A run ended. This is the last event of every run.
 
-    `stop_reason` is `end`, `max_steps`, `timeout`, `budget`, `interrupted` (by a person or the caller), `suspended` (its
-    process was told to end: the run goes on elsewhere), `error`, `waiting`, `handoff` (another agent goes on with the
-    session), `blocked:<hook point>`, `blocked:input_guardrail` or `blocked:output_guardrail`.
-    `usage` and `cost_usd` are what the session has spent so far, subagents included; `cost_usd` is None when a price is
-    unknown. `cached_share` is how much of all prompts came from the vendor's cache, 0 to 1, None when unknown. `steps`
-    counts the model calls of this run. `saved` is False when events of this run could not be stored. `request_id` is that
-    of the prompt that the run worked on.
+    `stop_reason` is `end`, `max_steps`, `timeout`, `budget`, `interrupted` (by a person or the caller), `suspended` (the
+    process was told to end; the run continues elsewhere), `error`, `waiting`, `handoff` (another agent continues the
+    session), `blocked:<hook point>`, `blocked:input_guardrail` or `blocked:output_guardrail`. `usage` and `cost_usd` are
+    the session's totals so far, including subagents; `cost_usd` is None if a price is unknown. `cached_share` is the
+    fraction of all prompt tokens that the vendor's cache served, 0 to 1, or None if unknown. `steps` counts the model calls
+    of this run. `saved` is False if events of this run could not be stored. `request_id` is that of the prompt that the run
+    worked on.
 
-    `final_text` is empty when a hook or guardrail refused the answer (`blocked:stop`, `blocked:after_model_call`, ...).
-    `cut_by` says that it is a part only: `length`, `content_filter`, or the endpoint's own word for why the model was not
-    done.
+    `final_text` is empty if a hook or guardrail refused the answer (`blocked:stop`, `blocked:after_model_call`, ...).
+    `cut_by` is set if the text is incomplete: `length`, `content_filter`, or the endpoint's own reason why the model was
+    not done.
     """
 
     type: ClassVar[Literal["result"]] = "result"
@@ -125,15 +124,15 @@ class Result(Event):
 
 @frozen
 class UserMessage(Event):
-    """A prompt was accepted. `origin` is `user`, `hook`, `steering`, `repair`, `rule` (of the project, for a file), `mcp`
-    (what a server says of itself), `task` (what a subagent in the background gave back, after a resume), `part` (why a part
-    of the caller's own lets the run not end yet) or `context` (what else the model has to know by now).
+    """A prompt was accepted. `origin` is `user`, `hook`, `steering`, `repair`, `rule` (a project's rule for a file), `mcp`
+    (a server's description of itself), `task` (the result of a background subagent, after a resume), `part` (the reason why
+    a caller's own part keeps the run going) or `context` (other information that the model needs by now).
 
-    `about` names what such a message is about (`skill:12`, `memory:/p/CLAUDE.md`): of several in view the last one counts.
-    `request_id` makes a retried prompt harmless, and `prompt_sha256`, the digest of what the caller gave, tells whether it
-    is the same prompt. `attachments` are the pictures, documents and sounds that came with the text:
-    `{"type", "media_type", "name"?, "size", "sha256"}` of a blob beside the log, or `{"type", "url", ...}`.
-    `untrusted` says what of elsewhere stands in it, see `sessions.folds.features.untrusted`.
+    `about` names the subject of such a message (`skill:12`, `memory:/p/CLAUDE.md`): of several in view, the last one
+    counts. `request_id` makes a retried prompt idempotent, and `prompt_sha256`, the digest of the caller's input, shows
+    whether it is the same prompt. `attachments` are the pictures, documents and sounds that came with the text: `{"type",
+    "media_type", "name"?, "size", "sha256"}` of a blob beside the log, or `{"type", "url", ...}`. `untrusted` lists its
+    outside content, see `sessions.folds.features.untrusted`.
     """
 
     type: ClassVar[Literal["user.message"]] = "user.message"
@@ -148,7 +147,7 @@ class UserMessage(Event):
 
 @frozen
 class UserQuestion(Event):
-    """A person is asked something. `kind` is `permission` or `question`; `details` is what an interface may show."""
+    """A question is put to a person. `kind` is `permission` or `question`; `details` is for display."""
 
     type: ClassVar[Literal["user.question"]] = "user.question"
     question_id: str
@@ -164,8 +163,8 @@ class UserAnswer(Event):
     """The answer to a question. `answered_by` names who or what gave it: `superseded` is a prompt that came instead,
     `rewound` a rewind that took the question back.
 
-    `approver` is `{"name", "how"}` where it is known who that was: how it is known is `server token`, `operating system`
-    or `editor`, see docs/record.md. `request_id` makes a retried answer harmless.
+    `approver` is `{"name", "how"}` if the person's identity is known, where `how` is `server token`, `operating system` or
+    `editor`, see docs/record.md. `request_id` makes a retried answer idempotent.
     """
 
     type: ClassVar[Literal["user.answer"]] = "user.answer"
@@ -181,10 +180,10 @@ class UserAnswer(Event):
 
 @frozen
 class ModelContext(Event):
-    """What the requests that follow carry besides messages. Written only when it differs from the one before; `cause` says
-    how, since nothing of the requests before is a beginning of those that follow.
+    """What the following requests carry besides messages. Written only if it differs from the previous one; `cause`
+    describes the difference, because the earlier requests are then no prefix of the later ones.
 
-    `parts` says who put which slice of the system prompt there: `{"kind", "source", "start", "end"}`, see
+    `parts` lists the origin of each slice of the system prompt: `{"kind", "source", "start", "end"}`, see
     `parts.project.prompt`.
     """
 
@@ -201,11 +200,11 @@ class ModelContext(Event):
 class ModelRequest(Event):
     """The model is asked. `request_sha256` is the digest of the canonical request, see `sessions.request`.
 
-    `step` counts the model calls of the whole session. `messages` is set only when a hook rewrote them for this request;
-    otherwise they follow from the log before this event. `purpose` is `turn`, or `compaction` for a request that asks for
-    a summary and `extract` for one that asks for a value, whose answers are no part of the conversation: it is the
-    conversation and what is `appended` to it, or it has `messages` of its own and no tools. `model` is whom it is for; logs
-    before version 0.3 leave that to the `model.context` before.
+    `step` counts the model calls of the whole session. `messages` is set only if a hook rewrote them for this request;
+    otherwise they are rebuilt from the log before this event. `purpose` is `turn`, or `compaction` for a request for a
+    summary and `extract` for a request for a value; the answers of these two are not part of the conversation. Such a
+    request consists of the conversation plus what is `appended` to it, or has `messages` of its own and no tools. `model`
+    is the requested model; logs before version 0.3 leave it to the preceding `model.context`.
     """
 
     type: ClassVar[Literal["model.request"]] = "model.request"
@@ -221,11 +220,12 @@ class ModelRequest(Event):
 
 @frozen
 class ModelRetry(Event):
-    """An attempt failed, and another follows after `delay_s`. With `mid_answer`, part of its answer had come: the deltas
-    that were shown and the incomplete message before this event are void, and the answer begins again.
+    """An attempt failed, and another follows after `delay_s`. With `mid_answer`, part of its answer had arrived: the deltas
+    already shown and the incomplete message before this event are void, and the answer starts over.
 
-    `control` says how the requests of this session are written from now on because an endpoint refused one: `drop_block`,
-    `no_reasoning`, `unsigned` or `hold_tool NAME`, and the endpoint's host, see `providers.base.ProviderSession`.
+    `control` describes how the requests of this session are written from now on, because an endpoint refused one:
+    `drop_block`, `no_reasoning`, `unsigned` or `hold_tool NAME`, and the endpoint's host, see
+    `providers.base.ProviderSession`.
     """
 
     type: ClassVar[Literal["model.retry"]] = "model.retry"
@@ -240,9 +240,9 @@ class ModelRetry(Event):
 
 @frozen
 class AssistantDelta(Event):
-    """A piece of text as it arrives. Shown, never stored: the `assistant.message` that follows holds the whole.
+    """A piece of text as it arrives. Shown but never stored: the following `assistant.message` holds the complete text.
 
-    `attempt` tells the pieces of one attempt from those of the next, which take their place.
+    `attempt` tells the pieces of one attempt from those of the next, which replace them.
     """
 
     type: ClassVar[Literal["assistant.delta"]] = "assistant.delta"
@@ -252,7 +252,7 @@ class AssistantDelta(Event):
 
 @frozen
 class ReasoningDelta(Event):
-    """A piece of the model's reasoning as it arrives. Shown, never stored."""
+    """A piece of the model's reasoning as it arrives. Shown but never stored."""
 
     type: ClassVar[Literal["reasoning.delta"]] = "reasoning.delta"
     text_delta: str
@@ -261,12 +261,12 @@ class ReasoningDelta(Event):
 
 @frozen
 class ModelResponse(Event):
-    """The model answered, or stopped answering: `complete` is False for an answer that was cut.
+    """The model answered, or stopped answering: `complete` is False for an answer that was cut off.
 
-    `usage` is this call's alone, in the normal form of `sessions.folds.usage`; None when the endpoint did not say.
-    `cost_usd` is what the endpoint says that the call cost, else what the price table makes of the usage. `model` is the
-    one that answered, `rate_limits` are the headers that tell what is left of a limit, `notices` say what of the request
-    the model does not take and was left out, `raw` is all that the endpoint sent, when the request's settings ask for it.
+    `usage` is that of this call alone, in the normal form of `sessions.folds.usage`; None if the endpoint reported none.
+    `cost_usd` is the cost reported by the endpoint, otherwise the price table's. `model` is the one that answered,
+    `rate_limits` are the response headers about limits, `notices` list the parts of the request that the model does not
+    support and that were left out, `raw` is everything the endpoint sent, if the request's settings ask for it.
     """
 
     type: ClassVar[Literal["model.response"]] = "model.response"
@@ -293,7 +293,7 @@ class ModelResponse(Event):
 
 @frozen
 class AssistantReasoning(Event):
-    """The model's reasoning, never sent as text. `extras` go back to the same provider as they came."""
+    """The model's reasoning, never sent as text. `extras` go back to the same provider unchanged."""
 
     type: ClassVar[Literal["assistant.reasoning"]] = "assistant.reasoning"
     text: str
@@ -301,10 +301,10 @@ class AssistantReasoning(Event):
 
 @frozen
 class AssistantMessage(Event):
-    """The text of one answer. `incomplete` when the answer was cut and this is what had come.
+    """The text of one answer. `incomplete` is true if the answer was cut off and this is the part that arrived.
 
-    `extras` are opaque fields of the vendor that belong into the message when it goes back to the same `provider`.
-    `citations` are what the text refers to, as the vendor sent it.
+    `extras` are opaque vendor fields that belong in the message when it goes back to the same `provider`. `citations` are
+    the sources of the text, as sent by the vendor.
     """
 
     type: ClassVar[Literal["assistant.message"]] = "assistant.message"
@@ -327,11 +327,11 @@ CODE_CALLER = "Code"
 class ToolUse(Event):
     """The model asks for a tool. All calls of one answer are stored as one batch.
 
-    `raw_arguments` is set when the call did not arrive whole (the answer was cut, the arguments are no JSON object): the
-    call is answered with an error and never runs. `caller` is set when code made the call and not the model itself:
-    `{"type": "Code", "tool_use_id"}` for a call inside of that call of our tool, which the model sees nothing of, with the
-    `labels` of its arguments where a plan made it (docs/injection.md);
-    else what a vendor says of code that it runs, and the model sees the result as that of any call.
+    `raw_arguments` is set if the call did not arrive whole (the answer was cut off, the arguments are not a JSON object):
+    the call is answered with an error and never runs. `caller` is set if code made the call instead of the model: `{"type":
+    "Code", "tool_use_id"}` for a call inside that call of our tool, invisible to the model, with the `labels` of its
+    arguments if a plan made it (docs/injection.md); otherwise a vendor's description of code that it runs, and the model
+    sees the result as usual.
     """
 
     type: ClassVar[Literal["tool.use"]] = "tool.use"
@@ -345,13 +345,13 @@ class ToolUse(Event):
 
     @property
     def is_inside(self) -> bool:
-        """Whether the call was made inside of another one, by the code that it runs."""
+        """Whether the call was made inside another one, by the code that it runs."""
         return self.caller is not None and self.caller.get("type") == CODE_CALLER
 
 
 @frozen
 class HookEvent(Event):
-    """A hook ran. `action` is what came of it: `none`, `block`, `rewrite_input`, `ignored_override_messages`, `error` ..."""
+    """A hook ran. `action` is its effect: `none`, `block`, `rewrite_input`, `ignored_override_messages`, `error` ..."""
 
     type: ClassVar[Literal["hook.event", "workspace.kept"]] = "hook.event"
     hook_point: str
@@ -367,10 +367,10 @@ class HookEvent(Event):
 
 @frozen
 class WorkspaceKept(HookEvent):
-    """The checkout that a run of a fleet works in, when it was opened and after each change.
+    """The checkout in which a run of a fleet works, when it was opened and after each change.
 
-    `workspace` is its name in the registry, `commit` where it began, `patch` the blob with what has changed since, empty
-    for nothing; `branch` is what it was pushed to.
+    `workspace` is its name in the registry, `commit` the starting point, `patch` the blob with all changes since, empty if
+    there are none; `branch` is the branch it was pushed to.
     """
 
     type: ClassVar[Literal["workspace.kept"]] = "workspace.kept"
@@ -384,8 +384,8 @@ class WorkspaceKept(HookEvent):
 class PermissionDecision(Event):
     """Whether a call may run, and why. `input_sha256` binds an approval to the exact arguments.
 
-    `reason` is a sentence; `rule` and `source` name the rule that decided and where it stands; `answered_by` is who said
-    so when a person or callback was asked, `waited_s` how long that took.
+    `reason` is a sentence; `rule` and `source` name the deciding rule and its location; `answered_by` is who decided if a
+    person or callback was asked, `waited_s` how long that took.
     """
 
     type: ClassVar[Literal["permission.decision"]] = "permission.decision"
@@ -406,10 +406,10 @@ class PermissionDecision(Event):
 
 @frozen
 class ToolStarted(Event):
-    """A call is about to take effect; stored before it does, and on disk unless it only reads.
+    """A call is about to take effect; stored beforehand, and on disk unless the call only reads.
 
-    `input` is set when a hook changed what will run. `effect` is `read`, `idempotent` or `unsafe`; `attempt` is above 1
-    when a call in doubt is run again.
+    `input` is set if a hook changed the input. `effect` is `read`, `idempotent` or `unsafe`; `attempt` is above 1 if a call
+    in doubt is repeated.
     """
 
     type: ClassVar[Literal["tool.started"]] = "tool.started"
@@ -424,7 +424,9 @@ class ToolStarted(Event):
 
 @frozen
 class TrialStarted(Event):
-    """A call is about to be tried on a copy, where it changes nothing; why it may. A later decision judges what it did."""
+    """A call is about to be tried on a copy, where it changes nothing, with the reason. A later decision judges its
+    effects.
+    """
 
     type: ClassVar[Literal["trial.started"]] = "trial.started"
     tool_use_id: str
@@ -440,10 +442,10 @@ class TrialStarted(Event):
 class ToolResult(Event):
     """A call ended. `outcome` is `ok`, `error`, `denied`, `cancelled` or `unknown` (it may or may not have run).
 
-    `output` is any JSON value and what the model reads; `meta` is for the runtime and never shown to the model:
-    `meta["files"]` maps absolute paths to the digest of what the tool saw or wrote, `meta["traceback"]` is that of the
-    exception that a tool raised, in at most some 8,000 letters. `attachments` are the pictures,
-    documents and sounds that the tool gave, as in `user.message`; those of the type `other` are kept and not sent.
+    `output` is any JSON value, and what the model reads; `meta` is for the runtime and never shown to the model:
+    `meta["files"]` maps absolute paths to the digest of the content that the tool read or wrote, `meta["traceback"]` is
+    that of the tool's exception, at most about 8,000 characters. `attachments` are the pictures, documents and sounds that
+    the tool returned, as in `user.message`; those of the type `other` are stored and not sent.
     """
 
     type: ClassVar[Literal["tool.result"]] = "tool.result"
@@ -460,7 +462,7 @@ class ToolResult(Event):
 
 @frozen
 class ToolProgress(Event):
-    """How far a call has come, as its tool says. Shown, never stored. `total` is None when it is not known."""
+    """A tool's progress report on its call. Shown but never stored. `total` is None if unknown."""
 
     type: ClassVar[Literal["tool.progress"]] = "tool.progress"
     tool_use_id: str
@@ -471,9 +473,9 @@ class ToolProgress(Event):
 
 @frozen
 class ToolsLoaded(Event):
-    """From now on the model is told about these tools: ToolSearch found them for `query`, or it called them by their names.
+    """The model receives these tools from now on: ToolSearch found them for `query`, or it called them by name.
 
-    The definitions stand in the `model.context` that follows.
+    Their definitions are in the `model.context` that follows.
     """
 
     type: ClassVar[Literal["tools.loaded"]] = "tools.loaded"
@@ -487,7 +489,7 @@ class ToolsLoaded(Event):
 
 @frozen
 class TodoUpdated(Event):
-    """The to-do list as it now stands, whole. An item has `content` and `status` (`pending`, `in_progress`, `completed`)."""
+    """The complete to-do list. An item has `content` and `status` (`pending`, `in_progress`, `completed`)."""
 
     type: ClassVar[Literal["todo.updated"]] = "todo.updated"
     todos: Sequence[Mapping[str, Any]]
@@ -495,9 +497,9 @@ class TodoUpdated(Event):
 
 @frozen
 class PartState(Event):
-    """The state of a part of the caller's own as it now is, whole: JSON, kept by `version` of that part.
+    """The complete state of a caller's own part: JSON, with the `version` of the part that wrote it.
 
-    The newest one of each part holds, also behind a compaction; a rewind to before it takes it back.
+    The newest one of each part counts, even across a compaction; a rewind to before it undoes it.
     """
 
     type: ClassVar[Literal["part.state"]] = "part.state"
@@ -508,10 +510,10 @@ class PartState(Event):
 
 @frozen
 class CommandExpanded(Event):
-    """The prompt before this event is the text of a command, which was called as `/name arguments`.
+    """The preceding prompt is the text of a command, which was called as `/name arguments`.
 
-    `scope` is where the command was found (`project`, `user`); `grants` are permission rules and `model` is the model that
-    it brings for the turn.
+    `scope` is where the command was found (`project`, `user`); `grants` are the permission rules and `model` the model that
+    apply for its turn.
     """
 
     type: ClassVar[Literal["command.expanded"]] = "command.expanded"
@@ -525,10 +527,10 @@ class CommandExpanded(Event):
 
 @frozen
 class TextCommandStarted(Event):
-    """A command that stands in the text of a skill or command is about to run; on disk before it does.
+    """A command inside the text of a skill or command is about to run; on disk beforehand.
 
-    `name` and `path` say whose text it is. `command_id` is the same for every attempt; the `permission.decision` before
-    this event carries it as its `tool_use_id`.
+    `name` and `path` identify the text. `command_id` is the same for every attempt; the preceding `permission.decision`
+    carries it as its `tool_use_id`.
     """
 
     type: ClassVar[Literal["text_command.started"]] = "text_command.started"
@@ -541,7 +543,7 @@ class TextCommandStarted(Event):
 
 @frozen
 class TextCommandFinished(Event):
-    """What a command of a text wrote: `output` stands in its place, or `error_message` says why nothing does.
+    """The result of a command inside a text: `output` replaces it there, or `error_message` explains why nothing does.
 
     `outcome` is `ok`, `error` or `cancelled`.
     """
@@ -556,12 +558,12 @@ class TextCommandFinished(Event):
 
 @frozen
 class SkillActivated(Event):
-    """A skill became active. `body` is the text as it was rendered, so the file may change or go; `body_sha256` is the
-    digest of that text before the outputs of its commands were put into it.
+    """A skill became active. `body` is its rendered text, so the file may change or disappear; `body_sha256` is the digest
+    of that text before the outputs of its commands were inserted.
 
-    `scope` is where the skill was found (`project`, `user`, `path`), `requested_by` `model`, `user`, `config` or
-    `subagent`; `grants` are permission rules and `model` is the model that it brings for the turn. `argument_names` are
-    the names by which the text asks for the words of `arguments`.
+    `scope` is where the skill was found (`project`, `user`, `path`), `requested_by` is `model`, `user`, `config` or
+    `subagent`; `grants` are the permission rules and `model` the model that apply for its turn. `argument_names` are the
+    names by which the text refers to the words of `arguments`.
     """
 
     type: ClassVar[Literal["skill.activated"]] = "skill.activated"
@@ -591,7 +593,7 @@ class SkillDeactivated(Event):
 
 @frozen
 class SkillDrifted(Event):
-    """The file of an active skill is not what was activated any more; the stored text stays in force."""
+    """The file of an active skill has changed since its activation; the stored text remains in force."""
 
     type: ClassVar[Literal["skill.drifted"]] = "skill.drifted"
     name: str
@@ -601,7 +603,7 @@ class SkillDrifted(Event):
 
 @frozen
 class SubagentStarted(Event):
-    """A subagent runs in a session of its own, `child_session_id`."""
+    """A subagent runs in its own session, `child_session_id`."""
 
     type: ClassVar[Literal["subagent.started"]] = "subagent.started"
     tool_use_id: str
@@ -612,9 +614,9 @@ class SubagentStarted(Event):
 
 @frozen
 class SubagentFinished(Event):
-    """A subagent ended. `usage` and `cost_usd` are all it spent, its own subagents included.
+    """A subagent ended. `usage` and `cost_usd` are its totals, including its own subagents.
 
-    `untrusted` says what of elsewhere it had read, see `sessions.folds.features.untrusted`; None in logs that do not know.
+    `untrusted` lists the outside content that it had read, see `sessions.folds.features.untrusted`; None in older logs.
     """
 
     type: ClassVar[Literal["subagent.finished"]] = "subagent.finished"
@@ -629,12 +631,12 @@ class SubagentFinished(Event):
 
 @frozen
 class McpServerChanged(Event):
-    """An MCP server of this run: `state` is `started`, `restarted`, `changed` (its tools are other ones), `failed` (it
-    cannot be used, or has not come yet, as `error_message` says), `lost` (it ended) or `pending` (nobody agreed to it yet).
+    """The state of an MCP server of this run: `started`, `restarted`, `changed` (its tools differ), `failed` (unusable or
+    not ready, see `error_message`), `lost` (it ended) or `pending` (nobody has consented to it yet).
 
-    `transport` is `stdio`, `http`, `sse` or `tools` (of this process), `protocol_version` what both sides speak, `server`
-    what the server says of itself. `tools` are those that are offered, `{"name", "tool", "sha256"}`: the name that the
-    model calls, the server's own, and the digest of its definition, with `unchecked`, where the schema asks for what is not
+    `transport` is `stdio`, `http`, `sse` or `tools` (in this process), `protocol_version` the negotiated version, `server`
+    the server's description of itself. `tools` are those on offer, `{"name", "tool", "sha256"}`: the name that the model
+    calls, the server's own, and the digest of its definition, with `unchecked` if the schema has keywords that are not
     checked here; `left_out` are the others, `{"tool", "code", "reason"}`.
     """
 
@@ -654,10 +656,10 @@ class McpServerChanged(Event):
 
 @frozen
 class FileKept(Event):
-    """What a file was before a call of this run changes it for the first time, so that it can be put back.
+    """The state of a file before a call of this run changes it for the first time, so that it can be restored.
 
-    `path` is absolute, with links followed. `sha256` is a blob beside the log, None when there was no file; `mode` its
-    permission bits. `problem` says why nothing was kept.
+    `path` is absolute and resolved. `sha256` is a blob beside the log, None if there was no file; `mode` its permission
+    bits. `problem` explains why no content was kept.
     """
 
     type: ClassVar[Literal["file.kept"]] = "file.kept"
@@ -670,10 +672,10 @@ class FileKept(Event):
 
 @frozen
 class FilesRestoring(Event):
-    """Files are about to be put back as they were at event `to_seq`: on disk before the first of them is touched.
+    """Files are about to be restored to their state at event `to_seq`; on disk before the first of them is touched.
 
-    Each of `files` is `{"path", "found", "sha256", "mode", "session_id"}`: the digest of what stands there, and of what
-    shall (null where there is no file), which that session keeps; so a restore that was interrupted can go on.
+    Each of `files` is `{"path", "found", "sha256", "mode", "session_id"}`: the digests of the current content and of the
+    content to restore (null for no file), which that session keeps; so an interrupted restore can be completed.
     """
 
     type: ClassVar[Literal["files.restoring"]] = "files.restoring"
@@ -683,7 +685,7 @@ class FilesRestoring(Event):
 
 @frozen
 class FilesRestored(Event):
-    """What came of it: the paths that were put back, and for each that was not, why."""
+    """The outcome of a restore: the restored paths, and for each of the others the reason."""
 
     type: ClassVar[Literal["files.restored"]] = "files.restored"
     to_seq: int
@@ -696,9 +698,9 @@ class FilesRestored(Event):
 
 @frozen
 class SessionCompacted(Event):
-    """In the model's view, everything up to `up_to_seq` is replaced by `summary`. The log keeps all of it.
+    """In the model's view, `summary` replaces everything up to `up_to_seq`. The log keeps all of it.
 
-    `files_read` and `files_changed` are the absolute paths that tools read and changed in the session so far.
+    `files_read` and `files_changed` are the absolute paths that tools have read and changed in the session so far.
     """
 
     type: ClassVar[Literal["session.compacted"]] = "session.compacted"
@@ -714,9 +716,10 @@ class SessionCompacted(Event):
 
 @frozen
 class ContextCleared(Event):
-    """In the model's view, the outputs of these calls are replaced by a note of where they are kept. The log keeps them.
+    """In the model's view, a note with their location replaces the outputs of these calls. The log keeps them.
 
-    `results` maps each call's id to `{"sha256", "bytes"}` of the blob beside the log that holds what the model had read.
+    `results` maps each call's id to the `{"sha256", "bytes"}` of the blob beside the log that holds what the model had
+    read.
     """
 
     type: ClassVar[Literal["context.cleared"]] = "context.cleared"
@@ -737,8 +740,8 @@ class SessionForked(Event):
 
 @frozen
 class SessionRewound(Event):
-    """In the model's view, everything after `to_seq` is taken back. The log keeps all of it. `request_id` makes a retried
-    rewind harmless.
+    """In the model's view, everything after `to_seq` is removed. The log keeps all of it. `request_id` makes a retried
+    rewind idempotent.
     """
 
     type: ClassVar[Literal["session.rewound"]] = "session.rewound"
@@ -748,7 +751,7 @@ class SessionRewound(Event):
 
 @frozen
 class SessionMeta(Event):
-    """A person renamed or tagged the session; a field that is None is left as it was."""
+    """A person renamed or tagged the session; a field that is None is unchanged."""
 
     type: ClassVar[Literal["session.meta"]] = "session.meta"
     title: str | None = None
@@ -757,9 +760,9 @@ class SessionMeta(Event):
 
 @frozen
 class LogRecovered(Event):
-    """A torn tail was found and moved aside when the log was opened: `bytes` from `offset` on stand in `moved_to`.
+    """A torn tail was found when the log was opened, and moved aside: the `bytes` from `offset` on are in `moved_to`.
 
-    Without `moved_to`, they were never put on disk: the sync failed for them, and nothing is left of them.
+    Without `moved_to`, the bytes never reached the disk: their sync failed, and nothing is left of them.
     """
 
     type: ClassVar[Literal["log.recovered"]] = "log.recovered"
@@ -770,10 +773,10 @@ class LogRecovered(Event):
 
 @frozen
 class LogSalvaged(Event):
-    """This session is what was intact of a damaged one: its first event, in front of the `events` copied ones.
+    """This session is the intact part of a damaged one: this event, followed by the `events` copied ones.
 
-    What they say of positions in the log is counted on by one. `damage` is the finding of the check, `dropped_bytes` what
-    stands behind it in the old log, `kept_behind` how many of these events stand at this log's end as `log.fragment`.
+    Log positions in the copied events are shifted by one. `damage` is the finding of the check, `dropped_bytes` the size of
+    what follows it in the old log, `kept_behind` how many of those events are at this log's end as `log.fragment`.
     """
 
     type: ClassVar[Literal["log.salvaged"]] = "log.salvaged"
@@ -786,8 +789,9 @@ class LogSalvaged(Event):
 
 @frozen
 class LogFragment(Event):
-    """An event that stood behind the damage of the log that this session was salvaged from: a record, and no part of the
-    conversation. `is_proved` says whether the line before it vouched for it."""
+    """An event from behind the damage of the log from which this session was salvaged: a record, not part of the
+    conversation. `is_proved` tells whether the preceding line's checksum confirms it.
+    """
 
     type: ClassVar[Literal["log.fragment"]] = "log.fragment"
     source_seq: int
@@ -800,12 +804,11 @@ class LogFragment(Event):
 
 @frozen
 class RecordSigned(Event):
-    """Somebody vouches for the events `from_seq` to `to_seq`, and through `before` for all before them, see
-    `parts.record`.
+    """An attestation of the events `from_seq` to `to_seq`, and through `before` of all earlier ones, see `parts.record`.
 
     `before` and `head` are the ends of the SHA-256 chain around the range, `digests` those of its events, joined, in
-    base64. Each of `signatures` is `{"by", ...}`: a key's, a person's, a witness's, over the statement that these fields
-    make. `opening` holds the salts that the digests were made with; no digest covers it, and erasing takes salts out of it.
+    base64. Each of `signatures` is `{"by", ...}`, made by a key, a person or a witness over the statement that these fields
+    form. `opening` holds the salts of the digests; no digest covers it, and an erasure removes salts from it.
     """
 
     type: ClassVar[Literal["record.signed"]] = "record.signed"
@@ -822,8 +825,8 @@ class RecordSigned(Event):
 
 @frozen
 class RecordErasing(Event):
-    """Fields are about to be erased, for an erasure that began in session `source_session_id`: on disk before the first of
-    them is. Each of `fields` is `{"seq", "path"}`.
+    """Fields are about to be erased, for an erasure that began in session `source_session_id`; on disk before the first of
+    them is erased. Each of `fields` is `{"seq", "path"}`.
     """
 
     type: ClassVar[Literal["record.erasing"]] = "record.erasing"
@@ -836,8 +839,9 @@ class RecordErasing(Event):
 
 @frozen
 class RecordErased(Event):
-    """An erasure that began in session `source_session_id` is complete here: the `record.erasing` of its id says where; a
-    fork or child that had nothing to erase has only this. `blobs` counts the stored values that went with the fields.
+    """An erasure that began in session `source_session_id` is complete here: the `record.erasing` with its id lists the
+    fields; a fork or child with nothing to erase has only this event. `blobs` counts the stored values that were removed
+    with them.
     """
 
     type: ClassVar[Literal["record.erased"]] = "record.erased"
@@ -850,8 +854,8 @@ class RecordErased(Event):
 
 @frozen
 class RecordKept(Event):
-    """Whether the session is held (`held`: it may not be deleted, purged or erased from), or until when it is to be kept
-    (`until`, epoch seconds; 0 ends that). A field that is None is left as it was.
+    """Whether the session is on hold (`held`: it must not be deleted, purged or erased from), or until when it is retained
+    (`until`, epoch seconds; 0 ends that). A field that is None is unchanged.
     """
 
     type: ClassVar[Literal["record.kept"]] = "record.kept"
@@ -863,7 +867,7 @@ class RecordKept(Event):
 
 @frozen
 class RecordPurged(Event):
-    """What is left of a session that was purged: how many events it had between which times, and the head of its chain.
+    """The remainder of a purged session: its number of events, their time range, and the head of its chain.
 
     `signed` is the newest signed statement about it, with its signatures.
     """
@@ -884,11 +888,10 @@ class RecordPurged(Event):
 
 @frozen
 class EvalStarted(Event):
-    """An eval begins, in a session of its own that holds nothing else; see `openagentic_sdk.evals`.
+    """An eval begins, in a session that contains nothing else; see `openagentic_sdk.evals`.
 
-    `plan` names the cases, `{"id", "mode", "session_id"?, "at_seq"?, "variants"?}`: each runs under each of `variants`, or
-    under its own, `repeats` times.
-    `suite_sha256` is the digest of all that the suite says, `source` is where it stands.
+    `plan` lists the cases, `{"id", "mode", "session_id"?, "at_seq"?, "variants"?}`: each runs `repeats` times under each of
+    `variants`, or of its own variants. `suite_sha256` is the digest of the suite's content, `source` its location.
     """
 
     type: ClassVar[Literal["eval.started"]] = "eval.started"
@@ -903,13 +906,12 @@ class EvalStarted(Event):
 
 @frozen
 class EvalCase(Event):
-    """A case ran once under a variant, and was scored: `repeat` counts from 1.
+    """A case ran once under a variant, and was scored; `repeat` counts from 1.
 
-    `session_id` is the session that was scored, `run_seq` the `system.init` of the run in it,
-    `step_seq` the event behind which the model was asked for the last time, `response_id` the endpoint's name of
-    that answer. `scores` are
-    `{"name", "type", "passed", "value", "words", "error_type"?, "session_id"?, "cost_usd"?}`: the value is 0 to 1, the
-    session a judge's. `cost_usd` is what this eval paid for the run, None when unknown; what was replayed cost nothing.
+    `session_id` is the session that was scored, `run_seq` the `system.init` of the run in it, `step_seq` the event after
+    which the model was last asked, `response_id` the endpoint's id for that answer. `scores` are `{"name", "type",
+    "passed", "value", "words", "error_type"?, "session_id"?, "cost_usd"?}`: the value is 0 to 1, the session is a judge's.
+    `cost_usd` is what this eval paid for the run, None if unknown; replayed answers cost nothing.
     """
 
     type: ClassVar[Literal["eval.case"]] = "eval.case"
@@ -933,8 +935,7 @@ class EvalCase(Event):
 
 @frozen
 class EvalFinished(Event):
-    """An eval stopped: `reason` is `end`, `budget` (`message` says more) or `interrupted`. `left` counts the runs that are
-    still to be made."""
+    """An eval stopped: `reason` is `end`, `budget` (see `message`) or `interrupted`. `left` counts the remaining runs."""
 
     type: ClassVar[Literal["eval.finished"]] = "eval.finished"
     reason: str
@@ -946,7 +947,7 @@ class EvalFinished(Event):
 
 
 class UnknownEvent(Event):
-    """An event of a type that this version does not know, kept word for word. `data` is the whole JSON object."""
+    """An event of a type unknown to this version, kept verbatim. `data` is the complete JSON object."""
 
     type: ClassVar[Literal[""]] = ""  # each has its own: nothing but the class tells what it is
     data: Mapping[str, Any]

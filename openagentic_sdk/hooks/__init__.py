@@ -1,1 +1,1 @@
-"""What a user's own code may see, change and stop."""
+"""Hooks: what a user's own code may see, change and stop."""

@@ -1,7 +1,8 @@
-"""Run a user's own code at fixed points of a run, in order, and say in the log what it did.
+"""Run a user's own code at fixed points of a run, in order, and log its effects.
 
-Hooks of one point run one after the other, each sees what the one before it left; a block ends the row. A hook gets copies,
-so only what it returns has an effect. One that fails or is too slow is logged, and closes or opens the way as it declares.
+The hooks of one point run one after the other, and each sees the changes of the previous one; a block ends the sequence. A
+hook receives copies, so only its return value has an effect. A hook that fails or times out is logged, and blocks the
+action or lets it pass as declared.
 """
 
 from __future__ import annotations
@@ -31,9 +32,9 @@ PointOutcome = tuple[list[HookEvent], HookDecision | None]
 class Point:
     """A place in a run where hooks run.
 
-    `value` is the key of the payload that `HookEngine.run` gives back, `replaced_by` the field of a decision that may put
-    something in its place, `word` what the log calls that. Where a point `closes`, a hook that fails stops the run unless
-    it says otherwise. `matched` is the key of the payload that a hook's pattern is for.
+    `value` is the payload key whose value `HookEngine.run` returns, `replaced_by` the field of a decision that may replace
+    it, `word` the log's term for that. If a point `closes`, a failing hook stops the run unless it declares otherwise.
+    `matched` is the payload key that a hook's pattern is matched against.
     """
 
     value: str = ""
@@ -81,30 +82,30 @@ _compiled = functools.lru_cache(maxsize=256)(re.compile)
 
 @frozen(kw_only=True)
 class HookEngine:
-    """All hooks of a run. `default_timeout_s` bounds a run of a hook that names no `timeout_s` of its own.
+    """All hooks of a run. `default_timeout_s` limits a hook that declares no `timeout_s` of its own.
 
-    `run` gives the value of the point (see `POINTS`), the events for the log, one for each hook that ran, and what the hooks
-    want together: the first block, the strictest permission, all added context; None when no hook wanted anything. The
-    points, and what stands in their payloads:
+    `run` returns the value of the point (see `POINTS`), an event for each hook that ran, and the hooks' combined decision:
+    the first block, the strictest permission, all added context; None if no hook decided anything. The points and their
+    payloads:
 
-    session_start       `source`: a session begins (`startup`), goes on in another process (`resume`) or with a summary of
-                        what was said (`compact`)
+    session_start       `source`: a session begins (`startup`), continues in another process (`resume`) or with a summary of
+                        the conversation (`compact`)
     user_prompt_submit  `prompt`: before a prompt is accepted
     before_model_call   `messages`: before the model is asked; they change only with `enable_message_rewrite_hooks`
-    after_model_call    `output`: what the model answered, which no hook replaces
-    pre_tool_use        `tool_name`, `tool_input`: before the permission gate is asked; `context["paths"]` says where the
-                        paths of a file tool's input lead
+    after_model_call    `output`: the model's answer, which no hook can replace
+    pre_tool_use        `tool_name`, `tool_input`: before the permission gate is asked; `context["paths"]` holds the resolved
+                        paths of a file tool's input
     permission_request  `tool_name`, `tool_input`: before a person is asked whether a call may run; the decision's
                         `permission` can answer in their place
     notification        `message`, `kind`: a question waits for a person
     post_tool_use       `tool_name`, `tool_input`, `tool_output`: after a tool ran; a block keeps the output from the model
-    post_tool_use_failure  `tool_name`, `tool_input`, `error`, `is_interrupt`: after a tool failed, behind post_tool_use
-    subagent_start      `agent_name`, `prompt`: a block keeps it from starting
+    post_tool_use_failure  `tool_name`, `tool_input`, `error`, `is_interrupt`: after a tool failed, after post_tool_use
+    subagent_start      `agent_name`, `prompt`: a block prevents its start
     subagent_stop       `agent_name`, `final_text`
-    pre_compact         `trigger`: before the conversation is summarised; a block keeps it as it is
+    pre_compact         `trigger`: before the conversation is summarized; a block prevents that
     post_compact        `trigger`, `summary`
     stop                `stop_hook_active`, `last_assistant_message`: the model wants to stop; a block sends it back to work
-                        with the reason, and `stop_hook_active` says that one has
+                        with the reason, and `stop_hook_active` is true after such a block
     session_end         `reason`: a session ends
     """
 
@@ -129,7 +130,7 @@ class HookEngine:
 
     @functools.cached_property
     def are_any(self) -> bool:
-        """Whether there is a hook at any point; an engine of somebody's own class may always have some."""
+        """Whether any point has a hook; an engine of the caller's own class is assumed to have some."""
         return type(self) is not HookEngine or any(map(functools.partial(getattr, self), POINTS))
 
     async def run(self, point: str, payload: Mapping[str, Any], context: Mapping[str, Any] | None = None) -> Outcome:
@@ -158,7 +159,7 @@ class HookEngine:
         return left.get(known.value), events, wish
 
     async def run_user_prompt_submit(self, *, prompt: str, context: Mapping[str, Any] | None = None) -> Outcome:
-        """`run` at this point; likewise the others."""
+        """Call `run` for this point; likewise the following methods."""
         return await self.run("user_prompt_submit", {"prompt": prompt}, context)
 
     async def run_pre_tool_use(
@@ -206,7 +207,7 @@ class HookEngine:
     async def _run_one(
         self, point: str, matcher: HookMatcher, payload: Mapping[str, Any], context: Mapping[str, Any]
     ) -> tuple[HookEvent | None, HookDecision | None]:
-        """What a hook did and wants; nothing at all when it does not want to run."""
+        """Run one hook; return its event and decision, or None for both if it chooses not to run."""
         started = self.clock.monotonic()
         paths = _resolved_paths(payload, context)
         told = {**context, "paths": paths} if paths else dict(context)
@@ -239,7 +240,7 @@ class HookEngine:
         return event, decision
 
     async def _call(self, matcher: HookMatcher, payload: dict[str, Any]) -> HookDecision | None:
-        """Run the hook: plain code in a thread of its own, since only then can a slow one be left behind."""
+        """Run the hook; plain code runs in its own thread, because only then can a slow one be abandoned."""
         timeout_s = self.default_timeout_s if matcher.timeout_s is None else matcher.timeout_s
         try:
             async with asyncio.timeout(timeout_s):
@@ -251,7 +252,7 @@ class HookEngine:
         return decision
 
     def _judge(self, point: str, decision: HookDecision | None) -> tuple[HookDecision | None, str, dict[str, Any]]:
-        """What of a decision counts at this point, the word for the log, and what was changed or ignored."""
+        """The fields of a decision that are valid at this point, its word for the log, and what was changed or ignored."""
         if decision is None:
             return None, "none", {}
         own = POINTS[point].replaced_by
@@ -281,7 +282,7 @@ class HookEngine:
 
 
 def _resolved_paths(payload: Mapping[str, Any], context: Mapping[str, Any]) -> dict[str, str]:
-    """Where the paths of a file tool's call lead, by the keys of its input, whatever way they are spelled."""
+    """The resolved paths of a file tool's call, by the keys of its input."""
     keys, input = PATH_KEYS.get(str(payload.get("tool_name")), ()), payload.get("tool_input")
     texts = {key: input.get(key) for key in keys} if isinstance(input, Mapping) else {}
     named = {key: absolute_path(text, context.get("cwd")) for key, text in texts.items() if isinstance(text, str)}
@@ -289,9 +290,9 @@ def _resolved_paths(payload: Mapping[str, Any], context: Mapping[str, Any]) -> d
 
 
 def absolute_path(text: str, cwd: Any) -> str | None:
-    """A path of a tool's input without `~`, `.` and `..`; None for what is no path.
+    """Return a path of a tool's input as an absolute one without `~`, `.` and `..`; None for a value that is not a path.
 
-    Where a `..` stands behind a link, the kernel goes up from where the link leads, so that is what the path says.
+    After a symbolic link, `..` means the parent of the link's target, as in the operating system's kernel.
     """
     if not text or "\0" in text or text.startswith("blob:"):
         return None
@@ -319,7 +320,7 @@ def _concerns(matcher: HookMatcher, name: Any) -> bool:
 
 
 def _details(decision: HookDecision) -> dict[str, Any]:
-    """What a hook changed, small enough for the log: the new input or prompt itself, only the fact for what is big."""
+    """The changes of a hook, small enough for the log: a new input or prompt itself, only the fact for large values."""
     changed = decision.override_tool_input
     big = {"messages": decision.override_messages, "tool_output": decision.override_tool_output}
     told = {
@@ -336,7 +337,7 @@ def _details(decision: HookDecision) -> dict[str, Any]:
 
 
 def _together(first: HookDecision, second: HookDecision) -> HookDecision:
-    """Two decisions as one: the later replacement, the stricter permission, both contexts."""
+    """Combine two decisions: the later replacement, the stricter permission, both contexts."""
     contexts = [text for text in (first.additional_context, second.additional_context) if text]
     stricter = second if _STRICTNESS[second.permission] >= _STRICTNESS[first.permission] else first
     kept = {name: getattr(first, name) for name in _REPLACEMENTS if getattr(second, name) is None}

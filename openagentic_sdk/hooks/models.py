@@ -1,4 +1,4 @@
-"""What a hook is: a name, a pattern of tool names, a callable, and what it may decide."""
+"""A hook: a name, a pattern of tool names, a callable, and the decision that it returns."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ Permission = Literal["allow", "deny", "ask"]
 
 @frozen
 class HookDecision:
-    """What a hook wants. Fields that do not belong to its point are ignored and logged.
+    """The decision of a hook. Fields that do not apply to its point are ignored and logged.
 
-    `block` stops what was about to happen, for `block_reason`. The `override_*` fields replace a call's input, a result's
-    output, the messages of a request, or the prompt. `action` is a word for the log. `additional_context` is text that the
-    model gets beside the prompt or the result. `permission` is `allow`, `deny` or `ask`; an allow never outranks a deny or
-    ask rule. `stops` ends the whole run, whatever the point; `system_message` is for the person, not for the model.
-    `log_as` makes the event in place of `HookEvent`, of the same arguments: a partial of a subclass with fields of its own.
+    `block` stops the pending action, for `block_reason`. The `override_*` fields replace a call's input, a result's output,
+    the messages of a request, or the prompt. `action` is a word for the log. `additional_context` is text that the model
+    receives with the prompt or the result. `permission` is `allow`, `deny` or `ask`; an allow never overrides a deny or ask
+    rule. `stops` ends the whole run at any point; `system_message` is for the person, not for the model. `log_as` creates
+    the event instead of `HookEvent`, from the same arguments: a partial of a subclass with additional fields.
     """
 
     block: bool = False
@@ -41,14 +41,14 @@ HookCallable = Callable[[dict[str, Any]], Awaitable[HookDecision | None] | HookD
 
 @frozen
 class HookMatcher:
-    """A hook and when it runs.
+    """A hook, and the condition under which it runs.
 
-    `tool_name_pattern` is one or more fnmatch patterns joined by `|`, for the tool's name at points that concern a tool;
-    at the others for what `POINTS` names, if anything: how a session began, which subagent.
-    `tool_name_regex`, when set, counts instead of it: a regular expression that is found anywhere in the name.
-    `timeout_s` bounds one run, None means the engine's default. `fail_closed` says what a hook that fails or is too slow
-    means: True stops what was about to happen, False goes on as if it had said nothing, None is closed at the points that
-    stand before an effect. `when`, if set, is asked with the payload whether the hook runs at all.
+    `tool_name_pattern` is one or more fnmatch patterns joined by `|`, matched against the tool's name at points that
+    concern a tool, and at other points against the key named in `POINTS`, if any: how a session began, which subagent.
+    `tool_name_regex`, if set, replaces it: a regular expression searched for in the name. `timeout_s` limits one run, None
+    means the engine's default. `fail_closed` determines the effect of a failure or timeout: True blocks the pending action,
+    False ignores the hook, None blocks at the points before an effect. `when`, if set, receives the payload and decides
+    whether the hook runs at all.
     """
 
     name: str
