@@ -369,7 +369,7 @@ class ProviderConnectionError(ProviderError):
 
 
 class ProviderTimeoutError(ProviderError):
-    """No answer in time; `phase` is `connect`, `first_byte`, `idle` or `total`. After `total`, no time is left for a retry."""
+    """No answer in time; `phase` is `connect`, `first_byte`, `idle` or `total`, after which no time is left for a retry."""
 
     def __init__(self, message: str, *, phase: str) -> None:
         super().__init__(message)
