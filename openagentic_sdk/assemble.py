@@ -31,8 +31,8 @@ from .kernel.registry import ToolRegistry
 from .options import AgentDefinition, OpenAgenticOptions, check_options, located
 from .parts.attachments import Attachments
 from .parts.budgets import Budgets, LimitLeft, SharedLimits, read_limits
-from .parts.claude.names import ALSO, ClaudeNames
-from .parts.claude.project import GENERAL_AGENT, ProjectGuidance, ProjectPart
+from .parts.claude.names import ALSO, GENERAL_AGENT, ClaudeNames
+from .parts.claude.project import ProjectGuidance, ProjectPart
 from .parts.code import CodeCalls
 from .parts.compaction import Compaction
 from .parts.confinement import Confinement
@@ -49,7 +49,7 @@ from .parts.labels.rules import PLAN, LabelRule, label_words, read_label_rules
 from .parts.labels.settings_rules import label_rules_of_settings
 from .parts.masking import Masking, mask_value
 from .parts.memory import Memories
-from .parts.project.agents import AgentFile
+from .parts.project.agents import BUILT_IN, BUILT_IN_AGENTS, WITHOUT_MEMORY, AgentFile
 from .parts.project.granting import files_named
 from .parts.project.plugins import PluginRegistry
 from .parts.project.project import OpenedProject, read_project
@@ -83,7 +83,7 @@ from .sessions.follow import publish
 from .sessions.seal import KEY_FILE_NAME, KEY_NAME, Seal, known_home, sdk_home
 from .sessions.store import FileSessionStore
 from .sessions.stores.locate import open_store
-from .skills.fields import served_model
+from .skills.fields import how_to_map, served_model, unmapped_model
 from .skills.files import bytecode_folder
 from .skills.ledger import words
 from .tools.base import Tool
@@ -338,8 +338,15 @@ class _Assembly:
         self._label_words = _label_words(options, project)
         self._makes_plans = PLAN in self._label_words
         self._prices = _prices(options.prices)
-        files = {file.name: _definition(file) for file in project.agents.agents}
-        self._agents = {**files, **options.agents}
+        built_in = BUILT_IN_AGENTS if options.setting_sources else ()
+        files = {file.name: file for file in (*built_in, *project.agents.agents)}
+        self._agents = {**{name: _definition(file) for name, file in files.items()}, **options.agents}
+        # whose own or an administrator's files a mode is from, that mode may be looser than the run's
+        self._own_modes = {
+            name: file.permission_mode
+            for name, file in files.items()
+            if file.scope in ("user", "managed") and name not in options.agents
+        }
         engine = options.hooks or HookEngine(clock=self._clock)
         described = (*project.settings.hooks, *project.skill_hooks())
         self._hooks, hook_problems = _with_command_hooks(engine, described, project, self._gate.mode)
@@ -357,6 +364,7 @@ class _Assembly:
         self._tools = self.all_tools()
         self._notes += _mistyped_tools(options, self._tools.names())
         self._notes += _unknown_tools((*rules.allow, *rules.ask, *rules.deny), self._tools.names())
+        self._notes += _notes_on_agents(project, options, self._tools.names())
 
     def agent(self) -> AgentRuntime:
         """The agent that the caller talks to."""
@@ -505,10 +513,9 @@ class _Assembly:
         parent = self.agent()
         names_all = not definition.tools or "*" in definition.tools
         source = definition.source or "subagent"
-        gate = permission_gate(starter.gate).for_subagent(None if names_all else definition.tools, source)
-        gate = gate.narrowed(
-            permission_mode=definition.permission_mode, deny=definition.disallowed_tools, source=source
-        )
+        gate = self._in_own_mode(name, permission_gate(starter.gate))
+        gate = gate.for_subagent(None if names_all else definition.tools, source)
+        gate = gate.narrowed(permission_mode=_agent_mode(definition), deny=definition.disallowed_tools, source=source)
         # a subagent that names no tools has all but Task
         named = {ALSO.get(tool, tool) for tool in (tool.partition("(")[0].strip() for tool in definition.tools)}
         named = set(self._tools.names()) if "*" in named else named
@@ -521,12 +528,24 @@ class _Assembly:
             named = [tool for tool in served if names_all or any(rule.covers(tool) for rule in patterns)]
             return gate.offered_tools(tool for tool in named if tool not in definition.disallowed_tools)
 
+        may_come_later = bool(patterns) and self._servers is not None
+        if not names_all and not may_come_later and not names & {*self._tools.names()}:
+            told = ", ".join(map(repr, definition.tools))
+            raise ToolInputError(
+                f"the agent {name!r} would have no tools: nothing here is called {told}; correct its `tools` in {source}",
+                path="agent",
+            )
         model = definition.model
         if definition.provider is None:
             model = served_model(model or "", self._project.settings.model_names)
         provider = starter.provider if starter.name else guarded_provider(self._options, self._clock)
         tools = tools.only(gate.offered_tools(tools.names()))
-        guidance = ProjectGuidance(self._project, base=definition.prompt, brings=definition.skills)
+        guidance = ProjectGuidance(
+            self._project,
+            base=definition.prompt,
+            brings=definition.skills,
+            reads_memory=not (definition.source == BUILT_IN and name in WITHOUT_MEMORY),
+        )
         return replace(
             parent,
             name=name,
@@ -537,6 +556,20 @@ class _Assembly:
             parts=self.parts(guidance, offers, tools),
             max_steps=definition.max_steps or parent.max_steps,
         )
+
+    def _in_own_mode(self, name: str, gate: PermissionGate) -> PermissionGate:
+        """The gate in a looser mode than `default` where the user's own file of a subagent names one."""
+        mode = {"acceptEdits": "acceptEdits", "bypassPermissions": "bypass"}.get(self._own_modes.get(name, ""))
+        if mode is None or len(gate.layers) != 1 or gate.mode != "default":
+            return gate
+        if mode == "bypass" and self._project.settings.bypass_disabled:
+            return gate
+        return gate.with_mode(cast(PermissionMode, mode))
+
+    def _offers(self, agent: str) -> bool:
+        """Whether no deny rule is about the subagent of this name."""
+        verdict = self._gate.verdict(TASK, {"agent": agent, "prompt": ""})
+        return verdict.category != "deny_rule"
 
     def all_tools(self) -> ToolRegistry:
         options = self._options
@@ -553,7 +586,7 @@ class _Assembly:
                     "tools brings another: say them there, BashTool(sandbox=, bash_effects=)"
                 )
             return _with_task(given, options.agents)
-        agents = {name: definition.description for name, definition in self._agents.items()}
+        agents = {name: definition.description for name, definition in self._agents.items() if self._offers(name)}
         bash = BashTool(
             environment={"PYTHONPYCACHEPREFIX": bytecode_folder("commands"), **self._project.settings.env},
             bash_effects=options.bash_effects,
@@ -627,6 +660,12 @@ def _definition(file: AgentFile) -> AgentDefinition:
         source=file.path,
         isolation=file.isolation or None,
     )
+
+
+def _agent_mode(definition: AgentDefinition) -> PermissionMode | None:
+    """The mode that a definition holds a subagent to; None for its parent's."""
+    words: Mapping[str, PermissionMode | None] = {"manual": "default", "auto": None}
+    return words.get(str(definition.permission_mode), definition.permission_mode)
 
 
 def _prices(prices: Mapping[str, Any] | str | None) -> PriceTable:
@@ -774,6 +813,33 @@ def _unknown_tools(rules: Sequence[Rule], names: Sequence[str]) -> Iterator[Syst
         advice = f"; did you mean {' or '.join(near)}?" if near else ""
         texts = ", ".join(rule.text for rule in same)
         yield SystemNotice("settings.tool", f"{same[0].source}: no tool is called {tool!r} ({texts}){advice}")
+
+
+def _notes_on_agents(
+    project: OpenedProject, options: OpenAgenticOptions, tools: Sequence[str]
+) -> Iterator[SystemNotice]:
+    """One notice of the models that agent files name by words, and one of the tools that nothing has."""
+    by_word: dict[str, list[str]] = {}
+    unknown: dict[str, list[str]] = {}
+    for file in project.agents.agents:
+        word = unmapped_model(file.model, project.settings.model_names)
+        if word is not None:
+            by_word.setdefault(word, []).append(file.name)
+        for tool in dict.fromkeys(rule.partition("(")[0].strip() for rule in file.tools):
+            if tool.isalnum() and ALSO.get(tool, tool) not in tools and tool not in words("tool"):
+                unknown.setdefault(tool, []).append(file.name)
+    if by_word:
+        model = options.model or served_model(project.settings.model or "", project.settings.model_names)
+        asked = "; ".join(f"{word}: {_first_names(names)}" for word, names in by_word.items())
+        text = f"no model is known for the words of these agents, so they run on {model or 'the model of the run'!r}"
+        yield SystemNotice("agents.model", f"{text} ({asked}): {how_to_map(next(iter(by_word)))}")
+    if unknown and options.tools is None:
+        asked = "; ".join(f"{tool}: {_first_names(names)}" for tool, names in unknown.items())
+        yield SystemNotice("agents.tool", f"agents name tools that nothing has, and run without them ({asked})")
+
+
+def _first_names(names: Sequence[str]) -> str:
+    return ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
 
 
 @cache

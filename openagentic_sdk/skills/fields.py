@@ -122,6 +122,19 @@ def served_model(name: str, model_names: Mapping[str, str] | None = None) -> str
     return found
 
 
+def unmapped_model(name: str, model_names: Mapping[str, str] | None = None) -> str | None:
+    """The word by which a file asks for a model, where nothing says which model that is; None for every other name."""
+    word = name.strip().partition("[")[0].casefold()
+    is_mapped = word in {each.casefold() for each in model_names or {}}
+    return word if word in _MENU_WORDS - {"inherit", "default"} and not is_mapped else None
+
+
+def how_to_map(word: str) -> str:
+    """The sentence that says what gives a word of the menu a model."""
+    variable = f" or ANTHROPIC_DEFAULT_{word.upper()}_MODEL" if word in ("haiku", "sonnet", "opus") else ""
+    return f'"modelNames": {{"{word}": ...}} in settings.json{variable} names one'
+
+
 def split_rules(text: str) -> list[str]:
     """`Read, Bash(git add:*) Grep` as its three rules."""
     return _split_outside(text, "(", ")", ", \t\n")

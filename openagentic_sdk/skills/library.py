@@ -12,6 +12,7 @@ from ..errors import FileRefusedError
 from ..events import Event, SkillActivated, SkillDrifted, SystemNotice, UserMessage
 from ..ground.frozen import frozen
 from .activation import activation_event, active_skills, drift_event, render_body, skill_policy
+from .fields import how_to_map, unmapped_model
 from .files import tree_sha256
 from .index import PROJECT_FOLDERS, Precedence, SkillIndex, SkillInfo, SkillRoot, load_skill
 from .names import name_key
@@ -26,12 +27,16 @@ def trust_nobody(skill: SkillInfo) -> bool:
 
 @frozen
 class Activation:
-    """A skill's document, the event that makes it active, and its text as a draft when commands of it are to run."""
+    """A skill's document, the event that makes it active, and its text as a draft when commands of it are to run.
+
+    `unmapped_model` is the word for its model that stands for none here.
+    """
 
     doc: SkillDoc
     event: SkillActivated | None = None
     draft: Draft | None = None
     trusted: bool = False
+    unmapped_model: str | None = None
 
     @property
     def notices(self) -> tuple[SystemNotice, ...]:
@@ -43,6 +48,8 @@ class Activation:
             texts.append("its hooks do not run, as the project is not trusted")
         if self.doc.runs_apart and self.event.requested_by in ("user", "config"):
             texts.append("it is active in this session and not in a subagent of its own, as no model started it")
+        if (word := self.unmapped_model) is not None:
+            texts.append(f"nothing maps its model {word!r}, so the model stays as it is: {how_to_map(word)}")
         return tuple(SystemNotice("skill.field", f"skill {self.event.name}: {text}") for text in texts)
 
 
@@ -146,8 +153,9 @@ class SkillLibrary:
         policy = skill_policy(before)
         if is_active and set(event.grants) <= set(policy.grants) and event.model in (None, policy.model):
             return Activation(doc)
+        word = unmapped_model(doc.model, self.model_names)
         if not (trusted and self.runs_commands):
-            return Activation(doc, event, None, trusted)
+            return Activation(doc, event, None, trusted, word)
         draft = draft_of(
             event.body,
             name=f"skill {event.name}",
@@ -156,7 +164,7 @@ class SkillLibrary:
             arguments=event.arguments or "",
             argument_names=doc.arguments,
         )
-        return Activation(doc, event, draft, trusted)
+        return Activation(doc, event, draft, trusted, word)
 
     def find_drift(
         self, events: Sequence[Event], *, project_dir: str | None = None, session_id: str | None = None

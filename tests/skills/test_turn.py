@@ -221,7 +221,15 @@ class ApartTest(TurnTestCase):
         self.assertTrue((self.project / "made.txt").exists())
         self.check_replay(result)
 
-    def test_without_its_agent_a_general_one_carries_it_out(self) -> None:
+    def test_an_agent_that_is_not_there_is_an_error_and_no_other_one(self) -> None:
+        result = self.run_apart("Done.", agents={})
+        self.assertEqual(self.outcomes(result), ["error"])
+        [error] = [event.error_message for event in result.events if isinstance(event, ToolResult)]
+        self.assertIn("skill apart names the agent 'maker', which is not there: the agents are Explore, Plan", error)
+        self.assertFalse((self.project / "made.txt").exists())
+
+    def test_without_an_agent_a_general_one_carries_it_out(self) -> None:
+        self.skill("apart", "Make the file.\n", context="fork")
         result = self.run_apart("Made.", "Done.", agents={})
         started = [event.name for event in result.events if isinstance(event, SubagentStarted)]
         self.assertEqual(started, ["general-purpose"])

@@ -48,6 +48,8 @@ MATCHED: Mapping[str, tuple[str, ...]] = {
     "elicitation_dialog": ("question",),
     "auto": ("overflow",),
 }
+# The subagent of a call, or a skill, that names none.
+GENERAL_AGENT = "general-purpose"
 # What a call of theirs is here.
 ALSO = {
     "Skill": "SkillActivate",
@@ -132,8 +134,12 @@ def in_our_names(use: ToolUse, tools: ToolRegistry) -> ToolUse:
             words = str(input.pop("command", "")).strip().removeprefix("/").split(None, 1)
             input |= dict(zip(("name", "arguments"), words, strict=False))
     known = tools.get(name).input_schema.get("properties") or {} if name in offered else {}
+    if name == "Task" and not input.keys() & {"agent", "subagent_type"}:
+        agents = known.get("agent")
+        if isinstance(agents, Mapping) and GENERAL_AGENT in agents.get("enum", ()):
+            input["agent"] = GENERAL_AGENT
     if name not in _NAMES or name not in offered or not input.keys() - known.keys():
-        return use if name == use.name else replace(use, name=name, input=input)
+        return use if name == use.name and input == use.input else replace(use, name=name, input=input)
     changed = with_our_names(name, {}, input)
     return use if name == use.name and changed == use.input else replace(use, name=name, input=changed)
 

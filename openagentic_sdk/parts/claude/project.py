@@ -21,6 +21,7 @@ from ...sessions.folds.features.skills import SkillsFold
 from ...sessions.folds.view import SessionView
 from ...sessions.system_prompt import SystemPrompt
 from ...skills.activation import SkillPolicy, active_skills, skill_policy
+from ...skills.fields import how_to_map, unmapped_model
 from ...skills.index import PROJECT_FOLDERS, IndexResult, SkillInfo, find_skill
 from ...skills.library import SkillLibrary
 from ...skills.text_commands import Draft, draft_of
@@ -28,7 +29,7 @@ from ...tools.session.background_tasks import SubagentResult
 from ...tools.session.task import Subagents
 from ...tools.skill_activate import SkillRuns
 from ..project.commands import Expansion, attached_file, expand_prompt, expanded_event
-from ..project.memory import is_for, nested_folders, read_nested_memory
+from ..project.memory import ProjectMemory, is_for, nested_folders, read_nested_memory
 from ..project.project import OpenedProject
 from ..project.prompt import (
     DEFAULT_BASE,
@@ -40,11 +41,10 @@ from ..project.prompt import (
 )
 from ..record.folds.transcript import TranscriptFile
 from ..servers import ServerTools
+from .names import GENERAL_AGENT
 from .text_commands import fill_draft
 
 _GLOB_LETTER = regex(r"[*?\[\]\\{]")
-# The subagent for skills that name none, or one that is not there: the tools and the system prompt of the run itself.
-GENERAL_AGENT = "general-purpose"
 _SKILL_TOOLS = ("SkillList", "SkillLoad", "SkillActivate", "SkillDeactivate")
 
 
@@ -212,7 +212,13 @@ class ProjectPart(Part, SkillRuns):
         subagents = run.parts.services.find(Subagents)
         if subagents is None:
             raise ToolError(f"skill {skill.name} runs in a subagent, and no subagent can be started here")
-        name = agent if agent in run.agent.agent_names else GENERAL_AGENT
+        name = agent or GENERAL_AGENT
+        if agent and agent not in run.agent.agent_names:
+            known = ", ".join(sorted(run.agent.agent_names)) or "(none)"
+            raise ToolError(
+                f"skill {skill.name} names the agent {agent[:80]!r}, which is not there: the agents are {known}; correct "
+                f"`agent` in {skill.path}, or leave it out for {GENERAL_AGENT}"
+            )
         use = ToolUse(f"{tool_use_id}:agent", "Task", {"agent": name, "prompt": prompt})
         approval = await ask_gate(run, run.gate, use, "unsafe")
         if not approval.allowed:
@@ -238,6 +244,12 @@ def allowlists(policy: SkillPolicy) -> list[Narrowing]:
     return [Narrowing(tools=(*rules, *_SKILL_TOOLS), source="skill") for rules in policy.allowlists]
 
 
+def _unsaid(notice: SystemNotice, view: SessionView) -> tuple[SystemNotice, ...]:
+    """The notice, unless the session has it already."""
+    said = any(isinstance(e, SystemNotice) and e.message == notice.message for e in view.events)
+    return () if said else (notice,)
+
+
 def _files(run: Run, input: Mapping[str, Any], result: ToolResult) -> Iterator[str]:
     """The files that a call read or wrote; a file that was read in part stands only in the input."""
     if result.is_error:
@@ -252,6 +264,7 @@ class ProjectGuidance:
 
     `base` is the start of the system prompt. `notices` are what is to be said when a run starts besides what reading the
     project has found; `brings` are skills that are active from the start of a subagent, `skills` from that of a session.
+    Without `reads_memory` no CLAUDE.md and no rule for files reaches the model.
     """
 
     def __init__(
@@ -262,8 +275,10 @@ class ProjectGuidance:
         notices: Callable[[], Sequence[SystemNotice]] = lambda: (),
         brings: Sequence[str] | None = None,
         skills: Sequence[str] = (),
+        reads_memory: bool = True,
     ) -> None:
         self._project = project
+        self._reads_memory = reads_memory
         self._base = DEFAULT_BASE if base is None else base
         self._notices = notices
         self._brings = brings
@@ -282,7 +297,7 @@ class ProjectGuidance:
             self._prompts[servers] = build_system_prompt(
                 base=self._base,
                 style=self._project.output_style if self._brings is None else None,
-                memory=self._project.memory,
+                memory=self._project.memory if self._reads_memory else ProjectMemory(),
                 servers=servers,
                 skills=self._listed,
             )
@@ -316,8 +331,12 @@ class ProjectGuidance:
             names = project.settings.model_names
             event = expanded_event(expansion.command, expansion.arguments, trusted=trusted, model_names=names)
             is_left = expansion.draft is None and draft_of(expansion.command.body) is not None
-            notice = self._commands_left(f"command /{expansion.command.name}", trusted, view) if is_left else ()
-            return expansion, (event, *notice), expansion.draft
+            name = f"command /{expansion.command.name}"
+            notices = list(self._commands_left(name, trusted, view) if is_left else ())
+            if (word := unmapped_model(expansion.command.model, names)) is not None:
+                text = f"{name}: nothing maps its model {word!r}, so the model stays as it is: {how_to_map(word)}"
+                notices += _unsaid(SystemNotice("command.model", text), view)
+            return expansion, (event, *notices), expansion.draft
         if expansion.skill is None:
             return expansion, (), None
         activation = project.library.activate(
@@ -339,8 +358,7 @@ class ProjectGuidance:
         switch = "--text-commands, run_text_commands=True or enableSkillShellExecution in settings runs them"
         why = switch if trusted else f"the project is not trusted; once it is, {switch}"
         notice = SystemNotice("text_commands.off", f"the commands in the text of {name} were not run: {why}")
-        said = any(isinstance(e, SystemNotice) and e.message == notice.message for e in view.events)
-        return () if said else (notice,)
+        return _unsaid(notice, view)
 
     def opening_events(self, view: SessionView, session_id: str) -> Sequence[Event]:
         """What has not been said in this session yet: settings that were left out, skills whose files changed."""
@@ -360,6 +378,8 @@ class ProjectGuidance:
 
     def rules_for(self, path: str) -> Sequence[str]:
         """The messages that the project's rules and skills have for whoever read or wrote this file."""
+        if not self._reads_memory:
+            return ()
         rules = [rule_message(rule) for rule in self._project.memory.rules_for(path)]
         root, folders = self._project.root, self._project.folders
         nested = read_nested_memory(folders, path, self._project.settings.memory_excludes)

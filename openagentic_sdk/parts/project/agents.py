@@ -16,6 +16,8 @@ _FIELDS = frozenset({
     "name", "description", "tools", "disallowedTools", "model", "skills", "maxTurns", "permissionMode", "isolation", "color",
 })  # fmt: skip
 MAX_AGENT_BYTES = 256 * 1024
+# Where the agents come from that no file describes.
+BUILT_IN = "built in"
 
 
 @frozen
@@ -34,6 +36,46 @@ class AgentFile:
     max_turns: int | None = None
     permission_mode: str = ""
     isolation: str = ""
+
+
+_LOOKS = ("Read", "Glob", "Grep", "Bash", "WebFetch", "WebSearch")
+_READ_ONLY = "You change nothing: no files, no settings, no state of other programs. Name files by their whole paths."
+# The subagents that are there without a file; a file of the same name stands in their place.
+BUILT_IN_AGENTS = (
+    AgentFile(
+        "general-purpose",
+        "Does work of any kind with all tools: research over many files, changes, tasks of several steps.",
+        "You carry out one task for another agent, which reads nothing but your last message. Do what was asked, all of it "
+        "and no more, and end with what you found or changed: the files by their whole paths, and what is still open.",
+        BUILT_IN,
+        BUILT_IN,
+    ),
+    AgentFile(
+        "Explore",
+        "Searches and reads without changing anything: finds files, names, and answers to questions about the code. Say how "
+        "thorough it shall be: quick, medium or very thorough.",
+        f"You search a code base for another agent, which reads nothing but your last message. {_READ_ONLY} Begin with "
+        "broad searches, several at a time, read only what matters, and stop once the question is answered. End with "
+        "the answer and the places that show it.",
+        BUILT_IN,
+        BUILT_IN,
+        tools=_LOOKS,
+        permission_mode="plan",
+    ),
+    AgentFile(
+        "Plan",
+        "Reads the code and plans a change without making it: steps, files, and what may go wrong.",
+        f"You plan a change for another agent, which reads nothing but your last message. {_READ_ONLY} Read what the "
+        "change touches, and how the code does such things elsewhere. End with the steps in their order, the files of each, "
+        "what may go wrong, and how to check the result.",
+        BUILT_IN,
+        BUILT_IN,
+        tools=_LOOKS,
+        permission_mode="plan",
+    ),
+)
+# Of these, those that read no CLAUDE.md: who asked them has it.
+WITHOUT_MEMORY = frozenset({"Explore", "Plan"})
 
 
 @frozen
