@@ -128,7 +128,7 @@ class Application:
             raise RequestRefusedError(404, "there is nothing under this path")
         asked.route = endpoint.name
         if call.method == "POST":
-            call.check_kind()
+            call.check_kind(may_be_empty=endpoint.body is None)
             more = rate_headers(self.desk) if self.desk.takes_prompts else {}
             call.more_headers += [(name.lower().encode(), value.encode()) for name, value in more.items()]
         if endpoint.query:

@@ -92,9 +92,16 @@ class HttpCall:
             raise RequestRefusedError(400, f"the header {name} stands there twice")
         return found[0] if found else None
 
-    def check_kind(self) -> None:
-        """Raise `RequestRefusedError` 415 unless the body is plain JSON, which pages of other sites cannot just send."""
+    def check_kind(self, *, may_be_empty: bool = False) -> None:
+        """Raise `RequestRefusedError` 415 unless the body is plain JSON, which pages of other sites cannot just send.
+
+        With `may_be_empty`, a request without a body needs no media type if it has the header Authorization, which they cannot
+        send either: OpenAI's client for Node cancels a response in this way.
+        """
         kind = (self.header("content-type") or "").lower().replace(" ", "")
+        is_empty = not kind and (self.header("content-length") or "0") == "0" and not self.header("transfer-encoding")
+        if may_be_empty and is_empty and self.header("authorization"):
+            return
         if kind not in ("application/json", "application/json;charset=utf-8"):
             raise RequestRefusedError(415, "the body must be application/json")
         if (self.header("content-encoding") or "identity").lower() != "identity":
@@ -118,6 +125,8 @@ class HttpCall:
                 raise self._too_big()
         if may_be_empty and not size:
             return {}
+        if self.header("content-type") is None:
+            raise RequestRefusedError(415, "the body must be application/json")
         try:
             return loads_json(b"".join(pieces).decode("utf-8"))
         except (InvalidEventError, UnicodeDecodeError) as error:

@@ -281,7 +281,7 @@ def cursor_of(call: HttpCall) -> int:
 
 def read_number(text: str, wanted: str, most: int = 10**30) -> int:
     """A whole number from 0 to `most` that a client sent. Raises `RequestRefusedError` with what was wanted."""
-    if not (text.isascii() and text.isdigit()) or len(text) > 30 or int(text) > most:
+    if not (text.isascii() and text.isdigit()) or len(text) > 40 or int(text) > most:
         raise RequestRefusedError(400, wanted)
     return int(text)
 

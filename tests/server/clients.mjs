@@ -1,5 +1,5 @@
-// Clients that others wrote, against a running server: `node clients.mjs eventsource|websocket|agui PORT TOKEN SESSION`.
-// Prints one JSON value. OPENAGENTIC_TEST_NODE_MODULES holds eventsource, ws and @ag-ui/client.
+// Clients that others wrote, against a running server: `node clients.mjs NAME PORT TOKEN SESSION`.
+// Prints one JSON value. OPENAGENTIC_TEST_NODE_MODULES holds their packages.
 import { createRequire } from "node:module";
 
 const need = createRequire(process.env.OPENAGENTIC_TEST_NODE_MODULES + "/");
@@ -54,6 +54,72 @@ async function agui() {
   return { waiting, messages: agent.messages };
 }
 
+async function openai() {
+  const { default: OpenAI, NotFoundError } = await import(need.resolve("openai"));
+  const client = new OpenAI({ baseURL: `${origin}/v1`, apiKey: token, maxRetries: 0 });
+  const ask = { model: "tea", input: "Tea?" };
+  const { id, output_text: plain } = await client.responses.create({ ...ask, metadata: { table: "4" } });
+  const models = [];
+  for await (const model of client.models.list()) models.push(model.id);
+  const cut = await client.responses.create({ ...ask, stream: true, background: true });
+  const deltas = [];
+  let name, cursor;
+  const take = (event) => {
+    name ??= event.response?.id;
+    cursor = event.sequence_number;
+    if (event.type === "response.output_text.delta") deltas.push(event.delta);
+  };
+  for await (const event of cut) { take(event); if (cursor && deltas.length === 2) break; }
+  for await (const event of await client.responses.retrieve(name, { stream: true, starting_after: cursor })) take(event);
+  const behind = await client.responses.create({ ...ask, previous_response_id: id });
+  const whole = await client.responses.stream({ ...ask, text: { format: { type: "text" } } }).finalResponse();
+  const missing = await client.responses.retrieve("resp_none_000000000000").catch((error) => error);
+  const { status } = await client.responses.cancel(id); // has no body, and so no media type
+  const { metadata } = await client.responses.retrieve(id);
+  return {
+    plain, models, streamed: deltas.join(""), behind: behind.previous_response_id === id, whole: whole.output_text,
+    missing: [missing instanceof NotFoundError, missing.code], status, metadata,
+  };
+}
+
+async function langchain() {
+  const { ChatOpenAI } = await import(need.resolve("@langchain/openai"));
+  const given = { apiKey: token, configuration: { baseURL: `${origin}/v1` }, useResponsesApi: true, maxRetries: 0 };
+  const model = new ChatOpenAI({ ...given, model: "tea" });
+  const deltas = [];
+  for await (const chunk of await model.stream("Tea?")) deltas.push(chunk.text);
+  const said = [["system", "Be kind."], ["user", "Tea?"]];
+  const refused = await new ChatOpenAI({ ...given, model: "strict" }).invoke(said).catch((error) => error);
+  return { plain: (await model.invoke(said)).text, streamed: deltas.join(""), refused: [refused.status, refused.message] };
+}
+
+async function aisdk() {
+  const { createOpenAI } = await import(need.resolve("@ai-sdk/openai"));
+  const { generateText, streamText } = await import(need.resolve("ai"));
+  const provider = createOpenAI({ baseURL: `${origin}/v1`, apiKey: token });
+  const ask = (name) => ({ model: provider.responses(name), prompt: "Tea?", maxRetries: 0 });
+  const { text, finishReason } = await generateText(ask("tea"));
+  const deltas = [];
+  for await (const delta of streamText(ask("tea")).textStream) deltas.push(delta);
+  const parked = await generateText(ask("asks"));
+  const failed = await generateText(ask("fails")).catch((error) => error);
+  return { plain: text, finishReason, streamed: deltas.join(""), parked: parked.finishReason, failed: failed.message };
+}
+
+async function agents() {
+  const { Agent, Runner } = await import(need.resolve("@openai/agents-core"));
+  const { OpenAIProvider } = await import(need.resolve("@openai/agents-openai"));
+  const modelProvider = new OpenAIProvider({ apiKey: token, baseURL: `${origin}/v1`, useResponses: true });
+  const runner = new Runner({ modelProvider, tracingDisabled: true });
+  const agent = new Agent({ name: "front desk", model: "tea", instructions: "Be kind." });
+  const first = await runner.run(agent, "Tea?");
+  const next = await runner.run(agent, "More?", { previousResponseId: first.lastResponseId });
+  const streamed = await runner.run(agent, "Tea?", { stream: true });
+  const deltas = [];
+  for await (const piece of streamed.toTextStream()) deltas.push(piece);
+  return { plain: first.finalOutput, next: next.finalOutput, streamed: deltas.join("") };
+}
+
 setInterval(() => {}, 1000); // an EventSource that waits to come back keeps no process alive
-console.log(JSON.stringify(await { eventsource, websocket, agui }[client]()));
+console.log(JSON.stringify(await { eventsource, websocket, agui, openai, langchain, aisdk, agents }[client]()));
 process.exit(0);

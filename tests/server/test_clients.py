@@ -14,6 +14,7 @@ import threading
 import unittest
 from pathlib import Path
 
+from openagentic_sdk.agents import Agents, NamedAgent
 from openagentic_sdk.events import UserMessage
 from openagentic_sdk.sessions.memory import MemorySessionStore
 from tests.pythons import Process
@@ -27,7 +28,7 @@ DOCUMENTED = Path(__file__).parents[2] / "docs" / "serving.md"
 NAME = "agents.example.com"
 NGINX = os.environ.get("OPENAGENTIC_TEST_NGINX")
 CURL = shutil.which("curl")
-NO_NODE = "OPENAGENTIC_TEST_NODE and OPENAGENTIC_TEST_NODE_MODULES name Node with eventsource, ws and @ag-ui/client"
+NO_NODE = "OPENAGENTIC_TEST_NODE and OPENAGENTIC_TEST_NODE_MODULES name Node with .ci/package.json"
 
 
 def stored(store, count=21):
@@ -36,8 +37,7 @@ def stored(store, count=21):
     return session_id
 
 
-@unittest.skipUnless(NODE, NO_NODE)
-class Node(unittest.TestCase):
+class NodeCase(unittest.TestCase):
     def client(self, name, served, session_id):
         script = Path(__file__).with_name("clients.mjs")
         command = [NODE, os.fspath(script), name, str(served.port), TOKEN, session_id]
@@ -45,6 +45,9 @@ class Node(unittest.TestCase):
         self.assertEqual(done.returncode, 0, done.stderr)
         return json.loads(done.stdout)
 
+
+@unittest.skipUnless(NODE, NO_NODE)
+class Node(NodeCase):
     def test_eventsource_goes_on_by_itself_when_its_connection_is_cut_again_and_again(self):
         store = MemorySessionStore()
         session_id = stored(store, 0)
@@ -88,6 +91,56 @@ class Node(unittest.TestCase):
         self.assertEqual(found["waiting"]["message"], "Milk or lemon?")
         texts = [message.get("content") for message in found["messages"] if message["role"] == "assistant"]
         self.assertEqual(texts[-1], "Lemon tea.")
+
+
+@unittest.skipUnless(NODE, NO_NODE)
+class NodeResponses(NodeCase):
+    """Clients of OpenAI's API for Node, which know nothing of this server."""
+
+    TEXT = "Hello there, and tea."
+
+    def found(self, name):
+        turns = [{"text": self.TEXT, "deltas": 2}]
+        accepts = {"tea": ["instructions", "history"], "strict": []}
+        registry = {key: NamedAgent(lambda: options(turns), accepts=words) for key, words in accepts.items()}
+        fails = [{"error": {"type": "http", "status": 400, "message": "there is no such model"}}]
+        more = {"asks": NamedAgent(lambda: options([ASK])), "fails": NamedAgent(lambda: options(fails))}
+        served = Served(Agents({**registry, **more}))
+        self.addCleanup(served.close)
+        return self.client(name, served, "none"), served
+
+    def test_openai_creates_lists_streams_cuts_goes_on_and_cancels(self):
+        found, _ = self.found("openai")
+        texts = [found[name] for name in ("plain", "streamed", "whole")]
+        self.assertEqual(texts, [self.TEXT] * 3)
+        self.assertEqual(found["models"], ["tea", "strict", "asks", "fails"])
+        self.assertTrue(found["behind"])
+        self.assertEqual(found["missing"], [True, "session_not_found"])
+        self.assertEqual((found["status"], found["metadata"]), ("completed", {"table": "4"}))
+
+    def test_langchain_streams_and_says_why_a_system_message_is_refused(self):
+        found, _ = self.found("langchain")
+        self.assertEqual((found["plain"], found["streamed"]), (self.TEXT, self.TEXT))
+        status, message = found["refused"]
+        self.assertEqual(status, 400)
+        self.assertIn("accepts", message)
+
+    def test_the_ai_sdk_tells_what_waits_and_what_failed_from_what_is_finished(self):
+        found, _ = self.found("aisdk")
+        self.assertEqual((found["plain"], found["streamed"]), (self.TEXT, self.TEXT))
+        self.assertEqual((found["finishReason"], found["parked"]), ("stop", "other"))
+        self.assertIn("there is no such model", found["failed"])
+
+    def test_the_agents_of_openai_run_go_on_and_stream(self):
+        found, served = self.found("agents")
+        self.assertEqual((found["plain"], found["next"], found["streamed"]), (self.TEXT,) * 3)
+        said = [
+            event.text
+            for name in served.store.list_sessions()
+            for event in served.store.read_events(name)
+            if isinstance(event, UserMessage)
+        ]
+        self.assertEqual(sorted(said), sorted(["Be kind.\n\nTea?", "Be kind.\n\nMore?", "Be kind.\n\nTea?"]))
 
 
 @unittest.skipUnless(importlib.util.find_spec("openai"), "the openai package is not installed")

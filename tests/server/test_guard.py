@@ -126,6 +126,24 @@ class Attacks(GuardCase):
                         self.assertEqual(answer.status, status, answer.body)
         self.assertEqual(self.logs(), before)
 
+    async def test_a_post_without_a_body_needs_no_media_type_where_none_is_taken_and_only_beside_a_token(self):
+        application = self.app()
+        path = "/v1/responses/resp_none_000000000000/cancel"
+        for body, headers, status in (
+            (b"", {"Content-Type": None}, 404),
+            (b"", {"Content-Type": None, "Authorization": None}, 401),
+            (b"{}", {"Content-Type": None}, 415),
+            (b"{}", {"Content-Type": None, "Content-Length": "2"}, 415),
+            (b"", {"Content-Type": "text/plain"}, 415),
+        ):
+            answer = await ask(application, "POST", path, body, headers=headers)
+            self.assertEqual(answer.status, status, (body, headers, answer.body))
+        cookie = application.guard.redeem(application.guard.new_ticket(Principal(name="anna")), secure=False, path="/")
+        signed_in = {"Cookie": cookie.partition(";")[0], "Authorization": None}
+        for kind, status in ((None, 415), ("application/json", 404)):
+            answer = await ask(application, "POST", path, b"", headers={**signed_in, "Content-Type": kind})
+            self.assertEqual(answer.status, status, answer.body)
+
     async def test_paths_that_could_mean_another_path_are_refused(self):
         application = self.app()
         for path, status in (

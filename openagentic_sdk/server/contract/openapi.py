@@ -82,10 +82,19 @@ def _is_value(kind: Any) -> bool:
 def _value_schema(kind: Any) -> Json:
     """What is sent has these fields and no others; a later server may add fields to what comes back."""
     if not is_dataclass(kind):
-        return _noted(kind, json_schema(kind))
+        return _noted(kind, json_schema(kind) if kind is values.PromptPart else _with_parts(json_schema(kind)))
     hints = hints_of(kind)
     properties = {name: _hinted(hint) for name, hint in hints.items()}
     return _noted(kind, {"type": "object", "properties": properties, "required": list(hints)})
+
+
+def _with_parts(schema: Any) -> Any:
+    """The schema with a part of a prompt by its name."""
+    if schema == json_schema(values.PromptPart):
+        return _ref("PromptPart")
+    if isinstance(schema, list):
+        return [_with_parts(each) for each in schema]
+    return {name: _with_parts(each) for name, each in schema.items()} if isinstance(schema, dict) else schema
 
 
 def _hinted(hint: Any) -> Json:
@@ -115,6 +124,13 @@ def _ref(name: str) -> Json:
     return {"$ref": f"#/components/schemas/{name}"}
 
 
+# What can be asked about the session that was made.
+_LINKS: Json = {
+    each.name: {"operationId": each.name, "parameters": {"session_id": "$response.body#/session_id"}}
+    for each in ENDPOINTS
+    if "{session_id}" in each.path
+}
+
 # --- one route -------------------------------------------------------------------------------------------------------
 
 
@@ -133,6 +149,8 @@ def _operation(endpoint: Endpoint) -> Json:
     if endpoint.body is not None:
         made["requestBody"] = {"required": True, "content": _json(endpoint.body)}
     made["responses"] = {str(status): _answer(status, kind) for status, kind in endpoint.answers.items()}
+    if endpoint.name == "create_session":
+        made["responses"]["201"]["links"] = _LINKS
     made["responses"]["default"] = {
         "description": "Refused",
         "content": {"application/json": {"schema": {} if endpoint.room in ("responses", "mcp") else _ref("Refusal")}},

@@ -20,7 +20,23 @@ class _NumberBounds:
 
 
 Count = Annotated[int, _NumberBounds()]
-Prompt = str | list[dict[str, Any]]
+
+
+class PromptPart(TypedDict):
+    """A part of a prompt: `text` with its text; `image`, `file` and `audio` with `data` (base64) or a `url`.
+
+    The media type is read from the bytes where they tell it.
+    """
+
+    type: Literal["text", "image", "file", "audio"]
+    text: NotRequired[str | None]
+    data: NotRequired[str | None]
+    url: NotRequired[str | None]
+    media_type: NotRequired[str | None]
+    name: NotRequired[str | None]
+
+
+Prompt = str | list[PromptPart]
 SessionState = Literal["waiting", "running", "queued", "suspended", "stopped", "failed", "idle"]
 
 
