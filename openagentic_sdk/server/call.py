@@ -95,8 +95,8 @@ class HttpCall:
     def check_kind(self, *, may_be_empty: bool = False) -> None:
         """Raise `RequestRefusedError` 415 unless the body is plain JSON, which pages of other sites cannot just send.
 
-        With `may_be_empty`, a request without a body needs no media type if it has the header Authorization, which they cannot
-        send either: OpenAI's client for Node cancels a response in this way.
+        With `may_be_empty`, a request without a body needs no media type if it has the header Authorization, which they
+        cannot send either: OpenAI's client for Node cancels a response in this way.
         """
         kind = (self.header("content-type") or "").lower().replace(" ", "")
         is_empty = not kind and (self.header("content-length") or "0") == "0" and not self.header("transfer-encoding")

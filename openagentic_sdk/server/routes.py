@@ -13,10 +13,12 @@ from typing import Any
 from urllib.parse import quote
 
 from ..errors import FleetStoreError, RequestRefusedError, RoomMissingError, SessionNotFoundError, ToolInputError
+from ..events import Event, UserQuestion
 from ..ground.frozen import frozen
 from ..ground.schemas.typed import JsonType, json_type
 from ..kernel.recorder import off_loop
 from ..serialization import event_to_dict
+from ..sessions.base import SessionPage
 from ..sessions.folds.summary import SessionSummary, summary_matches
 from ..sessions.stores.tables import Tables, tables_of
 from .call import HttpCall
@@ -31,6 +33,8 @@ from .streams import EventLines, send_events
 
 # Rows of a page that says no limit.
 PAGE_ROWS = 50
+# Sessions whose questions stand above the list of a page for people.
+INBOX_ROWS = 10
 MAX_PAGE_BYTES = 2 * 1024 * 1024
 
 
@@ -206,15 +210,25 @@ async def list_sessions(call: HttpCall, office: Office) -> None:
 
 async def list_questions(call: HttpCall, office: Office) -> None:
     """What people are asked in any session that the principal may see."""
-    limit, after = call.asked.get("limit", PAGE_ROWS), call.asked.get("after")
+    page, asked = await _inbox(call, office, call.asked.get("limit", PAGE_ROWS), call.asked.get("after"))
+    questions = [
+        {"session_id": row.id, "label": row.label, "updated": row.updated, "question": event_to_dict(question)}
+        for row, question in asked
+    ]
+    await call.reply(200, {"questions": questions, "next": page.next})
+
+
+async def _inbox(
+    call: HttpCall, office: Office, limit: int, after: str | None = None
+) -> tuple[SessionPage, list[tuple[SessionSummary, Event]]]:
+    """A page of the sessions that wait for an answer, and their questions, each with its session."""
     page = await office.desk.page(call.principal, _is_asking, limit=limit, after=after)
     asked = []
     for row in page.rows:
         with suppress(SessionNotFoundError):  # deleted since
-            for question in await office.desk.questions(call.principal, row.id):
-                shown = event_to_dict(office.lines.shown(question))
-                asked.append({"session_id": row.id, "label": row.label, "updated": row.updated, "question": shown})
-    await call.reply(200, {"questions": asked, "next": page.next})
+            questions = await office.desk.questions(call.principal, row.id)
+            asked += [(row, office.lines.shown(question)) for question in questions]
+    return page, asked
 
 
 def _keeping(query: str | None, state: str | None, *, archived: bool = False) -> Callable[[SessionSummary], bool]:
@@ -320,7 +334,11 @@ async def show_list_page(call: HttpCall, office: Office) -> None:
     desk, query, state = office.desk, call.asked.get("query", ""), call.asked.get("state", "")
     page = await desk.page(call.principal, _keeping(query, state), limit=PAGE_ROWS, after=call.asked.get("after"))
     agents = [(name, agent.description) for name, agent in desk.agents.items()] if desk.takes_prompts else []
-    view = ListView(call.root, query, state, page.next, agents, desk.problem)
+    is_first = not (query or state or "after" in call.asked)
+    waiting, asked = await _inbox(call, office, INBOX_ROWS) if is_first else (page, [])
+    inbox = [(row.id, row.label, question) for row, question in asked if isinstance(question, UserQuestion)]
+    is_more = is_first and waiting.next is not None
+    view = ListView(call.root, query, state, page.next, agents, desk.problem, inbox, is_more)
     await _reply_page(call, build_list(page.rows, view))
 
 

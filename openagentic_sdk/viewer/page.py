@@ -32,6 +32,8 @@ from ..sessions.request import DIGEST
 STATES = ("waiting", "running", "queued", "suspended", "stopped", "failed", "idle")
 # Pictures of one page, before they are written as text.
 MAX_PICTURES_BYTES = 8 << 20
+# Of a question in a list of them.
+MAX_ASKED_CHARS = 300
 # An id that a shell takes as one word.
 _PLAIN_ID = regex("[A-Za-z0-9][A-Za-z0-9._-]*")
 _ESCAPED = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026"}
@@ -129,7 +131,8 @@ def _pictures(events: Iterable[Mapping[str, Any]], read_blob: Callable[[str], by
 class ListView:
     """Which sessions a list shows: what was searched for, and where the next page begins (its query, None at the end).
 
-    `agents` are those that may be started, by name and description; `problem` is why none may.
+    `agents` are those that may be started, by name and description; `problem` is why none may. `inbox` are open questions:
+    the session of each, its label and the event; with `inbox_is_cut` there are more.
     """
 
     root: str = ""
@@ -138,6 +141,8 @@ class ListView:
     older: str | None = None
     agents: Sequence[tuple[str, str]] = ()
     problem: str = ""
+    inbox: Sequence[tuple[str, str, UserQuestion]] = ()
+    inbox_is_cut: bool = False
 
 
 def build_list(rows: Iterable[SessionSummary], view: ListView) -> str:
@@ -169,7 +174,7 @@ def build_list(rows: Iterable[SessionSummary], view: ListView) -> str:
         "QUERY": html.escape(view.query),
         "STATES": "".join(_option(state, state or "every state", state == view.state) for state in ("", *STATES)),
         "START": f'<p id="trouble" role="alert">{_shown(view.problem)}</p>' if view.problem else "",
-        "INBOX": "",
+        "INBOX": _inbox(view),
         "PAGES": _links(view),
         "SCRIPTS": "",
     }
@@ -183,6 +188,30 @@ def build_list(rows: Iterable[SessionSummary], view: ListView) -> str:
         "SCRIPTS": f"{data}\n<script>{script}</script>",
     }
     return fill_page("list.html", parts, f"form-action 'self'; script-src '{_digest(script)}'; connect-src 'self'")
+
+
+def _inbox(view: ListView) -> str:
+    """The questions that wait for an answer, each a link to where it is given."""
+    if not view.inbox:
+        return ""
+    lines = []
+    for session_id, label, question in view.inbox:
+        address = html.escape(f"{view.root}/sessions/{quote(session_id, safe='')}")
+        preview = question.details.get("preview")
+        first = next((line for line in preview if str(line).strip()), "") if isinstance(preview, list) else ""
+        about = f" <code>{_cut(str(first))}</code>" if first else ""
+        link = f'<a href="{address}">{_cut(question.prompt)}</a>'
+        lines.append(f'<li>{link}{about} <span class="hint">{_shown(label)}</span></li>')
+    more = '<p><a href="?state=waiting">All sessions that wait</a></p>' if view.inbox_is_cut else ""
+    count = f"{plural(len(lines), 'question')} for you"
+    listed = "\n".join(lines)
+    return (
+        f'<section class="asked" aria-labelledby="inbox"><h2 id="inbox">{count}</h2><ul>{listed}</ul>{more}</section>'
+    )
+
+
+def _cut(text: str) -> str:
+    return _shown(on_one_line(text.strip(), MAX_ASKED_CHARS))
 
 
 def _links(view: ListView) -> str:

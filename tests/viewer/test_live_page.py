@@ -251,6 +251,24 @@ class LivePage(unittest.TestCase):
         page.wait_for_url(re.compile("state=failed"))
         self.assertEqual(set(page.locator("#sessions tbody td.state").all_inner_texts()), {"failed"})
 
+    def test_open_questions_stand_above_the_list_and_lead_to_where_they_are_answered(self):
+        self.serve({"tool_calls": [READ, EDIT]}, "Done.")
+        page = self.open()
+        session_id = self.start(page)
+        page.locator(".asked").wait_for()
+        page.goto(f"http://127.0.0.1:{self.served.port}/?state=waiting")
+        self.assertEqual(page.locator("#inbox").count(), 0)
+        page.goto(f"http://127.0.0.1:{self.served.port}/")
+        inbox = page.get_by_role("region", name="1 question for you")
+        self.assertIn("a.py", inbox.inner_text())
+        inbox.get_by_role("link").click()
+        page.wait_for_url(re.compile(session_id))
+        page.get_by_role("button", name="Allow", exact=True).click()
+        page.locator(".answer").filter(has_text="Done.").wait_for()
+        page.goto(f"http://127.0.0.1:{self.served.port}/")
+        page.locator("#sessions").wait_for()
+        self.assertEqual((page.locator("#inbox").count(), self.complaints), (0, []))
+
     @unittest.skipUnless(AXE.exists(), "OPENAGENTIC_TEST_NODE_MODULES names no axe-core")
     def test_axe_finds_nothing_and_nothing_is_wider_than_a_phone(self):
         long = (
