@@ -49,7 +49,7 @@ class Module(unittest.TestCase):
             '  kind?: "permission" | "question" | (string & {});\n',
             "  sessions: ListedSession[];\n  next: string | null;\n",
             "    body: AnswersBody;\n    result: SessionName;\n",
-            "  prompt: string | PromptPart[];\n",
+            "  prompt: string | SentPart[];\n",
             "    result: EventPage | null;\n",
             "export type Event = KnownEvent;\n",
         ):

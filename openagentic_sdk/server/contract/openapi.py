@@ -82,7 +82,7 @@ def _is_value(kind: Any) -> bool:
 def _value_schema(kind: Any) -> Json:
     """What is sent has these fields and no others; a later server may add fields to what comes back."""
     if not is_dataclass(kind):
-        return _noted(kind, json_schema(kind) if kind is values.PromptPart else _with_parts(json_schema(kind)))
+        return _noted(kind, json_schema(kind) if kind is values.SentPart else _with_parts(json_schema(kind)))
     hints = hints_of(kind)
     properties = {name: _hinted(hint) for name, hint in hints.items()}
     return _noted(kind, {"type": "object", "properties": properties, "required": list(hints)})
@@ -90,8 +90,8 @@ def _value_schema(kind: Any) -> Json:
 
 def _with_parts(schema: Any) -> Any:
     """The schema with a part of a prompt by its name."""
-    if schema == json_schema(values.PromptPart):
-        return _ref("PromptPart")
+    if schema == json_schema(values.SentPart):
+        return _ref("SentPart")
     if isinstance(schema, list):
         return [_with_parts(each) for each in schema]
     return {name: _with_parts(each) for name, each in schema.items()} if isinstance(schema, dict) else schema

@@ -22,7 +22,7 @@ class _NumberBounds:
 Count = Annotated[int, _NumberBounds()]
 
 
-class PromptPart(TypedDict):
+class SentPart(TypedDict):
     """A part of a prompt: `text` with its text; `image`, `file` and `audio` with `data` (base64) or a `url`.
 
     The media type is read from the bytes where they tell it.
@@ -36,7 +36,7 @@ class PromptPart(TypedDict):
     name: NotRequired[str | None]
 
 
-Prompt = str | list[PromptPart]
+Prompt = str | list[SentPart]
 SessionState = Literal["waiting", "running", "queued", "suspended", "stopped", "failed", "idle"]
 
 
