@@ -583,6 +583,7 @@ class Workflow(Generic[P, R]):
             model="workflow",
             retry=None,
             fallback=(),
+            on_storage_error="stop",  # a step that no log holds would be made again
             tools=(),
             parts=(*base.parts, cast(Any, partial(WorkflowPart, rules=rules))),
         )

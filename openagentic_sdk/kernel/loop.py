@@ -381,7 +381,7 @@ async def _record_ending(run: Run, ending: RunStopped) -> Result:
             ending = ending if ending.reason == "error" else _failure(error)
         result = _result(run, ending)
         try:
-            stored = (await run.recorder.store(result))[0]
+            stored = (await run.recorder.store(result))[-1]
             assert isinstance(stored, Result)
             if stored.saved:
                 for part in run.parts.at(Part.vouch):

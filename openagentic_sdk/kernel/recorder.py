@@ -18,6 +18,7 @@ from ..ground.frozen import changed
 from ..ground.threads import error_words, note_left, run_in_thread, settled, start_thread, wait_until
 from ..sessions.core import SessionWriter, StoreCore
 from ..sessions.folds.view import SessionView
+from ..sessions.log.line import joined
 from .channel import EventChannel
 from .lifetime import STORE_MOMENT_S
 from .part import Part, Parts
@@ -35,6 +36,7 @@ class Recorder:
     """Appends to one session and shows the stored events on a channel. `patience` limits how long the store may take.
 
     `guard` raises if the run has lost its right to act: then nothing is appended, and nothing follows what was appended.
+    Events that `may_wait` count for the view at once; they are stored and shown with the next ones, or by `flush`.
     """
 
     def __init__(
@@ -54,6 +56,7 @@ class Recorder:
         self.patience: Patience = lambda: None
         self.parts = Parts()
         self.hung: StorageTimeoutError | None = None
+        self.may_wait: Callable[[Sequence[Event]], bool] = lambda events: False
         self._writer = writer
         self._view = view
         self._may_block = may_block or not _is_ours(writer)
@@ -63,28 +66,51 @@ class Recorder:
         self._guard = guard
         self._said_unsaved = self._said_unsigned = False
         self._is_closed = False
+        self._held: Sequence[Event] = ()
         self._one_at_a_time = asyncio.Lock()  # events are seen in the order of their `seq`
 
     async def append(self, *events: Event) -> list[Event]:
         """Store the events as one batch and show them; return them as stored."""
         if not events:
             return []
+        if self.may_wait(events) and self.saved:
+            return await self._hold(self._stamped(events))
         stored = await self.store(*events)
         await self.channel.send(*stored)
-        return stored
+        return stored[-len(events) :]
+
+    async def flush(self) -> None:
+        """Store and show the events that wait for the next ones."""
+        if self._held:
+            await self.channel.send(*await self.store())
+
+    async def _hold(self, events: Sequence[Event]) -> list[Event]:
+        async with self._one_at_a_time:
+            last_seq, authority = self._writer.last_seq + len(self._held), self._view.authority
+            signed = events if authority is None else authority.sign(events, last_seq)
+            numbered = [changed(event, seq=seq) for seq, event in enumerate(signed, start=last_seq + 1)]
+            for event in numbered:
+                self._view.apply(event, made_here=True)
+            self._held = joined(self._held, signed)
+            return numbered
 
     async def store(self, *events: Event) -> list[Event]:
-        """Store without showing. A cancellation waits for the store's answer."""
+        """Store, after the events that waited, without showing; return all. A cancellation waits for the store's answer."""
         batch = self._stamped(events)
         await self._one_at_a_time.acquire()
         try:
             if self._guard is not None:
                 self._guard()
-            authority = self._view.authority
+            authority, held = self._view.authority, self._held
             if authority is not None:
-                batch = authority.sign(batch, self._writer.last_seq)
-            stored, cancelled = await self._write(batch)
-            for event in stored:
+                batch = authority.sign(batch, self._writer.last_seq + len(held))
+            self._held = ()
+            try:
+                stored, cancelled = await self._write(joined(held, batch))
+            except BaseException:
+                self._is_closed = self._is_closed or bool(held)  # the view is ahead of the log: nothing may follow
+                raise
+            for event in stored[len(held) :]:
                 self._view.apply(event, made_here=True)
             for part in self.parts.at(Part.stored):
                 part.stored(stored)

@@ -97,7 +97,7 @@ class Authority:
             if event.__class__ in _CARRIERS:
                 self._ours.add(event.seq)
             return
-        body = _body(event).encode("ascii")
+        body = signed_body(event).encode("ascii")
         self._chain = sha256(self._chain + body).digest()
         if event.__class__ not in _CARRIERS or event.mac is None:
             return
@@ -114,15 +114,16 @@ class Authority:
         signed, bodies, chain = [], [], self._chain
         self._signed = {}
         for seq, event in enumerate(events, start=last_seq + 1):
-            text = _body(event)
+            text = signed_body(event)
             body = text.encode("ascii")
             self._signed[seq] = chain = sha256(chain + body).digest()
-            mac = self._mac(event, seq, body, chain) if event.__class__ in _CARRIERS else None
+            mac = self.mac(event, seq, body, chain) if event.__class__ in _CARRIERS else None
             signed.append(event if mac is event.mac else changed(event, mac=mac))
             bodies.append(text if mac is None else f'{text},"mac":"{mac}"')
         return EncodedEvents(signed, bodies)
 
-    def _mac(self, event: Event, seq: int, body: bytes, chain: bytes) -> str | None:
+    def mac(self, event: Event, seq: int, body: bytes, chain: bytes) -> str | None:
+        """The digest of an event; None, with a `problem`, without a usable key."""
         is_fork = isinstance(event, SessionForked)
         if self.problem is None:
             try:
@@ -173,39 +174,7 @@ class Authority:
         }
 
 
-def sign_fork(marker: SessionForked, session_id: str, seq: int, seal: Seal) -> Event:
-    """The first event of a fork behind what it copied, so that what was ours in the parent is ours in the fork."""
-    return Authority(session_id, seal).sign([marker], seq - 1)[0]
-
-
-def sign_again(session_id: str, before: Sequence[Event], after: Sequence[Event], seal: Seal) -> list[Event]:
-    """The events of a log after some were rewritten, with the digests of what was ours made anew, as `before` shows it.
-
-    From the first rewritten event on no other digest can fit any more: it goes, since with what is left it would say what
-    stood there before.
-    """
-    known = Authority(session_id, seal)
-    for event in before:
-        known.apply(event)
-    forks = [(event.seq or 0, event.parent_session_id) for event in after if isinstance(event, SessionForked)]
-    made, chain, is_same = [], b"", True
-    for event, was in zip(after, before, strict=True):
-        is_same = is_same and event == was
-        body = _body(event).encode("ascii")
-        chain = sha256(chain + body).digest()
-        if event.mac is not None and not is_same:
-            # What a fork copied was signed in the session that it was copied from.
-            written_in = next((parent for seq, parent in forks if seq > (event.seq or 0)), session_id)
-            mac = Authority(written_in, seal)._mac(event, event.seq or 0, body, chain) if known.is_ours(was) else None
-            if isinstance(event, UnknownEvent):
-                event = UnknownEvent({name: value for name, value in event.data.items() if name != "mac"})
-            else:
-                event = changed(event, mac=mac)
-        made.append(event)
-    return made
-
-
-def _body(event: Event) -> str:
+def signed_body(event: Event) -> str:
     """The event's own fields as JSON, without its digest."""
     text = encode_event(event)
     return text if event.mac is None and not isinstance(event, UnknownEvent) else _MAC_AT_END.sub("", text)

@@ -6,10 +6,14 @@ Nothing else rewrites a log. A store that can do this replaces events whole, all
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from hashlib import sha256
 
 from ..errors import StorageError
-from ..events import Event
+from ..events import Event, SessionForked, UnknownEvent
+from ..ground.frozen import changed
+from .authority import Authority, signed_body
 from .core import StoreCore
+from .seal import Seal
 
 # Given the events of a log, those to put in the place of some of them, by `seq`.
 Change = Callable[[Sequence[Event]], Mapping[int, Event]]
@@ -49,3 +53,30 @@ class Rewriting(StoreCore):
         cannot remove. A session that was deleted meanwhile is no error.
         """
         return ()
+
+
+def sign_again(session_id: str, before: Sequence[Event], after: Sequence[Event], seal: Seal) -> list[Event]:
+    """The events of a log after some were rewritten, with the digests of what was ours made anew, as `before` shows it.
+
+    From the first rewritten event on no other digest can fit any more: it goes, since with what is left it would say what
+    stood there before.
+    """
+    known = Authority(session_id, seal)
+    for event in before:
+        known.apply(event)
+    forks = [(event.seq or 0, event.parent_session_id) for event in after if isinstance(event, SessionForked)]
+    made, chain, is_same = [], b"", True
+    for event, was in zip(after, before, strict=True):
+        is_same = is_same and event == was
+        body = signed_body(event).encode("ascii")
+        chain = sha256(chain + body).digest()
+        if event.mac is not None and not is_same:
+            # What a fork copied was signed in the session that it was copied from.
+            written_in = next((parent for seq, parent in forks if seq > (event.seq or 0)), session_id)
+            mac = Authority(written_in, seal).mac(event, event.seq or 0, body, chain) if known.is_ours(was) else None
+            if isinstance(event, UnknownEvent):
+                event = UnknownEvent({name: value for name, value in event.data.items() if name != "mac"})
+            else:
+                event = changed(event, mac=mac)
+        made.append(event)
+    return made

@@ -36,7 +36,7 @@ from ...events import (
     UserMessage,
 )
 from ...ground.frozen import frozen
-from ...sessions.authority import Authority, sign_fork
+from ...sessions.authority import Authority
 from ...sessions.base import SessionStore, whole_id, windows_from_end
 from ...sessions.core import check_expected_seq, new_session_id
 from ...sessions.folds.summary import SessionSummary, plain_line
@@ -305,8 +305,9 @@ def fork_session(
     if not 0 <= at_seq <= last_seq:
         raise OptionsError(f"session {source_id!r} has events 1 to {last_seq}: it cannot be forked at {at_seq}")
     fork_id = session_id or new_session_id()
-    marker = sign_fork(SessionForked(source_id, at_seq), fork_id, at_seq + 1, seal or Seal())
-    tail = [marker, *_end_open_calls(store, source_id, at_seq)]
+    # Its digest makes what was ours in the source ours in the copy.
+    marker = Authority(fork_id, seal or Seal()).sign([SessionForked(source_id, at_seq)], at_seq)
+    tail = [*marker, *_end_open_calls(store, source_id, at_seq)]
     known = forked_metadata(store.read_metadata(source_id)["metadata"], source_id, at_seq, metadata)
     return store.copy_session(source_id, fork_id, at_seq=at_seq, tail=tail, metadata=known)
 

@@ -19,12 +19,13 @@ from ...errors import OptionsError, SessionError, WorkflowChangedError, Workflow
 from ...events import AssistantMessage, Event, PartState, Result, SessionCompacted, ToolResult, ToolUse, UserMessage
 from ...ground.frozen import changed, frozen, mutable
 from ...ground.text import shortened
-from ...ground.threads import settled
+from ...ground.threads import next_turn, settled
 from ...kernel.agent import Run
 from ...kernel.gate import CallContext
 from ...kernel.lifetime import RunStopped
 from ...kernel.recorder import off_loop
 from ...kernel.settle import settle_calls
+from ...kernel.tool import REPEATABLE
 from ...serialization import dumps_json, loads_json
 from ...sessions.base import SessionStore
 from ...sessions.closing import INTERRUPTED, cancelled_result
@@ -91,6 +92,7 @@ class WorkflowPart(PackagePart, StepLedger):
         self._root: Any = None
         self._known: KnownSteps | None = None
         self._looks_at = 0.0
+        run.recorder.may_wait = self._may_wait
 
     # --- seams ---------------------------------------------------------------------------------------------------------
 
@@ -120,15 +122,31 @@ class WorkflowPart(PackagePart, StepLedger):
 
     def stored(self, events: Sequence[Event]) -> None:
         for event in events:
-            if isinstance(event, ToolResult) and event.tool_use_id in self._steps and event.seq is not None:
-                step = self._steps.pop(event.tool_use_id)
-                step.record = self.find(event.tool_use_id)
-                heappush(self._due, (event.seq, step))
-                self._news.set()
+            if isinstance(event, ToolResult):
+                self._take_result(event.tool_use_id)
 
     def complete_result(self, result: Result) -> Result:
         has_value = result.stop_reason == "end" and not self._rules.gives_text
         return changed(result, structured_output=self._value) if has_value else result
+
+    def _may_wait(self, events: Sequence[Event]) -> bool:
+        """Whether events are stored with the next ones: what may run again is asked for together with its start, and ends
+        together with what follows from it.
+        """
+        if self.run.agent.hooks.are_any or not self._is_driving or len(events) > 1:
+            return False
+        (event,) = events
+        step = self._steps.get(event.tool_use_id) if isinstance(event, ToolUse | ToolResult) else None
+        return step is not None and step.plan.effect in REPEATABLE
+
+    def _take_result(self, call_id: str) -> None:
+        """Have the result of a step handed out, once, in its turn."""
+        record = self.find(call_id)
+        if call_id in self._steps and record is not None and record.result is not None:
+            step = self._steps.pop(call_id)
+            step.record = record
+            heappush(self._due, (record.result.seq or 0, step))
+            self._news.set()
 
     # --- steps ---------------------------------------------------------------------------------------------------------
 
@@ -368,6 +386,7 @@ class WorkflowPart(PackagePart, StepLedger):
     async def _perform(self, step: Step) -> None:
         """Ask for the step's call, if the log does not hold it, and bring it to its end."""
         run, plan = self.run, step.plan
+        self._steps[step.call_id] = step
         if step.record is None:
             extras = {"at": step.at} if step.due is None else {"at": step.at, "due": step.due}
             await self._record(ToolUse(step.call_id, plan.name, plan.input, extras=extras))
@@ -376,9 +395,9 @@ class WorkflowPart(PackagePart, StepLedger):
         if self._wait_s(step) > 0:
             self._waiting.append(step)
             return
-        self._steps[step.call_id] = step
         try:
             await settle_calls(run, [step.record])
+            self._take_result(step.call_id)
         finally:
             if self._is_driving:
                 run.lifetime.is_ending = False  # a step that was cancelled by its body ends no run
@@ -400,6 +419,10 @@ class WorkflowPart(PackagePart, StepLedger):
 
     async def _wait(self) -> None:
         """Wait for whatever comes first; where only people, far times and events are left, park."""
+        await next_turn()  # what begins now takes along what waits to be stored
+        await self.run.recorder.flush()
+        if self._due:
+            return
         parks = not self._tasks and min(map(self._wait_s, self._waiting), default=math.inf) > HOLD_S
         if parks or asyncio.get_running_loop().time() >= self._looks_at:
             await self._look_in_inbox()
@@ -449,5 +472,6 @@ class WorkflowPart(PackagePart, StepLedger):
             task.cancel()
         if tasks:
             await settled(asyncio.gather(*tasks, return_exceptions=True))
+        await self.run.recorder.flush()
         self.body.close()
         self._new, self._waiting, self._parked, self._due = [], [], [], []

@@ -12,7 +12,7 @@ from typing import Any
 
 from ...errors import StepFailedError, StepUnknownError, WorkflowChangedError
 from ...events import Effect, ToolResult
-from ...ground.frozen import frozen
+from ...ground.frozen import changed, frozen
 from ...ground.text import shortened
 from ...kernel.tool import REPEATABLE, BareTool, ToolContext
 from ...serialization import dumps_json
@@ -225,4 +225,6 @@ class StepTool(BareTool):
         return input
 
     async def run(self, input: Mapping[str, Any], ctx: ToolContext) -> Any:
-        return await self._step_of(ctx.tool_use_id or "").plan.work(input, ctx)
+        step = self._step_of(ctx.tool_use_id or "")
+        # The same for each attempt: one that failed, or whose process died, may have taken effect.
+        return await step.plan.work(input, changed(ctx, idempotency_key=f"{ctx.session_id}:{step.number}"))

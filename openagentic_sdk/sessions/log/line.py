@@ -119,6 +119,11 @@ class EncodedEvents(list[Event]):
         self.bodies = bodies
 
 
+def joined(first: Sequence[Event], then: Sequence[Event]) -> Sequence[Event]:
+    """Both as one batch."""
+    return EncodedEvents((*first, *then), (*encode_events(first), *encode_events(then))) if first else then
+
+
 def encode_events(events: Sequence[Event]) -> Sequence[str]:
     """The JSON of each event, as `encode_event` gives it."""
     return events.bodies if isinstance(events, EncodedEvents) else [encode_event(event) for event in events]
