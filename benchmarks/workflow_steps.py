@@ -16,7 +16,6 @@ import time
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from urllib.parse import urlsplit, urlunsplit
 
 from openagentic_sdk import Flow, OpenAgenticOptions, workflow
@@ -30,6 +29,77 @@ DBOS_PYTHON = os.environ.get("OPENAGENTIC_TEST_DBOS_PYTHON")
 SIZES = ((1, 300), (8, 100), (64, 20))
 ROUNDS = 3
 LONG = 1_000
+# The same work as a program of DBOS, which prints seconds: `run` so many workflows of so many steps, `begin` one and die in
+# front of its last step, `recover` that.
+_DBOS = """
+import asyncio
+import json
+import os
+import sys
+import time
+
+from dbos import DBOS, SetWorkflowID
+
+URL, KIND, *NUMBERS = sys.argv[1:]
+DBOS(
+    config={
+        "name": "steps",
+        "system_database_url": URL,
+        "run_admin_server": False,
+        "log_level": "ERROR",
+        "application_version": "1",
+        "executor_id": "one",
+        "enable_otlp": False,
+    }
+)
+
+
+@DBOS.step()
+async def add(number: int) -> int:
+    return number + 1
+
+
+@DBOS.workflow()
+async def count(steps: int) -> int:
+    number = 0
+    for _ in range(steps):
+        number = await add(number)
+        if KIND == "begin" and number == steps - 1:
+            os._exit(0)
+    return number
+
+
+async def measure(workflows: int, steps: int) -> float:
+    assert await count(2) == 2
+    began = time.perf_counter()
+    found = await asyncio.gather(*(count(steps) for _ in range(workflows)))
+    took_s = time.perf_counter() - began
+    assert found == [steps] * workflows
+    return took_s
+
+
+async def begin(steps: int) -> None:
+    with SetWorkflowID("long"):
+        await count(steps)
+
+
+async def recover(began: float, steps: int) -> float:
+    handle = await DBOS.retrieve_workflow_async("long")
+    assert await handle.get_result() == steps
+    return time.perf_counter() - began
+
+
+launched = time.perf_counter()
+DBOS.launch()
+if KIND == "run":
+    figure = asyncio.run(measure(int(NUMBERS[0]), int(NUMBERS[1])))
+elif KIND == "begin":
+    asyncio.run(begin(int(NUMBERS[0])))
+else:
+    figure = asyncio.run(recover(launched, int(NUMBERS[0])))
+print(json.dumps(figure), flush=True)
+os._exit(0)
+"""
 DIES_BEHIND: int | None = None
 
 
@@ -96,7 +166,7 @@ def _ours(url: str, workflows: int, steps: int) -> float:
 
 
 def _dbos(url: str, *words: object) -> float:
-    found = _python(DBOS_PYTHON or "", str(Path(__file__).with_name("_dbos_steps.py")), url, *words)
+    found = _python(DBOS_PYTHON or "", "-c", _DBOS, url, *words)
     return float(json.loads(found)) if found else 0.0
 
 

@@ -184,7 +184,7 @@ class Flow:
 
     def sleep(self, seconds: float) -> Awaitable[None]:
         """Wait. Nothing is held meanwhile."""
-        due = self._part.now() + seconds
+        due = self._part.work.now() + seconds
         return self._step(StepPlan(name="sleep", input={"seconds": seconds}, work=_do_nothing, effect="read", due=due))
 
     def until(self, time: datetime | float) -> Awaitable[None]:
@@ -218,7 +218,7 @@ class Flow:
                 work=take,
                 effect="read",
                 read=partial(json_type(kind).read, what=f"the event {event!r}"),
-                due=None if timeout_s is None else self._part.now() + timeout_s,
+                due=None if timeout_s is None else self._part.work.now() + timeout_s,
                 event=event,
             )
         )
@@ -272,7 +272,7 @@ class Flow:
 
     def now(self) -> datetime:
         """The time, recorded."""
-        return datetime.fromtimestamp(self._recorded("now", self._part.now), UTC)
+        return datetime.fromtimestamp(self._recorded("now", self._part.work.now), UTC)
 
     def random(self) -> float:
         """A random number from 0 to 1, recorded."""
@@ -289,12 +289,12 @@ class Flow:
         branch, part = self._branch(), self._part
         call_id = f"{branch.path}v-{name}"
         if call_id not in self._versions:
-            record = part.find(call_id)
+            record = part.log.find(call_id)
             if record is not None and record.result is not None:
                 self._versions[call_id] = bool(record.result.output)
             else:
-                self._versions[call_id] = is_new = part.find(f"{branch.path}{branch.made + 1}") is None
-                part.note(ToolUse(call_id, "version", {"name": name}), ToolResult(call_id, is_new))
+                self._versions[call_id] = is_new = part.log.find(f"{branch.path}{branch.made + 1}") is None
+                part.log.note(ToolUse(call_id, "version", {"name": name}), ToolResult(call_id, is_new))
         return self._versions[call_id]
 
     def publish(self, name: str, value: Any) -> None:
@@ -323,21 +323,21 @@ class Flow:
 
     def _step(self, plan: StepPlan) -> Step:
         body, number, place = self._part.body, self._next_id(), _place()
-        self._part.offer(plan.name, plan.effect)
+        self._part.work.offer(plan.name, plan.effect)
         body.made[number] = place
-        return Step(body, self._part, number, plan, place)
+        return Step(body, self._part.work, number, plan, place)
 
     def _recorded(self, name: str, make: Callable[[], Any], input: Mapping[str, Any] | None = None) -> Any:
         """A value that is made once: its call and result are stored with the next step."""
         plan = StepPlan(name=name, input=input or {}, work=_do_nothing)
         number, part, place = self._next_id(), self._part, _place()
-        record = part.find(number)
+        record = part.log.find(number)
         part.body.made[number] = place
         if record is None or record.result is None:
             value = make()
-            part.note(ToolUse(number, name, plan.input, extras={"at": place}), ToolResult(number, value))
+            part.log.note(ToolUse(number, name, plan.input, extras={"at": place}), ToolResult(number, value))
             return value
-        part.check(number, plan, place, record)
+        part.log.check(number, plan, place, record)
         return record.result.output
 
     async def _call(self, function: FunctionTool[..., Any], input: Mapping[str, Any], ctx: ToolContext) -> Any:

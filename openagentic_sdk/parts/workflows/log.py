@@ -1,0 +1,94 @@
+"""The log of a workflow as its part uses it: what it holds of the present history, and what is added to it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ...errors import OptionsError, WorkflowChangedError
+from ...events import Event, SessionCompacted, ToolResult, UserMessage
+from ...kernel.agent import Run
+from ...kernel.recorder import off_loop
+from ...serialization import dumps_json, loads_json
+from ...sessions.folds.view import CallRecord
+from .fold import RESTARTED, StepsFold
+from .steps import StepPlan, check_record
+
+
+class WorkflowLog:
+    """The log of the workflow of that name in one run. `failure` is the first difference from it that its body has shown."""
+
+    def __init__(self, run: Run, name: str) -> None:
+        self.failure: BaseException | None = None
+        self._run, self._name = run, name
+        self._unstored: list[Event] = []
+
+    @property
+    def fold(self) -> StepsFold:
+        """The steps of the present history."""
+        return self._run.view.fold(StepsFold)
+
+    def find(self, call_id: str) -> CallRecord | None:
+        """What the log holds of a call of the present history; None for one that was not made."""
+        return self.fold.find(call_id)
+
+    def check(self, number: str, plan: StepPlan, at: str, record: CallRecord) -> None:
+        """Compare a step with its record. Raises `WorkflowChangedError`, and the run ends with it whatever the body does."""
+        try:
+            check_record(number, plan, at, record, self._run.parts.masked)
+        except WorkflowChangedError as error:
+            self.failure = self.failure or error
+            raise
+
+    async def read_output(self, result: ToolResult) -> Any:
+        """The output of a step, also one that was too long for the log."""
+        output = result.output
+        if not (isinstance(output, Mapping) and output.get("truncated") is True and "blob" in output):
+            return output
+        data = await off_loop(True, self._run.agent.store.read_blob, self._run.session_id, output["blob"])
+        text = data.decode("utf-8", "surrogatepass")
+        return text if (result.meta or {}).get("is_text") else loads_json(text)
+
+    def arguments(self) -> tuple[Mapping[str, Any], str]:
+        """The arguments of the present history, and the beginning of its steps' ids."""
+        try:
+            said = loads_json(self.fold.prompt or "")
+            name, arguments, history = said["workflow"], dict(said["arguments"]), int(said.get("history", 1))
+        except (ValueError, KeyError, TypeError) as error:
+            raise OptionsError(
+                f'the prompt of a workflow is {{"workflow": {self._name!r}, "arguments": {{...}}}} as JSON: {error}'
+            ) from error
+        if name != self._name:
+            raise OptionsError(f"this session is the workflow {name!r}, and not {self._name!r}")
+        return arguments, "" if history == 1 else f"h{history}-"
+
+    def note(self, *events: Event) -> None:
+        """Store events together with the next step, or with the end."""
+        self._unstored += events
+
+    async def record(self, *events: Event) -> list[Event]:
+        """Store events behind those that were noted."""
+        unstored, self._unstored = self._unstored, []
+        return await self._run.record(*unstored, *events)
+
+    async def begin_anew(self, arguments: Mapping[str, Any]) -> None:
+        """End the history: what follows does not see it, and nothing reads it again."""
+        said = loads_json(self.fold.prompt or "")
+        said |= {"arguments": dict(arguments), "history": int(said.get("history", 1)) + 1}
+        text = f"the workflow began anew behind {len(self.fold.ids())} steps"
+        await self.record(
+            SessionCompacted(self._run.view.events[-1].seq or 0, text, trigger="workflow", method="restart")
+        )
+        await self.record(UserMessage(dumps_json(said), origin="part", about=RESTARTED))
+
+    async def cut(self, steps: int) -> None:
+        """Keep the finished steps beside the log once there are so many, so that the next run does not read all of it."""
+        fold = self.fold
+        if fold.finished < steps or fold.finished * 8 < len(fold.ids()):
+            return
+        open_seqs = [record.use.seq or 0 for record in fold.calls.values() if record.result is None]
+        up_to = min(open_seqs, default=(self._run.view.events[-1].seq or 0) + 1) - 1
+        fold.finished = 0
+        if up_to > self._run.view.conversation.horizon:
+            text = f"{len(fold.ids())} steps of the workflow"
+            await self.record(SessionCompacted(up_to, text, trigger="workflow", method="steps"))

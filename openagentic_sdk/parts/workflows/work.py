@@ -1,0 +1,210 @@
+"""The steps of a workflow that have not been handed to its body: those at work, those that wait, those that have ended."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from asyncio import CancelledError
+from collections.abc import Sequence
+from contextlib import suppress
+from heapq import heappush
+from typing import Any
+
+from ...errors import WorkflowChangedError, WorkflowError
+from ...events import Event, ToolResult, ToolUse
+from ...ground.threads import settled
+from ...kernel.agent import Run
+from ...kernel.lifetime import RunStopped
+from ...kernel.recorder import off_loop
+from ...kernel.settle import settle_calls
+from ...kernel.tool import REPEATABLE
+from ...sessions.closing import INTERRUPTED, cancelled_result
+from .fold import CANCELLED
+from .inbox import CANCEL, read_inbox
+from .log import WorkflowLog
+from .steps import KnownSteps, Step, StepLedger, StepTool
+
+# How often times and events are looked at while other steps are at work.
+LOOK_AGAIN_S = 1.0
+
+
+class StepsAtWork(StepLedger):
+    """The steps of one run: `due` are those that the body gets next, by the `seq` of their results, `waiting` those that
+    wait for a time or an event, `parked` those that wait for a person or inside of a child, `new` those that are to begin.
+    """
+
+    def __init__(self, run: Run, log: WorkflowLog) -> None:
+        self.due: list[tuple[int, Step | ToolResult]] = []
+        self.new: list[Step] = []
+        self.waiting: list[Step] = []
+        self.parked: list[Step] = []
+        self.tasks: dict[asyncio.Task[None], Step] = {}
+        self.news = asyncio.Event()
+        self.known: KnownSteps | None = None
+        self._run, self._log = run, log
+        self._calls: dict[str, Step] = {}  # by the id of their present calls
+        self._offered: set[str] = set()
+        self._is_open = False
+        self.looks_at = 0.0  # by the clock of the event loop
+
+    def open(self) -> None:
+        """Begin with a history: a cancellation that its log holds comes in its turn."""
+        self._is_open = True
+        record = self._log.find(CANCELLED)
+        if record is not None and record.result is not None:
+            heappush(self.due, (record.result.seq or 0, record.result))
+
+    async def close(self) -> None:
+        """End what is at work, and forget the rest."""
+        self._is_open = False
+        tasks = list(self.tasks)
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await settled(asyncio.gather(*tasks, return_exceptions=True))
+        await self._run.recorder.flush()
+        self.new, self.waiting, self.parked, self.due = [], [], [], []
+
+    def is_step(self, call_id: str | None) -> bool:
+        """Whether a call is a step that has not ended."""
+        return call_id in self._calls
+
+    def offer(self, name: str, effect: Any) -> None:
+        """Let calls of this name be steps. Raises `WorkflowError` for a name that has another meaning here."""
+        tools = self._run.agent.tools
+        if name not in tools:
+            tools.register(StepTool(name, effect, self._calls.__getitem__))
+            self._offered.add(name)
+            return
+        known = tools.get(name)
+        if name not in self._offered or known.effect != effect:
+            raise WorkflowError(
+                f"a step cannot be called {name!r} here, with the effect {effect!r}: another step or tool has that name "
+                f"and the effect {known.effect!r}; give the step a name of its own, flow.step(..., name=...)"
+            )
+
+    def now(self) -> float:
+        return self._run.agent.clock.now()
+
+    def take(self, step: Step) -> None:
+        record = self._log.find(step.call_id)
+        while record is not None and (later := self._log.find(f"{step.number}_{step.attempt + 1}")) is not None:
+            step.attempt, record = step.attempt + 1, later
+        step.record = record
+        if record is not None:
+            with suppress(WorkflowChangedError):
+                self._log.check(step.number, step.plan, step.at, record)
+            if self._log.failure is not None:
+                return
+        if record is None or record.result is None:
+            self.new.append(step)
+        else:
+            heappush(self.due, (record.result.seq or 0, step))
+
+    def drop(self, step: Step) -> None:
+        if step in self.new:
+            self.new.remove(step)
+        elif (task := next((task for task, each in self.tasks.items() if each is step), None)) is not None:
+            task.cancel()  # it is handed out when its result is stored
+            return
+        for kept in (self.waiting, self.parked):
+            if step in kept:
+                kept.remove(step)
+        if step.record is not None and step.record.result is None:
+            self._log.note(cancelled_result(step.call_id, INTERRUPTED.cut_short))
+        step.finish(error=CancelledError())
+
+    @property
+    def nearest_s(self) -> float:
+        """Seconds until the first step that waits for a time may run; infinite without one."""
+        return min(map(self.wait_s, self.waiting), default=math.inf)
+
+    def begin_due(self) -> None:
+        """Begin what was made, and what has waited until now."""
+        due = [step for step in self.waiting if self.wait_s(step) <= 0]
+        for step in due:
+            self.waiting.remove(step)
+        new, self.new = self.new, []
+        for step in (*due, *new):
+            self._start(step)
+
+    def _start(self, step: Step) -> None:
+        if self.wait_s(step) > 0 and step.record is not None:
+            self.waiting.append(step)
+            return
+        task = asyncio.create_task(self._perform(step), name=f"openagentic-step {step.call_id}")
+        self.tasks[task] = step
+        task.add_done_callback(self._over)
+
+    def wait_s(self, step: Step) -> float:
+        """Seconds until the step may run; infinite for one that waits for an event."""
+        due, plan = step.recorded_due, step.plan
+        if self.known is not None and self.known.has(plan.name, plan.input):
+            return 0.0
+        if step.plan.event is not None and step.event is None:
+            return math.inf if due is None else max(0.0, due - self.now())
+        return 0.0 if due is None or step.event is not None else max(0.0, due - self.now())
+
+    def _over(self, task: asyncio.Task[None]) -> None:
+        step = self.tasks.pop(task)
+        self.news.set()
+        error = None if task.cancelled() else task.exception()
+        if isinstance(error, RunStopped) and error.reason == "waiting":
+            self.parked.append(step)
+        elif error is not None:
+            self._log.failure = self._log.failure or error
+        elif step.is_cancelled and self._is_open and (step.record is None or step.record.result is None):
+            self.drop(step)
+
+    async def _perform(self, step: Step) -> None:
+        """Ask for the step's call, if the log does not hold it, and bring it to its end."""
+        run, plan = self._run, step.plan
+        self._calls[step.call_id] = step
+        if step.record is None:
+            extras = {"at": step.at} if step.due is None else {"at": step.at, "due": step.due}
+            await self._log.record(ToolUse(step.call_id, plan.name, plan.input, extras=extras))
+            step.record = self._log.find(step.call_id)
+        assert step.record is not None, "it was recorded"
+        if self.wait_s(step) > 0:
+            self.waiting.append(step)
+            return
+        try:
+            await settle_calls(run, [step.record])
+            self.take_result(step.call_id)
+        finally:
+            if self._is_open:
+                run.lifetime.is_ending = False  # a step that was cancelled by its body ends no run
+
+    async def look_in_inbox(self) -> None:
+        """Give events that have come to the steps that wait for them, each once; end the body if somebody wants that."""
+        agent, self.looks_at = self._run.agent, asyncio.get_running_loop().time() + LOOK_AGAIN_S
+        seen = self._log.fold.taken | {step.event.seq for step in (*self.waiting, *self.tasks.values()) if step.event}
+        for event in await off_loop(True, read_inbox, agent.store, self._run.session_id, agent.seal):
+            if event.seq in seen:
+                continue
+            if event.name == CANCEL and self._log.find(CANCELLED) is None:
+                result = ToolResult(CANCELLED, event.payload, meta={"event_seq": event.seq})
+                stored = await self._log.record(ToolUse(CANCELLED, CANCELLED, {}), result)
+                heappush(self.due, (stored[-1].seq or 0, result))
+            taker = next((s for s in self.waiting if s.plan.event == event.name and s.event is None), None)
+            if taker is not None:
+                taker.event = event
+
+    def may_wait(self, events: Sequence[Event]) -> bool:
+        """Whether events are stored with the next ones: what may run again is asked for together with its start, and ends
+        together with what follows from it.
+        """
+        if self._run.agent.hooks.are_any or not self._is_open or len(events) > 1:
+            return False
+        (event,) = events
+        step = self._calls.get(event.tool_use_id) if isinstance(event, ToolUse | ToolResult) else None
+        return step is not None and step.plan.effect in REPEATABLE
+
+    def take_result(self, call_id: str) -> None:
+        """Have the result of a step handed out, once, in its turn."""
+        record = self._log.find(call_id)
+        if call_id in self._calls and record is not None and record.result is not None:
+            step = self._calls.pop(call_id)
+            step.record = record
+            heappush(self.due, (record.result.seq or 0, step))
+            self.news.set()
