@@ -82,7 +82,7 @@ class Process:
 
     def end(self) -> tuple[int, bytes, bytes]:
         """Close its input; its exit code and what was left on both streams."""
-        out, err = self.process.communicate(timeout=120)
+        out, err = self.process.communicate(timeout=300)
         return self.process.returncode, out, err
 
     def close(self) -> None:
@@ -168,7 +168,7 @@ class NodeEditors(unittest.TestCase):
             env=agent.environment,
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=300,
         )
         self.assertEqual(done.returncode, 0, done.stderr)
         seen = json.loads(done.stdout)
@@ -194,7 +194,7 @@ class NodeEditors(unittest.TestCase):
                     env={**agent.environment, "PATH": path},
                     capture_output=True,
                     text=True,
-                    timeout=60,
+                    timeout=300,
                 )
                 self.assertEqual(done.returncode, code, done.stdout + done.stderr)
                 self.assertIn("[done] end_turn", done.stdout)

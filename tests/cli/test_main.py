@@ -568,7 +568,7 @@ class Interrupting(CommandCase):
                 self.assertEqual((row.state, len(row.open_questions)), (reason, 1))
         # What came in one piece is read line by line.
         process = self._start("chat", "--script", script, "--cwd", str(self.folder))
-        out, _ = process.communicate("write\nno\n", timeout=120)
+        out, _ = process.communicate("write\nno\n", timeout=300)
         self.assertIn("never asked for", out)
         self.assertFalse((self.folder / "a.txt").exists())
 
@@ -581,7 +581,7 @@ class Interrupting(CommandCase):
         self.assertEqual(process.stdout.readline(), "Waiting\n")
         self._wait_for_start()
         process.send_signal(signal.SIGTERM)
-        _, err = process.communicate(timeout=120)
+        _, err = process.communicate(timeout=300)
         session_id = self.session_ids()[0]
         hint = f"Stopped by SIGTERM. Go on with: openagentic-sdk chat --resume {session_id}\n"
         self.assertEqual((process.returncode, err), (128 + signal.SIGTERM, hint))
@@ -596,7 +596,7 @@ class Interrupting(CommandCase):
         self.assertEqual(process.stdout.readline(), "Waiting\n")
         self._wait_for_start()
         process.send_signal(signal.SIGINT)
-        out, err = process.communicate(timeout=120)
+        out, err = process.communicate(timeout=300)
         self.assertEqual((process.returncode, err), (INTERRUPTED, ""))
         session_id = self.session_ids()[0]
         self.assertIn(f"--resume {session_id}", out)
@@ -625,7 +625,7 @@ class Interrupting(CommandCase):
         while (line := follower.stdout.readline()) != "second\n":
             self.assertNotEqual(line, "")
         follower.send_signal(signal.SIGINT)
-        _, err = follower.communicate(timeout=120)
+        _, err = follower.communicate(timeout=300)
         self.assertEqual((follower.returncode, err), (INTERRUPTED, ""))
 
     def test_a_reader_that_leaves_early_is_no_traceback(self) -> None:
@@ -634,7 +634,7 @@ class Interrupting(CommandCase):
         assert process.stdout is not None and process.stderr is not None
         self.assertEqual(process.stdout.readline(), "word\n")
         process.stdout.close()
-        process.wait(timeout=120)
+        process.wait(timeout=300)
         self.assertEqual(process.stderr.read(), "")
 
 

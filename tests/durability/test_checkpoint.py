@@ -136,7 +136,7 @@ class KeyTest(SceneTest):
         path = self.place / "home" / "key"
         source = "import sys; from openagentic_sdk.sessions.seal import Seal; print(Seal(sys.argv[1]).digest(b'a'))"
         makers = [Python("-c", source, str(path), cwd=ROOT, stdout=subprocess.PIPE, text=True) for _ in range(4)]
-        digests = {maker.communicate(timeout=60)[0] for maker in makers}
+        digests = {maker.communicate(timeout=300)[0] for maker in makers}
         self.assertEqual(digests, {Seal(path).digest(b"a") + "\n"})
         self.assertEqual(path.stat().st_mode & 0o777, 0o600)
         self.assertEqual(os.listdir(path.parent), ["key"])

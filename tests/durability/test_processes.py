@@ -113,7 +113,7 @@ class ProcessesTest(SceneTest):
             process.stdin.write("go\n")
             process.stdin.flush()
         for process in processes:
-            process.communicate(timeout=120)
+            process.communicate(timeout=300)
             self.assertEqual(process.returncode, 0)
         texts = [event.text for event in self.store.iter_events("s") if isinstance(event, UserMessage)]
         self.assertEqual([text[:-1] + "b" for text in texts[::2]], texts[1::2])
@@ -143,7 +143,7 @@ class ProcessesTest(SceneTest):
             else:
                 holder.stdin.write("\n")
                 holder.stdin.flush()
-            holder.wait(timeout=120)
+            holder.wait(timeout=300)
             self.store.open_writer("s").close()
 
     def test_a_stopped_holder_keeps_the_lock_and_goes_on(self) -> None:
@@ -155,7 +155,7 @@ class ProcessesTest(SceneTest):
         with self.assertRaises(SessionLockedError):
             self.store.open_writer("s")
         holder.send_signal(signal.SIGCONT)
-        holder.communicate("\n", timeout=120)
+        holder.communicate("\n", timeout=300)
         self.assertEqual(holder.returncode, 0)
 
     @unittest.skipUnless(sys.platform == "linux", "the kernel's list of locks is read from /proc")

@@ -112,7 +112,7 @@ class FilesTest(SceneTest):
             with tempfile.TemporaryDirectory() as place:
                 command = ["strace", "-f", "-qq", "-o", os.devnull, "-e", f"inject=flock:error=ENOLCK:when={number}"]
                 script = [sys.executable, "-c", WITHOUT_LOCKS, place]
-                done = subprocess.run([*command, *script], capture_output=True, text=True, cwd=ROOT, timeout=60)
+                done = subprocess.run([*command, *script], capture_output=True, text=True, cwd=ROOT, timeout=300)
                 self.assertEqual((done.returncode, done.stderr), (0, ""), number)
 
     def test_a_session_is_a_folder_with_a_log_and_what_was_known_at_its_creation(self) -> None:

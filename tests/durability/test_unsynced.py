@@ -113,7 +113,7 @@ class UnsyncedTest(SceneTest):
 
     def test_another_process_puts_the_log_into_a_new_file_before_it_trusts_a_sync(self) -> None:
         drill = subprocess.run(
-            [sys.executable, "-c", DRILL, str(self.place)], capture_output=True, text=True, timeout=60
+            [sys.executable, "-c", DRILL, str(self.place)], capture_output=True, text=True, timeout=300
         )
         self.assertEqual(drill.stdout, "refused\n", drill.stderr)
         self.assertEqual(len(self.marks()), 1)

@@ -38,7 +38,7 @@ _ENV = {
 
 def _git(folder: Path, *arguments: str) -> str:
     command = [str(_GIT), "-c", "init.defaultBranch=main", *arguments]
-    done = subprocess.run(command, cwd=folder, env=_ENV, capture_output=True, text=True, check=True, timeout=60)
+    done = subprocess.run(command, cwd=folder, env=_ENV, capture_output=True, text=True, check=True, timeout=300)
     return done.stdout.strip()
 
 

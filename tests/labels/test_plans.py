@@ -329,9 +329,9 @@ class CrashTest(unittest.TestCase):
         with tempfile.TemporaryDirectory() as folder:
             environment = {**os.environ, "PYTHONPATH": str(ROOT), "OPENAGENTIC_SDK_HOME": f"{folder}/home"}
             first = [sys.executable, "-c", CRASHING, folder, at, "new"]
-            self.assertEqual(subprocess.run(first, env=environment, capture_output=True, timeout=120).returncode, -9)
+            self.assertEqual(subprocess.run(first, env=environment, capture_output=True, timeout=300).returncode, -9)
             again = [sys.executable, "-c", CRASHING, folder, "", "again"]
-            ended = subprocess.run(again, env=environment, capture_output=True, text=True, timeout=120)
+            ended = subprocess.run(again, env=environment, capture_output=True, text=True, timeout=300)
             self.assertEqual(ended.returncode, 0, ended.stderr)
             events = FileSessionStore(root_dir=folder).read_events("one")
             return Path(folder, "steps").read_text(), str(rebuild_messages(events)), ended.stdout

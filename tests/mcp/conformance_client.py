@@ -84,14 +84,14 @@ class Person:
 
     def _visit(self, url: str) -> str:
         parts = urlsplit(url)
-        with contextlib.closing(http.client.HTTPConnection(parts.netloc, timeout=120)) as page:
+        with contextlib.closing(http.client.HTTPConnection(parts.netloc, timeout=300)) as page:
             page.request("GET", f"{parts.path}?{parts.query}")
             return str(page.getresponse().headers["Location"])
 
 
 def _issuer_of(url: str) -> str:
     parts = urlsplit(url)
-    with contextlib.closing(http.client.HTTPConnection(parts.netloc, timeout=120)) as page:
+    with contextlib.closing(http.client.HTTPConnection(parts.netloc, timeout=300)) as page:
         page.request("GET", f"/.well-known/oauth-protected-resource{parts.path}")
         return str(json.loads(page.getresponse().read())["authorization_servers"][0])
 

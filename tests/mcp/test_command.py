@@ -105,7 +105,7 @@ class LoginTest(McpCase):
         self.addCleanup(place.close)
         self.mcp("add", "docs", f"{place.url}/mcp")
         visit = self.folder / "visit.py"
-        visit.write_text("import sys, urllib.request\nurllib.request.urlopen(sys.argv[1], timeout=120).read()\n")
+        visit.write_text("import sys, urllib.request\nurllib.request.urlopen(sys.argv[1], timeout=300).read()\n")
         environ = {**os.environ, "PYTHONPATH": str(ROOT), "BROWSER": f"{sys.executable} {visit} %s"}
         command = ("-m", "openagentic_sdk", "mcp", "login", "docs", "--json", "--scope", "read write")
         done = run_python(*command, text=True, env=environ)

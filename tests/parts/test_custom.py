@@ -241,7 +241,7 @@ class StateTest(unittest.IsolatedAsyncioTestCase):
         root = Path(__file__).resolve().parents[2]
         with tempfile.TemporaryDirectory() as folder:
             command = [sys.executable, "-c", textwrap.dedent(script), str(root), folder]
-            done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+            done = subprocess.run(command, capture_output=True, text=True, timeout=300)
             self.assertEqual(done.returncode, -signal.SIGKILL, done.stderr)
             store = FileSessionStore(folder)
             options = options_for([ECHO, "done"], session_store=store, parts=[Tally], session="killed")

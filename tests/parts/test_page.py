@@ -54,7 +54,7 @@ class PageTest(unittest.TestCase):
         with tempfile.TemporaryDirectory() as folder:
             for script, code in ((KILLED, -signal.SIGKILL), (RESUMED, 0)):
                 command = [sys.executable, "-c", script]
-                done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=120)
+                done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=300)
                 self.assertEqual(done.returncode, code, done.stderr)
             events = FileSessionStore(f"{folder}/shop").read_events("errands")
             kept = [event.data for event in events if isinstance(event, PartState)]

@@ -53,7 +53,7 @@ def recorded(
         subprocess.run(
             [*command, str(log), str(status), str(scratch), str(listing), kept],
             check=True,
-            timeout=120,
+            timeout=300,
             env=env,
             stdout=subprocess.DEVNULL,
         )
@@ -85,7 +85,7 @@ def files_made(line: str) -> set[str]:
             env={"LC_ALL": "C.UTF-8"},
             stdin=subprocess.DEVNULL,
             capture_output=True,
-            timeout=120,
+            timeout=300,
             check=False,
         )
         return {str(path.relative_to(folder)) for path in Path(folder).rglob("*") if path.is_file()}

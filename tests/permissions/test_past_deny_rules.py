@@ -153,7 +153,7 @@ class Oracle:
             command += ("--bind", str(project), "/tmp/project", "--chdir", "/tmp/project", "--setenv", "HOME", "/tmp")
             command += ("--ro-bind", str(self.mark), os.path.realpath("/bin/rm"))
             command += ("timeout", "-s", "KILL", "3", "bash", "--noprofile", "--norc", "-c", line)
-            done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, check=False, timeout=60)
+            done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, check=False, timeout=300)
         told, secret = done.stdout + done.stderr, SECRET.encode()
         if any(form in told for form in (secret, base64.b64encode(secret)[:12], secret.hex().encode(), secret[::-1])):
             return SECRET

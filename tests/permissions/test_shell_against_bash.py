@@ -32,7 +32,7 @@ def made_locales(folder: str) -> list[str]:
     for charset in ("GBK", "BIG5", "SHIFT_JIS", "BIG5-HKSCS", *(("GB18030",) if LARGE else ())):
         if shutil.which("localedef") is not None:
             command = ["localedef", "--no-archive", "-c", "-i", "POSIX", "-f", charset, os.path.join(folder, charset)]
-            subprocess.run(command, capture_output=True, check=False, timeout=120)
+            subprocess.run(command, capture_output=True, check=False, timeout=300)
         if os.path.isdir(os.path.join(folder, charset)):
             made.append(charset)
     return made

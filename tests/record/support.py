@@ -83,5 +83,5 @@ class RecordCase(unittest.TestCase):
 
     def ssh_key(self, name: str) -> str:
         path = self.folder / name
-        subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", name, "-f", path], check=True, timeout=120)
+        subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", name, "-f", path], check=True, timeout=300)
         return str(path)

@@ -241,7 +241,7 @@ def _authority(folder: Path) -> str:
         "30",
     ]
     made = ["-keyout", f"{folder}/ca.key", "-out", f"{folder}/ca.pem", "-config", str(config)]
-    subprocess.run([*command, *made], check=True, capture_output=True, timeout=120)
+    subprocess.run([*command, *made], check=True, capture_output=True, timeout=300)
     (folder / "serial").write_text("01")
     return f"{folder}/ca.pem"
 

@@ -292,7 +292,7 @@ class Piped(unittest.TestCase):
         argv = ["--script", str(script), "--cwd", self.folder, "--store", str(Path(self.folder, "store")), *flags]
         return subprocess.run(
             [sys.executable, "-m", "openagentic_sdk", "chat", *argv],
-            input=typed, capture_output=True, text=True, timeout=120, check=False,
+            input=typed, capture_output=True, text=True, timeout=300, check=False,
             cwd=ROOT, env={**keep, "HOME": self.folder, "NO_COLOR": "1"},
         )  # fmt: skip
 

@@ -358,7 +358,7 @@ class ContextVariablesTest(unittest.IsolatedAsyncioTestCase):
 
     async def test_what_a_call_sets_is_seen_by_no_other_call_and_not_by_the_caller(self) -> None:
         seen: list[str] = []
-        both = threading.Barrier(2, timeout=120)
+        both = threading.Barrier(2, timeout=300)
 
         def made(effect: Any, waits: bool) -> list[Any]:
             @tool(effect=effect, name=f"plain_{effect}")

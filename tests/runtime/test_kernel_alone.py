@@ -112,7 +112,7 @@ class KernelAloneTest(unittest.TestCase):
         """
         script = "\n".join(line.strip() for line in script.splitlines())
         done = subprocess.run(
-            [sys.executable, "-c", script], cwd=self.folder, capture_output=True, text=True, timeout=120
+            [sys.executable, "-c", script], cwd=self.folder, capture_output=True, text=True, timeout=300
         )
         self.assertEqual((done.returncode, done.stderr), (0, "[]\n"))
 

@@ -40,7 +40,7 @@ class WhereOneStands(unittest.TestCase):
     def start(self, *arguments: str, path: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
         env = {**os.environ, "PYTHONPATH": path, "HOME": str(self.folder / "home")}
         command = [sys.executable, "-m", "openagentic_sdk", *arguments]
-        return subprocess.run(command, cwd=cwd or self.folder, env=env, capture_output=True, text=True, timeout=60)
+        return subprocess.run(command, cwd=cwd or self.folder, env=env, capture_output=True, text=True, timeout=300)
 
     def test_no_module_of_a_strangers_folder_is_imported(self) -> None:
         script = ROOT / "fixtures/scripts/first_run.json"

@@ -224,7 +224,7 @@ class OfficialClient(unittest.TestCase):
     def _play(self, threads: list[Json]) -> list[Json]:
         script = Path(__file__).with_name("agui_client.mjs")
         done = subprocess.run(
-            [str(NODE), os.fspath(script)], input=json.dumps(threads), capture_output=True, text=True, timeout=60
+            [str(NODE), os.fspath(script)], input=json.dumps(threads), capture_output=True, text=True, timeout=300
         )
         self.assertEqual(done.returncode, 0, done.stderr[-2000:])
         return list(json.loads(done.stdout))

@@ -28,7 +28,7 @@ class ClientCase(unittest.TestCase):
                 environ["PATH"] = f"{Path(NODE).parent}{os.pathsep}{environ['PATH']}"
             whole = [*command, *SERVER, *after]
             done = subprocess.run(
-                whole, capture_output=True, text=True, timeout=120, env=environ, cwd=ROOT, check=False
+                whole, capture_output=True, text=True, timeout=300, env=environ, cwd=ROOT, check=False
             )
         self.assertEqual(done.returncode, 0, (done.stdout + done.stderr)[-3000:])
         return json.loads(done.stdout[done.stdout.index("{") :])

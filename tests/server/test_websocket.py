@@ -366,7 +366,7 @@ DIFFERENTIAL = {
 
 def answers_of(port: int, path: str, data: bytes, host: str) -> tuple[list[bytes], int | None]:
     """The pongs, and the code of the close, that a server gives for these bytes and a close."""
-    sock = socket.create_connection(("127.0.0.1", port), timeout=120)
+    sock = socket.create_connection(("127.0.0.1", port), timeout=300)
     with sock:
         lines = [
             f"GET {path} HTTP/1.1",

@@ -126,7 +126,7 @@ class FaultsOfLLMock(unittest.IsolatedAsyncioTestCase):
     def _ask(self, what: str, body: bytes | None) -> Any:
         request = urllib.request.Request(f"{self.peer.url}/_llmock/{what}", body, {"Content-Type": "application/json"})
         opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-        with opener.open(request, timeout=120) as answer:
+        with opener.open(request, timeout=300) as answer:
             return json.loads(answer.read() or b"null")
 
 

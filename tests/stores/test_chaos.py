@@ -146,6 +146,6 @@ class PostgresChaosTest(unittest.TestCase):
         return writer
 
     def result_of(self, writer: subprocess.Popen[str]) -> int:
-        output, errors = writer.communicate(timeout=120)
+        output, errors = writer.communicate(timeout=300)
         self.assertEqual(writer.returncode, 0, errors)
         return int(output)

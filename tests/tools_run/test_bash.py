@@ -506,7 +506,7 @@ class AForkedHost(unittest.TestCase):
         # A thread that has just done its work may count as one for some microseconds more.
         quiet = "ignore:This process:DeprecationWarning"
         command = [sys.executable, "-W", "error::ResourceWarning", "-W", quiet, "-c", script]
-        done = subprocess.run(command, cwd=Path(__file__).parents[2], capture_output=True, text=True, timeout=120)
+        done = subprocess.run(command, cwd=Path(__file__).parents[2], capture_output=True, text=True, timeout=300)
         self.assertEqual((done.stdout, done.stderr), ("0\n0\n0\n", ""))
 
 

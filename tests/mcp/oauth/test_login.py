@@ -369,11 +369,11 @@ class BrowserTest(unittest.IsolatedAsyncioTestCase):
                 f"{base}?state=",
             ):
                 try:
-                    urlopen(target, timeout=120)
+                    urlopen(target, timeout=300)
                 except HTTPError as error:
                     pages.append(f"{error.code}")
                     error.close()
-            with urlopen(f"{base}?code=good&state=mine", timeout=120) as page:
+            with urlopen(f"{base}?code=good&state=mine", timeout=300) as page:
                 pages.append(page.read().decode())
 
         browser = LoopbackBrowser(told.append, open_url=visit)
