@@ -1,1 +1,1 @@
-"""The ground floor: small things that every room may use, and that know none of them."""
+"""Small utilities that every room may use and that depend on no room."""

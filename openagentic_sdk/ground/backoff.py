@@ -1,4 +1,4 @@
-"""How long whoever asks again waits before the next attempt: one schedule for all."""
+"""The back-off schedule of all retries."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .frozen import frozen
 
 @frozen
 class Backoff:
-    """Waits that grow by `factor` from `first_s` to `longest_s`. Chance shortens each by up to `jitter` of it (0 to 1)."""
+    """Waits that grow by `factor` from `first_s` to `longest_s`; a random share of up to `jitter` (0 to 1) shortens each."""
 
     first_s: float
     longest_s: float
@@ -19,10 +19,10 @@ class Backoff:
     jitter: float = 0.0
 
     def wait_s(self, failures: int) -> float:
-        """The seconds to wait once so many attempts (1, 2 ...) have failed in a row."""
+        """The seconds to wait after `failures` (1, 2 ...) consecutive failed attempts."""
         grown_s = min(self.longest_s, self.first_s * self.factor ** min(failures - 1, 64))
         return grown_s * (1 - self.jitter * int.from_bytes(os.urandom(4)) / 2**32) if self.jitter else grown_s
 
     def waits(self) -> Iterator[float]:
-        """The wait behind each failure, without an end."""
+        """Iterate endlessly over the waits after the first failure, the second, and so on."""
         return map(self.wait_s, count(1))

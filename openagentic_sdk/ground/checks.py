@@ -1,4 +1,6 @@
-"""What a setting may be: small checks that say what was wanted, or None when a value fits, and one error for all of them."""
+"""Checks of settings: each returns a description of the accepted values, or None if a value fits; one error serves them
+all.
+"""
 
 from __future__ import annotations
 
@@ -19,8 +21,8 @@ MAX_NUMBER = 2**63 - 1
 
 
 def check_settings(settings: object, checks: Mapping[str, Check], where: str = "") -> None:
-    """Raise `OptionsError` with `where` and the name of the first setting that cannot be used, its value and what is
-    accepted. `settings` is a mapping, or has them as attributes. A secret's value stands in no error.
+    """Raise `OptionsError` for the first invalid setting, with `where`, its name, its value and the accepted values.
+    `settings` is a mapping or an object with attributes. The value of a secret never appears in an error.
     """
     held: Any = settings
     is_mapping = isinstance(settings, Mapping)
@@ -36,7 +38,7 @@ _SECRET = frozenset({"api_key", "otlp_headers", "env", "headers", "token", "oaut
 
 
 def shown(value: object) -> str:
-    """The beginning of a value's `repr`, whatever that does."""
+    """The beginning of a value's `repr`, even if its `__repr__` fails."""
     try:
         text = repr(value)
     except Exception:  # noqa: BLE001 - anybody's object, or one too deep
@@ -45,7 +47,7 @@ def shown(value: object) -> str:
 
 
 def number(low: float, *, whole: bool = False, most: float = MAX_NUMBER) -> Check:
-    """From `low` to `most`; True and False are no numbers, and neither is NaN."""
+    """A number from `low` to `most`; booleans and NaN are rejected."""
     kind, kinds = ("a whole number", (int,)) if whole else ("a number", (int, float))
 
     def check(value: Any) -> str | None:
@@ -58,7 +60,7 @@ def number(low: float, *, whole: bool = False, most: float = MAX_NUMBER) -> Chec
 
 
 def above_0(value: Any) -> str | None:
-    """A number of seconds that threads, sockets and the event loop can wait for."""
+    """A positive number of seconds that threads, sockets and the event loop can wait for."""
     return None if SECONDS(value) is None and value > 0 else f"a number of seconds above 0, up to {TIMEOUT_MAX:g}"
 
 
@@ -68,17 +70,17 @@ def is_a(kind: type | UnionType, wanted: str) -> Check:
 
 
 def is_callable(value: Any) -> str | None:
-    """Something that can be called."""
+    """A callable."""
     return None if callable(value) else "a callable"
 
 
 def one_of(*words: str) -> Check:
-    """One of some words."""
+    """One of the given words."""
     return lambda value: None if isinstance(value, str) and value in words else f"one of {', '.join(map(repr, words))}"
 
 
 def or_none(check: Check) -> Check:
-    """What the check lets through, and None."""
+    """A value that passes the check, or None."""
 
     def checked(value: Any) -> str | None:
         wanted = None if value is None else check(value)
@@ -91,7 +93,7 @@ _NO_LISTS = (str, bytes, bytearray, memoryview, Mapping)
 
 
 def list_of(check: Check, each: str) -> Check:
-    """A list, tuple or set of what the check lets through: no text, no mapping, nothing that can be read only once."""
+    """A list, tuple or set of values that pass the check: not a string, a mapping or a one-shot iterator."""
 
     def checked(value: Any) -> str | None:
         is_list = isinstance(value, Collection) and not isinstance(value, _NO_LISTS)
@@ -102,7 +104,7 @@ def list_of(check: Check, each: str) -> Check:
 
 
 def passable(text: Any) -> bool:
-    """Whether a text can be handed to the system: as UTF-8, or as the bytes that a path came as, without a NUL."""
+    """Whether a text can be passed to the operating system: as UTF-8 or as the original bytes of a path, without NUL."""
     if not isinstance(text, str) or "\0" in text:
         return False
     try:
@@ -113,7 +115,7 @@ def passable(text: Any) -> bool:
 
 
 def path(value: Any) -> str | None:
-    """A path that a file system can have, there or not."""
+    """A valid file system path, whether it exists or not."""
     name = os.fspath(value) if isinstance(value, str | os.PathLike) else None
     if not passable(name):
         return "a path"
@@ -123,7 +125,7 @@ def path(value: Any) -> str | None:
 
 
 def file(value: Any) -> str | None:
-    """A path that does not end in a folder."""
+    """A path that does not end in a folder separator."""
     return path(value) or ("the path of a file" if os.path.basename(value) in (".", "..") or value == "/" else None)
 
 
@@ -134,7 +136,7 @@ SECONDS = number(0, most=TIMEOUT_MAX)
 
 
 def refuse_repeated_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """An `object_pairs_hook` for JSON that grants something: readers differ in which of two values of a key counts."""
+    """An `object_pairs_hook` for JSON that grants something: parsers disagree on which duplicate of a key counts."""
     found: dict[str, Any] = {}
     for key, value in pairs:
         if key in found:

@@ -1,6 +1,6 @@
-"""Time as an argument: the one place that asks the machine what time it is.
+"""Time as an argument: the only place that reads the machine's clock.
 
-`SystemClock` is the default everywhere; tests pass a clock of their own (`openagentic_sdk.testing.FakeClock`).
+`SystemClock` is the default everywhere; tests pass their own clock (`openagentic_sdk.testing.FakeClock`).
 """
 
 from __future__ import annotations
@@ -11,29 +11,29 @@ from typing import Protocol, runtime_checkable
 
 
 def elapsed_s() -> float:
-    """Seconds since this machine was started, where it counts those, also those in which it slept."""
+    """Seconds since this machine was started, including time asleep where the system counts it."""
     return time.clock_gettime(time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic()
 
 
 @runtime_checkable
 class Clock(Protocol):
-    """Three questions about time. `now` may jump and is only ever information; waiting and measuring use the others."""
+    """The clock's interface. `now` may jump and is for information only; waits and measurements use the other methods."""
 
     def now(self) -> float:
         """Seconds since the epoch."""
         ...
 
     def monotonic(self) -> float:
-        """Seconds since some moment; never goes back."""
+        """Seconds since an arbitrary moment; never decreases."""
         ...
 
     async def sleep(self, delay_s: float) -> None:
-        """Come back after `delay_s` seconds."""
+        """Return after `delay_s` seconds."""
         ...
 
 
 class SystemClock:
-    """The machine's own time."""
+    """The machine's clock."""
 
     def now(self) -> float:
         return time.time()

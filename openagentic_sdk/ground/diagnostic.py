@@ -1,4 +1,4 @@
-"""A note on what was read: something wrong or odd, in words, with a code for programs."""
+"""A remark about input: a problem or oddity, in words, with a code for programs."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from .frozen import frozen
 
 @frozen
 class Diagnostic:
-    """Something about a file, a definition or a log that its author or reader may want to know.
+    """A remark about a file, a definition or a log for its author or reader.
 
-    `code` is for programs. `path` names what it is about: a file, a server's tool; `line` counts its lines, or a log's
-    events, from 1; 0 is the whole of it. `is_error` marks what loses something.
+    `code` is for programs. `path` is the subject: a file, a server's tool; `line` is a line number, or an event number in a
+    log, from 1, or 0 for the whole. `is_error` marks a loss.
     """
 
     code: str
@@ -21,11 +21,11 @@ class Diagnostic:
 
     @classmethod
     def left_out(cls, kind: str, reason: object, path: str = "", line: int = 0) -> Diagnostic:
-        """That a file or folder of this kind does not count, and why."""
+        """Return the remark that a file or folder of this kind is ignored, with the reason."""
         return cls(f"{kind}-left-out", str(reason), line, path, is_error=True)
 
     @property
     def located(self) -> str:
-        """The message behind the place that it is about."""
+        """The message, preceded by its location."""
         line = f":{self.line}" if self.line else ""
         return f"{self.path}{line}: {self.message}" if self.path else self.message

@@ -1,7 +1,7 @@
-"""The calls of the operating system that durable files need, so that tests can put a failing disk in their place.
+"""The operating system calls that durable files need, so that tests can substitute a failing disk.
 
-`SystemDisk` hides what differs between platforms: a system without `fdatasync` gets `fsync`, macOS gets the call that
-empties the drive's cache too, and where a folder cannot be synced (Windows) syncing one does nothing.
+`SystemDisk` hides platform differences: a system without `fdatasync` uses `fsync`, macOS the call that also flushes the
+drive's cache, and where a folder cannot be synced (Windows), syncing one does nothing.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ MAX_TOML_BYTES = 4 << 20
 
 
 def read_toml(path: Path) -> dict[str, Any]:
-    """The tables of a TOML file of at most `MAX_TOML_BYTES`. Raises `OSError`, and `ValueError` for what is no such file."""
+    """Read a TOML file of at most `MAX_TOML_BYTES`. Raises `OSError`, and `ValueError` for an invalid file."""
     with open(path, "rb") as file:
         data = file.read(MAX_TOML_BYTES + 1)
     import tomllib  # for most runs there is no such file
@@ -34,7 +34,7 @@ def read_toml(path: Path) -> dict[str, Any]:
 
 
 class Disk(Protocol):
-    """The part of `os` that durable files use, by the same names; every call raises `OSError` like `os` does."""
+    """The functions of `os` that durable files use, under the same names; each raises `OSError` like the original."""
 
     def open(self, path: str, flags: int, mode: int = 0o666) -> int: ...
 
@@ -101,13 +101,14 @@ class SystemDisk:
 
 
 def is_within(path: str, folder: str) -> bool:
-    """Whether a path is a folder or lies below it, compared name by name; both are absolute and resolved."""
+    """Whether a path is a folder or below it, compared name by name; both must be absolute and resolved."""
     return path == folder or path.startswith(folder.rstrip(os.sep) + os.sep)
 
 
 def path_below(folder: str, name: str) -> str | None:
-    """Where a path that a file names, relative to a real folder, really leads; None when that is not in the folder, and for
-    a text that is no path (a NUL, half a letter)."""
+    """Resolve a path from a file relative to a real folder; None if it leads outside the folder, or is not a valid path (a
+    NUL, a lone surrogate).
+    """
     try:
         real = os.path.realpath(os.path.join(folder, name))
     except ValueError:
@@ -116,7 +117,7 @@ def path_below(folder: str, name: str) -> str | None:
 
 
 def nearest_holding(name: str, folder: str) -> str | None:
-    """The nearest folder, from an absolute one upwards, that holds something of this name; None when none does."""
+    """Return the nearest folder, from an absolute one upwards, that contains an entry of this name; None if none does."""
     while not os.path.lexists(os.path.join(folder, name)):
         parent = os.path.dirname(folder)
         if parent == folder:
@@ -129,10 +130,11 @@ def nearest_holding(name: str, folder: str) -> str | None:
 def whole_file(
     disk: Disk, path: Path, *, sync: bool = True, is_new: bool = False, unfinished: Path | None = None
 ) -> Iterator[Path]:
-    """Give a free path beside `path`; the file that the block makes there takes its name, complete or not at all.
+    """Yield an unused path beside `path`; the file that the block creates there is renamed to `path`, complete or not at
+    all.
 
-    With `is_new` it replaces nothing: `FileExistsError`. Without `sync`, only the death of the process counts as a crash.
-    `unfinished` is a name that only the caller uses: what a crash left there is removed.
+    With `is_new`, an existing file is never replaced: `FileExistsError`. Without `sync`, only the death of the process
+    counts as a crash. `unfinished` is a name that only this caller uses: a crash's leftovers under it are removed.
     """
     if unfinished is None:
         unfinished = path.with_name(f".{path.name}.{os.urandom(6).hex()}.tmp")
@@ -173,13 +175,13 @@ def _take_free_name(disk: Disk, unfinished: Path, path: Path) -> None:
 def write_durably(
     disk: Disk, path: Path, data: bytes | Iterable[bytes], *, sync: bool = True, mode: int = 0o600, is_new: bool = False
 ) -> None:
-    """Write a whole file, at once or by blocks, as `whole_file` does. Raises `OSError`."""
+    """Write a whole file, at once or in blocks, as `whole_file` does. Raises `OSError`."""
     with whole_file(disk, path, sync=sync, is_new=is_new) as unfinished:
         write_new_file(disk, unfinished, [data] if isinstance(data, bytes) else data, sync=sync, mode=mode)
 
 
 def rename_durably(disk: Disk, src: Path, dst: Path, *, sync: bool) -> None:
-    """Rename within a folder. Raises `OSError`; what could not be put on disk is undone, so that a retry does it anew."""
+    """Rename within a folder. Raises `OSError`, after undoing what could not be synced, so that a retry starts afresh."""
     disk.rename(str(src), str(dst))
     try:
         if sync:
@@ -191,7 +193,7 @@ def rename_durably(disk: Disk, src: Path, dst: Path, *, sync: bool) -> None:
 
 
 def make_folder(disk: Disk, path: Path, *, sync: bool) -> None:
-    """Make a folder for its owner alone, unless it is there. Raises `OSError`; undone like `rename_durably`."""
+    """Create a folder that only its owner can access, unless it exists. Raises `OSError`; undone like `rename_durably`."""
     path.mkdir(mode=0o700, exist_ok=True)
     try:
         if sync:
@@ -203,14 +205,14 @@ def make_folder(disk: Disk, path: Path, *, sync: bool) -> None:
 
 
 def remove_tree(path: str | Path) -> None:
-    """Delete a folder with all that is in it, as far as that can be done; nothing is raised."""
+    """Delete a folder and its contents as far as possible, without raising."""
     import shutil  # it loads every compressor there is
 
     shutil.rmtree(path, ignore_errors=True)
 
 
 def write_for_one(path: Path, text: str) -> None:
-    """Write a file that only its owner may read (mode 0600), whatever it was before; devices and pipes are written to.
+    """Write a file that only its owner may read (mode 0600), whatever its mode was; devices and pipes are written to.
 
     Raises `OSError`.
     """
@@ -222,7 +224,7 @@ def write_for_one(path: Path, text: str) -> None:
 
 
 def write_new_file(disk: Disk, path: Path, blocks: Iterable[bytes], *, sync: bool, mode: int = 0o600) -> None:
-    """Write the blocks into a file whose name is known to no other process yet. Raises `OSError`."""
+    """Write the blocks to a file whose name no other process knows yet. Raises `OSError`."""
     fd = disk.open(str(path), os.O_WRONLY | os.O_CREAT | os.O_EXCL | BINARY | NO_FOLLOW, mode)
     try:
         for block in blocks:

@@ -1,4 +1,4 @@
-"""Figures as Prometheus and its like read them: the text exposition format 0.0.4, which OpenMetrics' readers take too."""
+"""Metrics in the Prometheus text exposition format 0.0.4, which OpenMetrics parsers accept, too."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ Families = dict[tuple[str, str, str], dict[Labels, float]]
 
 
 def to_exposition(families: Families) -> str:
-    """The lines of these families."""
+    """Format these metric families."""
     lines: list[str] = []
     for (name, kind, text), samples in families.items():
         lines += [f"# HELP {name} {text}", f"# TYPE {name} {kind}"]

@@ -1,7 +1,7 @@
-"""Files opened without races and replaced whole: what a resolved path names is opened, and no link is followed.
+"""Open and replace files without races: exactly the resolved path is opened, and no link is followed.
 
-A path is resolved once, and what is opened afterwards is exactly the resolved path, reached folder by folder without
-following a single link. A link that is swapped in between makes the call fail; it never leads elsewhere.
+A path is resolved once, and what is opened afterwards is the resolved path, reached folder by folder without following a
+single link. A link swapped in meanwhile makes the call fail; it never leads elsewhere.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _path_locks_guard = threading.Lock()
 
 @contextmanager
 def change_lock(real: str) -> Iterator[None]:
-    """One change of this file at a time in this process: checking what is there and replacing it must not interleave."""
+    """Serialize changes of this file within this process: checking it and replacing it must not interleave."""
     with _path_locks_guard:
         lock, users = _path_locks.get(real, (threading.Lock(), 0))
         _path_locks[real] = lock, users + 1
@@ -53,7 +53,7 @@ def change_lock(real: str) -> Iterator[None]:
 
 @contextmanager
 def open_folder(real: str, *, create: bool = False) -> Iterator[int]:
-    """A descriptor of the folder, for `dir_fd`; with `create`, folders that are missing are made."""
+    """Yield a descriptor of the folder, for `dir_fd`; with `create`, missing folders are created."""
     fd = os.open("/", _FOLDER_FLAGS)
     try:
         for name in real.split("/"):
@@ -85,7 +85,7 @@ def _enter(fd: int, name: str, real: str, create: bool) -> int:
 
 @contextmanager
 def open_file(real: str) -> Iterator[int]:
-    """A descriptor to read the regular file `real` (a resolved path) from; anything else is refused by its kind."""
+    """Yield a read descriptor of the regular file `real` (a resolved path); any other kind of file is refused."""
     folder, name = os.path.split(real)
     with open_folder(folder) as folder_fd:
         # Opening a device can already do something, so its kind is looked at first, and again on what was opened.
@@ -118,13 +118,13 @@ def _refuse_special(mode: int, real: str) -> None:
 
 
 def iter_bytes(fd: int) -> Iterator[bytes]:
-    """What is left to read, in pieces of at most `CHUNK_BYTES`."""
+    """Iterate over the remaining bytes in chunks of at most `CHUNK_BYTES`."""
     while chunk := os.read(fd, CHUNK_BYTES):
         yield chunk
 
 
 def read_at_most(chunks: Iterator[bytes], max_bytes: int) -> bytes | None:
-    """All of it, or None when it is more than `max_bytes`: a file may grow faster than it is read."""
+    """Return all bytes, or None if there are more than `max_bytes`: a file may grow faster than it is read."""
     pieces, size = [], 0
     for chunk in chunks:
         size += len(chunk)
@@ -136,7 +136,7 @@ def read_at_most(chunks: Iterator[bytes], max_bytes: int) -> bytes | None:
 
 @frozen
 class FileSnapshot:
-    """A file as it was read: its bytes, their digest, and what must be the same when it is replaced."""
+    """A file as read: its bytes, their digest, and the status that must be unchanged when it is replaced."""
 
     data: bytes
     sha256: str
@@ -144,7 +144,7 @@ class FileSnapshot:
 
 
 def read_snapshot(real: str, max_bytes: int) -> FileSnapshot | None:
-    """The whole file, or None when there is none. Raises `ToolError` when it is larger than `max_bytes`."""
+    """Read the whole file; None if it does not exist. Raises `ToolError` if it exceeds `max_bytes`."""
     try:
         with open_file(real) as fd:
             status = os.fstat(fd)
@@ -157,12 +157,12 @@ def read_snapshot(real: str, max_bytes: int) -> FileSnapshot | None:
 
 
 def digest_bytes(data: bytes) -> str:
-    """The sha256 by which a content is known in the log."""
+    """The SHA-256 that identifies a content in the log."""
     return hashlib.sha256(data).hexdigest()
 
 
 def digest_file(real: str) -> str | None:
-    """The sha256 of the file, read in pieces, or None when there is none."""
+    """The SHA-256 of the file, read in chunks; None if it does not exist."""
     digest = hashlib.sha256()
     try:
         with open_file(real) as fd:
@@ -174,7 +174,7 @@ def digest_file(real: str) -> str | None:
 
 
 def file_status(real: str) -> os.stat_result | None:
-    """The file as it stands, or None when there is none; what is no regular file is refused by its kind."""
+    """The status of the regular file; None if it does not exist. Any other kind of file is refused."""
     folder, name = os.path.split(real)
     try:
         with open_folder(folder) as folder_fd:
@@ -186,7 +186,7 @@ def file_status(real: str) -> os.stat_result | None:
 
 
 def file_state(real: str) -> tuple[str | None, int] | None:
-    """The digest and permissions of the file, or None when there is none; no digest for what is no regular file."""
+    """The digest and permissions of the file; None if it does not exist. The digest is None unless it is a regular file."""
     try:
         status = file_status(real)
         return None if status is None else (digest_file(real), stat.S_IMODE(status.st_mode))
@@ -195,11 +195,11 @@ def file_state(real: str) -> tuple[str | None, int] | None:
 
 
 def replace_file(real: str, data: bytes, before: os.stat_result | None, mode: int | None = None) -> list[str]:
-    """Put `data` in place of `real` in one step: readers see the old file or the new one, never a part of it.
+    """Replace `real` by `data` atomically: readers see the old file or the new one, never a part of it.
 
-    `before` is the file as it was checked; None means that there must be none (`FileExistsError` otherwise). Owner and mode
-    are kept unless `mode` names other permissions, missing folders are made. Returns notes on what could not be kept. Raises
-    `ToolError` when the file changed after it was checked.
+    `before` is the status of the file when it was checked; None means that it must not exist (`FileExistsError` otherwise).
+    Owner and mode are kept unless `mode` sets other permissions; missing folders are created. Returns notes on what could
+    not be kept. Raises `ToolError` if the file has changed since the check.
     """
     folder, name = os.path.split(real)
     with open_folder(folder, create=before is None) as folder_fd:
@@ -226,7 +226,7 @@ def replace_file(real: str, data: bytes, before: os.stat_result | None, mode: in
 
 
 def sweep_unfinished(real: str) -> None:
-    """Take away what a `replace_file` of this path left behind when its process was killed."""
+    """Remove the leftovers of a `replace_file` of this path whose process was killed."""
     folder, name = os.path.split(real)
     unfinished = re.compile(rf"\.{re.escape(name[:_KEPT_LETTERS])}\.[0-9a-f]{{12}}\.tmp")
     with suppress(OSError, ToolError), open_folder(folder) as folder_fd:
@@ -240,7 +240,7 @@ def sweep_unfinished(real: str) -> None:
 
 
 def remove_file(real: str, before: os.stat_result) -> None:
-    """Take the file `real` away if it is still the one that was checked. Raises `ToolError` when it is another one."""
+    """Remove the file `real` if it is still the one that was checked. Raises `ToolError` if it is another one."""
     folder, name = os.path.split(real)
     with open_folder(folder) as folder_fd:
         _check_unchanged(folder_fd, name, real, before)
@@ -249,7 +249,7 @@ def remove_file(real: str, before: os.stat_result) -> None:
 
 
 def _sync_folder(folder_fd: int) -> None:
-    """Make its names durable. A folder that may be written and not listed cannot be synced; the files in it are."""
+    """Make the folder's names durable. A writable folder that cannot be listed cannot be synced; the files in it can."""
     with suppress(PermissionError):
         listed = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=folder_fd)
         try:

@@ -1,11 +1,11 @@
-"""Dataclasses that cost little to make: `@frozen` is `dataclasses.dataclass(frozen=True)`, made when first used, and
-`@mutable` is the standard decorator without `frozen`, for what changes while one piece of work lasts.
+"""Dataclasses that are cheap to define: `@frozen` is `dataclasses.dataclass(frozen=True)`, completed on first use, and
+`@mutable` is the standard decorator without `frozen`, for state that changes during one piece of work.
 
-The standard decorator writes and compiles six methods for each class when the class is defined, and that is most of what
-importing a module of many classes costs. Here each method and each table of fields is made when something first asks for it,
-and only the constructor is compiled, for a class that makes many objects. The result is the standard one wherever a program
-can look; a contract test compares the two. A class with anything out of the ordinary (slots, ordering, an InitVar, a base
-that the standard decorator made, a mistake in its fields) is handed to the standard decorator as it is.
+The standard decorator writes and compiles six methods per class at definition, which is most of the cost of importing a
+module of many classes. Here each method and field table is created on first access, and a constructor is compiled only for
+a class with many instances. The result is indistinguishable from the standard one; a contract test compares the two. A
+class with unusual features (slots, ordering, an InitVar, a base made by the standard decorator, an error in its fields) is
+handed to the standard decorator unchanged.
 """
 
 from __future__ import annotations
@@ -28,8 +28,9 @@ Make = Callable[[Any], Any]
 
 
 class _Known:
-    """What is known of a class that is made here: of its own fields the values that stand in the class, and of all that an
-    argument's place may set, in their order, whether the argument can be left out."""
+    """The facts about a class made here: the defaults of its own fields that are class attributes, and all positional
+    fields in order, each with whether its argument can be omitted.
+    """
 
     __slots__ = ("is_frozen", "kw_only", "own", "positional")
 
@@ -47,7 +48,7 @@ def frozen(cls: type[T], /) -> type[T]: ...
 def frozen(*, kw_only: bool = False, **standard: bool) -> Callable[[type[T]], type[T]]: ...
 @dataclass_transform(frozen_default=True, field_specifiers=(field,))
 def frozen(cls: type[T] | None = None, /, *, kw_only: bool = False, **standard: bool) -> Any:
-    """`dataclasses.dataclass(frozen=True)`; any of the standard decorator's other settings bring its price back."""
+    """Like `dataclasses.dataclass(frozen=True)`; any other setting of the standard decorator restores its cost."""
 
     return _decorator(True, kw_only, standard) if cls is None else _decorator(True, kw_only, standard)(cls)
 
@@ -58,7 +59,7 @@ def mutable(cls: type[T], /) -> type[T]: ...
 def mutable(*, kw_only: bool = False, **standard: bool) -> Callable[[type[T]], type[T]]: ...
 @dataclass_transform(field_specifiers=(field,))
 def mutable(cls: type[T] | None = None, /, *, kw_only: bool = False, **standard: bool) -> Any:
-    """`dataclasses.dataclass`, for state; see `frozen`."""
+    """Like `dataclasses.dataclass`, for state; see `frozen`."""
     return _decorator(False, kw_only, standard) if cls is None else _decorator(False, kw_only, standard)(cls)
 
 
@@ -73,7 +74,7 @@ def _decorator(is_frozen: bool, kw_only: bool, standard: dict[str, bool]) -> Cal
 
 
 def changed(value: T, **changes: Any) -> T:
-    """What `dataclasses.replace` gives, at a tenth of its price, for a value without a `__post_init__`."""
+    """Like `dataclasses.replace`, at a tenth of its cost, for a value without a `__post_init__`."""
     cls: Any = value.__class__
     if _has_slots(cls):
         return dataclasses.replace(value, **changes)  # type: ignore[type-var]
@@ -83,7 +84,7 @@ def changed(value: T, **changes: Any) -> T:
 
 
 def values_of(value: Any) -> dict[str, Any]:
-    """The fields of a value by name: its `__dict__`, unless somebody extended its class with slots."""
+    """The fields of a value by name: its `__dict__`, unless a subclass added slots."""
     if not _has_slots(value.__class__):
         held: dict[str, Any] = value.__dict__
         return held
@@ -96,7 +97,7 @@ def _has_slots(cls: type) -> bool:
 
 
 class _AtFirstUse:
-    """Stands in a class for something not made yet, and puts the real thing in its own place when it is looked up."""
+    """A class attribute that creates the real value when it is looked up, and replaces itself by it."""
 
     __slots__ = ("_cls", "_make", "_name")
 
@@ -115,8 +116,8 @@ class _AtFirstUse:
 
 
 class _InitAtFirstUse(_AtFirstUse):
-    """Stands in a class for its constructor, and fills the first few objects itself: compiling one takes as long as filling
-    dozens, and most classes of a short run make one or two.
+    """A stand-in for a constructor that fills the first few objects itself: compiling one takes as long as filling dozens
+    of objects, and most classes of a short run have one or two.
     """
 
     __slots__ = ("_filled", "_places")
@@ -134,7 +135,7 @@ class _InitAtFirstUse(_AtFirstUse):
         return super().__get__(found, owner)
 
     def _fill(self, found: Any, /, *given: Any, **named: Any) -> None:
-        """What the compiled constructor does; it also words what is wrong with a call."""
+        """Do what the compiled constructor does; an invalid call is left to that one, for its error message."""
         table = fields(cast(Any, self._cls))
         if self._places is None:
             self._places = [known.name for known in table if known.init and not known.kw_only]
@@ -187,7 +188,7 @@ def _make_at_first_use(cls: type[T], known: _Known) -> type[T]:
 
 
 def _look_at(cls: type, is_frozen: bool, kw_only: bool) -> _Known | None:
-    """What is known of a class; None for one that is left to the standard decorator, which words what is wrong with it."""
+    """The facts about a class; None for a class that is left to the standard decorator, for its error message."""
     present = vars(cls)
     positional = _positional_of_bases(cls, is_frozen) if _STEERING.isdisjoint(present) else None
     if positional is None:
@@ -221,7 +222,7 @@ def _look_at(cls: type, is_frozen: bool, kw_only: bool) -> _Known | None:
 
 
 def _positional_of_bases(cls: type, is_frozen: bool) -> dict[str, bool] | None:
-    """The fields of the classes above that an argument's place may set; None when one of these was not made here."""
+    """The positional fields of the base classes; None if one of these was not made here."""
     positional: dict[str, bool] = {}
     for base in cls.__mro__[-2:0:-1]:
         held = vars(base)
@@ -236,7 +237,7 @@ def _positional_of_bases(cls: type, is_frozen: bool) -> dict[str, bool] | None:
 
 
 def _meaning(annotation: Any, names: dict[str, Any]) -> object:
-    """What an annotation's first name means in a module of these names; `KW_ONLY` for one that is hard to understand."""
+    """The value of an annotation's first name in a module with these names; `KW_ONLY` for one that is hard to resolve."""
     if annotation.__class__ is not str:
         return InitVar if isinstance(annotation, InitVar) else get_origin(annotation) or annotation
     meant = names.get(annotation.partition("[")[0])
@@ -247,7 +248,7 @@ def _meaning(annotation: Any, names: dict[str, Any]) -> object:
 
 
 def _may_stand(cls: type, name: str, default: Any, meant: object) -> bool:
-    """Whether a default can stand in the class as the standard decorator would have it there."""
+    """Whether a default can be a class attribute, as the standard decorator would make it one."""
     if default.__class__ is Field:
         if meant is ClassVar:
             return False
@@ -259,7 +260,7 @@ def _may_stand(cls: type, name: str, default: Any, meant: object) -> bool:
 
 
 def _field_table(cls: type) -> dict[str, Field[Any]]:
-    """All fields, the inherited ones first."""
+    """All fields, inherited ones first."""
     table: dict[str, Field[Any]] = {}
     for base in cls.__mro__[-1:0:-1]:
         table.update(getattr(base, "__dataclass_fields__", {}))
@@ -279,7 +280,7 @@ def _field_table(cls: type) -> dict[str, Field[Any]]:
 
 @cache
 def _field_kinds() -> tuple[Any, Any]:
-    """What the standard decorator writes on a field, and on a ClassVar, to tell them apart."""
+    """The standard decorator's markers of a field and of a ClassVar."""
     # With a text of its own, or the standard decorator would write one, for which it reads signatures slowly.
     bare = type("Bare", (), {"__doc__": ".", "__annotations__": {"plain": int, "class_var": ClassVar[int]}})
     table: Any = vars(dataclass(init=False, repr=False, eq=False)(bare))["__dataclass_fields__"]
@@ -296,7 +297,7 @@ def _standard_parameters(is_frozen: bool, kw_only: bool) -> Any:
 
 
 class _Made:
-    """A default that is made for each object, as a signature shows it."""
+    """A default that is created per object, as shown in a signature."""
 
     def __repr__(self) -> str:
         return "<factory>"
@@ -306,9 +307,9 @@ _MAKE_IT = _Made()
 
 
 def _init(cls: Any) -> Any:
-    """An `__init__` whose parameters are the fields. It fills a frozen object's dict, past the `__setattr__` that refuses.
+    """Compile an `__init__` whose parameters are the fields. It fills a frozen object's dict, bypassing its `__setattr__`.
 
-    Its globals are those of the class's module, so that the names in its annotations can be found.
+    Its globals are those of the class's module, so that the names in its annotations resolve.
     """
     # What may be set is set one by one: an object whose dict nothing has asked for yet has none, and is smaller.
     is_frozen = _MADE_HERE[cls].is_frozen

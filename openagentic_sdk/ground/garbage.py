@@ -1,4 +1,4 @@
-"""Do what is left to do for an object that the garbage collector found, in a thread that may wait for locks."""
+"""Run clean-up for garbage-collected objects in a thread that may wait for locks."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ _is_ending = False
 
 
 def when_collected(owner: object, work: Callable[..., object], *args: Any) -> weakref.finalize[..., Any]:
-    """Do `work(*args)` when `owner` has been collected, at the latest when the process ends.
+    """Call `work(*args)` after `owner` has been collected, at the latest when the process exits.
 
-    The collector may run at any instruction, so also inside any lock, of ours or of a driver: whoever waited for that lock
-    there would wait for ever. So the work is done in a thread of its own; only the end of the process waits for it.
+    The collector may run at any instruction, so also while any lock of ours or of a driver is held: waiting for that lock
+    there would deadlock. So the work runs in a thread of its own; only the exit of the process waits for it.
     """
     finalizer = weakref.finalize(owner, _hand_over, partial(work, *args))
     _watch_end()
@@ -53,7 +53,7 @@ def _hand_over(work: Callable[[], object]) -> None:
 
 
 def _clean_up() -> None:
-    """Do one work that is due, if another thread has not."""
+    """Do one pending piece of work, unless another thread has taken it."""
     mine = (os.getpid(), threading.get_ident())
     _cleaning.add(mine)
     try:
@@ -72,7 +72,7 @@ def _begin_to_end() -> None:
 
 
 def _wait_a_moment() -> None:
-    """Let the threads that clean up come to their end."""
+    """Give the clean-up threads a moment to finish."""
     here, until = (os.getpid(), threading.get_ident()), time.monotonic() + MOMENT_S
     while not _due.empty() or any(pid == here[0] and (pid, thread) != here for pid, thread in list(_cleaning)):
         if time.monotonic() > until:

@@ -1,9 +1,9 @@
-"""Glob patterns over paths, compiled to regular expressions that cannot explode.
+"""Glob patterns over paths, compiled to regular expressions without catastrophic backtracking.
 
-`*` and `?` stay within a name, `**` is any number of folders, `[a-z]` and `[!a-z]` are sets, a backslash takes the next
-character as it is, and `expand_braces` takes `{a,b}` apart. Hidden names are names like others. Every star but the last of
-a name becomes an atomic group that takes the first place where its text fits: the first is never worse than a later one, so
-nothing is tried twice. A set with a range that is empty, such as `[z-a]`, raises `ValueError`.
+`*` and `?` stay within a name, `**` is any number of folders, `[a-z]` and `[!a-z]` are sets, a backslash escapes the next
+character, and `expand_braces` expands `{a,b}`. Hidden names are not special. Every star of a name but the last becomes an
+atomic group that takes the first place where its text fits: a later place is never better, so nothing is tried twice. A set
+with an empty range, such as `[z-a]`, raises `ValueError`.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ SPECIAL = frozenset("*?[\\")
 
 
 def fits_name(pattern: str, name: str) -> bool:
-    """Whether a name, of a tool for one, fits one of the `|`-separated fnmatch patterns."""
+    """Whether a name, for example of a tool, matches one of the `|`-separated fnmatch patterns."""
     return any(fnmatchcase(name, part.strip()) for part in pattern.split("|"))
 
 
 @lru_cache(maxsize=1024)
 def compile_glob(pattern: str) -> re.Pattern[str] | None:
-    """A pattern, braces included, for whole relative paths; without a `/` it fits a name in any folder.
+    """Compile a pattern, including braces, for whole relative paths; without a `/` it matches a name in any folder.
 
-    None for a pattern that can fit nothing: it is empty, has an empty range, or stands for too many others.
+    None for a pattern that cannot match anything: it is empty, has an empty range, or expands to too many others.
     """
     alternatives = expand_braces(pattern, MAX_ALTERNATIVES) if 0 < len(pattern) <= MAX_CHARS else None
     if alternatives is None or sum(map(len, alternatives)) > 16 * MAX_CHARS:
@@ -42,13 +42,13 @@ def compile_glob(pattern: str) -> re.Pattern[str] | None:
 
 
 def path_regex(pattern: str) -> str:
-    """The source of a regular expression for a whole relative path. `**` at the end is any file below."""
+    """The source of a regular expression for a whole relative path. A final `**` matches any file below."""
     folder, name = split_path(pattern)
     return folder_regex(folder) + name_regex(name)
 
 
 def split_path(pattern: str) -> tuple[str, str]:
-    """The pattern of the folders (empty for the root alone) and of the file's name. `**` at the end is any file below."""
+    """The pattern of the folders (empty for the root alone) and of the file's name. A final `**` matches any file below."""
     folder, _, name = pattern.strip("/").rpartition("/")
     if name != "**":
         return folder, name or "*"
@@ -56,7 +56,7 @@ def split_path(pattern: str) -> tuple[str, str]:
 
 
 def folder_regex(pattern: str) -> str:
-    """The source of a regular expression for a folder's path, which has a slash after each name."""
+    """The source of a regular expression for a folder's path, with a slash after each name."""
     chunks = [""]
     names = [name for name in pattern.split("/") if name]
     for before, name in zip(["", *names], names, strict=False):
@@ -90,7 +90,7 @@ def name_regex(pattern: str) -> str:
 
 
 def _one_character(pattern: str, at: int) -> tuple[str, int]:
-    """The regular expression of what stands at `at`, and where it ends."""
+    """The regular expression of the element at position `at`, and the position after it."""
     character = pattern[at]
     if character == "?":
         return "[^/]", at + 1
@@ -120,16 +120,16 @@ def _character_set(members: str, *, negated: bool) -> str:
 
 
 def static_folder(pattern: str) -> str:
-    """The folders at the start of a pattern that hold no wildcard: where a walk may begin."""
+    """The leading folders of a pattern without wildcards: where a walk may start."""
     names = pattern.split("/")[:-1]
     count = next((i for i, name in enumerate(names) if SPECIAL.intersection(name)), len(names))
     return "/".join(names[:count])
 
 
 def expand_braces(pattern: str, most: int) -> list[str] | None:
-    """The patterns without braces that one with braces stands for; None when there would be more than `most`.
+    """Expand the braces of a pattern; None if there would be more than `most` results.
 
-    A group without a comma is taken as it is. Groups in groups multiply, so the limit is looked at on the way.
+    A group without a comma is literal. Nested groups multiply, so the limit is checked along the way.
     """
     done: list[str] = []
     waiting = [pattern]
@@ -147,7 +147,7 @@ def expand_braces(pattern: str, most: int) -> list[str] | None:
 
 
 def _first_group(pattern: str) -> tuple[int, int, list[str]] | None:
-    """Start, end and choices of the first `{a,b}` that is closed and holds a comma."""
+    """Start, end and choices of the first closed `{a,b}` with a comma."""
     found: list[int] = []  # where the group begins, its commas, and where it ends
     groups: list[list[int]] = []  # where each open group begins, and its commas
     at = 0

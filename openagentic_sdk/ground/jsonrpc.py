@@ -1,9 +1,9 @@
-"""JSON-RPC 2.0 between two sides that both ask, one JSON object per line: messages, lines, and requests that wait.
+"""JSON-RPC 2.0 between two peers that both send requests, one JSON object per line.
 
-There is no transport here: bytes come in through `Lines`, messages through `Peer.receive`, and a peer is given the function
-that sends its own. What comes is hostile until checked: a line has a limit, an invalid message is answered or left out,
-and neither ends the connection. What goes is ASCII on one line; half a letter (a lone surrogate, for which readers in
-other languages refuse the whole line) has become U+FFFD.
+No transport here: bytes come in through `Lines`, messages through `Peer.receive`, and a peer is given the function that
+sends its output. Input is hostile until checked: lines have a size limit, an invalid message is answered or ignored, and
+neither ends the connection. Output is ASCII on one line; a lone surrogate, for which parsers in other languages reject the
+whole line, becomes U+FFFD.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ _HALF_LETTER = regex(r"\\ud[89ab]..(?!\\ud[c-f])|(?<!\\ud[89ab]..)\\ud[c-f]", re
 
 @frozen
 class AnswerThen:
-    """What a handler may give in the place of a bare result: `then` runs when the answer is on its way."""
+    """A handler's result with a follow-up: `then` runs once the answer has been sent."""
 
     result: Any
     then: Callable[[], Awaitable[None]]
 
 
 def encode(message: Mapping[str, Any]) -> bytes:
-    """The message as one line. Raises `InvalidEventError` for what JSON cannot say."""
+    """Encode the message as one line. Raises `InvalidEventError` for values that JSON cannot express."""
     text = dumps_json(message)
     if "\\ud" in text and _HALF_LETTER.search(text):  # the expression alone would be most of the work
         text = dumps_json(whole_letters(message))
@@ -47,7 +47,7 @@ def encode(message: Mapping[str, Any]) -> bytes:
 
 
 class Lines:
-    """Cuts a stream of bytes into lines; what is longer than `max_bytes` is not kept."""
+    """Splits a byte stream into lines; lines longer than `max_bytes` are discarded."""
 
     def __init__(self, max_bytes: int) -> None:
         self._max_bytes = max_bytes
@@ -55,7 +55,9 @@ class Lines:
         self._size = 0
 
     def feed(self, data: bytes) -> list[bytes | None]:
-        """The lines that end in these bytes, without their ends and without blank ones; None is one that was too long."""
+        """Return the lines completed by these bytes, without line ends and blank lines; None stands for one that was too
+        long.
+        """
         if not self._size and data.find(b"\n") == len(data) - 1 <= self._max_bytes:
             whole = data.strip(b" \t\r\n")  # one whole line, as most are
             return [whole] if whole else []
@@ -79,13 +81,13 @@ class Lines:
 
 
 class Peer:
-    """One side of a connection. It answers in any order, and never waits for a handler before it takes the next message.
+    """One side of a connection. It answers in any order, and does not wait for a handler before taking the next message.
 
-    `send` gets each line that goes out, in the order in which it must stand there, and may make its caller wait.
-    `on_request` gives a request's result, an `AnswerThen`, or raises; `on_notification` is called for the rest. Either is
-    begun in the order in which messages came. `cancel_method` is the notification that withdraws a request, in both
-    directions. `on_stray` gets, with the reason, each line that is no message and each answer that nobody waits for; without
-    it, what is no message is refused. `read` gives the value of a line, or raises `InvalidEventError`.
+    `send` receives each outgoing line, in the required order, and may block its caller. `on_request` returns a request's
+    result or an `AnswerThen`, or raises; `on_notification` is called for notifications. Both are started in the order of
+    the messages. `cancel_method` is the notification that cancels a request, in either direction. `on_stray` receives, with
+    the reason, each line that is not a message and each answer that nobody awaits; without it, a line that is not a message
+    is answered with an error. `read` parses a line, or raises `InvalidEventError`.
     """
 
     def __init__(
@@ -112,13 +114,13 @@ class Peer:
     # --- what this side says -----------------------------------------------------------------------------------------
 
     async def notify(self, method: str, params: Mapping[str, Any]) -> None:
-        """Say something that has no answer."""
+        """Send a notification, which has no answer."""
         await self._send(encode({"jsonrpc": "2.0", "method": method, "params": params}))
 
     async def request(self, method: str, params: Mapping[str, Any]) -> Any:
-        """Ask, and wait for the result. Raises `RpcError` when the other side refuses or is gone.
+        """Send a request and wait for its result. Raises `RpcError` if the other side refuses or disconnects.
 
-        When this is cancelled, the other side is told that nobody waits any more.
+        Cancelling this call sends the cancellation to the other side.
         """
         self._asked += 1
         asked = self._asked
@@ -135,7 +137,7 @@ class Peer:
     # --- what the other side says ------------------------------------------------------------------------------------
 
     def receive(self, line: bytes | None) -> None:
-        """Take one line, as `Lines` gives it."""
+        """Process one line from `Lines`."""
         try:
             message = self._read(line) if line is not None else None
         except InvalidEventError as error:
@@ -147,7 +149,7 @@ class Peer:
             self.take(message, line)
 
     def take(self, message: Any, line: bytes = b"") -> None:
-        """Take one message that was read already; `line` is what it was read from."""
+        """Process one parsed message; `line` is its source."""
         if not isinstance(message, dict):
             self._stray(INVALID_REQUEST, "a message is one JSON object", line)
         elif "method" not in message and ("result" in message or "error" in message):
@@ -170,13 +172,13 @@ class Peer:
             self._answering[message["id"]] = asyncio.create_task(work)
 
     def fail(self, error: Callable[[], Exception]) -> None:
-        """The other side is lost: what was asked of it fails with this error, and what it asked for is withdrawn."""
+        """The other side is lost: fail our pending requests with this error, and cancel the handlers of its requests."""
         self._fail_waiting(error)
         for task in self._answering.values():
             task.cancel()
 
     async def close(self) -> None:
-        """The other side is gone: what was asked of it fails, and what it asked for is waited for."""
+        """The other side has closed: fail our pending requests, and wait for the handlers of its requests."""
         self._fail_waiting(lambda: RpcError(INTERNAL_ERROR, "the connection was closed before the answer came"))
         while tasks := {*self._answering.values(), *self._heard} - {asyncio.current_task()}:
             await asyncio.wait(tasks)
@@ -187,7 +189,7 @@ class Peer:
                 answer.set_exception(error())
 
     def _take_answer(self, message: Mapping[str, Any]) -> bool:
-        """Hand an answer to who waits for it; False when it was withdrawn, had its answer, or was never asked."""
+        """Deliver an answer to its request; False if that was cancelled, already answered, or never sent."""
         asked = message.get("id")
         answer = self._waiting.get(asked) if asked.__class__ is int else None  # as all of ours are; True would be 1
         if answer is None or answer.done():

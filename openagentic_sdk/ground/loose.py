@@ -1,4 +1,4 @@
-"""Read JSON that an endpoint sent: each value as the kind that it should be, or as an empty one of that kind."""
+"""Read JSON from an endpoint tolerantly: each value as the expected type, or as an empty value of it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _scan = vars(_DECODER)["scan_once"]
 
 
 def read_json(text: str) -> Any:
-    """The value of a JSON text, null in the place of numbers that JSON cannot say. Raises `ValueError`."""
+    """Parse a JSON text; NaN and infinities become None. Raises `ValueError`."""
     try:
         value, end = _scan(text, 0)
     except StopIteration:
@@ -29,12 +29,12 @@ def read_json(text: str) -> Any:
 
 
 def as_mapping(value: Any) -> Mapping[str, Any]:
-    """The object, or an empty one."""
+    """The value if it is an object, otherwise an empty one."""
     return value if isinstance(value, Mapping) else {}
 
 
 def as_list(value: Any) -> list[Any]:
-    """The list, or an empty one."""
+    """The value if it is a list, otherwise an empty one."""
     return value if isinstance(value, list) else []
 
 
@@ -44,5 +44,5 @@ def as_mappings(value: Any) -> list[Mapping[str, Any]]:
 
 
 def as_text(value: Any) -> str:
-    """The text, or an empty one."""
+    """The value if it is a string, otherwise an empty one."""
     return value if isinstance(value, str) else ""

@@ -1,7 +1,7 @@
-"""What pictures, documents and sounds are, told by their first bytes, and what vendors take of them.
+"""Types of pictures, documents and sounds, detected by their first bytes, and the vendors' limits for them.
 
-No decoder is used: sizes are read from headers. The limits are those of the Messages API, the strictest of the vendors'
-(5 MB and 8,000 pixels a side for a picture, 32 MB for a request).
+Nothing is decoded: sizes are read from headers. The limits are those of the Messages API, the strictest vendor (5 MB and
+8,000 pixels a side for a picture, 32 MB for a request).
 """
 
 from __future__ import annotations
@@ -29,20 +29,20 @@ _RIFF = {b"WEBP": "image/webp", b"WAVE": "audio/wav"}
 
 
 def media_type_of(head: bytes) -> str | None:
-    """The media type of something that models take, by its first bytes; None for anything else."""
+    """The media type of content that models accept, detected by its first bytes; None for anything else."""
     if head[:4] == b"RIFF":
         return _RIFF.get(head[8:12])
     return next((kind for start, kind in _STARTS if head.startswith(start)), None)
 
 
 def part_type_of(media_type: str) -> str:
-    """What a part of a message with this media type is called: `image`, `audio` or `file`."""
+    """The type of the message part for this media type: `image`, `audio` or `file`."""
     family = media_type.partition("/")[0]
     return family if family in ("image", "audio") else "file"
 
 
 def pixels_of(data: bytes) -> tuple[int, int] | None:
-    """Width and height of a PNG, GIF, WebP or JPEG, from its header; None when it does not say."""
+    """Width and height of a PNG, GIF, WebP or JPEG from its header; None if it does not state them."""
     try:
         match media_type_of(data[:HEAD_BYTES]):
             case "image/png" if data[12:16] == b"IHDR":
@@ -59,7 +59,7 @@ def pixels_of(data: bytes) -> tuple[int, int] | None:
 
 
 def _webp_pixels(data: bytes) -> tuple[int, int] | None:
-    """The three kinds of chunk that begin a WebP file (RFC 9649)."""
+    """Read the three kinds of chunk that can begin a WebP file (RFC 9649)."""
     if data[12:16] == b"VP8X":
         return 1 + int.from_bytes(data[24:27], "little"), 1 + int.from_bytes(data[27:30], "little")
     if data[12:16] == b"VP8L":
@@ -87,7 +87,7 @@ def _jpeg_pixels(data: bytes) -> tuple[int, int] | None:
 
 
 def why_refused(part_type: str, data: bytes) -> str | None:
-    """Why no vendor takes this, in words with the values; None when it can be sent."""
+    """The reason why no vendor accepts this content, with the values; None if it can be sent."""
     limit = MAX_BYTES[part_type]
     if not data or (data.startswith(b"%PDF-") and not data[8:64].strip()):
         return "it is empty"

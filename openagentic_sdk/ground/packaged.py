@@ -1,4 +1,4 @@
-"""Files of data that come with the package, also where it runs from inside of a zip (`openagentic-sdk bundle`)."""
+"""Data files of the package, also when it runs from a zip archive (`openagentic-sdk bundle`)."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from typing import Any
 
 
 def read_packaged(module: Any, name: str) -> str:
-    """The text of the file `name` in the folder of a module, which gives its `__spec__`.
+    """Return the text of the file `name` in the folder of a module, which passes its `__spec__`.
 
-    It is what `pkgutil.get_data` does, whose module is slow to load.
+    Equivalent to `pkgutil.get_data`, whose module is slow to import.
     """
     data: bytes = module.loader.get_data(os.path.join(os.path.dirname(module.origin), name))
     return data.decode("utf-8")

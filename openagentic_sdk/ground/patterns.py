@@ -1,4 +1,4 @@
-"""Regular expressions that are compiled when they are first used: all at once, they are much of what an import costs."""
+"""Regular expressions compiled on first use: compiling them all is a large part of an import's cost."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from typing import Any, AnyStr, cast
 
 
 def regex(text: AnyStr, flags: int = 0) -> re.Pattern[AnyStr]:
-    """Like `re.compile`, but a text that is no regular expression raises `re.error` at its first use."""
+    """Like `re.compile`, but an invalid expression raises `re.error` on first use."""
     return cast("re.Pattern[AnyStr]", _Pattern(text, flags))
 
 
 class _Pattern:
-    """Has nothing but the text until somebody asks for more; then it has all that the compiled pattern has."""
+    """Holds only the text until an attribute is needed; then it has all attributes of the compiled pattern."""
 
     def __init__(self, text: Any, flags: int) -> None:
         self._made_of = (text, flags)

@@ -1,6 +1,6 @@
-"""Rooms that an installation may leave out: whoever imports one that is not there gets a `RoomMissingError`.
+"""Rooms that an installation may leave out: importing a missing one raises `RoomMissingError`.
 
-The one seam is a finder at the end of `sys.meta_path`, which Python asks for what no other finder has found.
+The only seam is a finder at the end of `sys.meta_path`, which Python consults after all others.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ OPTIONAL_ROOMS = {
 
 
 def is_installed(room: str) -> bool:
-    """Whether this room, one of `OPTIONAL_ROOMS`, is there."""
+    """Whether this room, one of `OPTIONAL_ROOMS`, is installed."""
     try:
         return import_module(f"{_PACKAGE}.{room}").__file__ is not None  # None is a folder that has lost its files
     except ImportError:
@@ -33,12 +33,12 @@ def is_installed(room: str) -> bool:
 
 
 def is_whole(module: str) -> bool:
-    """Whether the room of this module is there, or is none of `OPTIONAL_ROOMS`."""
+    """Whether the room of this module is installed or not optional."""
     return all(is_installed(room) for room in OPTIONAL_ROOMS if f"{module}.".startswith(f"{room}."))
 
 
 def require_room(room: str) -> None:
-    """Raises `RoomMissingError` where this room, one of `OPTIONAL_ROOMS`, is not installed."""
+    """Raise `RoomMissingError` if this room, one of `OPTIONAL_ROOMS`, is not installed."""
     if not is_installed(room):
         raise _missing(room)
 
@@ -52,11 +52,11 @@ def _missing(room: str) -> Exception:
 
 
 class MissingRooms:
-    """The finder, see `sys.meta_path`."""
+    """The finder for `sys.meta_path`."""
 
     @staticmethod
     def find_spec(name: str, path: Sequence[str] | None = None, target: ModuleType | None = None) -> None:
-        """Raises `RoomMissingError` for a missing room and for what would be in it; finds nothing else."""
+        """Raise `RoomMissingError` for a missing room and its modules; find nothing else."""
         for room in OPTIONAL_ROOMS:
             module = f"{_PACKAGE}.{room}"
             is_within = name.startswith(f"{module}.") and getattr(sys.modules.get(module), "__file__", None) is None

@@ -20,7 +20,7 @@ _FLUSH_S = 0.5
 
 
 class Output:
-    """Lines on their way to a descriptor, in the order in which they came; written beside the event loop."""
+    """Lines queued for a descriptor, written in order and off the event loop."""
 
     def __init__(self, fd: int) -> None:
         self._fd = fd
@@ -31,7 +31,7 @@ class Output:
         self.is_closed = False
 
     async def send(self, line: bytes) -> None:
-        """Put a line behind the others; waits while too much waits. Does nothing once the other side has stopped reading."""
+        """Queue a line; wait while the queue is full. Does nothing once the other side has stopped reading."""
         if self.is_closed:
             return
         self._lines.append(line)
@@ -43,7 +43,7 @@ class Output:
             await self._room.wait()
 
     async def close(self) -> None:
-        """Write what waits, if it is taken within a moment; senders that wait for room go on."""
+        """Write the queue if it is accepted within a moment; senders waiting for room return."""
         if self._writing is not None:
             await asyncio.wait({self._writing}, timeout=_FLUSH_S)
         self._end()
@@ -72,7 +72,7 @@ def _write_all(fd: int, data: bytes) -> None:
 
 
 async def read_lines(fd: int, receive: Callable[[bytes | None], None], max_bytes: int) -> None:
-    """Hand over each line that comes, as `Lines` gives them, until the other side closes its end."""
+    """Pass on each line, as `Lines` returns them, until the other side closes its end."""
     lines = Lines(max_bytes)
     while data := await run_in_thread(partial(os.read, fd, _READ_BYTES), name="openagentic-stdin", moment_s=0):
         for line in lines.feed(data):
@@ -80,7 +80,7 @@ async def read_lines(fd: int, receive: Callable[[bytes | None], None], max_bytes
 
 
 def end_on_signals(reading: asyncio.Task[None]) -> None:
-    """Cancel this task when SIGTERM, SIGHUP or SIGINT comes, where the event loop can hear of it."""
+    """Cancel this task on SIGTERM, SIGHUP or SIGINT, where the event loop supports signal handlers."""
     loop = asyncio.get_running_loop()
     for name in ("SIGTERM", "SIGHUP", "SIGINT"):
         with suppress(NotImplementedError, AttributeError, RuntimeError, ValueError):
@@ -88,10 +88,10 @@ def end_on_signals(reading: asyncio.Task[None]) -> None:
 
 
 def take_stdio() -> tuple[int, int]:
-    """This process's stdin and stdout as descriptors of their own.
+    """Return this process's stdin and stdout as new descriptors.
 
-    From then on prints go to stderr and reads get nothing, those of children and C libraries included: one stray line
-    would end the connection.
+    From then on prints go to stderr and reads find end of file, also in children and C libraries: one stray line would
+    break the connection.
     """
     sys.stdout.flush()
     stdin, stdout = os.dup(0), os.dup(1)

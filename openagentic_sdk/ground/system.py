@@ -1,4 +1,4 @@
-"""The system that this process runs on: how files are opened there, whose process it is, and where it works."""
+"""The operating system around this process: how to open files, its user, and its working folder."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ NO_FOLLOW = getattr(os, "O_NOFOLLOW", 0)
 
 
 def user_home() -> str:
-    """The user's home folder; where there is none, a path below which nothing can exist, so that nothing is read there.
+    """The user's home folder; if there is none, a path below which nothing can exist, so that nothing is read there.
 
     The home of another user, which HOME names after `sudo -u` and the like, does not count.
     """
@@ -29,7 +29,7 @@ def user_home() -> str:
 
 
 def working_dir() -> str:
-    """The folder that this process works in. Raises `OptionsError` when it has been removed."""
+    """The working folder of this process. Raises `OptionsError` if it has been removed."""
     try:
         return os.getcwd()
     except FileNotFoundError as error:
@@ -37,7 +37,7 @@ def working_dir() -> str:
 
 
 def user_name() -> str:
-    """The user that this process runs as, as the system knows it; an environment variable can say anything."""
+    """The user of this process according to the system; environment variables cannot be trusted."""
     if sys.platform == "win32":
         return os.getlogin()
     import pwd

@@ -1,17 +1,16 @@
-"""Text that strangers wrote, and what a person sees of it.
+"""Untrusted text, and how it is displayed to a person.
 
-A letter is hidden when it shows nothing, or steers what is shown: control and format characters, lone surrogates, fillers,
-joiners, variation selectors, tags. Which letters these are follows from their Unicode properties: the general category, the
-name where a script calls one of its letters a filler, and the ranges that are kept free for more of them
-(Default_Ignorable_Code_Point in Unicode's DerivedCoreProperties.txt).
+A letter is hidden if it is invisible or affects the display of others: control and format characters, lone surrogates,
+fillers, joiners, variation selectors, tags. Hidden letters are recognized by their Unicode properties: the general category,
+the name of a script's fillers, and the ranges reserved for more of them (Default_Ignorable_Code_Point in Unicode's
+DerivedCoreProperties.txt).
 
-    visible         for a decision: one line of plain letters, everything else as an escape (`\\x1b`, `\\u202e`)
-    printable       for reading on a terminal: lines and tabs stay, and joiners where a script or an emoji needs them
-    on_one_line     the same on one line, cut where it is too long
-    without_hidden  for what a model reads: hidden letters are taken out, by the same rule as `printable`
+    visible         for decisions: one line of plain letters, everything else as an escape (`\\x1b`, `\\u202e`)
+    printable       for reading on a terminal: line feeds and tabs are kept, and joiners where a script needs them
+    on_one_line     the same on one line, truncated if it is too long
+    without_hidden  for models: hidden letters are removed, by the same rule as `printable`
 
-Beside these stand how a text is cut short (`shortened`, and `safe_cut` where secrets are masked), how things are counted,
-and which names are alike.
+Further functions truncate a text (`shortened`, and `safe_cut` where secrets are masked) and find similar names.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ _PAIR = regex("[\ud800-\udbff][\udc00-\udfff]")
 
 @lru_cache(maxsize=4096)
 def is_hidden(letter: str) -> bool:
-    """Whether one letter, standing alone, cannot be seen or steers what is shown. Blanks, tab and line feed do neither."""
+    """Whether a letter on its own is invisible or affects the display of others. Blanks, tab and line feed do not count."""
     if " " <= letter <= "~" or letter in "\t\n":
         return False
     category = unicodedata.category(letter)
@@ -53,50 +52,50 @@ def is_hidden(letter: str) -> bool:
 
 @lru_cache(maxsize=4096)
 def is_plain(letter: str) -> bool:
-    """Whether one letter is a sign that can be seen, or the ordinary blank; letters that Python does not know are not."""
+    """Whether a letter is visible, or the ordinary blank; letters unknown to Python are not plain."""
     return " " <= letter <= "~" or (
         letter > "~" and unicodedata.category(letter)[0] not in "CZ" and not is_hidden(letter)
     )
 
 
 def visible(text: str) -> str:
-    """The text on one line, each letter that is not plain as an escape, and long runs of blanks as their count."""
+    """The text on one line, with each letter that is not plain as an escape, and long runs of blanks as their count."""
     if not (text.isascii() and text.isprintable()):
         text = text.translate({ord(letter): escape(letter) for letter in set(text) if not is_plain(letter)})
     return _BLANKS.sub(lambda run: f"[{len(run[0])} blanks]", text)
 
 
 def visible_lines(text: str) -> list[str]:
-    """Like `visible`, with line feeds as ends of lines and tabs as four blanks; long runs of empty lines as their count."""
+    """Like `visible`, with line feeds as line ends and tabs as four blanks; long runs of empty lines as their count."""
     text = _EMPTY_LINES.sub(lambda run: f"\n\n[{run[0].count(chr(10)) - 2} more empty lines]\n", text)
     return [visible(line.replace("\t", "    ")) for line in text.split("\n")]
 
 
 def printable(text: str) -> str:
-    """The text with every hidden letter written as an escape; line feeds and tabs stay, CRLF becomes a line feed."""
+    """The text with every hidden letter as an escape; line feeds and tabs are kept, CRLF becomes a line feed."""
     if text.isascii() and text.replace("\n", "").replace("\t", "").isprintable():
         return text
     return _replace_hidden(text.replace("\r\n", "\n"), escape)
 
 
 def on_one_line(text: str, max_chars: int | None = None) -> str:
-    """`printable` text with newlines and tabs as escapes too, cut with an ellipsis when it is longer than `max_chars`."""
+    """`printable` text with line feeds and tabs as escapes, too, truncated with an ellipsis to `max_chars`."""
     cut = text if max_chars is None else shortened(text, max_chars)
     return printable(cut).replace("\n", "\\n").replace("\t", "\\t")
 
 
 def shortened(text: str, max_chars: int, mark: str = "...") -> str:
-    """The text, cut and with a mark at its end when it is longer than `max_chars`."""
+    """The text, truncated to `max_chars` with a mark at its end if necessary."""
     return text if len(text) <= max_chars else text[: max(max_chars - len(mark), 0)].rstrip() + mark
 
 
 def plural(count: int, noun: str) -> str:
-    """`1 line`, `2 lines`."""
+    """A count with its noun: `1 line`, `2 lines`."""
     return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
 
 
 def look_alikes(name: str, known: Iterable[str], least: float) -> list[str]:
-    """At most three known names that are alike to one, from `least` (0 to 1) on, for an error that asks what was meant."""
+    """At most three known names with a similarity of at least `least` (0 to 1), for an error's suggestion."""
     from difflib import get_close_matches  # slow to import, for a mistake
 
     folded = {each.casefold(): each for each in known}
@@ -104,7 +103,7 @@ def look_alikes(name: str, known: Iterable[str], least: float) -> list[str]:
 
 
 def without_hidden(text: str) -> str:
-    """The text without hidden letters; every end of line becomes a line feed, two halves of a letter become the letter."""
+    """The text without hidden letters; line ends become line feeds, surrogate pairs become one letter."""
     if text.isascii() and len(text.encode().translate(None, _HIDDEN_ASCII)) == len(text):
         return text  # most texts are plain, and need not be looked at letter by letter
     if not text.isascii():
@@ -113,7 +112,7 @@ def without_hidden(text: str) -> str:
 
 
 def sendable(text: str) -> str:
-    """The text as strict UTF-8 can carry it: surrogate pairs joined, lone surrogates replaced by U+FFFD."""
+    """The text as valid UTF-8: surrogate pairs are joined, lone surrogates replaced by U+FFFD."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -129,7 +128,7 @@ def one_line(text: str) -> str:
 
 
 def escape(letter: str) -> str:
-    """A letter as Python's source would write it: `\\n`, `\\x1b`, `\\u202e`, `\\U000e0041`."""
+    r"""A letter in Python's source notation: `\n`, `\x1b`, `\u202e`, `\U000e0041`."""
     named = {"\n": "\\n", "\t": "\\t", "\r": "\\r"}.get(letter)
     code = ord(letter)
     return named or (f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}")
@@ -147,7 +146,7 @@ def _replace_hidden(text: str, replacement: Callable[[str], str]) -> str:
 
 
 def _is_at_work(text: str, at: int) -> bool:
-    """Whether a hidden letter does what it is for: join two letters of a script or an emoji, choose the shape of one."""
+    """Whether a hidden letter is used as intended: it joins two letters of a script or an emoji, or selects a variant."""
     letter, before, after = text[at], text[max(at - 1, 0) : at], text[at + 1 : at + 2]
     if "\ufe00" <= letter <= "\ufe0f":
         return _bears_marks(before) or (before in tuple("0123456789#*") and after == "\u20e3")
@@ -157,7 +156,7 @@ def _is_at_work(text: str, at: int) -> bool:
 
 
 def settled(text: str) -> int:
-    """How many letters of a text that is still coming can be judged: what follows may join the last ones, or end a line."""
+    """The number of letters of an incomplete text that can be judged: the next ones may join the last, or end a line."""
     if not text or (text[-1].isascii() and text[-1] not in "0123456789#*\r"):
         return len(text)
     for at in range(len(text) - 1, max(len(text) - _MAX_JOINED, 0), -1):
@@ -180,18 +179,18 @@ Redact = Callable[[str], str]
 
 @runtime_checkable
 class KnowsSpans(Protocol):
-    """A redactor that can say where in a text it masks something."""
+    """A redactor that can report which parts of a text it masks."""
 
     def spans(self, text: str) -> list[tuple[int, int]]:
-        """The parts that are masked, as positions."""
+        """The positions of the masked parts."""
         ...
 
 
 def safe_cut(text: str, at: int, redact: Redact | None, *, forward: bool = False) -> int:
-    """The place nearest to `at` (before it, or with `forward` behind it) where a cut splits nothing that is masked.
+    """The position nearest to `at` (before it, or after it with `forward`) where a cut splits nothing that is masked.
 
-    Both sides of the cut must be known for `CUT_MARGIN` letters as far as the text goes on there. For a function that only
-    masks, the place is one at a line's end.
+    `CUT_MARGIN` letters on both sides of the cut must be available, if the text has as many. If `redact` can only mask, the
+    position is at a line end.
     """
     if redact is None or not 0 < at < len(text):
         return at

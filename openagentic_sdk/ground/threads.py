@@ -1,8 +1,8 @@
-"""Run code that may never come back beside the event loop: it is given a moment to end, then it is left behind.
+"""Run code that may never return beside the event loop: it gets a moment to end, then it is abandoned.
 
-Python can stop neither a thread nor a coroutine that swallows its cancellation. So both run apart from whoever waits for
-them: a blocking call in a thread of its own (the loop's executor has few workers, which slow calls would hold), somebody
-else's coroutine in a task of its own. What is left behind is named in the list that `collect_left` gave.
+Python can stop neither a thread nor a coroutine that swallows its cancellation. So both run apart from their caller: a
+blocking call in a thread of its own (the loop's executor has few workers, which slow calls would occupy), foreign
+coroutines in a task of their own. Abandoned work is named in the list that `collect_left` returned.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _kept: contextvars.ContextVar[KeptThreads | None] = contextvars.ContextVar("kept
 
 
 def running_loop(what: str) -> asyncio.AbstractEventLoop:
-    """The event loop that runs here. Raises `EventLoopError`, which says what to do, where it is none of asyncio's."""
+    """The running event loop. Raises `EventLoopError`, with advice, if there is none of asyncio's."""
     try:
         return asyncio.get_running_loop()
     except RuntimeError:
@@ -51,14 +51,14 @@ def running_loop(what: str) -> asyncio.AbstractEventLoop:
 
 
 def collect_left() -> list[str]:
-    """A new list that names what this context, and those that are copied from it, leave behind from now on."""
+    """Return a list that collects the names of everything this context and its copies leave running from now on."""
     names: list[str] = []
     _left.set(names)
     return names
 
 
 def note_left(name: str) -> None:
-    """Say that something was left behind: it still runs, and nobody waits for it."""
+    """Record that something was abandoned: it still runs, and nobody waits for it."""
     names = _left.get()
     if names is not None:
         names.append(name)
@@ -75,10 +75,9 @@ async def run_in_thread(
     keep: bool = False,
     moment_s: float = THREAD_MOMENT_S,
 ) -> T:
-    """What `work` returns or raises, from a daemon thread: of its own, or with `keep` one of `KeptThreads`.
+    """Run `work` in a daemon thread, its own or with `keep` one of `KeptThreads`; return or raise its outcome.
 
-    When this is cancelled, `cancelled` is set for the work to see, and its end is waited for `moment_s`; 0 leaves it alone
-    at once.
+    On cancellation, `cancelled` is set for the work to see, and its end is awaited for `moment_s`; 0 abandons it at once.
     """
     done = start_thread(work, name, keep=keep)
     try:
@@ -98,16 +97,15 @@ async def run_in_thread(
 
 
 async def ask_callable(work: Callable[[], Any], name: str) -> Any:
-    """What a callable of the user's gives, be it async or plain code, which runs in a thread of its own."""
+    """Call a user's callable and return its result; plain code runs in a thread of its own, async code is awaited."""
     given = work() if inspect.iscoroutinefunction(work) else await run_in_thread(work, name=name, moment_s=0)
     return await given if inspect.isawaitable(given) else given
 
 
 def start_thread(work: Callable[[], T], name: str, *, keep: bool = False) -> asyncio.Future[T]:
-    """Start `work` in a daemon thread and a copy of this context; the future gets what it returns or raises, when the loop
-    still runs.
+    """Start `work` in a daemon thread with a copy of this context; the future gets its outcome if the loop still runs.
 
-    `keep` is for this package's own code, which leaves nothing behind in a thread: it may run in one of `KeptThreads`.
+    `keep` is for this package's own code, which leaves no state behind in a thread: it may run in one of `KeptThreads`.
     """
     loop = running_loop("this call, which waits for a thread,")
     done: _ThreadOutcome[T] = _ThreadOutcome(loop=loop)
@@ -123,10 +121,10 @@ def start_thread(work: Callable[[], T], name: str, *, keep: bool = False) -> asy
 
 
 class KeptThreads:
-    """The threads of one run that wait for its next work, because starting a thread costs more than most of that work.
+    """The threads of one run, reused because starting a thread costs more than most of their work.
 
-    The run's event loop alone hands them out and takes them back; code in another loop, and so in a forked process, starts
-    threads of its own. A thread that hangs is never taken back, and ends when it comes to its end.
+    Only the run's event loop assigns and reclaims them; code in another loop, and so in a forked process, starts its own
+    threads. A thread that hangs is never reclaimed, and ends with its work.
     """
 
     def __init__(self) -> None:
@@ -135,17 +133,17 @@ class KeptThreads:
         self.is_open = True
 
     def use(self) -> None:
-        """Let this context, and those that are copied from it, run work that may be kept in these threads."""
+        """Let this context and its copies run suitable work in these threads."""
         _kept.set(self)
 
     def do(self, work: Callable[[Callable[[], None]], None], name: str) -> None:
-        """Do work in an idle thread or a new one; the work is given what makes the thread idle, for the loop to call."""
+        """Run work in an idle thread or a new one; the work receives a callable that frees the thread, for the loop."""
         worker = self._idle.pop() if self._idle else _KeptThread()
         worker.thread.name = name
         worker.due.put(partial(work, partial(self._take_back, worker)))
 
     def close(self) -> None:
-        """End the threads that are idle, and each of the others behind its work."""
+        """End the idle threads now, and each of the others after its work."""
         self.is_open = False
         while self._idle:
             self._idle.pop().end()
@@ -158,7 +156,7 @@ class KeptThreads:
 
 
 class _KeptThread:
-    """A thread that does one work after the other for as long as anybody holds this object."""
+    """A thread that does one piece of work after the other, as long as this object is referenced."""
 
     def __init__(self) -> None:
         self.due: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
@@ -166,7 +164,7 @@ class _KeptThread:
         self.thread.start()
 
     def end(self) -> None:
-        """End a thread that has handed over the outcome of its last work; then nothing of it is left."""
+        """End a thread that has delivered the outcome of its last work, and wait until it is gone."""
         self.due.put(None)
         self.thread.join()
 
@@ -181,13 +179,13 @@ def _do_all(due: SimpleQueue[Callable[[], None] | None]) -> None:
 
 
 class _ThreadOutcome(asyncio.Future[T]):
-    """What comes of a thread's work. `waiter` is woken with it: a turn of the loop sooner than by a callback."""
+    """The outcome of a thread's work. `waiter` is woken directly: one loop iteration sooner than by a callback."""
 
     waiter: asyncio.Future[None] | None = None
 
 
 async def wait_until(done: asyncio.Future[Any], timeout_s: float | None = None) -> None:
-    """Wait until it is done, but no longer than `timeout_s`; it is never cancelled. `asyncio.wait` costs twice that."""
+    """Wait for the future, at most `timeout_s`, without cancelling it. `asyncio.wait` costs twice as much."""
     if done.done():
         return
     loop = asyncio.get_running_loop()
@@ -214,9 +212,9 @@ def _wake(waiter: asyncio.Future[None], _: object = None) -> None:
 async def settled(
     work: Awaitable[T], told: Callable[[], object] = lambda: None
 ) -> tuple[asyncio.Future[T], asyncio.CancelledError | None]:
-    """Wait for work to its end through any number of cancellations; the last of them is given back, to be raised.
+    """Wait for work to finish through any number of cancellations; return the last of them for the caller to raise.
 
-    `told` is called at each of them.
+    `told` is called for each of them.
     """
     done = asyncio.ensure_future(work)
     cancelled: asyncio.CancelledError | None = None
@@ -232,7 +230,7 @@ async def settled(
 def _carry(
     work: Callable[[], Any], loop: asyncio.AbstractEventLoop, done: _ThreadOutcome[Any], free: Callable[[], None]
 ) -> None:
-    """The body of a thread: do the work and hand its outcome over, behind a call of `free` by the loop."""
+    """The body of a thread: do the work and deliver its outcome, after the loop has called `free`."""
     result: Any = None
     failure: BaseException | None = None
     try:
@@ -246,7 +244,7 @@ def _carry(
 
 
 def _drop(result: Any) -> None:
-    """A coroutine that nobody will await is closed, or Python would warn that it never was."""
+    """Close a coroutine that nobody will await, because Python would warn about it."""
     if inspect.iscoroutine(result):
         result.close()
 
@@ -271,8 +269,8 @@ async def _wait_a_moment(
     busy: Callable[[], bool] | None = None,
     hurried: asyncio.Future[None] | None = None,
 ) -> None:
-    """Wait through any number of cancellations until it is done or the moment is over; `busy` makes the moment longer, and
-    once `hurried` is done it is no longer than what a guest gets that is told to end.
+    """Wait through any number of cancellations until it is done or the moment is over; `busy` extends the moment, and
+    `hurried` reduces it to that of a guest told to end.
     """
     now = asyncio.get_running_loop().time
     over = None if moment_s is None else now() + moment_s
@@ -288,7 +286,7 @@ async def _wait_a_moment(
 
 @types.coroutine
 def next_turn() -> Generator[None, None, None]:
-    """Let everything go first that is ready by now: `asyncio.sleep(0)`, at half its price."""
+    """Let everything run first that is ready now: `asyncio.sleep(0)` at half its cost."""
     yield
 
 
@@ -296,14 +294,14 @@ def next_turn() -> Generator[None, None, None]:
 
 
 class _LetGoError(BaseException):
-    """Ends the work of a guest that was left behind, past whatever swallows its cancellations."""
+    """Ends the work of an abandoned guest, past any code that swallows its cancellations."""
 
 
 class Guest(Generic[T]):
-    """Somebody else's coroutine at work in a task of its own.
+    """A foreign coroutine running in a task of its own.
 
-    Whatever it raises is kept in `error`, also what would end the process (`SystemExit` and its like); only a real Ctrl-C
-    goes on as one. `is_left` says that it did not end when it was told to.
+    Any exception is kept in `error`, even those that would end the process (`SystemExit` and the like); only a real Ctrl-C
+    propagates. `is_left` is true if it did not end when told to.
     """
 
     def __init__(self, work: Callable[[], Awaitable[T]], name: str) -> None:
@@ -317,11 +315,11 @@ class Guest(Generic[T]):
 
     @property
     def is_done(self) -> bool:
-        """Whether it has ended, by itself or because it was told to."""
+        """Whether it has ended, by itself or on request."""
         return self._task.done()
 
     async def ended(self) -> None:
-        """Wait for its end. A cancellation ends this wait only."""
+        """Wait for its end. A cancellation ends only this wait."""
         if not self._task.done():
             await next_turn()  # one that began just now is mostly done by then
         if not self._task.done():
@@ -330,7 +328,7 @@ class Guest(Generic[T]):
             await waiter
 
     async def end(self, busy: Callable[[], bool] | None = None) -> None:
-        """Tell it to end and give it a moment, longer as long as `busy`; then leave it behind."""
+        """Tell it to end and give it a moment, longer while `busy`; then abandon it."""
         self._task.cancel()
         await _wait_a_moment(self._task, GUEST_MOMENT_S, busy)
         self._wake()  # one that was told to end before it began has not done so itself
@@ -344,19 +342,19 @@ class Guest(Generic[T]):
     async def wait_a_moment(
         self, moment_s: float | None = GUEST_MOMENT_S, busy: Callable[[], bool] | None = None
     ) -> None:
-        """Wait for its end, but no longer than a moment (None: as long as it takes), and then as `end` does."""
+        """Wait for its end for a moment at most (None: without limit), then continue like `end`."""
         self._hurried = asyncio.get_running_loop().create_future()
         await _wait_a_moment(self._task, moment_s, busy, self._hurried)
         if not self._task.done():
             await self.end(busy)
 
     def hurry(self) -> None:
-        """Let `wait_a_moment` wait no longer than `GUEST_MOMENT_S` from now on."""
+        """Limit `wait_a_moment` to `GUEST_MOMENT_S` from now on."""
         if self._hurried is not None and not self._hurried.done():
             self._hurried.set_result(None)
 
     def value(self) -> T:
-        """What it returned. Raises what it raised; what would end the process or cancel this task comes as a
+        """Its return value. Raises its exception; one that would end the process or cancel this task is wrapped in a
         `RuntimeError`.
         """
         if self.error is not None:
@@ -379,8 +377,8 @@ class Guest(Generic[T]):
 
     @types.coroutine
     def _run_until_let_go(self, work: Callable[[], Awaitable[T]]) -> Generator[Any, None, T]:
-        """Await the work. Once it is left behind, the next cancellation ends the task, whatever the work does with it:
-        `asyncio.run` cancels all tasks at the end of the program, and waits for them.
+        """Await the work. Once it is abandoned, the next cancellation ends the task regardless of the work: `asyncio.run`
+        cancels all tasks at the end of the program, and waits for them.
         """
         coroutine = _awaiting(work)
         thrown: BaseException | None = None
@@ -402,7 +400,7 @@ class Guest(Generic[T]):
                 raise thrown
 
     def _wake(self) -> None:
-        """Let those go on who wait for the end: a turn of the loop sooner than the task's own callbacks would."""
+        """Wake those who wait for the end: one loop iteration sooner than the task's own callbacks."""
         while self._waiters:
             waiter = self._waiters.pop()
             if not waiter.done():
@@ -414,9 +412,7 @@ async def _awaiting(work: Callable[[], Awaitable[T]]) -> T:
 
 
 async def call_guest(work: Callable[[], Awaitable[T]], name: str) -> T:
-    """What somebody else's coroutine returns or raises, see `Guest.value`. When this is cancelled, the coroutine has a
-    moment to end.
-    """
+    """Run a foreign coroutine and return or raise its outcome, see `Guest.value`. On cancellation it has a moment to end."""
     guest = Guest(work, name)
     try:
         await guest.ended()
@@ -427,7 +423,9 @@ async def call_guest(work: Callable[[], Awaitable[T]], name: str) -> T:
 
 
 def error_words(error: BaseException) -> tuple[str, str]:
-    """An error's type and text for the log, whatever its `__str__` does; of what a guest raised to end the process, that."""
+    """An error's type and message for the log, even if its `__str__` fails; unwraps a guest's error that would end the
+    process.
+    """
     cause = error.__cause__
     if isinstance(error, RuntimeError) and cause is not None and not isinstance(cause, Exception):
         error = cause
@@ -441,9 +439,9 @@ def error_words(error: BaseException) -> tuple[str, str]:
 
 
 def error_trace(error: BaseException) -> str:
-    """The traceback of an error from a guest, as Python prints it, without the frames that lead from here to the guest.
+    """The traceback of a guest's error in Python's format, without the frames between here and the guest.
 
-    Empty for one that cannot be formatted, and for what the tools of this package raise to tell the model something.
+    Empty if it cannot be formatted, and for errors by which this package's tools inform the model.
     """
     try:
         told = traceback.TracebackException.from_exception(error, compact=True)
@@ -459,10 +457,10 @@ def error_trace(error: BaseException) -> str:
 
 
 def is_ctrl_c(error: KeyboardInterrupt) -> bool:
-    """Whether a person pressed Ctrl-C, and not some code said `raise KeyboardInterrupt`.
+    """Whether a person pressed Ctrl-C, as opposed to code that raised `KeyboardInterrupt`.
 
-    A signal reaches the main thread alone. A handler written in Python, as `asyncio.run` has one, is in the traceback of
-    what it raised. Python's own leaves no trace: while that one is in place, every `KeyboardInterrupt` counts as Ctrl-C.
+    A signal reaches only the main thread. A handler written in Python, like that of `asyncio.run`, appears in the traceback
+    of its exception. Python's own leaves no trace: while it is installed, every `KeyboardInterrupt` counts as Ctrl-C.
     """
     if threading.current_thread() is not threading.main_thread():
         return False

@@ -1,8 +1,8 @@
-"""Take values that cannot hold a cycle out of the garbage collector's sight.
+"""Exclude values that cannot contain a cycle from garbage collection.
 
-A full collection stops every thread for as long as it takes to look at all that the process holds: 150 ms for the events and
-messages of a long session, again and again while they are read. What comes from a log refers to nothing but what it is made
-of, so counting references frees it; the collector has nothing to find there.
+A full collection stops every thread while it visits everything that the process holds: 150 ms for the events and messages
+of a long session, again and again while they are read. Values from a log refer only to their own contents, so reference
+counting frees them; the collector has nothing to find there.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _PACKAGE = f"{__name__.partition('.')[0]}."
 
 
 def untrack(values: Iterable[Any]) -> None:
-    """Do so with these values, which are JSON or value classes of this package, and with all that they hold."""
+    """Exclude these values, which are JSON or value classes of this package, with everything that they contain."""
     forget, waiting = _forget(), list(values)
     while waiting and forget is not None:
         value = waiting.pop()
@@ -36,7 +36,7 @@ def untrack(values: Iterable[Any]) -> None:
 
 @cache
 def _forget() -> Callable[[Any], None] | None:
-    """`PyObject_GC_UnTrack` of CPython's documented C API; None where there is no such thing."""
+    """`PyObject_GC_UnTrack` of CPython's documented C API; None where it is not available."""
     if sys.implementation.name != "cpython":
         return None
     try:

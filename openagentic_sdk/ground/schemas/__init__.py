@@ -1,4 +1,4 @@
-"""JSON schemas as data: read once, then values are checked against them in a bounded number of steps."""
+"""JSON schemas as data: read once, then used to check values in a bounded number of steps."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Check values against the parts of a schema: what the keywords of JSON Schema 2020-12 assert, in bounded time.
+"""Check values against the parts of a schema: the assertions of JSON Schema 2020-12, in bounded time.
 
-A check returns None or the `Fault` that it found. Everything counts steps, so that no schema and no value makes a check that
-does not end: `TooMuchWork` ends it, wherever it is.
+A check returns None or a `Fault`. Every operation counts its steps, so that no schema and no value can make a check run
+forever: `TooMuchWork` ends it at any point.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ Check: TypeAlias = "Callable[[Any, Path, SchemaRun, Seen], Fault | None]"
 
 
 class TooMuchWork(Exception):
-    """The check is over: it took too many steps, or went too deep."""
+    """The check was aborted: it took too many steps, or nested too deeply."""
 
 
 class SchemaRun:
-    """One check of one value: what it may still spend, and what it found out on its way."""
+    """One check of one value: its remaining budget, and its results so far."""
 
     __slots__ = ("depth", "fills", "is_filling", "left", "patterns", "scope")
 
@@ -70,9 +70,9 @@ class SchemaRun:
 
 
 class Fault:
-    """What does not fit: at which path, what was expected there, and what stands there instead.
+    """A mismatch: its path, the expected value, and the actual one.
 
-    Most faults are never shown, so their words are put together when they are asked for.
+    Most faults are never shown, so the message is composed on demand.
     """
 
     __slots__ = ("_weight", "_words", "path", "value")
@@ -81,7 +81,7 @@ class Fault:
         self.path, self._words, self.value, self._weight = path, words, value, weight
 
     def weight_below(self, top: Path) -> int:
-        """Tells the alternative that was meant, which fits deeper than those that a constant rules out."""
+        """A weight that identifies the intended alternative, which fits deeper than those that a constant rules out."""
         weight, path = self._weight, self.path
         while path is not None and path is not top:
             path, weight = path[0], weight + 2
@@ -93,7 +93,7 @@ class Fault:
 
 
 def kind_of(value: Any) -> int:
-    """The kind of a value, which need not be of exactly the type that the JSON decoder makes."""
+    """The JSON type of a value, which may be an instance of a subclass of the decoder's types."""
     kind = _KIND.get(value.__class__)
     if kind is not None:
         return kind
@@ -105,10 +105,10 @@ def kind_of(value: Any) -> int:
 
 
 class Node:
-    """One schema within a schema. `children` are the schemas under each keyword, `checks` what a value of a kind must pass.
+    """One schema within a schema. `children` are the subschemas by keyword, `checks` the checks for values of each type.
 
-    `target` is where `$ref` leads; `targets` are the anchors of the name in `$dynamicRef`, by resource, with "" for the
-    one to begin with.
+    `target` is the target of `$ref`; `targets` are the anchors of the name in `$dynamicRef` by resource, with "" for the
+    initial one.
     """
 
     __slots__ = ("_keys", "_limits", "base", "checks", "children", "is_never", "schema", "target", "targets")
@@ -140,7 +140,7 @@ class Node:
         return None
 
     def finish(self, is_scoped: bool, run: SchemaRun) -> None:
-        """Make the checks, when all children and targets are there. `is_scoped` when there is any `$dynamicRef`."""
+        """Build the checks, once all children and targets exist. `is_scoped` is true if there is any `$dynamicRef`."""
         schema = self.schema
         if not schema:
             return
@@ -173,7 +173,7 @@ class Node:
             self.checks[NULL] = ()
 
     def _read_limits(self) -> dict[int, list[tuple[Callable[[Any, Any], bool], Any, str]]]:
-        """The limits of each kind: the comparison that tells what is outside, with what, and in words."""
+        """The limits for each type: the comparison that detects a violation, its operand, and its wording."""
         found: dict[int, list[tuple[Callable[[Any, Any], bool], Any, str]]] = {}
         for keyword in _LIMITS.keys() & self.schema.keys():
             is_outside, words, unit, kinds = _LIMITS[keyword]
@@ -206,7 +206,7 @@ class Node:
         return None if self.target is None else self.target.check(value, path, run, seen)
 
     def _referred_dynamically(self, value: Any, path: Path, run: SchemaRun, seen: Seen) -> Fault | None:
-        """The anchor of this name in the outermost resource that was entered (2020-12, core 8.2.3.2)."""
+        """Check against the anchor of this name in the outermost resource entered (2020-12, core 8.2.3.2)."""
         target = next((self.targets[base] for base in run.scope if base in self.targets), self.targets.get(""))
         return None if target is None else target.check(value, path, run, seen)
 
@@ -263,7 +263,7 @@ class Node:
         return shortened(" or ".join(filter(None, words)), 300) or "another value"
 
     def _fits(self, value: Any, path: Path, run: SchemaRun, seen: Seen) -> bool:
-        """Whether a value fits as it is, where that is a question and no demand."""
+        """Whether a value fits unchanged, where that is a test and not a requirement."""
         was_filling, run.is_filling = run.is_filling, False
         mine: Seen = None if seen is None else set()
         fits = self.check(value, path, run, mine) is None
@@ -293,7 +293,7 @@ class Node:
     # --- objects -----------------------------------------------------------------------------------------------------
 
     def _members(self, value: Any, path: Path, run: SchemaRun, seen: Seen) -> Fault | None:
-        """`properties`, `patternProperties`, `additionalProperties` and `required`."""
+        """Check `properties`, `patternProperties`, `additionalProperties` and `required`."""
         required = self.schema.get("required", ())
         properties: dict[str, Node] = self.children.get("properties", {})
         run.spend(len(required) + len(value))
@@ -319,7 +319,7 @@ class Node:
         return None
 
     def _fill(self, part: Node | None, path: Path, name: str, run: SchemaRun) -> bool:
-        """Put the default, if there is one that fits, where a required property is missing."""
+        """Insert the default of a missing required property, if there is a valid one."""
         if not run.is_filling or part is None or "default" not in part.schema:
             return False
         default = copied(part.schema["default"], run)
@@ -336,7 +336,7 @@ class Node:
         return None
 
     def _dependents(self, value: Any, path: Path, run: SchemaRun, seen: Seen) -> Fault | None:
-        """`dependentRequired`, `dependentSchemas`, and `dependencies`, which was both until 2019."""
+        """Check `dependentRequired`, `dependentSchemas`, and `dependencies`, which combined the two until 2019."""
         for keyword in ("dependentRequired", "dependentSchemas", "dependencies"):
             parts: dict[str, Node] = self.children.get(keyword, {})
             for name, names in self.schema.get(keyword, {}).items():
@@ -355,7 +355,7 @@ class Node:
     # --- lists -------------------------------------------------------------------------------------------------------
 
     def _items(self, value: Any, path: Path, run: SchemaRun, seen: Seen) -> Fault | None:
-        """`prefixItems` and `items`; before 2020-12 those were a list of `items` and `additionalItems`."""
+        """Check `prefixItems` and `items`; before 2020-12 these were a list in `items`, and `additionalItems`."""
         rest = self.children.get("items")
         first = self.children.get("prefixItems", ())
         if isinstance(rest, list):
@@ -412,7 +412,7 @@ class Node:
 
 
 def _with_rest(rest: Node, checks: Sequence[Check]) -> Check:
-    """The checks, and `rest` for each property or item that none of them looked at."""
+    """The checks, followed by `rest` for each property or item that none of them evaluated."""
 
     def check(value: Any, path: Path, run: SchemaRun, seen: Seen) -> Fault | None:
         mine: set[Any] = set()
@@ -433,7 +433,7 @@ def _with_rest(rest: Node, checks: Sequence[Check]) -> Check:
 
 
 def _scoped(base: str, checks: Sequence[Check]) -> Check:
-    """The checks, with the resource that they stand in as the innermost of those that were entered (2020-12, core 7.1)."""
+    """The checks, with their own resource as the innermost entered (2020-12, core 7.1)."""
 
     def check(value: Any, path: Path, run: SchemaRun, seen: Seen) -> Fault | None:
         run.scope.append(base)
@@ -453,7 +453,7 @@ def _needed_words(name: str) -> Callable[[], str]:
 
 
 def _is_multiple(value: float, of: float) -> bool:
-    """Whether a finite number is a multiple as both are written: 0.0075 is one of 0.0001."""
+    """Whether a finite number is a multiple in decimal notation: 0.0075 is a multiple of 0.0001."""
     (digits, tens), (of_digits, of_tens) = _decimal(value), _decimal(of)
     low = min(tens, of_tens)
     rest: int = digits * 10 ** (tens - low) % (of_digits * 10 ** (of_tens - low))
@@ -470,9 +470,9 @@ def _decimal(number: float) -> tuple[int, int]:
 
 
 def key_of(value: Any, run: SchemaRun) -> Any:
-    """What is equal exactly for equal values of JSON: 1 and 1.0 are, true and 1 are not (2020-12, core 4.2.2).
+    """A key that is equal exactly for equal JSON values: 1 and 1.0 are equal, true and 1 are not (2020-12, core 4.2.2).
 
-    Numbers become bytes, whose hashes nobody can make collide.
+    Numbers become bytes, whose hashes cannot be made to collide deliberately.
     """
     if value.__class__ is str:
         return value
@@ -498,7 +498,7 @@ def key_of(value: Any, run: SchemaRun) -> Any:
 
 
 def copied(value: Any, run: SchemaRun) -> Any:
-    """A copy of a value of JSON that shares no list and no object with it."""
+    """A deep copy of a JSON value."""
     run.spend(1)
     kind = kind_of(value)
     if kind == OBJECT:
@@ -523,12 +523,12 @@ _REPR = _Repr()
 
 
 def show(value: Any) -> str:
-    """The beginning of a value as Python writes it, of whatever size the value is."""
+    """The beginning of a value's Python notation, for values of any size."""
     return shortened(_REPR.repr(value), 80)
 
 
 def wanted(schema: Mapping[str, Any]) -> str:
-    """What a schema takes, in words; empty when it names no type and no values."""
+    """The accepted values of a schema in words; empty if it has no type and no values."""
     if "const" in schema:
         return show(schema["const"])
     if "enum" in schema:
@@ -539,7 +539,7 @@ def wanted(schema: Mapping[str, Any]) -> str:
 
 
 def listed(values: Any, write: Callable[[Any], str] = str) -> str:
-    """The first of many values or names."""
+    """The first few of the values or names, as a list in words."""
     first = [write(value) for value, _ in zip(values, range(_MAX_LISTED), strict=False)]
     more = f" and {len(values) - _MAX_LISTED:,} more" if len(values) > _MAX_LISTED else ""
     return shortened(", ".join(first), 600) + more if first else "(none)"

@@ -1,8 +1,8 @@
-"""Find the patterns of JSON Schema (ECMA-262, `u` flag) in a text, in time that no pattern makes explode.
+"""Match patterns of JSON Schema (ECMA-262, `u` flag) without catastrophic backtracking.
 
-A pattern becomes an automaton, and all of its states walk through the text side by side (Thompson 1968): nothing is tried
-twice. Back references, look-behind and a lookahead that is not right behind a leading `^` have no such automaton and are
-refused with a ValueError.
+A pattern becomes an automaton, and all its states advance through the text in parallel (Thompson 1968): nothing is tried
+twice. Back references, look-behind, and lookahead other than right after a leading `^` have no such automaton and are
+rejected with a ValueError.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ _State: TypeAlias = tuple[Fits | None, str, Iterable[int], int]
 
 @functools.lru_cache(maxsize=64)
 def expression(pattern: str) -> Expression:
-    """The pattern, ready to search with. Raises ValueError for one that is outside of the subset."""
+    """Parse the pattern. Raises ValueError if it is outside the supported subset."""
     return Expression(pattern)
 
 
 class Expression:
-    """A pattern that was read. `size` bounds its states, which are made when the first text is searched."""
+    """A parsed pattern. `size` is an upper bound of its states, which are created for the first search."""
 
     def __init__(self, pattern: str) -> None:
         reader = _ExpressionReader(pattern)
@@ -59,7 +59,7 @@ class Expression:
             raise ValueError(f"it stands for more than {MAX_STATES:,} states")
 
     def is_in(self, text: str, spend: Callable[[int], None]) -> bool:
-        """Whether it is found anywhere in the text; `spend` is told how many steps that takes, before they are taken."""
+        """Whether the pattern occurs in the text; `spend` receives the number of steps before they are taken."""
         return all(automaton.is_in(text, spend) == wanted for wanted, automaton in self._ahead) and self._main.is_in(
             text, spend
         )
@@ -86,7 +86,7 @@ class _ExpressionReader:
             raise ValueError(f"{text!r} is missing")
 
     def begins(self, words: tuple[str, ...], after_start: bool = False) -> bool:
-        """Whether one of these comes next; with `after_start`, behind a `^`, which is then taken."""
+        """Whether one of these words comes next; with `after_start`, after a `^`, which is then consumed."""
         is_next = self._text.startswith(tuple("^" + word for word in words) if after_start else words, self._at)
         self._at += is_next and after_start
         return is_next
@@ -257,7 +257,7 @@ def _of_category(name: str) -> Fits:
 
 
 def _size(part: Part) -> int:
-    """How many states a part becomes, at most, stopped soon after it is too many."""
+    """An upper bound of the number of states of a part; counting stops soon after the limit."""
     if part[0] == "times":
         times: int = max(part[2] if part[3] is None else part[3], 1)
         return min(MAX_STATES + 1, (_size(part[1]) + 1) * times + 1)
@@ -267,7 +267,7 @@ def _size(part: Part) -> int:
 
 
 class _Automaton:
-    """States, as numbers; 0 is the end."""
+    """The states of a pattern, as numbers; 0 is the final one."""
 
     def __init__(self, part: Part) -> None:
         self.size = _size(part)
@@ -300,7 +300,7 @@ class _Automaton:
         return False
 
     def _step(self, states: frozenset[int], before: str, char: str) -> tuple[frozenset[int] | None, int]:
-        """The states behind a character, None when the whole pattern has been found, and what that costs."""
+        """The states after a character, or None once the whole pattern is found, and the cost of the step."""
         is_border = (before == "w") is not (char in _WORD)
         places = {"": True, "^": before == "", "$": char == "", "b": is_border, "B": not is_border}
         waiting, known = [self._start, *states], set(states) | {self._start}
@@ -322,7 +322,7 @@ class _Automaton:
 
 
 def _add(part: Part, then: int, made: list[_State]) -> int:
-    """Add the states of a part that leads on to the state `then`; the number of its first one."""
+    """Add the states of a part that leads to the state `then`; return the number of its first state."""
     kind = part[0]
     if kind == "all":
         for inner in reversed(part[1]):

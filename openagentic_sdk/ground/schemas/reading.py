@@ -1,6 +1,6 @@
-"""Read a JSON schema once: every schema in it, what they refer to, and what in it cannot be checked.
+"""Read a JSON schema once: every subschema, their references, and the parts that cannot be checked.
 
-Only what was read as a schema can be referred to, and nothing is ever fetched.
+Only what was read as a schema can be referenced, and nothing is ever fetched.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ _MAX_COMPILED = 512
 
 
 class Schema:
-    """A JSON Schema that is ready to check values: draft 2020-12, with what is left of the drafts before and of OpenAPI.
+    """A JSON Schema ready to check values: draft 2020-12, and the surviving keywords of earlier drafts and of OpenAPI.
 
-    `problems` are the parts of it that are not checked, with their places: keywords that are unknown, or have a value that
-    they cannot have, patterns that could take for ever, references that lead out. It must not change afterwards.
+    `problems` are its unchecked parts with their locations: unknown keywords, keywords with invalid values, patterns that
+    could take forever, external references. The source must not change afterwards.
     """
 
     def __init__(self, source: Any) -> None:
@@ -46,9 +46,9 @@ class Schema:
             )
 
     def check(self, value: Any, what: str = "the arguments") -> Any:
-        """The value, with the defaults of required properties that it lacks. `what` names the whole.
+        """Return the value with the defaults of missing required properties. `what` is its name in errors.
 
-        Raises `ToolInputError` with the path of the first part that does not fit, or when too much work would be needed.
+        Raises `ToolInputError` with the path of the first mismatch, or if the check would take too much work.
         """
         try:
             if self._is_unusable:
@@ -71,7 +71,7 @@ _compiled: dict[int, Schema] = {}
 
 
 def compiled(source: Mapping[str, Any]) -> Schema:
-    """The schema, read once as long as it is the same object."""
+    """The schema, read once as long as the source is the same object."""
     found = _compiled.get(id(source))
     if found is None or found.source is not source:
         found = Schema(source)
@@ -82,12 +82,12 @@ def compiled(source: Mapping[str, Any]) -> Schema:
 
 
 def validate(value: Any, schema: Mapping[str, Any], what: str = "the arguments") -> Any:
-    """What `Schema(schema).check` gives, for a schema that is used once."""
+    """Like `Schema(schema).check`, for a schema that is used once."""
     return Schema(schema).check(value, what)
 
 
 def require_checkable(schema: Mapping[str, Any], what: str) -> None:
-    """Raise `OptionsError` for a schema of one's own of which a part would not be checked."""
+    """Raise `OptionsError` if part of the caller's own schema could not be checked."""
     problems = compiled(schema).problems
     if problems:
         raise OptionsError(f"{what}: {problems[0]}; change the schema, or name notes of your own x-...")
@@ -126,7 +126,7 @@ def _written(path: Path) -> str:
 
 
 class _DocumentReader:
-    """Finds every schema in a document, then makes their checks."""
+    """Finds every schema in a document, then builds their checks."""
 
     def __init__(self, source: Any) -> None:
         self.problems: list[str] = []
@@ -155,7 +155,7 @@ class _DocumentReader:
             self.problems.append(f"{words} (at {where})" if where else words)
 
     def _read(self, source: Any, base: str, places: list[tuple[str, str]], depth: int) -> Node:
-        """A schema, whose place is a pointer within each of the resources that it is in."""
+        """Read a schema; `places` are its JSON pointers within each enclosing resource."""
         if len(self._nodes) > MAX_SCHEMAS or depth > MAX_SCHEMA_DEPTH:
             raise TooMuchWork(
                 f"holds more than {MAX_SCHEMAS:,} schemas, or is nested deeper than {MAX_SCHEMA_DEPTH} levels"
@@ -196,7 +196,7 @@ class _DocumentReader:
         return node
 
     def _keywords(self, source: Mapping[str, Any], place: str) -> Iterator[tuple[str, Any]]:
-        """The keywords that say something; what is wrong with the others is a problem."""
+        """Iterate over the meaningful keywords; record a problem for each invalid one."""
         for keyword, value in source.items():
             wrong = _WRONG.get(keyword)
             if keyword in ("pattern", "patternProperties"):
@@ -251,7 +251,7 @@ def _below(places: list[tuple[str, str]], name: str) -> list[tuple[str, str]]:
 
 
 def _joined(base: str, reference: str) -> tuple[str, str]:
-    """The address of the resource that is referred to, and the fragment within."""
+    """The address of the referenced resource, and the fragment within it."""
     address, _, fragment = reference.partition("#")
     try:
         return (urljoin(base, address) if address else base), unquote(fragment)

@@ -1,7 +1,8 @@
 """Python types in JSON: the schema of a type, its values from JSON, and JSON from values.
 
-Classes of other libraries are known by what they carry: nothing is imported to look at them, and a pydantic model describes
-and checks itself. What JSON cannot hold is an `OptionsError` when the schema is made, never a surprise in a run.
+Classes of other libraries are recognized by their attributes: nothing is imported to inspect them, and a pydantic model
+describes and validates itself. A type that JSON cannot hold raises `OptionsError` when the schema is made, never during a
+run.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from .reading import compiled
 
 T = TypeVar("T")
 Read = Callable[[Any, str], Any]
-"""From a JSON value and its path (`items[2].price`) to the value that it stands for."""
+"""A function from a JSON value and its path (`items[2].price`) to the Python value."""
 
 MISSING = dataclasses.MISSING
 NO_DEFAULT: Any = object()
@@ -38,7 +39,7 @@ WAY_OUT = "use str, int, float, bool, list, dict, Literal, or make it a dataclas
 
 
 class _Misfit(ValueError):
-    """A JSON value is none of its type: the path and what is wrong."""
+    """A JSON value does not fit its type: the path and the problem."""
 
     def __init__(self, path: str, words: str) -> None:
         super().__init__(path, words)
@@ -47,13 +48,13 @@ class _Misfit(ValueError):
 
 @frozen
 class JsonType(Generic[T]):
-    """A type as JSON: its `schema`, and the reading of its values."""
+    """A type as JSON: its `schema`, and the parser of its values."""
 
     schema: Mapping[str, Any]
     read_at: Read
 
     def read(self, value: Any, what: str = "the value") -> T:
-        """The value of the type that a JSON value stands for. Raises `ToolInputError` with the path of what does not fit."""
+        """Convert a JSON value to a value of the type. Raises `ToolInputError` with the path of the mismatch."""
         try:
             found: T = self.read_at(value, "")
             return found
@@ -66,10 +67,10 @@ class JsonType(Generic[T]):
 
 @frozen
 class Member:
-    """One named member of a record: in JSON, as the constructor's argument, as an attribute.
+    """One named member of a record: in JSON, as a constructor argument, and as an attribute.
 
-    `hint` is its type, `default` what a schema says that it is when it is absent, if anything. An `argument` of None cannot
-    be given, an `attribute` of None cannot be read.
+    `hint` is its type, `default` its default according to the schema, if any. If `argument` is None, it cannot be passed;
+    if `attribute` is None, it cannot be read.
     """
 
     name: str
@@ -81,7 +82,7 @@ class Member:
 
 
 def json_type(annotation: Any) -> JsonType[Any]:
-    """A type in JSON. Raises `OptionsError`, with the way out, for one that JSON cannot hold."""
+    """The JSON form of a type. Raises `OptionsError`, with the alternative, for one that JSON cannot hold."""
     return _TypeReader(annotation).whole(lambda reader: reader.node(annotation))
 
 
@@ -91,12 +92,12 @@ def json_schema(annotation: Any) -> dict[str, Any]:
 
 
 def record_type(members: Iterable[Member], make: Callable[..., T], around: Any = None) -> JsonType[T]:
-    """An object with these members in JSON; `make` gets those that are there. `around` is where names are looked up."""
+    """A JSON object with these members; `make` receives those that are present. Names are resolved in `around`."""
     return _TypeReader(around).whole(lambda reader: reader.record(list(members), make))
 
 
 def hints_of(thing: Any) -> dict[str, Any]:
-    """The annotations of a class or function, with the names in them resolved, also in the function around it."""
+    """The annotations of a class or function with their names resolved, also in the enclosing function."""
     local = dict(_names_around(thing))
     if isinstance(thing, type):
         local.setdefault(thing.__name__, thing)
@@ -111,7 +112,7 @@ def hints_of(thing: Any) -> dict[str, Any]:
 
 
 def _names_around(thing: Any) -> Mapping[str, Any]:
-    """The local names of the function that a function or class is being defined in, as long as it runs."""
+    """The local names of the running function that defines a function or class."""
     outer, inside, _ = getattr(thing, "__qualname__", "").rpartition(".<locals>")
     frame = sys._getframe() if inside else None
     while frame is not None and frame.f_code.co_qualname != outer:
@@ -120,7 +121,7 @@ def _names_around(thing: Any) -> Mapping[str, Any]:
 
 
 def _names_of_callers() -> Iterator[dict[str, Any]]:
-    """The names that the functions outside of this package have which led here, the nearest first."""
+    """Iterate over the local names of the callers outside this package, nearest first."""
     frame, package = sys._getframe(), __name__.partition(".")[0]
     while frame.f_back is not None:
         frame = frame.f_back
@@ -132,8 +133,9 @@ def _names_of_callers() -> Iterator[dict[str, Any]]:
 
 
 def to_json(value: Any) -> Any:
-    """A value as JSON: records become objects, sets and tuples lists, enum members their values, times ISO 8601 and bytes
-    base64, numbers without a form in JSON their names ("NaN"). Raises `ToolError` for what JSON cannot hold."""
+    """Convert a value to JSON: records become objects, sets and tuples lists, enum members their values, times ISO 8601,
+    bytes base64, and numbers without a JSON form their names ("NaN"). Raises `ToolError` for what JSON cannot hold.
+    """
     try:
         return _to_json(value)
     except RecursionError:
@@ -172,7 +174,7 @@ _NOT_FINITE = {math.inf: "Infinity", -math.inf: "-Infinity"}
 
 
 def require_writable(annotation: Any, others: tuple[type, ...] = ()) -> None:
-    """Raise `OptionsError` for a type of results that `to_json` cannot write; values of `others` are not its concern."""
+    """Raise `OptionsError` for a result type that `to_json` cannot convert; values of `others` are skipped."""
     kind = typing.get_origin(annotation) or annotation
     if kind in _UNWRITABLE:
         raise OptionsError(f"{shown(annotation)} is no result in JSON: call it or await it, and return what it gives")
@@ -203,7 +205,7 @@ def _key_text(key: Any) -> str:
 
 @frozen
 class _TextForm:
-    """A class whose values are texts in JSON. `wanted` is how an error calls such a text."""
+    """A class whose values are strings in JSON. `wanted` describes such a string in errors."""
 
     format: str
     wanted: str
@@ -287,7 +289,7 @@ def _text_form(kind: type) -> _TextForm | None:
 
 
 def _members(kind: Any) -> list[Member] | None:
-    """The members of a dataclass, NamedTuple, attrs or msgspec class, without their types; None for other classes."""
+    """The members of a dataclass, NamedTuple, attrs or msgspec class, without types; None for other classes."""
     if hasattr(kind, "__attrs_attrs__"):
         return [
             Member(one.alias, one.alias if one.init else None, one.name, type(one.default).__name__ == "_Nothing")
@@ -309,7 +311,7 @@ def _members(kind: Any) -> list[Member] | None:
 
 
 def _tag(kind: Any) -> dict[str, Any]:
-    """By what a msgspec class tells itself from others in JSON."""
+    """The tag by which a msgspec class is told apart in JSON."""
     tag = getattr(getattr(kind, "__struct_config__", None), "tag", None)
     return {} if tag is None else {kind.__struct_config__.tag_field: tag}
 
@@ -340,7 +342,7 @@ _LENGTHS = {"string": "Length", "array": "Items", "object": "Properties"}
 
 
 def _flat(notes: Iterable[Any]) -> Iterator[Any]:
-    """Notes of an annotation, with those that other notes hold (pydantic's `Field(...)`, `annotated_types.Interval`)."""
+    """The metadata of an annotation, including nested metadata (pydantic's `Field(...)`, `annotated_types.Interval`)."""
     for note in notes:
         yield note
         if is_field(note):
@@ -350,12 +352,12 @@ def _flat(notes: Iterable[Any]) -> Iterator[Any]:
 
 
 def is_field(note: Any) -> bool:
-    """Whether this is what pydantic's `Field(...)` makes."""
+    """Whether this is a result of pydantic's `Field(...)`."""
     return hasattr(note, "metadata") and hasattr(note, "is_required") and not isinstance(note, type)
 
 
 def _said(notes: Sequence[Any]) -> dict[str, Any]:
-    """What the notes say to the model, beside the limits."""
+    """The schema annotations for the model in the metadata, besides the limits."""
     texts = [note if isinstance(note, str) else getattr(note, "documentation", None) for note in notes]
     texts += [getattr(note, "description", None) for note in notes]
     said = {"description": next((text for text in texts if isinstance(text, str)), None)}
@@ -367,7 +369,7 @@ def _said(notes: Sequence[Any]) -> dict[str, Any]:
 
 
 def _in_zone(zone: Any) -> Callable[[Any], bool]:
-    """The test of `annotated_types.Timezone`: a zone or its name, None for times without one, `...` for any with one."""
+    """The test of `annotated_types.Timezone`: a zone or its name, None for naive times, `...` for any zone."""
     if isinstance(zone, str):
         from zoneinfo import ZoneInfo  # slow to import
 
@@ -382,12 +384,14 @@ def _in_zone(zone: Any) -> Callable[[Any], bool]:
 
 
 def _has(note: Any, name: str) -> bool:
-    """Whether a note holds this; a text has methods of such names."""
+    """Whether metadata has this attribute; strings are excluded, because they have methods of such names."""
     return not isinstance(note, str) and getattr(note, name, None) is not None
 
 
 def _adapter(annotation: Any, *parts: Any) -> Any:
-    """Pydantic's own view of what only pydantic can explain, None otherwise; whoever has such a part has imported it."""
+    """Pydantic's adapter for a type that only pydantic can explain, otherwise None; such a type implies that it is
+    imported.
+    """
     is_its_own = any(
         hasattr(part, "__get_pydantic_core_schema__") or hasattr(part, "__pydantic_validator__") for part in parts
     )
@@ -426,7 +430,7 @@ def _made(path: str, make: Callable[..., Any], *given: Any, **named: Any) -> Any
 
 
 def _misfit(path: str, error: Exception) -> _Misfit:
-    """What a class had against a value; of pydantic's many lines the first fault with its place."""
+    """A class's objection to a value; of pydantic's many lines, the first error with its location."""
     faults = error.errors(include_url=False) if hasattr(error, "errors") and callable(error.errors) else ()
     for fault in faults:
         for key in fault["loc"]:
@@ -473,7 +477,7 @@ _OBJECTS: Mapping[Any, Callable[[Any], Any]] = {
 
 
 class _KnownType:
-    """A type that was met: its name among the definitions, and, once it is read, its schema and reader."""
+    """A type already encountered: its name among the definitions, and its schema and parser once read."""
 
     def __init__(self, name: str) -> None:
         self.name, self.is_referred = name, False
@@ -482,7 +486,7 @@ class _KnownType:
 
 
 class _TypeReader:
-    """Reads one annotation with all that is in it. `around` is the class or function whose names texts in it use."""
+    """Reads one annotation with everything in it. `around` is the class or function whose names resolve its strings."""
 
     def __init__(self, around: Any = None) -> None:
         self._names: dict[str, Any] = {}
@@ -495,7 +499,7 @@ class _TypeReader:
         self._names |= {**vars(module or types), **_names_around(around)}
 
     def whole(self, build: Callable[[_TypeReader], tuple[dict[str, Any], Read]]) -> JsonType[Any]:
-        """What `build` makes, with the definitions that it needs; the outermost schema itself is no reference."""
+        """Return what `build` makes, with its definitions; the outermost schema itself is not a reference."""
         schema, read = build(self)
         if "$ref" in schema:
             name = schema["$ref"].rpartition("/")[2]
@@ -503,7 +507,7 @@ class _TypeReader:
         return JsonType({**schema, "$defs": self._definitions} if self._definitions else schema, read)
 
     def node(self, annotation: Any) -> tuple[dict[str, Any], Read]:
-        """The schema and the reader of a type inside the whole."""
+        """The schema and parser of a type inside the whole."""
         if isinstance(annotation, str):
             annotation = typing.ForwardRef(annotation)
         origin, args = typing.get_origin(annotation), typing.get_args(annotation)
@@ -542,7 +546,7 @@ class _TypeReader:
     def record(
         self, members: Sequence[Member], make: Callable[..., Any], tag: Mapping[str, Any] = types.MappingProxyType({})
     ) -> tuple[dict[str, Any], Read]:
-        """A closed object of these members; `make` gets those that are there by name."""
+        """A closed object with these members; `make` receives those that are present, by name."""
         given = [member for member in members if member.argument is not None]
         nodes = {member.name: self.node(member.hint) for member in given}
         properties: dict[str, Any] = {name: {"const": value} for name, value in tag.items()}
@@ -612,7 +616,7 @@ class _TypeReader:
     def _once(
         self, key: Any, name: str, build: Callable[[], tuple[dict[str, Any], Read]]
     ) -> tuple[dict[str, Any], Read]:
-        """What `build` makes, and a reference to it where the same was met before, also around this place."""
+        """Return what `build` makes, or a reference to it if the same type was encountered before, also recursively."""
         key = key if _is_hashable(key) else id(key)
         known = self._shared.get(key)
         if known is None:
@@ -644,7 +648,7 @@ class _TypeReader:
         ) from failure
 
     def _foreign(self, schema: Mapping[str, Any], validate: Callable[[Any], Any]) -> tuple[dict[str, Any], Read]:
-        """A schema that a class wrote itself: its definitions move to the others."""
+        """A schema that a class generated itself; its definitions are merged with the others."""
         own = dict(schema)
         definitions = own.pop("$defs", {})
         names = {
@@ -799,7 +803,7 @@ def _is_hashable(value: Any) -> bool:
 
 
 def _bound_variables(annotation: Any) -> dict[Any, Any]:
-    """What each type variable is in a generic class with arguments, and in the bases that it gave some."""
+    """The value of each type variable in a parametrized generic class and its bases."""
     origin = typing.get_origin(annotation) or annotation
     found = dict(zip(getattr(origin, "__parameters__", ()), typing.get_args(annotation), strict=False))
     for base in getattr(origin, "__orig_bases__", ()):
@@ -808,7 +812,7 @@ def _bound_variables(annotation: Any) -> dict[Any, Any]:
 
 
 def _substituted(hint: Any, bound: Mapping[Any, Any]) -> Any:
-    """A hint with the type variables that are bound, and Self, replaced."""
+    """A hint with its bound type variables and Self replaced."""
     if _is_hashable(hint) and hint in bound:
         return bound[hint]
     args = typing.get_args(hint)
