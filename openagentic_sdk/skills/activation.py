@@ -49,8 +49,8 @@ def active_skills(events: Iterable[Event]) -> tuple[SkillActivated, ...]:
 class SkillPolicy:
     """What the active skills and the command of this turn say about tools and the model.
 
-    `grants` are rules that need no question in this turn, `model` is who answers in it. `disallowed_tools` are rules for
-    what is taken away while a skill is active. Each of `allowlists` is all that one active skill lets be used: a call must
+    `grants` are rules that need no question in this turn, `model` is who answers in it, `disallowed_tools` are rules for
+    what is taken away in it. Each of `allowlists` is all that one active skill lets be used: a call must
     fit a rule of every one. The skill tools themselves are never restricted, or no skill could be left again.
     """
 
@@ -61,13 +61,18 @@ class SkillPolicy:
 
 
 def skill_policy(events: Iterable[Event]) -> SkillPolicy:
-    """What holds for the next call. Grants and the model end with the next prompt of a person, and when the file changed."""
+    """What holds for the next call. All but the lists of all that may be used ends with the next prompt of a person, and
+    what a skill grants ends when its file changed."""
     standing = _standing(events)
     active = active_skills(standing)
-    of_turn = _of_this_turn(standing, {name_key(skill.name) for skill in active})
+    names = {name_key(skill.name) for skill in active}
+    of_turn = _of_this_turn(standing, names)
+    with_drifted = _of_this_turn([event for event in standing if not isinstance(event, SkillDrifted)], names)
     return SkillPolicy(
         grants=_unique(rule for event in of_turn for rule in event.grants),
-        disallowed_tools=_unique(rule for skill in active for rule in skill.disallowed_tools),
+        disallowed_tools=_unique(
+            rule for event in with_drifted if isinstance(event, SkillActivated) for rule in event.disallowed_tools
+        ),
         allowlists=tuple(tuple(skill.allowed_only) for skill in active if skill.allowed_only is not None),
         model=next((event.model for event in reversed(of_turn) if event.model), None),
     )
@@ -124,14 +129,17 @@ def _unique(rules: Iterable[str]) -> tuple[str, ...]:
 
 # --- becoming active -------------------------------------------------------------------------------------------------
 
-# A rule this wide is a decision about the whole machine; a file does not get to make it.
-_TOO_WIDE = frozenset({"*", "bash", "bash(*)", "bash(:*)", "bash(**)", "mcp__*"})
+# Rules this wide are about tools that nobody knows yet; a file does not get to allow them.
+_TOO_WIDE = frozenset({"*", "mcp__*"})
 # These ask a person; answering for them would be the opposite of asking.
 _INTERACTIVE = frozenset({"askuserquestion"})
 
 
 def grantable(rules: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The rules that a trusted skill may bring, and those that it may not because they are too wide."""
+    """The rules that a trusted skill may bring, and those that it may not because they are too wide.
+
+    All of Bash is among the first, as settings of a trusted project may allow it too: deny and ask rules stand above it.
+    """
     granted: list[str] = []
     withheld: list[str] = []
     for rule in rules:
@@ -178,10 +186,16 @@ def activation_event(
     )
 
 
-def skill_request(name: str, arguments: str) -> str:
-    """The prompt that has a skill carried out at once."""
+def skill_request(name: str, arguments: str, variants: Sequence[str] = ()) -> str:
+    """The prompt that has a skill carried out at once. `variants` are those of its name for folders of the project."""
     request = f"Follow the skill {name} now."
-    return f"{request} It is for: {arguments}" if arguments else request
+    request = f"{request} It is for: {arguments}" if arguments else request
+    if variants:
+        listed = ", ".join(variants)
+        request += (
+            f"\nFolders have skills of their own for this ({listed}): use each whose folder holds what you work on."
+        )
+    return request
 
 
 def render_body(info: SkillInfo, doc: SkillDoc, variables: Mapping[str, str]) -> str:

@@ -79,7 +79,11 @@ class Shadowed:
 
 @frozen
 class SkillRoot:
-    """A folder to look for skills in. `boundary` is where links may lead; a lower `rank` wins."""
+    """A folder to look for skills in. `boundary` is where links may lead; a lower `rank` wins.
+
+    A skill of a folder below the working directory whose name is taken has the path of that folder, `nested`, before its
+    name: `apps/web:deploy`.
+    """
 
     folder: str
     scope: str
@@ -88,6 +92,7 @@ class SkillRoot:
     prefix: str = ""
     plugin_root: str = ""
     plugin_data: str = ""
+    nested: str = ""
 
 
 @frozen
@@ -124,6 +129,16 @@ def find_skill(name: str, skills: Iterable[SkillInfo], hidden: Iterable[SkillInf
     return None
 
 
+def nested_variants(skill: SkillInfo, skills: Iterable[SkillInfo]) -> tuple[str, ...]:
+    """The names of the skills of folders below that would have this one's name if it were free."""
+    ending = f":{name_key(skill.name)}"
+    return tuple(
+        each.name
+        for each in skills
+        if each.scope == "project" and each.path != skill.path and name_key(each.name).endswith(ending)
+    )
+
+
 def index_skills(
     project_dir: str | os.PathLike[str] | None = None,
     *,
@@ -131,7 +146,7 @@ def index_skills(
     setting_sources: Iterable[str] = (),
     paths: Sequence[str | os.PathLike[str]] = (),
     home: str | os.PathLike[str] | None = None,
-    precedence: Precedence = "project",
+    precedence: Precedence = "user",
 ) -> list[SkillInfo]:
     """The skills of a project, by name; with `user` in `setting_sources` those of the user too.
 
@@ -186,7 +201,7 @@ class SkillIndex:
         setting_sources: Iterable[str] = (),
         paths: Sequence[str | os.PathLike[str]] = (),
         home: str | os.PathLike[str] | None = None,
-        precedence: Precedence = "project",
+        precedence: Precedence = "user",
         below: Sequence[str] = (),
         plugins: Sequence[SkillRoot] = (),
         bounds: Bounds | None = None,
@@ -198,8 +213,11 @@ class SkillIndex:
         if project_dir is not None:
             boundary = os.path.realpath(project_dir)
             nearest = [*folders_up(project_dir, cwd), *below]
-            places = [os.path.join(folder, place) for folder in nearest for place in PROJECT_FOLDERS]
-            roots += [SkillRoot(place, "project", boundary, (order[0], i)) for i, place in enumerate(places)]
+            start = os.path.abspath(cwd) if cwd is not None else os.path.abspath(project_dir)
+            for i, (folder, place) in enumerate((folder, place) for folder in nearest for place in PROJECT_FOLDERS):
+                nested = os.path.relpath(folder, start) if folder in below else ""
+                where = os.path.join(folder, place)
+                roots.append(SkillRoot(where, "project", boundary, (order[0], i), nested=nested))
         if "user" in setting_sources:
             base = os.path.abspath(home) if home is not None else user_home()
             own = claude_home(home)
@@ -319,6 +337,9 @@ def _settle(found: Sequence[tuple[SkillRoot, SkillInfo]]) -> tuple[list[SkillInf
     shadowed: list[Shadowed] = []
     for root, info in found:
         key = name_key(info.name)
+        if key in winners and root.nested:
+            info = replace(info, name=f"{root.nested}:{info.name}", folder=f"{root.nested}:{info.folder}")
+            key = name_key(info.name)
         if key not in winners:
             winners[key] = (root, info)
             continue

@@ -68,7 +68,7 @@ class SkillLibrary:
         setting_sources: Sequence[str] = (),
         paths: Sequence[str] = (),
         home: str | None = None,
-        precedence: Precedence = "project",
+        precedence: Precedence = "user",
         trusts: Callable[[SkillInfo], bool] = trust_nobody,
         enforce: bool = False,
         runs_commands: bool = False,

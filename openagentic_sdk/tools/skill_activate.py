@@ -12,7 +12,7 @@ from ..events import Event, SkillActivated, SkillDeactivated
 from ..kernel.tool import SessionLog, ToolContext, ToolOutput
 from ..sessions.folds.features.skills import SkillsFold
 from ..skills.activation import active_skills, grantable, skill_request
-from ..skills.index import find_skill
+from ..skills.index import find_skill, nested_variants
 from ..skills.names import name_key
 from ..skills.text_commands import Draft
 from .base import Tool
@@ -85,6 +85,9 @@ class SkillActivateTool(SkillTool):
             return ToolOutput({"skill": event.name, **output}, is_error=done.stop_reason == "error")
         await ctx.services.get(SessionLog).record(event, *activation.notices)
         answer: dict[str, Any] = {"active": active_names([*events, event])}
+        if variants := nested_variants(skill, index.skills):
+            answer["for_folders"] = list(variants)
+            answer["note"] = "Activate each of for_folders whose folder holds what you work on, too."
         if event.grants and (too_wide := grantable(activation.doc.allowed_tools)[1]):
             answer["not_granted"] = list(too_wide)
         return answer

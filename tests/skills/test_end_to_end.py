@@ -204,7 +204,7 @@ class EndToEndTest(ProjectTestCase):
     def test_a_person_activates_a_hidden_skill_with_its_id(self) -> None:
         hidden = "../home/.claude/skills/release-check/SKILL.md"
         self.write({hidden: "---\nname: release-check\ndescription: d\n---\nMy own way.\n"})
-        for prompt, scope in (("/release-check", "project"), ("/user:release-check", "user")):
+        for prompt, scope in (("/release-check", "user"), ("/project:release-check", "project")):
             options = {"setting_sources": ("user", "project"), "home": self.parent / "home"}
             result, _ = self.run_turns("Fine.", prompt=prompt, **options)
             self.assertEqual([event.scope for event in result.events if isinstance(event, SkillActivated)], [scope])

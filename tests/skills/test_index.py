@@ -103,8 +103,8 @@ class FindTest(ProjectTestCase):
         self.skill("a")
         self.write({"home/.claude/skills/a/SKILL.md": "---\nname: a\ndescription: the user's\n---\n"})
         index = SkillIndex(self.project, setting_sources=["user"], home=self.project / "home")
-        self.assertEqual(index.find("a").scope, "project")
-        self.assertEqual(index.find("user:a").summary, "the user's")
+        self.assertEqual(index.find("a").summary, "the user's")
+        self.assertEqual(index.find("project:a").scope, "project")
 
     def test_an_unknown_name_is_a_file_not_found_error_that_names_what_there_is(self) -> None:
         self.skill("a")

@@ -178,13 +178,13 @@ class ActivateTest(SkillToolTestCase):
         self.assertIn("!`touch", event.body)
 
     def test_grants_need_trust_and_end_with_the_turn(self) -> None:
-        self.skill("a", allowed_tools="Read, Bash(git log:*), Bash")
+        self.skill("a", allowed_tools="Read, Bash(git log:*), *")
         self.run_tool(SkillActivateTool(), name="a")
         self.assertEqual(skill_policy(self.events).grants, ())
         self.events.clear()
         trusting = SkillLibrary(trusts=lambda skill: True)
         answer = self.run_tool(SkillActivateTool(trusting), name="a")
-        self.assertEqual(answer, {"active": ["a"], "not_granted": ["Bash"]})
+        self.assertEqual(answer, {"active": ["a"], "not_granted": ["*"]})
         self.assertEqual(skill_policy(self.events).grants, ("Read", "Bash(git log:*)"))
         self.events.append(UserMessage("next"))
         self.assertEqual(skill_policy(self.events).grants, ())

@@ -119,7 +119,7 @@ class CommandTest(TurnTestCase):
                 result = self.run_turns(touch, "Done.", prompt="/make it", trust_project=trusted)
                 (event,) = [event for event in result.events if isinstance(event, CommandExpanded)]
                 self.assertEqual((event.name, event.arguments, event.scope), ("make", "it", "project"))
-                self.assertEqual(list(event.grants), ["Bash(touch *)"] if trusted else [], "all of Bash is too wide")
+                self.assertEqual(list(event.grants), ["Bash(touch *)", "Bash"] if trusted else [])
                 self.assertEqual(self.outcomes(result), [outcome])
                 later = self.run_turns(touch, "Done.", resume=result.session_id, trust_project=trusted)
                 self.assertEqual(self.outcomes(later), ["denied"])

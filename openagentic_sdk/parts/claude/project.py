@@ -58,7 +58,7 @@ class ProjectPart(Part, SkillRuns):
         self._skills: tuple[int, SkillPolicy, Sequence[SkillActivated]] | None = None
         self._facts: tuple[int, Mapping[str, str]] = (-1, {})
         self._transcript_file: TranscriptFile | None = None
-        self._pending: tuple[IncomingPrompt, str, Draft] | None = None
+        self._pending: tuple[IncomingPrompt, str, Sequence[Draft]] | None = None
         self._typed: IncomingPrompt | None = None
 
     def services(self) -> Mapping[type, object]:
@@ -87,7 +87,7 @@ class ProjectPart(Part, SkillRuns):
         self._typed = prompt
         if prompt.is_expanded:
             return
-        expansion, events, draft = self._guidance.expand(
+        expansion, events, drafts = self._guidance.expand(
             prompt.text, self.run.view, self.run.session_id, names_files=prompt.said.names_files
         )
         prompt.text = expansion.text
@@ -97,7 +97,7 @@ class ProjectPart(Part, SkillRuns):
             if (await ask_gate(self.run, self.run.agent.gate, use, "read", parks=False)).allowed:
                 attached = self._guidance.attached_file(path)
                 prompt.behind += f"\n\n{attached}" if attached else ""
-        self._pending = None if draft is None else (prompt, prompt.text, draft)
+        self._pending = (prompt, prompt.text, drafts) if drafts else None
 
     async def fill_prompt(self, prompt: IncomingPrompt) -> None:
         """Run the commands in the text of a command or skill. Raises `ToolError`.
@@ -106,15 +106,19 @@ class ProjectPart(Part, SkillRuns):
         """
         if self._pending is None or self._pending[0] is not prompt:
             return
-        (_, expanded, draft), self._pending = self._pending, None
+        (_, expanded, drafts), self._pending = self._pending, None
         is_skill = any(isinstance(event, SkillActivated) for event in prompt.events)
         if prompt.text != expanded and not is_skill:
             return
-        filled = await fill_draft(self.run, draft, prompt.request_id or os.urandom(16).hex())
-        if is_skill:
-            prompt.events = [replace(e, body=filled) if isinstance(e, SkillActivated) else e for e in prompt.events]
-        else:
-            prompt.text = filled
+        cause = prompt.request_id or os.urandom(16).hex()
+        for number, draft in enumerate(drafts):
+            filled = await fill_draft(self.run, draft, f"{cause}:{number}" if number else cause)
+            if not is_skill:
+                prompt.text = filled
+            prompt.events = [
+                replace(e, body=filled) if isinstance(e, SkillActivated) and e.path == draft.path else e
+                for e in prompt.events
+            ]
 
     def policy(self) -> SkillPolicy:
         """What the active skills change about calls, folded again when another event has come."""
@@ -309,10 +313,10 @@ class ProjectGuidance:
 
     def expand(
         self, text: str, view: SessionView, session_id: str, *, names_files: bool = True
-    ) -> tuple[Expansion, Sequence[Event], Draft | None]:
-        """A prompt with `/name` replaced: what takes its place, the events that come with it, and the draft.
+    ) -> tuple[Expansion, Sequence[Event], Sequence[Draft]]:
+        """A prompt with `/name` replaced: what takes its place, the events that come with it, and the drafts.
 
-        The draft, if there is one, is that text or the skill's with gaps for commands that are still to run.
+        A draft is that text, or that of a skill, with gaps for commands that are still to run.
         """
         project = self._project
         index = project.skills()
@@ -334,24 +338,27 @@ class ProjectGuidance:
             name = f"command /{expansion.command.name}"
             notices = list(self._commands_left(name, trusted, view) if is_left else ())
             if (word := unmapped_model(expansion.command.model, names)) is not None:
-                text = f"{name}: nothing maps its model {word!r}, so the model stays as it is: {how_to_map(word)}"
-                notices += _unsaid(SystemNotice("command.model", text), view)
-            return expansion, (event, *notices), expansion.draft
-        if expansion.skill is None:
-            return expansion, (), None
-        activation = project.library.activate(
-            expansion.skill,
-            view.fold(SkillsFold).events,
-            arguments=expansion.arguments,
-            requested_by="user",
-            project_dir=project.root,
-            session_id=session_id,
-        )
-        if activation.event is None:
-            return expansion, (), None
-        is_left = activation.draft is None and draft_of(activation.event.body) is not None
-        notice = self._commands_left(f"skill {expansion.skill.name}", activation.trusted, view) if is_left else ()
-        return expansion, (activation.event, *activation.notices, *notice), activation.draft
+                told = f"{name}: nothing maps its model {word!r}, so the model stays as it is: {how_to_map(word)}"
+                notices += _unsaid(SystemNotice("command.model", told), view)
+            return expansion, (event, *notices), () if expansion.draft is None else (expansion.draft,)
+        events: list[Event] = []
+        drafts: list[Draft] = []
+        for skill in () if expansion.skill is None else (expansion.skill, *expansion.stacked):
+            activation = project.library.activate(
+                skill,
+                view.fold(SkillsFold).events,
+                arguments=expansion.arguments,
+                requested_by="user",
+                project_dir=project.root,
+                session_id=session_id,
+            )
+            if activation.event is None:
+                continue
+            is_left = activation.draft is None and draft_of(activation.event.body) is not None
+            left = self._commands_left(f"skill {skill.name}", activation.trusted, view) if is_left else ()
+            events += (activation.event, *activation.notices, *left)
+            drafts += () if activation.draft is None else (activation.draft,)
+        return expansion, events, drafts
 
     def _commands_left(self, name: str, trusted: bool, view: SessionView) -> tuple[SystemNotice, ...]:
         """Says once in a session that commands in a text were not run, and what would run them."""

@@ -21,7 +21,7 @@ from ...skills.activation import grantable, skill_request
 from ...skills.fields import Fields, served_model
 from ...skills.files import read_text
 from ...skills.frontmatter import read_frontmatter
-from ...skills.index import SkillInfo, find_skill
+from ...skills.index import SkillInfo, find_skill, load_skill, nested_variants
 from ...skills.names import name_key
 from ...skills.outline import read_outline
 from ...skills.render import fill_arguments, fill_variables, first_number, plugin_variables
@@ -32,7 +32,8 @@ from .memory import import_targets
 _FIELDS = {"description", "argument-hint", "arguments", "allowed-tools", "model", "disable-model-invocation"}
 MAX_COMMAND_BYTES = 256 * 1024
 MAX_ATTACHMENTS = 20
-_PROMPT = regex(r"/([^\s/][^\s/]*)(?:\s+(.*))?\Z", re.DOTALL)
+_PROMPT = regex(r"/((?:[^\s/:]+/)+[^\s/:]+:[^\s/]+|[^\s/]+)(?:\s+(.*))?\Z", re.DOTALL)
+MAX_STACKED = 6
 _FILE_TAG = regex(r"<(?=\s*/?\s*attached-file\b)", re.IGNORECASE)
 
 
@@ -73,6 +74,8 @@ class CommandSet:
 class Expansion:
     """What a prompt stands for: `text` is what the model reads. `skill`, when set, is to be activated with `arguments`.
 
+    `stacked` are skills that the same prompt names behind it, for the same arguments.
+
     `draft`, when set, is the text with gaps for commands that are to run before the model reads it. `files` are those of the
     project that the text names as `@file`, to be attached once the gate allows to read them (`attached_file`).
     """
@@ -81,6 +84,7 @@ class Expansion:
     arguments: str = ""
     command: Command | None = None
     skill: SkillInfo | None = None
+    stacked: tuple[SkillInfo, ...] = ()
     draft: Draft | None = None
     files: tuple[str, ...] = ()
 
@@ -132,9 +136,15 @@ def expand_prompt(
         may_name = names_files and (folders.reads_project or folders.user_dir)
         return Expansion(prompt, files=_named_files(prompt, folders) if may_name else ())
     name, arguments = match[1], (match[2] or "").strip()
-    skill = find_skill(name, *([s for s in found if s.user_invocable] for found in (skills, hidden)))
+    invocable = [[s for s in found if s.user_invocable] for found in (skills, hidden)]
+    skill = find_skill(name, *invocable)
     if skill is not None:
-        return Expansion(skill_request(skill.name, arguments), arguments, skill=skill)
+        stacked, arguments = _stacked(skill, arguments, lambda name: find_skill(name, *invocable))
+        requests = [
+            skill_request(each.name, arguments, nested_variants(each, skills) if each in skills else ())
+            for each in (skill, *stacked)
+        ]
+        return Expansion("\n".join(requests), arguments, skill=skill, stacked=stacked)
     command = commands.find(name)
     if command is None:
         return Expansion(prompt)
@@ -165,12 +175,34 @@ def expand_prompt(
     return Expansion(text, arguments, command=command, draft=draft, files=files)
 
 
+def _stacked(
+    first: SkillInfo, arguments: str, find: Callable[[str], SkillInfo | None]
+) -> tuple[tuple[SkillInfo, ...], str]:
+    """The skills that stand behind the first one, and the arguments of all. One that runs apart is none of them."""
+    found = [first]
+    while len(found) < MAX_STACKED and arguments.startswith("/") and not _runs_apart(found[-1]):
+        match = _PROMPT.match(arguments)
+        skill = find(match[1]) if match is not None else None
+        if match is None or skill is None or skill in found or _runs_apart(skill):
+            break
+        found.append(skill)
+        arguments = (match[2] or "").strip()
+    return tuple(found[1:]), arguments
+
+
+def _runs_apart(skill: SkillInfo) -> bool:
+    try:
+        return load_skill(skill).runs_apart
+    except OSError:
+        return False
+
+
 def unknown_name(prompt: str, names: Iterable[str]) -> str | None:
     """What to tell a person whose prompt is `/name` with a name that nothing has; None for every other prompt."""
     match = _PROMPT.match(prompt.strip())
     known = list(names)
-    if match is None or name_key(match[1]) in map(name_key, known):
-        return None
+    if match is None or "/" in match[1] or name_key(match[1]) in map(name_key, known):
+        return None  # with another slash in it, it is as well a path
     near = [f"/{name}" for name in look_alikes(match[1], known, 0.5)]
     advice = f"did you mean {' or '.join(near)}?" if near else "/ begins a command or skill"
     return f"there is no command or skill {match[1][:80]!r}: {advice}"

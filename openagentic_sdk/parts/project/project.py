@@ -189,7 +189,7 @@ def read_project(
         output_style=read_output_style(folders, settings.output_style, plugins.styles),
         plugins=plugins,
         library=SkillLibrary(
-            precedence=settings.skill_precedence or "project",
+            precedence=settings.skill_precedence or "user",
             enforce=settings.enforce_allowed_tools,
             runs_commands=settings.runs_text_commands(run_text_commands),
             setting_sources=setting_sources,

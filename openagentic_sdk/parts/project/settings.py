@@ -466,6 +466,7 @@ _GRANTS: Mapping[str, Callable[[Settings], Any]] = {
     "imports from outside": lambda settings: settings.outside_imports,
     "commands in texts": lambda settings: settings.text_commands,
     "no hooks at all": lambda settings: settings.hooks_disabled,
+    "its skills before the user's": lambda settings: settings.skill_precedence == "project",
     "plugins": lambda settings: any(settings.plugins.values()),
     "a looser permission mode": lambda settings: settings.default_mode in LOOSE_MODES,
 }
@@ -486,6 +487,7 @@ def _without_grants(settings: Settings, file: _File) -> Settings:
         outside_imports=False,
         text_commands=False,
         hooks_disabled=False,
+        skill_precedence=None if settings.skill_precedence == "project" else settings.skill_precedence,
         plugins={name: value for name, value in settings.plugins.items() if not value},
         default_mode=mode,
         withheld=(*settings.withheld, sentence),

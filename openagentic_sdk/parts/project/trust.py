@@ -115,7 +115,9 @@ class _GrantingText:
     body: str
 
     def requests(self) -> list[str]:
-        rules = grantable(self.allowed_tools)[0]
+        rules = [
+            f"{rule} (any command)" if rule.casefold() == "bash" else rule for rule in grantable(self.allowed_tools)[0]
+        ]
         lines = [f"while {self.name} is used allow: {', '.join(rules)} ({self.path})"] if rules else []
         draft = draft_of(self.body)
         found = draft.commands if draft is not None else ()
