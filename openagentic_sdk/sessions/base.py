@@ -49,6 +49,8 @@ from .waiting import PollingStore
 Metadata = Mapping[str, Any]
 When = float | None  # epoch seconds, None is now
 MAX_ID_CHARS = 200
+# So many ids are looked for that begin as a person typed: more than one is too many.
+SOME_IDS = 3
 _MOST_SUBAGENTS = 100
 # Where a digest stands in a text.
 DIGEST_WITHIN = regex(r"(?<![0-9a-f])[0-9a-f]{64}(?![0-9a-f])")
@@ -144,11 +146,11 @@ class SessionStore(PollingStore, Rewriting):
         `query` filters by words in title, prompts, tags, model and id. The sessions of subagents are left out unless
         `include_children`. `tenant` shows the sessions of one tenant, "" those without one, None all.
         """
-        some, first = (None, 0) if query else (limit, offset)
-        rows = self._list_page(cwd=cwd, tenant=tenant, include_children=include_children, limit=some, offset=first)
         if not query:
-            return list(rows)
-        matching = (row for row in rows if summary_matches(row, query=query, include_children=True))
+            page = partial(self._list_page, cwd=cwd, tenant=tenant, include_children=include_children)
+            return list(page(limit=limit, offset=offset))
+        found = self._rows_behind(None, tenant=tenant, include_children=include_children, query=query, cwd=cwd)
+        matching = (row for _, row in found if summary_matches(row, query=query, include_children=True))
         return list(page_of(matching, limit=limit, offset=offset))
 
     def page_sessions(
@@ -159,6 +161,7 @@ class SessionStore(PollingStore, Rewriting):
         tenant: str | None = None,
         include_children: bool = False,
         keep: Callable[[SessionSummary], bool] | None = None,
+        query: str | None = None,
     ) -> SessionPage:
         """The rows of `list_session_summaries` behind the cursor `after`, the `next` of the page before.
 
@@ -167,24 +170,38 @@ class SessionStore(PollingStore, Rewriting):
         `limit`, or empty, and yet have a next one. Raises `OptionsError` for a cursor that no page has given.
         """
         rows: list[SessionSummary] = []
-        found = self._rows_behind(read_cursor(after), tenant=tenant, include_children=include_children)
+        found = self._rows_behind(
+            read_cursor(after), tenant=tenant, include_children=include_children, query=query or ""
+        )
         for count, (place, row) in enumerate(found, 1):
-            if keep is None or keep(row):
+            if summary_matches(row, query=query, include_children=True) and (keep is None or keep(row)):
                 rows.append(row)
             if len(rows) >= limit or count == MOST_SCANNED:
                 return SessionPage(rows, written_cursor(place()))
         return SessionPage(rows)
 
     def _rows_behind(
-        self, after: Place | None, *, tenant: str | None, include_children: bool
+        self,
+        after: Place | None,
+        *,
+        tenant: str | None,
+        include_children: bool,
+        query: str = "",
+        cwd: str | None = None,
     ) -> Iterator[tuple[Callable[[], Place], SessionSummary]]:
-        """The rows of a list behind a place, made as far as they are read, each with what tells its own place."""
-        asked = partial(summary_matches, include_children=include_children, tenant=tenant)
-        rows = ((place, self._row(session_id)) for place, session_id in self._ids_behind(after))
+        """The rows of a list behind a place, made as far as they are read, each with what tells its own place.
+
+        A store that can leaves out rows without the words of `query`; the caller does so anyway.
+        """
+        asked = partial(summary_matches, cwd=cwd, include_children=include_children, tenant=tenant)
+        ids = self._ids_behind(after, query=query, cwd=cwd)
+        rows = ((place, self._row(session_id)) for place, session_id in ids)
         return ((place, row) for place, row in rows if asked(row))
 
-    def _ids_behind(self, after: Place | None) -> Iterator[tuple[Callable[[], Place], str]]:
-        """`list_sessions` behind a place, found as far as it is read."""
+    def _ids_behind(
+        self, after: Place | None, *, query: str = "", cwd: str | None = None
+    ) -> Iterator[tuple[Callable[[], Place], str]]:
+        """`list_sessions` behind a place, found as far as it is read; a store that can leaves out what does not fit."""
         for session_id in self.list_sessions():
             place = partial(self._place_of, session_id)
             if after is None or place() < after:
@@ -203,9 +220,18 @@ class SessionStore(PollingStore, Rewriting):
         self, *, cwd: str | None, tenant: str | None, include_children: bool, limit: int | None, offset: int
     ) -> Iterator[SessionSummary]:
         """The page of a list without a query, made as far as it is read."""
-        asked = partial(summary_matches, cwd=cwd, include_children=include_children, tenant=tenant)
-        rows = (self._row(session_id) for _, session_id in self._ids_behind(None))
-        return page_of(filter(asked, rows), limit=limit, offset=offset)
+        found = self._rows_behind(None, tenant=tenant, include_children=include_children, cwd=cwd)
+        return page_of((row for _, row in found), limit=limit, offset=offset)
+
+    def ids_beginning(self, start: str) -> list[str]:
+        """The ids that begin with this, all of them or at least two."""
+        return [name for name in self.list_sessions() if start and name.startswith(start)]
+
+    def update_search(self, progress: Callable[[int, int], None] | None = None) -> None:
+        """Bring the index that `search` asks up to date, if the store has one, as a search does by itself.
+
+        `progress` is told how many sessions are done, and of how many.
+        """
 
     def list_children(self, session_id: str) -> list[str]:
         """The ids of the sessions that this session's Task calls started."""
@@ -370,9 +396,10 @@ def whole_id(store: SessionStore, start: str) -> str:
     """
     if store.session_exists(start):
         return start
-    matching = [name for name in store.list_sessions() if start and name.startswith(start)]
+    matching = store.ids_beginning(start)
     if len(matching) > 1:
-        raise OptionsError(f"{len(matching)} sessions begin with {start!r}: give more of the id")
+        count = len(matching) if len(matching) < SOME_IDS else "several"
+        raise OptionsError(f"{count} sessions begin with {start!r}: give more of the id")
     if not matching:
         raise SessionNotFoundError(start)
     return matching[0]

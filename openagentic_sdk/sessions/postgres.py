@@ -20,7 +20,7 @@ from ..errors import LeaseLostError, SessionExistsError, SessionNotFoundError, S
 from ..events import Event
 from ..ground.clock import Clock, SystemClock
 from ..serialization import dumps_json
-from .base import Metadata, Place, When, check_copied_part, check_session_id, stamp_events
+from .base import SOME_IDS, Metadata, Place, When, check_copied_part, check_session_id, stamp_events
 from .folds.search import SearchHit, search_words
 from .folds.summary import SessionSummary, start_summary
 from .inbox import MAX_WAITING, InboxMessage, dumps_message, full_inbox, is_sendable, loads_message
@@ -217,6 +217,15 @@ class PostgresSessionStore(TableStore, RemoteStore[PostgresServer]):
         command = "SELECT id FROM openagentic_sessions WHERE parent = %s AND is_child ORDER BY key"
         return self._call(session_id, lambda db: [row[0] for row in db.execute(command, (text_key(session_id),))])
 
+    def ids_beginning(self, start: str) -> list[str]:
+        if not start or not start.isascii():
+            return super().ids_beginning(start)
+        command = "SELECT id FROM openagentic_sessions WHERE id >= %s AND id < %s LIMIT %s"
+        values = (start, start[:-1] + chr(ord(start[-1]) + 1), SOME_IDS)
+        return (
+            self._call(None, lambda db: [row[0] for row in db.execute(command, values)]) if is_sendable(start) else []
+        )
+
     def search(self, query: str, *, limit: int = 50, tenant: str | None = None) -> list[SearchHit]:
         """Events that hold every word of `query`, newest session first, of one tenant as in lists.
 
@@ -316,9 +325,15 @@ class PostgresSessionStore(TableStore, RemoteStore[PostgresServer]):
         return self._make_once(target_id, self._clock.now(), metadata, fill)
 
     def _rows_behind(
-        self, after: Place | None, *, tenant: str | None, include_children: bool
+        self,
+        after: Place | None,
+        *,
+        tenant: str | None,
+        include_children: bool,
+        query: str = "",
+        cwd: str | None = None,
     ) -> Iterator[tuple[Callable[[], Place], SessionSummary]]:
-        page = partial(self._page, cwd=None, tenant=tenant, include_children=include_children)
+        page = partial(self._page, cwd=cwd, tenant=tenant, include_children=include_children)
         return self._shown_behind(after, page)
 
     def _page(

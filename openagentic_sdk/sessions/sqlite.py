@@ -31,9 +31,16 @@ from ..ground.clock import Clock, SystemClock
 from ..ground.disk import remove_tree
 from ..ground.garbage import when_collected
 from ..serialization import dumps_json, loads_json
-from .base import Metadata, Place, When, check_copied_part, check_session_id, dumps_all_stored, stamp_events
+from .base import (
+    Metadata,
+    Place,
+    When,
+    check_copied_part,
+    check_session_id,
+    dumps_all_stored,
+    stamp_events,
+)
 from .core import SessionWriter, check_expected_seq
-from .folds.search import SearchHit, search_words
 from .folds.summary import SessionSummary, moves_summary, start_summary, time_after
 from .folds.view import KeptView
 from .log.line import Durability, check_durability, is_barrier
@@ -43,7 +50,7 @@ from .stores.log_state import LogHead, copied_head, read_head
 from .stores.per_process import check_open, check_own
 from .stores.sqlite.clock import SteadyClock
 from .stores.sqlite.file import MEMORY, SqliteFile
-from .stores.sqlite.rewriting import RewritingSqlite
+from .stores.sqlite.listed import ListedSqlite
 from .stores.sqlite.schema import LAST_EVENT, LAST_SEQ, place_of
 from .stores.sqlite.search import SearchFile
 from .stores.sqlite.tables import SqliteTables
@@ -68,7 +75,7 @@ _TOUCH = (
 )
 
 
-class SqliteSessionStore(TableStore, RewritingSqlite):
+class SqliteSessionStore(TableStore, ListedSqlite):
     """Sessions in the SQLite file at `path`, which is made with its folder when the store is first used.
 
     The path `:memory:` is a database that ends with the store.
@@ -115,6 +122,7 @@ class SqliteSessionStore(TableStore, RewritingSqlite):
             return self._insert(db, at.key, at.head, events)[0]
 
     def update_metadata(self, session_id: str, changes: Mapping[str, Any]) -> None:
+        changed = 0
         with self._file.transaction(session_id) as db:
             at = self._position_in(db, session_id)
             kept = changed_metadata(at.metadata, changes)
@@ -122,6 +130,9 @@ class SqliteSessionStore(TableStore, RewritingSqlite):
             old, new = (start_summary(session_id, at.created_at, loads_json(known)) for known in (at.metadata, kept))
             if new != old:
                 self._keep_summary(db, at.key, LogHead(self.fold_summary(session_id)))
+                changed = at.key
+        if changed and not self._file.is_memory:
+            self._index.unlist(changed)
 
     def list_sessions(self) -> list[str]:
         with self._file.reading() as db:
@@ -183,20 +194,6 @@ class SqliteSessionStore(TableStore, RewritingSqlite):
                 (dumps_json(session_id),),
             )
             return [row[0] for row in rows]
-
-    def search(self, query: str, *, limit: int = 50, tenant: str | None = None) -> list[SearchHit]:
-        """Events that hold every word of `query`, newest session first, of one tenant as in lists.
-
-        Asks a full text index in a file beside the database, which is brought up to date first: the first search reads every
-        log, and appends cost nothing and never wait for it. An SQLite without FTS5 reads every log each time.
-        """
-        words = search_words(query)
-        if self._file.is_memory or not words:
-            return super().search(query, limit=limit, tenant=tenant)
-        with self._file.reading():
-            pass  # the database is made before it is searched
-        found = self._index.search(words, limit, None if tenant is None else dumps_json(tenant or None))
-        return super().search(query, limit=limit, tenant=tenant) if found is None else found
 
     def _import_events(
         self, session_id: str, created_at: When, metadata: Metadata, events: Iterator[Event], blobs: Iterator[bytes]
@@ -297,10 +294,18 @@ class SqliteSessionStore(TableStore, RewritingSqlite):
                 self._keep_summary(db, at.key, LogHead(folded))
 
     def _rows_behind(
-        self, after: Place | None, *, tenant: str | None, include_children: bool
+        self,
+        after: Place | None,
+        *,
+        tenant: str | None,
+        include_children: bool,
+        query: str = "",
+        cwd: str | None = None,
     ) -> Iterator[tuple[Callable[[], Place], SessionSummary]]:
-        page = partial(self._page, cwd=None, tenant=tenant, include_children=include_children)
-        return self._shown_behind(after, page)
+        page = partial(self._page, cwd=cwd, tenant=tenant, include_children=include_children)
+        if not query or self._file.is_memory:
+            return self._shown_behind(after, page)
+        return self._found_behind(after, page, query)
 
     def _page(
         self,
@@ -311,6 +316,7 @@ class SqliteSessionStore(TableStore, RewritingSqlite):
         limit: int | None,
         offset: int = 0,
         before: float | None = None,
+        keys: Sequence[int] = (),
     ) -> Iterator[SessionRow]:
         conditions = [] if include_children else ["is_child = 0"]
         conditions += [] if cwd is None else ["cwd = ?"]
@@ -322,6 +328,9 @@ class SqliteSessionStore(TableStore, RewritingSqlite):
         if before is not None:
             conditions.append("touched < ?")
             values.append(before)
+        if keys:
+            conditions.append(f"key IN ({', '.join('?' * len(keys))})")
+            values += keys
         where = f" WHERE {' AND '.join(conditions)}" if conditions else ""
         command = f"{_ROW}{where} ORDER BY touched DESC LIMIT ? OFFSET ?"
         with self._file.reading() as db:

@@ -7,6 +7,7 @@
                              blobs/<sha256>   values too big for a line, on disk before the line that names them
     <root_dir>/requests/<sha256>              which session has the request id of this digest; a cache, may be deleted
     <root_dir>/inbox/messages.json            messages to runs that no run has taken yet
+    <root_dir>/index/                         the order of many sessions, and where words are; a cache, may be deleted
 
 A session appears complete or not at all: its folder is built under another name and renamed. Ids cannot leave the folder.
 """
@@ -18,7 +19,7 @@ import errno
 import hashlib
 import os
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import islice
@@ -37,7 +38,7 @@ from ..events import Event
 from ..ground.clock import Clock, SystemClock
 from ..ground.disk import Disk, SystemDisk, make_folder, remove_tree, rename_durably, write_durably
 from ..ground.system import BINARY, NO_FOLLOW
-from .base import Metadata, Place, SessionStore, When, as_it_is, check_copied_part, merged_metadata, stamp_events
+from .base import Metadata, SessionStore, When, check_copied_part, merged_metadata, stamp_events
 from .core import check_expected_seq, new_session_id
 from .folds.summary import SessionSummary, fold_session_summary, start_summary
 from .folds.view import KeptView
@@ -48,7 +49,6 @@ from .log.folder import (
     LOG_NAME,
     META_NAME,
     SUMMARY_NAME,
-    UNFINISHED,
     Meta,
     build_folder,
     folder_lock,
@@ -58,7 +58,7 @@ from .log.folder import (
     storage_errors,
     sweep_unfinished,
 )
-from .log.inbox_file import InboxFile, MessageFiles
+from .log.inbox_file import InboxFile
 from .log.line import Durability, check_durability, stamp_event
 from .log.lock import is_locked, lock_holder, try_lock
 from .log.scan import START, LogReader, Position, cut_block, find_end, find_seq
@@ -66,6 +66,8 @@ from .log.summary_beside import SummaryBeside
 from .log.summary_file import SummaryFile
 from .request import DIGEST, json_sha256
 from .seal import Seal
+from .stores.file_index import FileIndex
+from .stores.listed_files import ListedFiles
 from .stores.log_state import LogHead, copied_head
 
 __all__ = ["FileSessionStore", "SessionStore"]
@@ -74,7 +76,7 @@ FOLDED_TOGETHER = 256
 REQUESTS_NAME = "requests"
 
 
-class FileSessionStore(MessageFiles):
+class FileSessionStore(ListedFiles):
     """Sessions under `root_dir`, which is made when the first session is.
 
     `durability` is `flush`, `barrier` or `fsync`, see `log`. With `read_only` nothing is ever written, not even a repair.
@@ -101,6 +103,7 @@ class FileSessionStore(MessageFiles):
         self._is_swept = False
         self._inbox = InboxFile(self._disk, self.root_dir / "inbox", sync=durability != "flush")
         self._lengths: dict[str, tuple[int, int]] = {}  # of logs that had nothing behind a seq
+        self._index = FileIndex(self.root_dir / "sessions", self.root_dir / "index", LOG_NAME)
 
     def session_dir(self, session_id: str) -> Path:
         """The session's folder. Raises `SessionNotFoundError`."""
@@ -151,13 +154,14 @@ class FileSessionStore(MessageFiles):
                 beside = SummaryBeside(self._disk, path.parent)
                 writer.keep_summary(SummaryFile(beside.open_for_writer, writer.position))
                 writer.keep_views(Checkpoint(self._disk, path.parent, self.seal).write)
+            self._index.touch(session_id)
         except BaseException:  # whatever happened, the lock must not stay behind
             writer.close()
             raise
         return writer
 
     def iter_events(self, session_id: str, *, after_seq: int = 0, limit: int | None = None) -> Iterator[Event]:
-        """Like `SessionStore.iter_events`; with `after_seq` near the log's end, the lines before it are not checked."""
+        """Like `SessionStore.iter_events`; lines before `after_seq` that are on disk are not checked, nor are they read."""
         path = self.session_dir(session_id) / LOG_NAME
         return islice(self._events(session_id, path, max(0, after_seq)), None if limit is None else max(0, limit))
 
@@ -212,9 +216,11 @@ class FileSessionStore(MessageFiles):
         with self._guard, storage_errors(session_id, "metadata cannot be stored"), folder_lock(folder):
             meta = self._read_meta(session_id)
             meta = replace(meta, metadata=merged_metadata(meta.metadata, changes))
+            self._index.touch(session_id)
             # A summary begins with what the metadata says. No other one is kept before the lock is given back.
             (folder / SUMMARY_NAME).unlink(missing_ok=True)
             write_durably(self._disk, folder / META_NAME, meta.to_json(), sync=self.durability != "flush")
+            self._index.touch(session_id)
 
     def is_held(self, session_id: str) -> bool:
         with self._opened(session_id, self.session_dir(session_id) / LOG_NAME) as fd:
@@ -244,44 +250,6 @@ class FileSessionStore(MessageFiles):
             for name, folder in folders.items()
             if not os.path.lexists(folder / LOG_NAME) and os.path.isfile(folder / META_NAME)
         ]
-
-    def list_sessions(self) -> list[str]:
-        return [name for _, name in self._ids_behind(None)]
-
-    def _ids_behind(self, after: Place | None) -> Iterator[tuple[Callable[[], Place], str]]:
-        """Ids by the time of the last write, found as far as the caller reads on.
-
-        A file's time moves in steps of milliseconds: within one step, the time of the last event decides.
-        """
-        folder, ask = str(self.root_dir / "sessions"), os.stat
-        written: dict[int, list[str]] = {}
-        try:
-            with os.scandir(folder) as entries:
-                found = [entry.name for entry in entries if entry.is_dir(follow_symlinks=False)]
-        except FileNotFoundError:
-            return
-        if not self.read_only and any(name.startswith(UNFINISHED) for name in found):
-            sweep_unfinished(Path(folder))
-        for name in found:
-            # Unchecked, since a page shows few of them; a path in one piece, since joining costs more than asking.
-            try:
-                tick = ask(f"{folder}/{name}/{LOG_NAME}").st_mtime_ns
-            except OSError:
-                continue
-            if tick in written:
-                written[tick].append(name)
-            else:
-                written[tick] = [name]
-        for tick in sorted(written, reverse=True):
-            if after is not None and tick > after[0]:
-                continue
-            names = [name for name in written[tick] if is_session_id(name)]
-            if len(names) == 1 and (after is None or tick < after[0]):
-                yield partial(lambda tick, name: (tick, self._last_ts(name), name), tick, names[0]), names[0]
-                continue
-            for place in sorted(((tick, self._last_ts(name), name) for name in names), reverse=True):
-                if after is None or place < after:
-                    yield partial(as_it_is, place), place[2]
 
     def session_exists(self, session_id: str) -> bool:
         return is_session_id(session_id) and is_session_folder(self._folder(session_id))
@@ -324,6 +292,7 @@ class FileSessionStore(MessageFiles):
                 with self._inbox.without(lambda each: each[1] == session_id):
                     rename_durably(self._disk, folder, doomed, sync=self.durability != "flush")
             # Ours, and what processes that were killed while deleting have left; another one may be at it as well.
+            self._index.forget(session_id)
             for path in folder.parent.glob(".deleted-*"):
                 remove_tree(path)
             sweep_unfinished(folder.parent)
@@ -372,6 +341,7 @@ class FileSessionStore(MessageFiles):
             sweep_unfinished(self.root_dir / "sessions")
         meta = Meta(session_id, created_at, dict(metadata or {}))
         build_folder(self._disk, self.root_dir / "sessions", meta, sync=self.durability != "flush", **content)
+        self._index.touch(session_id)
         return session_id
 
     def _copied_lines(

@@ -6,15 +6,26 @@ import os
 from bisect import bisect_right
 from itertools import accumulate
 
+from openagentic_sdk.errors import LogCorruptError
 from openagentic_sdk.events import LogRecovered, UserMessage
 from openagentic_sdk.ground.disk import SystemDisk
 from openagentic_sdk.parts.record.verify_log import verify_session
 from openagentic_sdk.sessions.log.scan import LogReader
+from openagentic_sdk.sessions.store import FileSessionStore
 from tests.size import LARGE
 
 from .scenes import SceneTest, small_batches, tool_turn
 
 PADDINGS = (1, 511, 4096)
+
+
+class CountingDisk(SystemDisk):
+    bytes_read = 0
+
+    def read(self, fd: int, n: int) -> bytes:
+        data = super().read(fd, n)
+        self.bytes_read += len(data)
+        return data
 
 
 class TailTest(SceneTest):
@@ -74,6 +85,23 @@ class TailTest(SceneTest):
         assert isinstance(event, LogRecovered) and event.moved_to
         self.assertEqual((event.seq, event.bytes, event.offset), (51, 23, len(self.content)))
         self.assertEqual((self.path.parent / event.moved_to).read_bytes(), b'{"v":1,"seq":51,"ts":17')
+
+    def test_a_page_of_a_long_log_is_the_one_that_a_whole_read_shows_and_reads_little(self) -> None:
+        with self.store.open_writer("s") as writer:
+            for turn in range(60):
+                writer.append([UserMessage("x" * (40_000 if turn % 7 else 90)), UserMessage(str(turn))])
+        whole, disk = self.store.read_events("s"), CountingDisk()
+        store = FileSessionStore(self.place, disk=disk)
+        for seq in range(0, len(whole), 3):
+            disk.bytes_read = 0
+            self.assertEqual(store.read_events("s", after_seq=seq, limit=3), whole[seq : seq + 3])
+            self.assertLess(disk.bytes_read, 800_000)
+        damaged = bytearray(self.path.read_bytes())
+        at = damaged.index(b'{"v":1,"seq":80,')
+        damaged[at + 60] ^= 1
+        self.path.write_bytes(bytes(damaged))
+        with self.assertRaises(LogCorruptError):
+            store.read_events("s", after_seq=70, limit=20)
 
     def test_tails_torn_at_the_same_place_are_all_kept(self) -> None:
         for tail in (b'{"v":1,"a', b'{"v":1,"b', b'{"v":1,"a'):

@@ -21,7 +21,7 @@ from ..output.render import EventPrinter
 from ..output.terminal import Screen
 from ..output.turn import JsonPrinter
 from ..stored import bisect, change, check, compare, files, keeping, record
-from ..stored.stores import NEWEST, add_id, add_store_flag, find_session
+from ..stored.stores import NEWEST, IndexProgress, add_id, add_store_flag, find_session
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -59,16 +59,17 @@ def run(args: argparse.Namespace) -> int:
 
 def _list(store: SessionStore, args: argparse.Namespace) -> int:
     cwd = str(Path(args.cwd).expanduser().absolute()) if args.cwd else None
-    wanted = partial(summary_matches, cwd=cwd, query=" ".join(args.query) or None, include_children=args.children)
+    wanted = partial(summary_matches, cwd=cwd, include_children=args.children)
 
     def keep(row: SessionSummary) -> bool:
         return wanted(row) and (args.evals or not _is_of_eval(store, row.id))
 
-    page = store.page_sessions(limit=args.limit, include_children=args.children, keep=keep)
+    query = " ".join(args.query)
+    page = store.page_sessions(limit=args.limit, include_children=args.children, keep=keep, query=query)
     rows = list(page.rows)
     while page.next is not None and len(rows) < args.limit:
         left = args.limit - len(rows)
-        page = store.page_sessions(limit=left, after=page.next, include_children=args.children, keep=keep)
+        page = store.page_sessions(limit=left, after=page.next, include_children=args.children, keep=keep, query=query)
         rows += page.rows
     screen = Screen(sys.stdout)
     if args.json:
@@ -128,6 +129,7 @@ def _show(store: SessionStore, args: argparse.Namespace) -> int:
 
 
 def _search(store: SessionStore, args: argparse.Namespace) -> int:
+    store.update_search(IndexProgress())
     hits = store.search(" ".join(args.words), limit=args.limit)
     screen = Screen(sys.stdout)
     for hit in hits:

@@ -15,7 +15,7 @@ from ..actions import ActionList, add_yes_flag
 from ..exits import FAILED, OK
 from ..output.questions import is_agreed
 from ..output.terminal import Screen
-from .stores import ID_HELP, add_id, find_session, open_session_store
+from .stores import ID_HELP, IndexProgress, add_id, find_session, open_session_store
 
 
 def add_actions(actions: ActionList) -> None:
@@ -98,5 +98,6 @@ def _copy(store: SessionStore, args: argparse.Namespace) -> int:
                 copied += is_new
                 state = f"{target.last_seq(name)} events" if is_new else "is there already"
                 screen.line(f"{place}/{len(names)}  {on_one_line(name)}  {state}")
+        target.update_search(IndexProgress())
     screen.line(f"{copied} sessions were copied")
     return OK

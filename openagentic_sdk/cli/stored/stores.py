@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 import time
 from datetime import UTC, datetime
 from pathlib import Path
@@ -46,6 +47,18 @@ def open_session_store(named: str | None) -> SessionStore:
     if named is None or _ADDRESS.match(named):
         return open_store(named)
     return FileSessionStore(Path(named).expanduser().absolute())
+
+
+class IndexProgress:
+    """Tells a person, on stderr and once a second at most, how far the index is that search asks."""
+
+    def __init__(self) -> None:
+        self._told = time.monotonic()
+
+    def __call__(self, done: int, whole: int) -> None:
+        if time.monotonic() - self._told >= 1.0:
+            self._told = time.monotonic()
+            print(f"indexing the words of {whole:,} sessions: {done:,} done", file=sys.stderr)
 
 
 def find_session(store: SessionStore, text: str) -> str:

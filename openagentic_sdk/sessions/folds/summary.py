@@ -220,9 +220,14 @@ def summary_matches(
         return False
     if not query:
         return True
-    told = (summary.id, summary.title, summary.first_prompt, summary.last_prompt, summary.model, *summary.tags)
-    haystack = "\n".join(part or "" for part in told).casefold()
+    haystack = summary_text(summary)
     return all(word in haystack for word in query.casefold().split())
+
+
+def summary_text(summary: SessionSummary) -> str:
+    """What the words of a list's query are looked for in, without case."""
+    told = (summary.id, summary.title, summary.first_prompt, summary.last_prompt, summary.model, *summary.tags)
+    return "\n".join(part or "" for part in told).casefold()
 
 
 def page_of(rows: Iterable[SessionSummary], *, limit: int | None, offset: int) -> Iterator[SessionSummary]:

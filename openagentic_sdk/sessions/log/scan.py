@@ -219,16 +219,53 @@ def _find_anchor(disk: Disk, fd: int, size: int) -> tuple[Envelope | None, Posit
 
 
 def find_seq(disk: Disk, fd: int, seq: int) -> Position:
-    """The place behind line `seq`, or behind one before it: the start of the log unless `seq` is near the end."""
+    """The place behind line `seq`, or behind one before it: near it, unless nothing says that it is on disk."""
     size = disk.fstat(fd).st_size
     window_bytes = _FIRST_WINDOW_BYTES
     while seq > 0 and window_bytes <= _NEAR_BYTES:
         start = max(0, size - window_bytes)
-        found = _line_of(read_range(disk, fd, start, size), start, FORMAT_VERSION, seq)
+        window = read_range(disk, fd, start, size)
+        found = _line_of(window, start, FORMAT_VERSION, seq)
         if found or start == 0:
             return found or START
+        last = _last_envelope(window, whole=False)
+        # Behind what is on disk the log may end at a hole, which only reading from there on would show.
+        if last and seq <= last.dur:
+            return _bisect(disk, fd, size, seq, last.seq)
         window_bytes *= 4
     return START
+
+
+def _bisect(disk: Disk, fd: int, size: int, seq: int, last_seq: int) -> Position:
+    """The place behind a line not far before `seq`, found by halves; the start of a log whose numbers do not rise."""
+    found, low, high = START, 0, size
+    while high - low > _FIRST_WINDOW_BYTES:
+        middle = (low + high) // 2
+        here = _line_behind(disk, fd, middle, min(high, middle + _NEAR_BYTES))
+        if here is None or here.seq > seq:
+            high = middle
+        elif found.seq < here.seq:
+            found, low = here, here.offset
+        else:
+            return START
+        if here is not None and not found.seq <= here.seq <= last_seq:
+            return START
+    return found
+
+
+def _line_behind(disk: Disk, fd: int, offset: int, end: int) -> Position | None:
+    """The place behind the first whole line that begins behind `offset`; None when there is none up to `end`."""
+    window_bytes = _FIRST_WINDOW_BYTES
+    while True:
+        window = read_range(disk, fd, offset, min(end, offset + window_bytes))
+        start = window.find(b"\n") + 1
+        stop = window.find(b"\n", start) if start else -1
+        if stop >= 0:
+            envelope = read_envelope(window[start:stop])
+            return Position(offset + stop + 1, envelope.seq, envelope.crc_behind) if envelope else None
+        if offset + window_bytes >= end:
+            return None
+        window_bytes *= 4
 
 
 def _last_envelope(window: bytes, *, whole: bool) -> Envelope | None:

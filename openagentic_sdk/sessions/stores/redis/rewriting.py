@@ -42,7 +42,9 @@ class RewritingRedis(RemoteStore[RedisServer]):
         if digests and not self._call(session_id, partial(run, "drop_blobs", [head, blobs], list(digests))):
             self._position(session_id)  # says why not
 
-    def _ids_behind(self, after: Place | None) -> Iterator[tuple[Callable[[], Place], str]]:
+    def _ids_behind(
+        self, after: Place | None, *, query: str = "", cwd: str | None = None
+    ) -> Iterator[tuple[Callable[[], Place], str]]:
         if self._server.evicts:
             yield from super()._ids_behind(after)
             return

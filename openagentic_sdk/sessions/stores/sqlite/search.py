@@ -8,29 +8,54 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from ....errors import InvalidEventError, LogCorruptError
+from ....errors import InvalidEventError, LogCorruptError, SessionError
 from ...base import loads_stored
 from ...folds.search import SearchHit, event_text, search_words
+from ...folds.summary import SessionSummary, summary_text
 from ..database import search_hits
 from ..per_process import PerProcess
 from .forks import Guarded, connecting, driver, make_private
 from .schema import LAST_SEQ, place_of
 
 STEP_EVENTS = 64
+# What an index that is brought up to date tells: how many sessions are done, and of how many.
+Progress = Callable[[int, int], None]
 STEP_BYTES = 1024 * 1024
 BUSY_S = 30.0
+# What lists look for words in, as the summaries of sessions have it.
+TOLD = "CREATE VIRTUAL TABLE IF NOT EXISTS told USING fts5 (text, tokenize = 'trigram case_sensitive 1')"
+# Shorter words are in too many rows: trigrams begin here.
+LEAST_LETTERS = 3
 # The words go in as the scan finds them: SQLite's own idea of letters is of another age than Python's.
 _TABLES = (
     "CREATE VIRTUAL TABLE IF NOT EXISTS found USING fts5 (words, content = '', detail = 'none', tokenize = 'ascii')",
     "CREATE TABLE IF NOT EXISTS upto (session INTEGER PRIMARY KEY, id TEXT NOT NULL, seq INTEGER NOT NULL)",
+    "CREATE TABLE IF NOT EXISTS looked (what TEXT PRIMARY KEY, key INTEGER, touched INTEGER)",
+    "CREATE TABLE IF NOT EXISTS listed (session INTEGER PRIMARY KEY, seq INTEGER NOT NULL)",
 )
-_BEHIND = f"SELECT key, sessions.id FROM sessions LEFT JOIN upto ON session = key WHERE coalesce(seq, 0) < {LAST_SEQ}"
+_BEHIND = (
+    "SELECT key, sessions.id FROM sessions LEFT JOIN upto ON session = key "
+    f"WHERE touched >= ? AND coalesce(seq, 0) < {LAST_SEQ}"
+)
+# The newest session when all of them had been looked at: what was written to since was touched as late or later.
+_LOOKED = (
+    "SELECT looked.touched FROM looked JOIN sessions USING (key) WHERE what = ? AND sessions.touched >= looked.touched"
+)
+_UNLISTED = (
+    f"SELECT key, id, {LAST_SEQ} FROM sessions LEFT JOIN listed ON session = key "
+    f"WHERE touched >= ? AND coalesce(seq, -1) < coalesce({LAST_SEQ}, 0)"
+)
+_LISTED = (
+    "SELECT key, touched FROM told JOIN sessions ON key = told.rowid WHERE told MATCH ? AND touched < ? "
+    "ORDER BY touched DESC LIMIT ?"
+)
+_NEWEST = "SELECT key, touched FROM sessions ORDER BY touched DESC LIMIT 1"
 _ORPHANS = "SELECT 1 FROM upto LEFT JOIN sessions ON key = session AND sessions.id = upto.id WHERE key IS NULL LIMIT 1"
 _NEXT = "SELECT place & 4294967295, data FROM events WHERE place > ? AND place <= ? ORDER BY place LIMIT ?"
 _FIND = (
@@ -47,6 +72,11 @@ class SearchFile:
         self._store_path = path
         self._path = path.with_name(path.name + "-search")
         self._lock = PerProcess(threading.RLock)
+
+    def update(self, progress: Progress | None = None) -> None:
+        """Bring the index up to date, where there can be one."""
+        with suppress(driver().DatabaseError), self._opened() as index:
+            self._catch_up(index, progress)
 
     def search(self, words: Sequence[str], limit: int, tenant: str | None = None) -> list[SearchHit] | None:
         """The events that hold every one of the words, newest session first; None when there can be no index.
@@ -88,6 +118,10 @@ class SearchFile:
                         command = "INSERT INTO found (found, rowid, words) VALUES ('delete', ?, ?)"
                         db.execute(command, (place_of(row[0], seq), words))
                     db.execute("DELETE FROM upto WHERE session = ?", (row[0],))
+                    db.execute("DELETE FROM looked")  # whoever deletes it may still be refused
+                    db.execute("DELETE FROM listed WHERE session = ?", (row[0],))
+                    with suppress(driver().OperationalError):
+                        db.execute("DELETE FROM told WHERE rowid = ?", (row[0],))
         except (driver().DatabaseError, LogCorruptError, InvalidEventError):
             self.remove()
 
@@ -116,18 +150,67 @@ class SearchFile:
             finally:
                 index.close()
 
-    def _catch_up(self, index: Guarded) -> None:
+    def _catch_up(self, index: Guarded, progress: Progress | None = None) -> None:
         with index.lock:
             db = index.connection
-            if db.execute(_ORPHANS).fetchone():
+            row = db.execute(_LOOKED, ("words",)).fetchone()
+            if row is None and db.execute(_ORPHANS).fetchone():
                 # A session was deleted and is still in the index: its words are not known any more.
                 db.execute("DROP TABLE found")
                 db.execute("DELETE FROM upto")
                 db.execute(_TABLES[0])
-            behind = db.execute(_BEHIND).fetchall()
-        for key, session_id in behind:
+            newest = db.execute(_NEWEST).fetchone()
+            behind = db.execute(_BEHIND, row or (0,)).fetchall()
+        for done, (key, session_id) in enumerate(behind, 1):
             while self._step(index, key, session_id):
                 pass
+            if progress is not None:
+                progress(done, len(behind))
+        if newest and behind:
+            with index.lock:
+                index.connection.execute("INSERT OR REPLACE INTO looked VALUES ('words', ?, ?)", newest)
+
+    def listed(
+        self, query: str, before: float, limit: int, describe: Callable[[str], SessionSummary]
+    ) -> list[tuple[int, int]] | None:
+        """`key` and `touched` of sessions whose summaries may hold the words of `query`, the newest first and all touched
+        earlier than `before`; None when there can be no such index.
+        """
+        asked = trigram_query(query)
+        if not asked:
+            return None
+        try:
+            with self._opened() as index, index.lock:
+                db = index.connection
+                db.execute(TOLD)
+                row = db.execute(_LOOKED, ("rows",)).fetchone()
+                newest = db.execute(_NEWEST).fetchone()
+                behind = db.execute(_UNLISTED, row or (0,)).fetchall()
+                if behind:
+                    db.execute("BEGIN IMMEDIATE")
+                    with db:
+                        for key, session_id, seq in behind:
+                            with suppress(SessionError, InvalidEventError):
+                                tell_of(db, key, describe(session_id))
+                            db.execute("INSERT OR REPLACE INTO listed VALUES (?, ?)", (key, seq or 0))
+                        db.execute("INSERT OR REPLACE INTO looked VALUES ('rows', ?, ?)", newest)
+                return db.execute(_LISTED, (asked, before, limit)).fetchall()
+        except driver().OperationalError:
+            return None
+        except driver().DatabaseError:
+            self.remove()
+            return None
+
+    def unlist(self, key: int) -> None:
+        """Forget what lists know of a session whose metadata change, or give up the index when that cannot be done."""
+        if not self._path.exists():
+            return
+        try:
+            with self._opened() as index, index.lock:
+                index.connection.execute("DELETE FROM listed WHERE session = ?", (key,))
+                index.connection.execute("DELETE FROM looked WHERE what = 'rows'")
+        except driver().DatabaseError:
+            self.remove()
 
     def _step(self, index: Guarded, key: int, session_id: str) -> bool:
         """Index the next events of a session; says whether there may be more."""
@@ -147,6 +230,19 @@ class SearchFile:
                         break
             db.execute("INSERT OR REPLACE INTO upto (session, id, seq) VALUES (?, ?, ?)", (key, session_id, done))
         return bool(done > began)
+
+
+def tell_of(db: Any, key: int, row: SessionSummary) -> None:
+    """Keep what lists look for words in of a session."""
+    db.execute("DELETE FROM told WHERE rowid = ?", (key,))
+    text = summary_text(row).encode("utf-8", "replace").decode()
+    db.execute("INSERT INTO told (rowid, text) VALUES (?, ?)", (key, text))
+
+
+def trigram_query(query: str) -> str:
+    """What finds the rows with all words of a list's query that are long enough; empty without such words."""
+    words = [word for word in query.casefold().split() if len(word) >= LEAST_LETTERS and word.isprintable()]
+    return " AND ".join('"{}"'.format(word.replace('"', '""')) for word in words)
 
 
 def _words(session_id: str, seq: int, data: str) -> str:

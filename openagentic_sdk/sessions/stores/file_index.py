@@ -1,0 +1,426 @@
+"""An index over a folder of sessions, in an SQLite file beside them: their order, what lists ask for, and where words are.
+
+A cache that may be deleted at any time: no answer rests on it alone. It looks again at what it names before a list shows
+it, and learns of changes in three ways. Whoever makes or changes a session, or locks it to write to it, leaves a file of its
+name in `touched/`, behind the lock and before the first event; it is taken away when nobody holds the log. Names in the
+folder are compared once a second at most, and the times of all logs once a minute: that finds what is done by versions
+before this one, by other tools and by people, who leave no such file.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from functools import partial
+from pathlib import Path
+from time import monotonic
+from typing import TYPE_CHECKING, Any
+
+from ...errors import InvalidEventError, SessionError
+from ...events import Event
+from ...ground.clock import elapsed_s
+from ...ground.system import BINARY, NO_FOLLOW
+from ...serialization import dumps_json
+from ..folds.search import event_text, search_words
+from ..folds.summary import SessionSummary
+from ..log.folder import is_session_id
+from ..log.lock import is_locked
+from .sqlite.clock import boot
+from .sqlite.forks import Guarded, connecting, driver, make_private
+from .sqlite.schema import place_of
+from .sqlite.search import TOLD, Progress, tell_of, trigram_query
+
+if TYPE_CHECKING:
+    import sqlite3
+
+# A folder of fewer sessions is looked through as fast.
+LEAST_SESSIONS = 1_000
+NAMES_EVERY_S = 1.0
+LOGS_EVERY_S = 60.0
+# Looking takes at most so much of the time of a process that does nothing but list.
+SHARE = 20
+BUSY_S = 2.0
+LOOKS = 3
+STEP_S = 0.2
+_VERSION = 1
+_TABLES = (
+    "CREATE TABLE rows (key INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, tick INTEGER NOT NULL, size INTEGER NOT NULL, "
+    "inode INTEGER NOT NULL, active INTEGER NOT NULL, undescribed INTEGER NOT NULL, unread INTEGER NOT NULL, "
+    "seq INTEGER NOT NULL DEFAULT 0, cwd TEXT, tenant TEXT, parent TEXT)",
+    "CREATE INDEX rows_tick ON rows (tick, id)",
+    "CREATE INDEX rows_active ON rows (active) WHERE active",
+    "CREATE INDEX rows_undescribed ON rows (undescribed) WHERE undescribed",
+    "CREATE INDEX rows_unread ON rows (unread) WHERE unread",
+    "CREATE INDEX rows_cwd ON rows (cwd, tick)",
+    "CREATE INDEX rows_parent ON rows (parent) WHERE parent IS NOT NULL",
+    "CREATE TABLE notes (name TEXT PRIMARY KEY, value)",
+    TOLD,
+    "CREATE VIRTUAL TABLE found USING fts5 (words, detail = 'none', tokenize = 'ascii')",
+)
+_PUT = (
+    "INSERT INTO rows (id, tick, size, inode, active, undescribed, unread) VALUES (?, ?, ?, ?, ?, 1, 1) "
+    "ON CONFLICT (id) DO UPDATE SET tick = excluded.tick, size = excluded.size, inode = excluded.inode, "
+    "active = excluded.active, undescribed = 1, unread = 1"
+)
+_NEWEST = (
+    "SELECT tick, group_concat(id, '/') FROM rows {where} tick <= ? AND size >= 0 "
+    "GROUP BY tick ORDER BY tick DESC LIMIT ?"
+)
+_FIND = (
+    "SELECT id, found.rowid & 4294967295 FROM found JOIN rows ON key = found.rowid >> 32 "
+    "WHERE found MATCH ? AND tenant = coalesce(?, tenant) ORDER BY tick DESC, id DESC, found.rowid LIMIT ?"
+)
+# What a session's log looked like: its time, size and inode.
+Look = tuple[int, int, int]
+GONE: Look = (0, -1, 0)
+
+
+class FileIndex:
+    """The index of the sessions in `sessions`, kept in the folder `place`."""
+
+    def __init__(self, sessions: Path, place: Path, log_name: str) -> None:
+        self._sessions = sessions
+        self._place = place
+        self._log_name = log_name
+        self._path = place / "sessions.sqlite"
+        self._touched = place / "touched"
+        self._can_be_made = True
+
+    # --- what changes ------------------------------------------------------------------------------------------------
+
+    def touch(self, session_id: str) -> None:
+        """Note that the session is going to change; without an index there is nothing to note."""
+        try:
+            os.close(os.open(f"{self._touched}/{session_id}", os.O_WRONLY | os.O_CREAT | BINARY | NO_FOLLOW, 0o600))
+        except OSError as error:
+            if error.errno not in (errno.ENOENT, errno.ENOTDIR):
+                self.remove()  # what cannot be noted must not be missed
+
+    def forget(self, session_id: str) -> None:
+        """Take the words of a session out, or give the index up when that cannot be done."""
+        if not self._path.exists():
+            return
+        try:
+            with self._opened() as db, _change(db):
+                self._drop(db, [row[0] for row in db.execute("SELECT key FROM rows WHERE id = ?", (session_id,))])
+                self._put(db, {session_id: self._look(session_id)}, active=0)
+        except (driver().Error, OSError):
+            self.remove()
+
+    def remove(self) -> None:
+        """Delete the index."""
+        for suffix in ("", "-wal", "-shm"):
+            with suppress(OSError):
+                os.unlink(f"{self._path}{suffix}")
+        shutil.rmtree(self._place, ignore_errors=True)
+
+    # --- what lists ask ----------------------------------------------------------------------------------------------
+
+    @property
+    def exists(self) -> bool:
+        # A machine that does not say since when it runs may have lost what was noted before its power went.
+        return bool(boot()) and self._path.exists()
+
+    def begin(self) -> None:
+        """Make the index, if it can be made here."""
+        if boot() and self._can_be_made:
+            self._can_be_made = self._using(lambda db: True) is not None
+
+    def newest(
+        self, most: int | None, count: int, *, cwd: str | None = None, query: str = "", describe: Callable[..., Any]
+    ) -> list[tuple[int, list[str]]] | None:
+        """Ids by the times of their logs, the latest first and none later than `most`; None when the index cannot be used.
+
+        With `cwd` or `query` those that may fit; `describe` gives the summary of a session.
+        """
+        asked = trigram_query(query)
+        conditions: list[str] = []
+        values: list[Any] = []
+        if cwd is not None:
+            conditions.append("cwd = ?")
+            values.append(dumps_json(cwd))
+        if asked:
+            conditions.append("key IN (SELECT rowid FROM told WHERE told MATCH ?)")
+            values.append(asked)
+        where = "WHERE " + "".join(f"{each} AND " for each in conditions)
+
+        def ask(db: sqlite3.Connection) -> list[tuple[int, list[str]]]:
+            if conditions:
+                self._describe(db, describe)
+            command = _NEWEST.format(where=where)
+            rows = db.execute(command, (*values, _LATEST if most is None else most, count)).fetchall()
+            return [(tick, names.split("/")) for tick, names in rows]
+
+        found: list[tuple[int, list[str]]] | None = self._checked(
+            ask, lambda rows: {name: tick for tick, names in rows for name in names}
+        )
+        return found
+
+    def beginning(self, start: str) -> list[str] | None:
+        """At most three ids that begin so; None when the index cannot be used."""
+        values = (start, start[:-1] + chr(ord(start[-1]) + 1))
+        command = "SELECT id, tick FROM rows WHERE id >= ? AND id < ? AND size >= 0 LIMIT 3"
+        rows = self._checked(lambda db: db.execute(command, values).fetchall(), dict)
+        return None if rows is None else [row[0] for row in rows]
+
+    def children(self, session_id: str, describe: Callable[..., Any]) -> list[str] | None:
+        """The ids of the sessions that its Task calls started; None when the index cannot be used."""
+
+        def ask(db: sqlite3.Connection) -> list[tuple[str, int]]:
+            self._describe(db, describe)
+            command = "SELECT id, tick FROM rows WHERE parent = ? AND size >= 0 ORDER BY tick DESC, id DESC"
+            return db.execute(command, (dumps_json(session_id),)).fetchall()
+
+        rows = self._checked(ask, dict)
+        return None if rows is None else [row[0] for row in rows]
+
+    def search(self, words: Sequence[str], limit: int, tenant: str | None) -> list[tuple[str, int]] | None:
+        """Where events hold every one of the words: ids and `seq`, the newest session first; None without an index."""
+        values = (" ".join(f'"{word}"*' for word in words), None if tenant is None else dumps_json(tenant or None))
+        found: list[tuple[str, int]] | None = self._using(
+            lambda db: db.execute(_FIND, (*values, max(0, limit))).fetchall()
+        )
+        return found
+
+    def read_all(
+        self, describe: Callable[..., Any], read: Callable[..., Iterator[Event]], progress: Progress | None
+    ) -> bool:
+        """Take the words of all events in that are not in yet; False when the index cannot be used."""
+
+        def work(db: sqlite3.Connection) -> bool:
+            self._describe(db, describe)
+            (whole,) = db.execute("SELECT count(*) FROM rows WHERE unread AND size >= 0").fetchone()
+            done = 0
+            while batch := db.execute("SELECT key, id, seq FROM rows WHERE unread AND size >= 0 LIMIT 64").fetchall():
+                began = monotonic()
+                with _change(db):  # not for long: others wait to note what they changed
+                    for row in batch:
+                        self._read(db, row, read)
+                        done += 1
+                        if monotonic() - began > STEP_S:
+                            break
+                if progress is not None and whole:
+                    progress(min(done, whole), whole)
+            return True
+
+        return self._using(work) is not None
+
+    # --- bringing it up to date --------------------------------------------------------------------------------------
+
+    def _using(self, work: Callable[[sqlite3.Connection], Any]) -> Any:
+        """What the work gives over an index that is up to date; None when it cannot be used."""
+        for _ in range(2):
+            try:
+                with self._opened(make=True) as db:
+                    return work(db)
+            except driver().OperationalError:
+                return None  # built without what is needed, busy for long, or the folder cannot be written
+            except driver().DatabaseError:
+                self.remove()  # a cache that is damaged begins anew
+            except OSError:
+                return None
+        return None
+
+    def _checked(self, ask: Callable[[Any], Any], ticks_of: Callable[[Any], dict[str, int]]) -> Any:
+        """What is asked, once the sessions that it names are as the index has them."""
+
+        def work(db: sqlite3.Connection) -> Any:
+            for _ in range(LOOKS):
+                found = ask(db)
+                looks = {name: (tick, self._look(name)) for name, tick in ticks_of(found).items()}
+                changed = {name: look for name, (tick, look) in looks.items() if look[0] != tick}
+                if not changed:
+                    break
+                with _change(db):
+                    self._put(db, changed, active=0)
+            return found
+
+        return self._using(work)
+
+    @contextmanager
+    def _opened(self, *, make: bool = False) -> Iterator[sqlite3.Connection]:
+        if make:
+            self._place.mkdir(mode=0o700, exist_ok=True)
+        with connecting():
+            make_private(self._path)
+            connect = partial(driver().connect, timeout=BUSY_S, isolation_level=None, check_same_thread=False)
+            index = Guarded(self._path, connect(self._path))
+        try:
+            with index.lock:
+                db = index.connection
+                db.execute("PRAGMA journal_mode = WAL")
+                db.execute("PRAGMA synchronous = OFF")
+                db.execute("PRAGMA secure_delete = ON")
+                if db.execute("PRAGMA user_version").fetchone()[0] != _VERSION:
+                    self._make(db)
+                self._refresh(db)
+                yield db
+        finally:
+            index.close()
+
+    def _make(self, db: sqlite3.Connection) -> None:
+        with _change(db):
+            (version,) = db.execute("PRAGMA user_version").fetchone()
+            if version == 0:
+                for command in _TABLES:
+                    db.execute(command)
+                for table in ("told", "found"):
+                    with suppress(driver().OperationalError):  # SQLite before 3.42 leaves deleted words until it merges
+                        db.execute(f"INSERT INTO {table} ({table}, rank) VALUES ('secure-delete', 1)")
+                db.execute(f"PRAGMA user_version = {_VERSION}")
+            elif version != _VERSION:
+                raise driver().OperationalError(f"the index is of version {version}")
+
+    def _refresh(self, db: sqlite3.Connection) -> None:
+        notes = dict(db.execute("SELECT name, value FROM notes").fetchall())
+        now = elapsed_s()
+        try:
+            touched = list(filter(is_session_id, os.listdir(self._touched)))
+        except FileNotFoundError:
+            # Before the logs are looked at: whoever changes one afterwards leaves its name.
+            self._touched.mkdir(mode=0o700, exist_ok=True)
+            touched, notes = [], {}
+        is_of_now = notes.get("boot") == boot() and notes.get("logs", now + 1) <= now
+        if not is_of_now or now - notes["logs"] > max(LOGS_EVERY_S, SHARE * notes["took"]):
+            self._compare(db, list_logs(self._sessions, self._log_name), boot=boot(), logs=now, names=now)
+        elif now - notes["names"] > max(NAMES_EVERY_S, SHARE * notes["took"]):
+            moved = os.stat(self._sessions).st_mtime_ns
+            if moved != notes.get("folder"):
+                known = {row[0] for row in db.execute("SELECT id FROM rows WHERE size >= 0")}
+                names = set(filter(_may_be_id, os.listdir(self._sessions)))
+                with _change(db):
+                    self._put(db, {name: self._look(name) for name in names ^ known}, active=0)
+                    self._note(db, names=now, folder=moved)
+        # In two steps: what is noted as touched stays so until its log was looked at, whoever dies in between.
+        if touched:
+            with _change(db):
+                self._put(db, {name: self._look(name) for name in touched}, active=1)
+                db.executemany("UPDATE rows SET undescribed = 1 WHERE id = ?", [(name,) for name in touched])
+        if touched or db.execute("SELECT 1 FROM rows WHERE active LIMIT 1").fetchone():
+            with _change(db):
+                for name in touched:
+                    with suppress(OSError):
+                        os.unlink(self._touched / name)
+                for (name,) in db.execute("SELECT id FROM rows WHERE active").fetchall():
+                    held = self._is_held(name)
+                    self._put(db, {name: self._look(name)}, active=int(held))
+
+    def _compare(self, db: sqlite3.Connection, looks: dict[str, Look], **notes: Any) -> None:
+        """Put what changed of all logs into the rows."""
+        with _change(db):
+            known = {row[0]: row[1:] for row in db.execute("SELECT id, tick, size, inode FROM rows")}
+            self._put(db, {name: look for name, look in looks.items() if known.get(name) != look}, active=0)
+            self._put(db, dict.fromkeys(known.keys() - looks.keys(), GONE), active=0)
+            self._note(db, took=elapsed_s() - notes["logs"], **notes)
+
+    def _put(self, db: sqlite3.Connection, looks: dict[str, Look], *, active: int) -> None:
+        for name, look in looks.items():
+            row = db.execute("SELECT key, tick, size, inode, active FROM rows WHERE id = ?", (name,)).fetchone()
+            if look == GONE and not active:
+                if row is not None:
+                    self._drop(db, row[:1])
+                    db.execute("DELETE FROM rows WHERE key = ?", row[:1])
+                continue
+            if row is not None and row[1:4] == look:
+                if row[4] != active:
+                    db.execute("UPDATE rows SET active = ?, undescribed = 1 WHERE key = ?", (active, row[0]))
+                continue
+            if row is not None and (look[2] != row[3] or look[1] < row[2]):
+                self._drop(db, row[:1])  # another log, or one that was shortened: its words are others
+            db.execute(_PUT, (name, *look, active))
+
+    def _drop(self, db: sqlite3.Connection, keys: Iterable[int]) -> None:
+        for key in keys:
+            db.execute("DELETE FROM found WHERE rowid >= ? AND rowid < ?", (place_of(key, 0), place_of(key + 1, 0)))
+            db.execute("DELETE FROM told WHERE rowid = ?", (key,))
+            db.execute("UPDATE rows SET seq = 0, unread = 1, undescribed = 1 WHERE key = ?", (key,))
+
+    def _note(self, db: sqlite3.Connection, **notes: Any) -> None:
+        db.executemany("INSERT OR REPLACE INTO notes (name, value) VALUES (?, ?)", notes.items())
+
+    def _look(self, session_id: str) -> Look:
+        return look_at(f"{self._sessions}/{session_id}/{self._log_name}")
+
+    def _is_held(self, session_id: str) -> bool:
+        try:
+            fd = os.open(f"{self._sessions}/{session_id}/{self._log_name}", os.O_RDONLY | BINARY | NO_FOLLOW)
+        except OSError:
+            return False
+        try:
+            return is_locked(fd)
+        except OSError:
+            return True
+        finally:
+            os.close(fd)
+
+    def _describe(self, db: sqlite3.Connection, describe: Callable[[str], SessionSummary]) -> None:
+        """Take the summaries in of the sessions that changed."""
+        command = "SELECT key, id FROM rows WHERE undescribed AND size >= 0 LIMIT 256"
+        while batch := db.execute(command).fetchall():
+            with _change(db):
+                for key, session_id in batch:
+                    try:
+                        row = describe(session_id)
+                    except (SessionError, InvalidEventError):
+                        row = SessionSummary(id=session_id)
+                    parent = dumps_json(row.parent) if row.is_child else None
+                    values = (dumps_json(row.cwd), dumps_json(row.tenant), parent, key)
+                    db.execute("UPDATE rows SET undescribed = 0, cwd = ?, tenant = ?, parent = ? WHERE key = ?", values)
+                    tell_of(db, key, row)
+
+    def _read(self, db: sqlite3.Connection, row: tuple[int, str, int], read: Callable[..., Iterator[Event]]) -> None:
+        """Take the words in of the events behind those that are in; given are a row's key, id and `seq`."""
+        key, session_id, seq = row
+        # A damaged log hides what it holds, not what others hold; checking it is another command.
+        with suppress(SessionError, InvalidEventError):
+            for event in read(session_id, after_seq=seq):
+                seq = event.seq or seq + 1
+                if words := " ".join(search_words(event_text(event))):
+                    command = "INSERT OR REPLACE INTO found (rowid, words) VALUES (?, ?)"
+                    db.execute(command, (place_of(key, seq), words))
+        db.execute("UPDATE rows SET seq = ?, unread = 0 WHERE key = ?", (seq, key))
+
+
+_LATEST = (1 << 63) - 1
+
+
+def list_logs(sessions: Path, log_name: str) -> dict[str, Look]:
+    """How the logs of all sessions look."""
+    folder = str(sessions)
+    try:
+        with os.scandir(folder) as entries:
+            # Unchecked, since a page shows few of them; a path in one piece, since joining costs more than asking.
+            names = [entry.name for entry in entries if _may_be_id(entry.name) and entry.is_dir(follow_symlinks=False)]
+    except FileNotFoundError:
+        return {}
+    looks = {name: look_at(f"{folder}/{name}/{log_name}") for name in names}
+    return {name: look for name, look in looks.items() if look != GONE}
+
+
+def _may_be_id(name: str) -> bool:
+    """What costs less than to know; who shows a session looks closer."""
+    return name.isascii() and name[0] != "."
+
+
+def look_at(path: str) -> Look:
+    """How a log looks; `GONE` when it is not there."""
+    try:
+        found = os.stat(path)
+    except (OSError, ValueError):
+        return GONE
+    return found.st_mtime_ns, found.st_size, found.st_ino
+
+
+@contextmanager
+def _change(db: sqlite3.Connection) -> Iterator[None]:
+    db.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+        db.execute("COMMIT")
+    except BaseException:
+        if db.in_transaction:
+            db.execute("ROLLBACK")
+        raise

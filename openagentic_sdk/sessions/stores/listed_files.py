@@ -1,0 +1,130 @@
+"""How session files are listed and searched: by an index where there are many of them, else by looking at each."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from abc import abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import ClassVar
+
+from ...errors import SessionError
+from ..base import Place, as_it_is
+from ..folds.search import SearchHit, scan_events, search_words
+from ..log.folder import LOG_NAME, UNFINISHED, is_session_id, sweep_unfinished
+from ..log.inbox_file import MessageFiles
+from .file_index import LEAST_SESSIONS, FileIndex, list_logs
+
+# Times of logs that a list first asks the index for, and then at once.
+FIRST_TIMES = 40
+MORE_TIMES = 500
+
+
+class ListedFiles(MessageFiles):
+    """What `FileSessionStore` does to list and to find."""
+
+    index_from: ClassVar[int] = LEAST_SESSIONS
+    """So many sessions have an index."""
+    read_only: bool
+    _index: FileIndex
+
+    @abstractmethod
+    def _last_ts(self, session_id: str) -> float:
+        """The time of the log's last event, 0.0 when it cannot be read."""
+
+    def list_sessions(self) -> list[str]:
+        return [name for _, name in self._ids_behind(None, asks_index=False)]
+
+    def _ids_behind(
+        self, after: Place | None, *, query: str = "", cwd: str | None = None, asks_index: bool = True
+    ) -> Iterator[tuple[Callable[[], Place], str]]:
+        """Ids by the time of the last write, found as far as the caller reads on; of an index, those that may fit.
+
+        A file's time moves in steps of milliseconds: within one step, the time of the last event decides.
+        """
+        most = None if after is None else int(after[0])
+        for tick, found in self._by_time(most, query, cwd, asks_index=asks_index and not self.read_only):
+            names = [name for name in found if is_session_id(name)]
+            if len(names) == 1 and (after is None or tick < after[0]):
+                yield partial(lambda tick, name: (tick, self._last_ts(name), name), tick, names[0]), names[0]
+                continue
+            for place in sorted(((tick, self._last_ts(name), name) for name in names), reverse=True):
+                if after is None or place < after:
+                    yield partial(as_it_is, place), place[2]
+
+    def _by_time(
+        self, most: int | None, query: str, cwd: str | None, *, asks_index: bool
+    ) -> Iterator[tuple[int, list[str]]]:
+        """Names by when their logs were last written to, none of later than `most`; of an index, those that may fit."""
+        count = FIRST_TIMES
+        while asks_index and self._index.exists:
+            # A word that is common is found among the newest, which costs less than to find all that have it.
+            asked = query if count == MORE_TIMES else ""
+            found = self._index.newest(most, count, cwd=cwd, query=asked, describe=self.kept_summary)
+            if found is None:
+                break
+            yield from found
+            if len(found) < count:
+                return
+            most, count = found[-1][0] - 1, MORE_TIMES
+        sessions = self.root_dir / "sessions"
+        if not self.read_only and sessions.is_dir() and any(map(_is_unfinished, os.listdir(sessions))):
+            sweep_unfinished(sessions)
+        written: dict[int, list[str]] = {}
+        looks = list_logs(sessions, LOG_NAME)
+        if len(looks) >= self.index_from and asks_index:
+            self._index.begin()
+        for name, look in looks.items():
+            if most is None or look[0] <= most:
+                written.setdefault(look[0], []).append(name)
+        for tick in sorted(written, reverse=True):
+            yield tick, written[tick]
+
+    def ids_beginning(self, start: str) -> list[str]:
+        found = self._index.beginning(start) if is_session_id(start) and self._has_index() else None
+        return super().ids_beginning(start) if found is None else [name for name in found if self.session_exists(name)]
+
+    def list_children(self, session_id: str) -> list[str]:
+        found = self._index.children(session_id, self.kept_summary) if self._has_index() else None
+        return super().list_children(session_id) if found is None else found
+
+    def search(self, query: str, *, limit: int = 50, tenant: str | None = None) -> list[SearchHit]:
+        """Events that hold every word of `query`, newest session first, of one tenant as in lists.
+
+        Of many sessions a full text index is asked, which is brought up to date first: the first search reads every log.
+        """
+        words = search_words(query)
+        if words and self._has_index():
+            self.update_search()
+            found = self._index.search(words, limit, tenant)
+            if found is not None:
+                return [hit for session_id, seq in found for hit in self._hits(session_id, seq, words)]
+        return super().search(query, limit=limit, tenant=tenant)
+
+    def _hits(self, session_id: str, seq: int, words: Sequence[str]) -> list[SearchHit]:
+        """The event as it is found; none when it is another one by now."""
+        with contextlib.suppress(SessionError):
+            return scan_events(session_id, self.iter_events(session_id, after_seq=seq - 1, limit=1), words, 1)
+        return []
+
+    def update_search(self, progress: Callable[[int, int], None] | None = None) -> None:
+        if self._has_index():
+            self._index.read_all(self.kept_summary, self.iter_events, progress)
+
+    def _has_index(self) -> bool:
+        """Whether there is an index, which begins with the first question to a folder of many sessions."""
+        if self.read_only or self._index.exists:
+            return not self.read_only
+        with contextlib.suppress(OSError):
+            if len(os.listdir(self.root_dir / "sessions")) >= self.index_from:
+                self._index.begin()
+        return self._index.exists
+
+    def scrub(self, session_id: str) -> Sequence[str]:
+        self._index.remove()
+        return super().scrub(session_id)
+
+
+def _is_unfinished(name: str) -> bool:
+    return name.startswith(UNFINISHED)

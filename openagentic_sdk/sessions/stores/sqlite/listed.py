@@ -1,0 +1,66 @@
+"""How an SQLite store finds sessions by words and by the start of an id, with the index in the file beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from itertools import islice
+
+from ....serialization import dumps_json
+from ...base import SOME_IDS, Place, as_it_is
+from ...folds.search import SearchHit, search_words
+from ...folds.summary import SessionSummary
+from ..database import SessionRow
+from .rewriting import RewritingSqlite
+from .search import Progress
+
+# So many rows of a list are read before the index is asked which others may have a word, and as many keys at once.
+LISTED_UNASKED = 100
+LISTED_AT_ONCE = 256
+
+
+class ListedSqlite(RewritingSqlite):
+    """What `SqliteSessionStore` does to find."""
+
+    def ids_beginning(self, start: str) -> list[str]:
+        if not start or not start.isascii():
+            return super().ids_beginning(start)
+        with self._file.reading() as db:
+            command = "SELECT id FROM sessions WHERE id >= ? AND id < ? LIMIT ?"
+            return [row[0] for row in db.execute(command, (start, start[:-1] + chr(ord(start[-1]) + 1), SOME_IDS))]
+
+    def update_search(self, progress: Progress | None = None) -> None:
+        if not self._file.is_memory:
+            with self._file.reading():
+                pass  # the database is made before it is searched
+            self._index.update(progress)
+
+    def search(self, query: str, *, limit: int = 50, tenant: str | None = None) -> list[SearchHit]:
+        """Events that hold every word of `query`, newest session first, of one tenant as in lists.
+
+        Asks a full text index in a file beside the database, which is brought up to date first: the first search reads every
+        log, and appends cost nothing and never wait for it. An SQLite without FTS5 reads every log each time.
+        """
+        words = search_words(query)
+        if self._file.is_memory or not words:
+            return super().search(query, limit=limit, tenant=tenant)
+        with self._file.reading():
+            pass  # the database is made before it is searched
+        found = self._index.search(words, limit, None if tenant is None else dumps_json(tenant or None))
+        return super().search(query, limit=limit, tenant=tenant) if found is None else found
+
+    def _found_behind(
+        self, after: Place | None, page: Callable[..., Iterator[SessionRow]], query: str
+    ) -> Iterator[tuple[Callable[[], Place], SessionSummary]]:
+        """Like `_shown_behind`. A common word is found among the newest; behind these, an index says which may have it."""
+        before = float("inf") if after is None else after[0]
+        for place, row in islice(self._shown_behind(after, page), LISTED_UNASKED):
+            before = place()[0]
+            yield place, row
+        while found := self._index.listed(query, before, LISTED_AT_ONCE, self.kept_summary):
+            before = found[-1][1]
+            for at in page(limit=None, keys=[key for key, _ in found]):
+                if (shown := self._shown(at)) is not None:
+                    yield partial(as_it_is, (at.touched, 0.0, at.id)), shown
+        if found is None:
+            yield from self._shown_behind((before, 0.0, ""), page)
