@@ -51,6 +51,7 @@ from .parts.masking import Masking, mask_value
 from .parts.memory import Memories
 from .parts.project.agents import BUILT_IN, BUILT_IN_AGENTS, WITHOUT_MEMORY, AgentFile
 from .parts.project.granting import files_named
+from .parts.project.notices import for_a_run
 from .parts.project.plugins import PluginRegistry
 from .parts.project.project import OpenedProject, read_project
 from .parts.project.prompt import DEFAULT_BASE
@@ -85,7 +86,7 @@ from .sessions.store import FileSessionStore
 from .sessions.stores.locate import open_store
 from .skills.fields import how_to_map, served_model, unmapped_model
 from .skills.files import bytecode_folder
-from .skills.ledger import words
+from .skills.ledger import row_of, words
 from .tools.base import Tool
 from .tools.bash import BashTool
 from .tools.defaults import default_tools
@@ -232,14 +233,14 @@ def project_findings(project: OpenedProject) -> tuple[Diagnostic, ...]:
         *project.findings(),
         *rules_of_settings(project.settings, project.root, project.cwd).diagnostics,
         *label_rules_of_settings(project.settings, is_trusted=project.trust.is_trusted)[1],
-        *(Diagnostic("hook", text, is_error=True) for text in hook_problems),
+        *hook_problems,
         *(configured.diagnostics if configured is not None else _left_out(project)),
     )
 
 
 def _with_command_hooks(
     engine: HookEngine, described: Sequence[CommandHook], project: OpenedProject, mode: str = "default"
-) -> tuple[HookEngine, tuple[str, ...]]:
+) -> tuple[HookEngine, tuple[Diagnostic, ...]]:
     """See `parts.claude.command_hooks`. The door to that room."""
     if not described:
         return engine, ()
@@ -351,13 +352,13 @@ class _Assembly:
         described = (*project.settings.hooks, *project.skill_hooks())
         self._hooks, hook_problems = _with_command_hooks(engine, described, project, self._gate.mode)
         self._notes = [
-            *(SystemNotice(f"settings.{note.code}", note.located) for note in rules.diagnostics),
-            *(SystemNotice(f"settings.{note.code}", note.located) for note in label_notes),
-            *(SystemNotice("settings.hook", text) for text in hook_problems),
+            *(SystemNotice(f"settings.{note.code}", note.located) for note in for_a_run(rules.diagnostics)),
+            *(SystemNotice(f"settings.{note.code}", note.located) for note in for_a_run(label_notes)),
+            *(SystemNotice(f"settings.{note.code}", note.located) for note in for_a_run(hook_problems)),
             *(SystemNotice("settings.mode", text) for text in mode_notes),
             *(
                 SystemNotice(n.code.replace("-", "."), n.located)
-                for n in (configured.diagnostics if configured else _left_out(project))
+                for n in for_a_run(configured.diagnostics if configured else _left_out(project))
             ),
         ]
         self._memory = open_memory(options) if options.memory else None
@@ -891,7 +892,9 @@ def _in_settings_mode(gate: PermissionGate, settings: Settings) -> tuple[Permiss
         try:
             gate = gate.with_mode(read_mode(settings.default_mode))
         except OptionsError as error:
-            notes.append(f"the mode that settings name is left out: {error}")
+            row = row_of("mode", settings.default_mode)
+            advice = row.how if row is not None else error
+            notes.append(f"the mode {settings.default_mode[:80]!r} that settings name is left out: {advice}")
     if settings.bypass_disabled and gate.mode == "bypass":
         gate = gate.with_mode("default")
         notes.append("settings switch off mode bypass: this run is in mode default")

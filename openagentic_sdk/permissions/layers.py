@@ -22,8 +22,8 @@ from .rules import Effect, Rule, RuleBook, parse_rule, parse_rules, rule_book
 
 
 def read_mode(name: str) -> Mode:
-    """The mode of this name, `bypassPermissions` being `bypass`. Raises `OptionsError` for an unknown one."""
-    name = "bypass" if name == "bypassPermissions" else name
+    """The mode of this name, or of Claude Code's name for it. Raises `OptionsError` for an unknown one."""
+    name = {"bypassPermissions": "bypass", "manual": "default"}.get(name, name)
     for mode in MODES:
         if mode == name:
             return mode

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from ..errors import OptionsError
@@ -11,6 +11,7 @@ from ..ground.diagnostic import Diagnostic
 from ..ground.text import one_line, without_hidden
 from ..providers.named import split_model
 from .frontmatter import Frontmatter
+from .ledger import word_notes
 from .yaml_subset import Value
 
 _TRUE = frozenset({"true", "yes", "on", "1"})
@@ -24,10 +25,9 @@ class Fields:
         self._front = front
         self.diagnostics: list[Diagnostic] = []
 
-    def without_effect(self, known: Collection[str]) -> list[Diagnostic]:
-        """A finding for each field that is not among the known ones."""
-        unknown = [key for key in self._front.data if key not in known]
-        return [Diagnostic("field-without-effect", f"{key} has no effect here", self.line(key)) for key in unknown]
+    def without_effect(self, kind: str) -> list[Diagnostic]:
+        """A finding for each field that does nothing here in a file of this kind."""
+        return word_notes(kind, self._front.data, line=self.line)
 
     def line(self, key: str) -> int:
         source = self._front.sources.get(key)

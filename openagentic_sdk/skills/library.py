@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 from ..errors import FileRefusedError
 from ..events import Event, SkillActivated, SkillDrifted, SystemNotice, UserMessage
@@ -15,6 +16,7 @@ from .activation import activation_event, active_skills, drift_event, render_bod
 from .fields import how_to_map, unmapped_model
 from .files import tree_sha256
 from .index import PROJECT_FOLDERS, Precedence, SkillIndex, SkillInfo, SkillRoot, load_skill
+from .ledger import QUIET, word_notes
 from .names import name_key
 from .parse import SkillDoc
 from .text_commands import Draft, draft_of
@@ -43,7 +45,8 @@ class Activation:
         """What people should know when it becomes active: what the skill asks for and does not get."""
         if self.event is None:
             return ()
-        texts = [f"{self.event.path}:{self.doc.lines.get(key, 1)}: {key} has no effect here" for key in self.doc.extra]
+        notes = word_notes("skill", self.doc.extra, line=lambda key: self.doc.lines.get(key, 1))
+        texts = [replace(note, path=self.event.path or "").located for note in notes if note.code not in QUIET]
         if self.doc.hooks and not self.trusted:
             texts.append("its hooks do not run, as the project is not trusted")
         if self.doc.runs_apart and self.event.requested_by in ("user", "config"):

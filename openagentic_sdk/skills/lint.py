@@ -11,13 +11,13 @@ from ..ground.patterns import regex
 from ..ground.text import without_hidden
 from .files import Bounds, read_text, walk_files
 from .index import MAX_SKILL_BYTES
+from .ledger import UNDOCUMENTED, word_notes
 from .outline import lines_outside_fences
 from .parse import (
     MAX_COMPATIBILITY_CHARS,
     MAX_DESCRIPTION_CHARS,
     SkillDoc,
     parse_skill_markdown,
-    without_effect,
 )
 
 MAX_BODY_LINES = 500
@@ -73,11 +73,10 @@ def _check_fields(doc: SkillDoc) -> Iterator[Diagnostic]:
         if not isinstance(value, str):
             message = f"metadata.{key} is no text: the specification wants text for text"
             yield Diagnostic("metadata-kind", message, doc.lines.get("metadata", 0))
-    for key, advice in without_effect(doc):
-        yield Diagnostic("field-without-effect", advice, doc.lines.get(key, 0))
-    for key in doc.extra.keys() - dict(without_effect(doc)).keys():
-        message = f"{key!r} is no field that clients know: put it under metadata"
-        yield Diagnostic("field-unknown", message, doc.lines.get(key, 0))
+    for note in word_notes("skill", doc.extra, line=lambda key: doc.lines.get(key, 0)):
+        is_known = note.code != UNDOCUMENTED
+        unknown = f"{note.message}: put a field of your own under metadata"
+        yield note if is_known else replace(note, code="field-unknown", message=unknown)
     if doc.raw.removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n") != without_hidden(doc.raw):
         yield Diagnostic("hidden-characters", "the file has invisible characters: remove them", is_error=True)
 

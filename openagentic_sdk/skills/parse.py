@@ -15,6 +15,7 @@ from ..ground.frozen import frozen
 from ..ground.text import one_line
 from .fields import Fields
 from .frontmatter import read_frontmatter
+from .ledger import words
 from .names import name_diagnostics
 from .outline import Outline, read_outline
 
@@ -100,6 +101,7 @@ def parse_skill_markdown(text: str, *, folder: str = "", head_only: bool = False
         rung=front.rung,
     )
     if not head_only:
+        known = words("skill", "does", "narrower", "nothing", "ours")
         doc = replace(
             doc,
             disallowed_tools=fields.rules("disallowed-tools"),
@@ -111,22 +113,8 @@ def parse_skill_markdown(text: str, *, folder: str = "", head_only: bool = False
             arguments=fields.words("arguments"),
             context=fields.text("context"),
             agent=fields.text("agent"),
-            extra={key: value for key, value in front.data.items() if key not in KNOWN_FIELDS},
+            extra={key: value for key, value in front.data.items() if key not in known},
             lines={key: source.line for key, source in front.sources.items()},
         )
     notes = (*front.diagnostics, *fields.diagnostics, *name_diagnostics(declared, folder, fields.line("name")))
     return replace(doc, diagnostics=notes) if notes else doc
-
-
-def without_effect(doc: SkillDoc) -> list[tuple[str, str]]:
-    """The fields of a skill that this runtime reads and does not carry out, each with a sentence for its author."""
-    return [(key, f"{key} has no effect here") for key in _WITHOUT_EFFECT if key in doc.extra]
-
-
-# Fields that other clients know: how hard a model thinks, where a fork runs, which shell commands are for.
-_WITHOUT_EFFECT = ("effort", "background", "shell")
-KNOWN_FIELDS = frozenset({
-    "name", "description", "allowed-tools", "disallowed-tools", "license", "compatibility", "metadata", "version", "model",
-    "when_to_use", "argument-hint", "arguments", "disable-model-invocation", "user-invocable", "user-invokable", "context",
-    "agent", "paths", "hooks",
-})  # fmt: skip

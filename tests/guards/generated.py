@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from . import contract_page, events_page, operations_stub, public_stub, settings_pages
+from . import claude_page, contract_page, events_page, operations_stub, public_stub, settings_pages
 
 
 def files() -> dict[Path, str]:
     """Each file with what should be in it."""
     return {
+        claude_page.PAGE: claude_page.page(),
         contract_page.PAGE: contract_page.page(),
         events_page.PAGE: events_page.page(),
         operations_stub.STUB: operations_stub.stub(),

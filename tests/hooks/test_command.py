@@ -81,7 +81,7 @@ class Matchers(unittest.TestCase):
             (engine.pre_tool_use[2].tool_name_pattern, engine.pre_tool_use[2].tool_name_regex), ("*", None)
         )
         self.assertEqual(len(problems), 2)
-        self.assertIn("'ConfigChange'", problems[1])
+        self.assertIn("'ConfigChange' never run here", problems[1].located)
 
 
 @unittest.skipIf(shutil.which("bash") is None, "there is no bash on this machine")

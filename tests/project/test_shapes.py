@@ -341,17 +341,19 @@ class AgentTest(RunTestCase):
         self.agent(memory="project", colour="red", color="blue")
         said = [e.message for e in self.contexts()[1].events if e.type == "system.notice"]
         path = self.project / ".claude/agents/a.md"
-        self.assertEqual(said, [f"{path}:4: memory has no effect here", f"{path}:5: colour has no effect here"])
+        self.assertEqual(
+            said, [f"{path}:4: memory has no effect here: let it read and write a file that its text names"]
+        )
 
 
 class NothingIgnoredTest(RunTestCase):
-    def test_what_has_no_effect_is_said_once_with_its_place(self) -> None:
+    def test_documented_words_without_effect_are_told_once_with_their_place_and_others_not_at_all(self) -> None:
         settings = {"statusLine": {"type": "command"}, "permissions": {"deny": [], "more": 1}, "outputStyle": "gone"}
         self.write(
             {
                 ".mcp.json": '{"mcpServers": {}, "other": 1}',
                 ".claude/settings.json": json.dumps(settings, indent=1),
-                ".claude/commands/c.md": "---\ndescription: d\ncategory: x\n---\nb",
+                ".claude/commands/c.md": "---\ndescription: d\ncategory: x\nhooks: x\n---\nb",
                 ".claude/rules/r.md": "---\npaths: '*.py'\npriority: 1\n---\nr",
             }
         )
@@ -360,12 +362,12 @@ class NothingIgnoredTest(RunTestCase):
         said = [e.message for e in first.events if e.type == "system.notice"]
         claude = self.project / ".claude"
         expected = {
-            f"{claude}/settings.json:2: statusLine has no effect here",
-            f"{claude}/settings.json:7: permissions.more has no effect here",
-            f"{claude}/commands/c.md:3: category has no effect here",
-            f"{claude}/rules/r.md:3: priority has no effect here",
-            f"skill s: {claude}/skills/s/SKILL.md:4: effort has no effect here",
-            f"skill s: {claude}/skills/s/SKILL.md:5: colour has no effect here",
+            f"{claude}/settings.json:2: only Claude Code's own programs use statusLine: "
+            "`openagentic-sdk doctor --project` says more",
+            f"{claude}/commands/c.md:4: hooks has no effect here: make it a skill: `.claude/skills/NAME/SKILL.md` has this "
+            "field",
+            f"skill s: {claude}/skills/s/SKILL.md:4: effort has no effect here: set it on the provider or in the endpoint's "
+            "configuration",
             f"{self.project}/.mcp.json: other has no effect here",
             "there is no file for the output style 'gone': it has no effect here",
         }

@@ -26,7 +26,7 @@ OF_EVENT = {
     "PostToolUseFailure": {"tool_name", "tool_input", "tool_use_id", "error", "is_interrupt"},
     "Notification": {"message", "title", "notification_type"},
     "SubagentStart": {"agent_id", "agent_type"},
-    "SubagentStop": {"agent_id", "agent_type", "stop_hook_active", "last_assistant_message"},
+    "SubagentStop": {"agent_id", "agent_type", "stop_hook_active", "last_assistant_message", "agent_transcript_path"},
     "Stop": {"stop_hook_active", "last_assistant_message"},
 }
 
@@ -105,8 +105,10 @@ class WholeProjectTest(RunTestCase):
             self.notices(first),
             sorted(
                 [
-                    f"{settings}:6: statusLine has no effect here",
-                    f"{settings}:29: hooks.Stop[0].hooks[1] is left out: hooks of type prompt are not run here",
+                    f"{settings}:6: only Claude Code's own programs use statusLine: `openagentic-sdk doctor --project` says "
+                    "more",
+                    f"{settings}:29: hooks of type prompt are not run here: a command can ask a model with "
+                    "`openagentic-sdk run`",
                     f"{self.project}/.mcp.json: the server 'warehouse' is not started: nobody has agreed to it yet: "
                     "look at it and agree with `openagentic-sdk mcp trust warehouse`",
                     "the plugin 'absent@elsewhere' is not here: get its folder, and run `openagentic-sdk plugins add DIR`",

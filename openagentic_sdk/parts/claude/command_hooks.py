@@ -18,12 +18,15 @@ from functools import partial
 from typing import IO, Any
 
 from ...errors import InvalidEventError, ToolInputError
+from ...ground.diagnostic import Diagnostic
 from ...ground.frozen import frozen
+from ...ground.text import look_alikes
 from ...ground.threads import settled
 from ...hooks.engine import HookEngine
 from ...hooks.models import HookDecision, HookMatcher
 from ...serialization import dumps_json, loads_json
 from ...skills.files import bytecode_folder
+from ...skills.ledger import row_of
 from ...skills.render import fill_variables, plugin_variables
 from ...tools.shell.environment import find_program
 from ..project.settings import CommandHook
@@ -311,27 +314,27 @@ def with_command_hooks(
     permission_mode: str = "default",
     env: Mapping[str, str] | None = None,
     fits: Fits | None = None,
-) -> tuple[HookEngine, tuple[str, ...]]:
-    """The engine with the commands of trusted settings behind its own hooks, and a sentence for each that has no place.
+) -> tuple[HookEngine, tuple[Diagnostic, ...]]:
+    """The engine with the commands of trusted settings behind its own hooks, and a finding for each that has no place.
 
     A matcher that is no regular expression stands for every tool: a hook that was meant to block is not lost. `fits` judges
     the conditions of hooks; without it every call fits.
     """
     found: dict[str, list[HookMatcher]] = {}
-    problems: list[str] = []
+    problems: list[Diagnostic] = []
     for hook in described:
         point = EVENTS.get(hook.event)
         if point is None:
-            problems.append(f"{hook.source}: there is no hook event {hook.event!r} here; {hook.command!r} never runs")
+            problems.append(Diagnostic("hook", _without_event(hook.event), path=hook.source, is_error=True))
             continue
         if hook.condition and point not in _TOOL_POINTS:
-            problems.append(f"{hook.source}: {hook.event} has no call that an `if` fits; {hook.command!r} never runs")
+            text = f"{hook.event} has no call that an `if` fits; {hook.command!r} never runs"
+            problems.append(Diagnostic("hook", text, path=hook.source, is_error=True))
             continue
         pattern, regex = matched_names(hook.matcher)
         if regex is not None and not _is_regex(regex):
-            problems.append(
-                f"{hook.source}: matcher {regex!r} is no regular expression; {hook.command!r} runs for every tool"
-            )
+            text = f"matcher {regex!r} is no regular expression; {hook.command!r} runs for every tool"
+            problems.append(Diagnostic("hook", text, path=hook.source, is_error=True))
             regex = None
         usual_s = PROMPT_TIMEOUT_S if hook.event == "UserPromptSubmit" else DEFAULT_TIMEOUT_S
         timeout_s = usual_s if hook.timeout_s is None else hook.timeout_s
@@ -365,6 +368,16 @@ def with_command_hooks(
                 found.setdefault(each, []).append(matcher)
     added: dict[str, Any] = {point: (*getattr(engine, point), *matchers) for point, matchers in found.items()}
     return replace(engine, **added), tuple(problems)
+
+
+def _without_event(event: str) -> str:
+    """Why the hooks of an event never run."""
+    row = row_of("hook-event", event)
+    near = look_alikes(event, EVENTS, 0.6) if row is None else []
+    advice = (
+        row.how if row is not None else f"did you mean {' or '.join(near)}?" if near else "Claude Code has none either"
+    )
+    return f"hooks of the event {event[:80]!r} never run here: {advice}"
 
 
 @frozen

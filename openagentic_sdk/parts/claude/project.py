@@ -30,6 +30,7 @@ from ...tools.session.task import Subagents
 from ...tools.skill_activate import SkillRuns
 from ..project.commands import Expansion, attached_file, expand_prompt, expanded_event
 from ..project.memory import ProjectMemory, is_for, nested_folders, read_nested_memory
+from ..project.notices import for_a_run
 from ..project.project import OpenedProject
 from ..project.prompt import (
     DEFAULT_BASE,
@@ -427,11 +428,14 @@ class ProjectGuidance:
         project = self._project
         found = project.diagnostics()
         # of skills only what is lost: what a skill's own text gets wrong is for `skills check`
-        hidden = [note for note in found.pop("skills") if note.is_error or note.code == "skill-shadowed"]
+        found["skills"] = tuple(n for n in found["skills"] if n.is_error or n.code == "skill-shadowed")
         return [
             *(SystemNotice("settings.withheld", text) for text in project.settings.withheld),
-            *(SystemNotice(f"{kind}.{note.code}", note.located) for kind, notes in found.items() for note in notes),
-            *(SystemNotice(f"skills.{note.code}", note.located) for note in hidden),
+            *(
+                SystemNotice(f"{kind}.{note.code}", note.located)
+                for kind, notes in found.items()
+                for note in for_a_run(notes, kind)
+            ),
         ]
 
     def _brought(self, names: Sequence[str], view: SessionView, session_id: str) -> list[Event]:

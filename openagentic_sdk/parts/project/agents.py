@@ -12,9 +12,6 @@ from ...skills.frontmatter import read_frontmatter
 from ...skills.render import fill_variables, plugin_variables
 from .claude import ClaudeFolders, MarkdownFile, read_named
 
-_FIELDS = frozenset({
-    "name", "description", "tools", "disallowedTools", "model", "skills", "maxTurns", "permissionMode", "isolation", "color",
-})  # fmt: skip
 MAX_AGENT_BYTES = 256 * 1024
 # Where the agents come from that no file describes.
 BUILT_IN = "built in"
@@ -117,7 +114,7 @@ def parse_agent(text: str, file: MarkdownFile) -> tuple[AgentFile | None, list[D
         isolation=fields.text("isolation"),
     )
     notes = [*front.diagnostics, *fields.diagnostics]
-    notes += fields.without_effect(_FIELDS) if name else []
+    notes += fields.without_effect("agent") if name else []
     reason = ""
     if name.startswith("-") or ":" in name:
         reason = f"the name {name[:80]!r} begins with a hyphen or has a colon: use letters, digits and hyphens"

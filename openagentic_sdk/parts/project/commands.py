@@ -29,7 +29,6 @@ from ...skills.text_commands import Draft, draft_of
 from .claude import ClaudeFolders, MarkdownFile, read_named
 from .memory import import_targets
 
-_FIELDS = {"description", "argument-hint", "arguments", "allowed-tools", "model", "disable-model-invocation"}
 MAX_COMMAND_BYTES = 256 * 1024
 MAX_ATTACHMENTS = 20
 _PROMPT = regex(r"/((?:[^\s/:]+/)+[^\s/:]+:[^\s/]+|[^\s/]+)(?:\s+(.*))?\Z", re.DOTALL)
@@ -111,7 +110,7 @@ def parse_command(text: str, file: MarkdownFile) -> tuple[Command, list[Diagnost
         model_invocable=not fields.flag("disable-model-invocation", False),
         variables=plugin_variables(file.plugin_root, file.plugin_data),
     )
-    return command, [*front.diagnostics, *fields.diagnostics, *fields.without_effect(_FIELDS)]
+    return command, [*front.diagnostics, *fields.diagnostics, *fields.without_effect("command")]
 
 
 def expand_prompt(

@@ -181,7 +181,7 @@ class _MemoryReading:
         fields = Fields(front)
         paths = fields.globs("paths")
         body = without_comments(without_hidden(front.body)).strip("\n")
-        for note in fields.without_effect({"paths", "description"}):
+        for note in fields.without_effect("rule-file"):
             self.problems.append(replace(note, path=file.path))
         for pattern in paths:
             if compile_glob(pattern) is None:

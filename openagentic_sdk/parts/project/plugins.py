@@ -6,7 +6,7 @@ elsewhere counts when a person has added it, and as long as its files are what t
 
 from __future__ import annotations
 
-import json
+import hashlib
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -14,33 +14,28 @@ from dataclasses import replace
 from typing import Any
 
 from ...errors import OptionsError, StorageError
-from ...ground.checks import refuse_repeated_keys
 from ...ground.diagnostic import Diagnostic
 from ...ground.disk import path_below
 from ...ground.frozen import frozen
 from ...ground.loose import as_list, as_mapping, as_mappings
-from ...skills.files import read_bytes, tree_sha256
+from ...skills.files import tree_sha256
 from ...skills.index import SkillRoot
+from ...skills.ledger import word_notes, words
 from .claude import MarkdownFile, markdown_below
 from .granting import MARKETPLACE, marketplace_folder
+from .marketplace import COMPONENTS, NAME, ListedPlugin, is_marketplace, listed_plugins, read_json, with_entry
 from .private_json import KeptFile
 from .settings import CommandHook, Entries, Settings
 
-MAX_MANIFEST_BYTES = 1024 * 1024
 MANIFEST = os.path.join(".claude-plugin", "plugin.json")
-_KEYS = frozenset({
-    "$schema", "name", "version", "description", "author", "homepage", "repository", "license", "keywords", "metadata",
-    "displayName", "skills", "commands", "agents", "hooks", "outputStyles", "mcpServers",
-})  # fmt: skip
-# What a plugin may hold besides that has no effect here.
-_UNUSED = (".lsp.json", "bin", "workflows", "monitors", "settings.json", "themes")
 
 
 @frozen
 class Plugin:
     """A plugin. `id` is `name@marketplace`, `root` its real folder, `scope` is `plugin`, or `project` if a part of one.
 
-    `data` is the folder of what it keeps through its updates; it need not exist.
+    `data` is the folder of what it keeps through its updates; it need not exist. One that `shares_root` stands in the
+    folder of its marketplace itself: the skills that are named are all of its skills. `only_named` brings nothing else.
     """
 
     id: str
@@ -49,15 +44,27 @@ class Plugin:
     scope: str
     manifest: Mapping[str, Any]
     data: str = ""
+    shares_root: bool = False
+    only_named: bool = False
 
     def places(self, key: str, usual: str) -> list[str]:
         """The files and folders of one kind: those that the manifest names, else the usual one; for skills both."""
         named = self.manifest.get(key)
         given = [named] if isinstance(named, str) else [each for each in as_list(named) if isinstance(each, str)]
-        if key == "skills" or not given:
-            given = [usual, *given]
-        paths = [path_below(self.root, each) for each in given]
+        found = self._there(given)
+        if (key == "skills" and not self.shares_root) or (not found if key == "skills" else not given):
+            usuals = [] if self.only_named and key not in self.manifest else [usual]
+            found = [*self._there(usuals), *found]
+        return list(dict.fromkeys(found))
+
+    def _there(self, names: Iterable[str]) -> list[str]:
+        paths = [path_below(self.root, each) for each in names]
         return [path for path in paths if path is not None and os.path.exists(path)]
+
+    def inline(self, key: str) -> list[Mapping[str, Any]]:
+        """The objects that stand for themselves under a key which may name files too."""
+        named = self.manifest.get(key)
+        return as_mappings(named if isinstance(named, list) else [named])
 
     def markdown(self, key: str, usual: str, problems: list[Diagnostic]) -> Iterator[MarkdownFile]:
         """Its `.md` files of one kind."""
@@ -71,7 +78,8 @@ class Plugin:
 
     def skill_roots(self) -> list[SkillRoot]:
         """Where its skills are."""
-        single = [self.root] if os.path.isfile(os.path.join(self.root, "SKILL.md")) else []
+        is_one = not self.shares_root or "skills" not in self.manifest
+        single = [self.root] if is_one and os.path.isfile(os.path.join(self.root, "SKILL.md")) else []
         folders = [*self.places("skills", "skills"), *single]
         return [
             SkillRoot(each, self.scope, self.root, (3, at), f"{self.name}:", self.root, self.data)
@@ -80,12 +88,13 @@ class Plugin:
 
     def hooks(self, problems: list[Diagnostic]) -> list[CommandHook]:
         """Its hooks, from `hooks/hooks.json`, the files that the manifest names, or the manifest itself."""
-        inline, usual = self.manifest.get("hooks"), os.path.join("hooks", "hooks.json")
-        sources = [(os.path.join(self.root, MANIFEST), inline)] if isinstance(inline, dict) else []
+        usual = os.path.join("hooks", "hooks.json")
+        sources: list[tuple[str, Any]] = [(os.path.join(self.root, MANIFEST), each) for each in self.inline("hooks")]
         paths, own = self.places("hooks", usual), os.path.join(self.root, usual)
         # One that leads out of the plugin is read too, for its finding.
-        paths += [own] if os.path.isfile(own) and os.path.realpath(own) not in paths else []
-        sources += [(path, _read_json(path, self.root, problems)) for path in dict.fromkeys(paths)]
+        is_read = os.path.isfile(own) and os.path.realpath(own) not in paths and not self.only_named
+        paths += [own] if is_read else []
+        sources += [(path, read_json(path, self.root, problems)) for path in dict.fromkeys(paths)]
         found: list[CommandHook] = []
         for path, read in sources:
             entries, data = Entries(path, self.scope), as_mapping(read)
@@ -116,10 +125,13 @@ class PluginRegistry:
         self.path = self._file.path
 
     def entries(self) -> dict[str, dict[str, str]]:
-        """Folder and digest by id. Raises `StorageError` when the file is damaged."""
+        """Folder, digest and the folder of its marketplace, if any, by id. Raises `StorageError` for a damaged file."""
         try:
             kept = self._file.read().items()
-            return {key: {"root": os.fspath(each["root"]), "digest": str(each["digest"])} for key, each in kept}
+            return {
+                key: {"root": os.fspath(each["root"]), "digest": str(each["digest"]), "market": each.get("market", "")}
+                for key, each in kept
+            }
         except (KeyError, TypeError) as error:
             raise StorageError(f"{self.path} cannot be read: {error!r}; move it aside to begin anew") from error
 
@@ -129,22 +141,24 @@ class PluginRegistry:
         Raises `OptionsError` when there is none, or when one cannot be loaded.
         """
         root = os.path.realpath(folder)
-        market = _read_json(os.path.join(root, MARKETPLACE), root, None) if _has(root, MARKETPLACE) else None
-        found = dict(plugins_of(root, market)) if isinstance(market, dict) else {f"{_name_of(root)}@local": root}
+        if not os.path.isdir(root):
+            raise OptionsError(f"{root} is no folder: give one with {MANIFEST}, or with {MARKETPLACE}")
+        listed = listed_plugins(root, None) if is_marketplace(root) else [None]
         added: dict[str, dict[str, str]] = {}
-        for key, place in found.items():
+        for one in listed:
+            place, key = (root, f"{_name_of(root)}@local") if one is None else (one.folder, one.id)
             problems: list[Diagnostic] = []
-            if load_plugin(key, place, "plugin", problems) is None:
+            if load_plugin(key, place, "plugin", problems, one) is None:
                 raise OptionsError(f"{place} is no plugin: {problems[-1].message}")
             try:
-                added[key] = {"root": place, "digest": tree_sha256(place)}
+                added[key] = {"root": place, "digest": _digest(place, one), "market": "" if one is None else one.market}
             except OSError as error:
                 raise OptionsError(f"{place} cannot be added: {error}") from error
-        if not found:
+        if not added:
             raise OptionsError(f"{root} names no plugin: give a folder with {MANIFEST}, or with {MARKETPLACE}")
         with self._file.changing() as entries:
             entries.update(added)
-        return sorted(found)
+        return sorted(added)
 
     def remove(self, name: str) -> bool:
         """Forget a plugin by its id or name; False when there is none."""
@@ -172,20 +186,23 @@ def read_plugins(
     found: list[Plugin] = []
     for key in (key for key, is_wanted in wanted.items() if is_wanted):
         scope = "plugin" if key in added else "project"
-        place = added[key]["root"] if key in added else _in_project(key, settings, project_dir)
-        if place is None:
+        listed = _listed(key, added, settings, project_dir)
+        if listed is None and key not in added:
             advice = f"the plugin {key[:80]!r} is not here: get its folder, and run `openagentic-sdk plugins add DIR`"
             problems.append(Diagnostic("plugin-missing", advice))
             continue
+        place = added[key]["root"] if listed is None else listed.folder
         try:
-            is_same = scope == "project" or tree_sha256(place) == added[key]["digest"]
+            is_same = scope == "project" or (
+                bool(listed) == bool(added[key]["market"]) and _digest(place, listed) == added[key]["digest"]
+            )
         except (OSError, ValueError):  # it is gone, or the registry holds no path
             is_same = False
         if not is_same:
             text = f"the files of the plugin {key} changed since it was added: look at them and add it again"
             problems.append(Diagnostic("plugin-changed", text, path=place, is_error=True))
             continue
-        plugin = load_plugin(key, place, scope, problems)
+        plugin = load_plugin(key, place, scope, problems, listed)
         if plugin is not None:
             name = re.sub(r"[^A-Za-z0-9_-]", "-", key)
             found.append(replace(plugin, data="" if data_dir is None else os.path.join(data_dir, name)))
@@ -197,51 +214,71 @@ def read_plugins(
     return PluginSet(tuple(found), hooks, commands, agents, styles, tuple(problems))
 
 
-def load_plugin(key: str, folder: str, scope: str, problems: list[Diagnostic]) -> Plugin | None:
-    """The plugin in a folder; None, and a finding, when its manifest cannot be used."""
+def _listed(
+    key: str, added: Mapping[str, Mapping[str, str]], settings: Settings, project_dir: str
+) -> ListedPlugin | None:
+    """How a marketplace lists a plugin: the one that a person added, or one in the project, whose trust covers it."""
+    if key in added:
+        root = added[key]["market"]
+    else:
+        root = marketplace_folder(settings.marketplaces.get(key.partition("@")[2]), os.path.realpath(project_dir)) or ""
+    found = listed_plugins(root, []) if root else []
+    return next((one for one in found if one.id == key), None)
+
+
+def _digest(place: str, listed: ListedPlugin | None) -> str:
+    """The digest of a plugin's files, and of the entry that lists it."""
+    files = tree_sha256(place)
+    return files if listed is None else hashlib.sha256(f"{files}\0{listed.digest}".encode()).hexdigest()
+
+
+def load_plugin(
+    key: str, folder: str, scope: str, problems: list[Diagnostic], listed: ListedPlugin | None = None
+) -> Plugin | None:
+    """The plugin in a folder, as a marketplace lists it; None, and a finding, when it cannot be used."""
     root = os.path.realpath(folder)
     path = os.path.join(root, MANIFEST)
-    manifest = _read_json(path, root, problems) if _has(root, MANIFEST) else {"name": os.path.basename(root)}
-    if not isinstance(manifest, dict):
+    manifest = read_json(path, root, problems) if _has(root, MANIFEST) else None
+    if manifest is None and _has(root, MANIFEST):
         return None
-    name = manifest.get("name")
-    wrong = next((k for k in ("skills", "commands", "agents") if not isinstance(manifest.get(k, []), str | list)), None)
-    if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", name) or wrong:
-        what = "it has no name of letters, digits and hyphens"
-        what = f"{wrong} is neither a path nor a list of paths" if wrong else what
+    name = manifest.get("name") if isinstance(manifest, dict) else None
+    if manifest is not None and (not isinstance(name, str) or not NAME.fullmatch(name)):
+        problems.append(Diagnostic.left_out("plugin", "it has no name of letters, digits and hyphens", path))
+        return None
+    try:
+        merged = with_entry(manifest, listed) if listed is not None else manifest or {"name": os.path.basename(root)}
+    except ValueError as error:
+        problems.append(Diagnostic.left_out("plugin", error, path))
+        return None
+    name, wrong = merged["name"], _wrong(merged)
+    if not NAME.fullmatch(name) or wrong:
+        what = wrong or f"its folder's name {name[:80]!r} is not one of letters, digits and hyphens: give it a manifest"
         problems.append(Diagnostic.left_out("plugin", what, path))
         return None
-    notes = [f"{each} has no effect here" for each in manifest if each not in _KEYS]
-    notes += [
-        f"{each} of the plugin {name} has no effect here"
-        for each in _UNUSED
-        if os.path.lexists(os.path.join(root, each))
+    shares_root = listed is not None and listed.folder == listed.market
+    only_named = shares_root and listed is not None and not listed.is_strict and any(k in merged for k in COMPONENTS)
+    there = [] if shares_root else [each for each in words("plugin-file") if os.path.lexists(os.path.join(root, each))]
+    notes = [
+        *word_notes("plugin", _dotted(manifest or {}), "plugin-part"),
+        *word_notes("plugin-file", sorted(there), "plugin-part"),
     ]
-    problems += [Diagnostic("plugin-part", note, path=path) for note in notes]
-    return Plugin(key, name, root, scope, manifest)
+    problems += [replace(note, path=path) for note in notes]
+    return Plugin(key, name, root, scope, merged, shares_root=shares_root, only_named=only_named)
 
 
-def plugins_of(root: str, market: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """The plugins of a marketplace that stand in its own folder: id and folder."""
-    base = as_mapping(market.get("metadata")).get("pluginRoot")
-    for entry in as_mappings(market.get("plugins")):
-        source, name = entry.get("source"), entry.get("name")
-        if not isinstance(source, str) or not isinstance(name, str):
-            continue
-        below = os.path.join(base, source) if isinstance(base, str) and not source.startswith("./") else source
-        place = path_below(root, below)
-        if place is not None and os.path.isdir(place):
-            yield f"{name}@{market.get('name')}", place
+def _dotted(manifest: Mapping[str, Any]) -> Iterator[str]:
+    for key, value in manifest.items():
+        is_known = key == "experimental" and isinstance(value, dict) and value
+        yield from (f"experimental.{inner}" for inner in value) if is_known else (key,)
 
 
-def _in_project(key: str, settings: Settings, project_dir: str) -> str | None:
-    """The folder of a plugin of a marketplace that is part of the project, whose trust covers it."""
-    root = os.path.realpath(project_dir)
-    folder = marketplace_folder(settings.marketplaces.get(key.partition("@")[2]), root)
-    if folder is None:
-        return None
-    market = _read_json(os.path.join(folder, MARKETPLACE), root, [])
-    return dict(plugins_of(folder, market)).get(key) if isinstance(market, dict) else None
+def _wrong(manifest: Mapping[str, Any]) -> str:
+    """What is wrong with the paths of a manifest."""
+    for key in COMPONENTS:
+        kinds = str | list | dict if key in ("hooks", "mcpServers") else str | list
+        if not isinstance(manifest.get(key, []), kinds):
+            return f"{key} is neither a path nor a list of paths"
+    return ""
 
 
 def _has(root: str, name: str) -> bool:
@@ -249,18 +286,6 @@ def _has(root: str, name: str) -> bool:
 
 
 def _name_of(root: str) -> str:
-    manifest = _read_json(os.path.join(root, MANIFEST), root, None) if _has(root, MANIFEST) else {}
+    manifest = read_json(os.path.join(root, MANIFEST), root, None) if _has(root, MANIFEST) else {}
     name = as_mapping(manifest).get("name")
     return name if isinstance(name, str) else os.path.basename(root)
-
-
-def _read_json(path: str, boundary: str, problems: list[Diagnostic] | None) -> Any:
-    """A JSON file below a real folder; None, and a finding or an `OptionsError`, when it cannot be read."""
-    try:
-        text = read_bytes(path, boundary=boundary, max_bytes=MAX_MANIFEST_BYTES)
-        return json.loads(text, object_pairs_hook=refuse_repeated_keys)
-    except (OSError, ValueError, RecursionError) as error:
-        if problems is None:
-            raise OptionsError(f"{path} cannot be read: {error}") from error
-        problems.append(Diagnostic.left_out("plugin", f"left out: {error}", path))
-        return None

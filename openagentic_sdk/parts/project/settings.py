@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
 from typing import Any
 
@@ -19,6 +19,7 @@ from ...ground.diagnostic import Diagnostic
 from ...ground.frozen import frozen
 from ...skills.files import read_text
 from ...skills.index import Precedence
+from ...skills.ledger import row_of, word_notes, words
 from .claude import ClaudeFolders
 
 MAX_SETTINGS_BYTES = 1024 * 1024
@@ -214,18 +215,6 @@ def as_json_values(value: Any) -> Any:
     return int(value) if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) < 10 else value
 
 
-# Every key that is read, with those of `permissions` and of one hook; what else stands there is said to have no effect.
-_KEYS = frozenset({
-    "$schema", "permissions", "hooks", "env", "model", "agentsMd", "allowOutsideImports", "skillPrecedence",
-    "enforceAllowedTools", "enableSkillShellExecution", "disableSkillShellExecution", "disableAllHooks",
-    "allowManagedHooksOnly", "allowManagedPermissionRulesOnly", "outputStyle", "modelNames", "enabledPlugins",
-    "extraKnownMarketplaces", "claudeMdExcludes", "enableAllProjectMcpServers", "enabledMcpjsonServers",
-    "disabledMcpjsonServers",
-})  # fmt: skip
-_PERMISSION_KEYS = frozenset(
-    {"allow", "ask", "deny", "labels", "additionalDirectories", "defaultMode", "disableBypassPermissionsMode"}
-)
-_HOOK_KEYS = frozenset({"type", "command", "args", "timeout", "async", "asyncRewake", "once", "if"})
 # Keys that only managed settings may have.
 _MANAGED_KEYS = ("allowManagedHooksOnly", "allowManagedPermissionRulesOnly")
 # Keys that a project never has a say in.
@@ -244,11 +233,8 @@ class Entries:
     def settings(self, data: Mapping[str, Any]) -> Settings:
         """What a settings file says."""
         permissions = self.object(data, "permissions")
-        values = {key: value for key, value in data.items() if key not in _KEYS}
-        for key in values:
-            self.note("settings-key", f"{key} has no effect here", key)
-        for key in permissions.keys() - _PERMISSION_KEYS:
-            self.note("settings-key", f"permissions.{key} has no effect here", key)
+        values = {key: value for key, value in data.items() if key not in words("setting", "does", "narrower", "ours")}
+        self.notes += self.words("setting", _dotted(data))
         if self.scope != "managed":
             for key in data.keys() & {*_MANAGED_KEYS}:
                 self.note("settings-key", f"{key} has an effect in managed settings only", key)
@@ -294,6 +280,11 @@ class Entries:
             sources=(self.path,),
             diagnostics=tuple(self.notes),
         )
+
+    def words(self, kind: str, used: Iterable[str]) -> list[Diagnostic]:
+        """A finding for each of these keys that does nothing here."""
+        found = word_notes(kind, used, "settings-key", lambda word: self.line_of(word.rpartition(".")[2]))
+        return [replace(note, path=self.path) for note in found]
 
     def note(self, code: str, message: str, written: str) -> None:
         """Keep a finding about the place where this text is written in quotes."""
@@ -387,7 +378,9 @@ class Entries:
         """One hook; None, and a note, for one that cannot be run here."""
         kind = entry.get("type") if isinstance(entry, dict) else None
         if isinstance(kind, str) and kind != "command":
-            self.note("settings-entry", f"{where} is left out: hooks of type {kind} are not run here", event)
+            row = row_of("hook-type", kind)
+            advice = row.how if row is not None else f"use one of {', '.join(sorted(words('hook-type', 'does')))}"
+            self.note("settings-entry", f"hooks of type {kind[:80]} are not run here: {advice}", event)
             return None
         if not isinstance(entry, dict) or kind is None:
             self.skip(where, "an object with type command, a command and a timeout in seconds")
@@ -400,8 +393,7 @@ class Entries:
         if not isinstance(command, str) or not command.strip() or not is_number or not is_list:
             self.skip(where, "an object with type command, a command and a timeout in seconds")
             return None
-        for key in entry.keys() - _HOOK_KEYS:
-            self.note("settings-key", f"{where}.{key} has no effect here", key)
+        self.notes += self.words("hook", entry)
         return CommandHook(
             event,
             matcher,
@@ -415,6 +407,18 @@ class Entries:
             self.flag(entry, "once"),
             root,
         )
+
+
+def _dotted(data: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
+    """The keys of settings as the table has them: below an object whose keys it names, these, else the key itself."""
+    for key, value in data.items():
+        word = prefix + key
+        row = row_of("setting", word)
+        has_more = isinstance(value, dict) and any(known.startswith(f"{word}.") for known in words("setting"))
+        if has_more and (row is None or row.state != "no"):
+            yield from _dotted(value, f"{word}.")
+        else:
+            yield word
 
 
 def _under(high: Settings, low: Settings) -> Settings:

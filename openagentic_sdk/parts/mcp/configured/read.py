@@ -138,8 +138,10 @@ def plugin_entries(plugin: Plugin, problems: list[Diagnostic], root: str) -> Ite
     """A plugin's servers: those of its `.mcp.json`, and those of its manifest, there or in a file that it names."""
     manifest = os.path.join(plugin.root, MANIFEST)
     named = plugin.manifest.get("mcpServers")
-    sources: list[tuple[str, Any]] = [(manifest, named)] if isinstance(named, Mapping) else []
-    for each in (PROJECT_FILE, *([named] if isinstance(named, str) else named if isinstance(named, list) else ())):
+    inline: dict[str, Any] = {name: entry for servers in plugin.inline("mcpServers") for name, entry in servers.items()}
+    sources: list[tuple[str, Any]] = [(manifest, inline)] if inline else []
+    usual = () if plugin.only_named else (PROJECT_FILE,)
+    for each in (*usual, *([named] if isinstance(named, str) else named if isinstance(named, list) else ())):
         path = os.path.realpath(os.path.join(plugin.root, each)) if isinstance(each, str) else ""
         if is_within(path, plugin.root) and os.path.isfile(path):
             data = read_json_file(path, plugin.root, problems)

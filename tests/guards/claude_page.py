@@ -1,0 +1,84 @@
+"""The table of documented words in `docs/claude.md`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from openagentic_sdk.skills.ledger import DocumentedWord, rows, version_read
+
+from .source import ROOT
+
+PAGE = ROOT / "docs" / "claude.md"
+STATES: Mapping[str, str] = {
+    "does": "yes",
+    "narrower": "narrower",
+    "no": "no",
+    "nothing": "means nothing in either",
+    "ours": "an addition",
+}
+# The kinds in the order of the page, each with its heading.
+KINDS: Mapping[str, str] = {
+    "setting": "Settings",
+    "mode": "Permission modes",
+    "rule": "Permission rules",
+    "hook-event": "Events of hooks",
+    "hook-type": "Types of hooks",
+    "hook": "Keys of a hook",
+    "hook-input": "What hooks read",
+    "hook-output": "What hooks answer",
+    "skill": "Frontmatter of skills",
+    "command": "Frontmatter of commands",
+    "agent": "Frontmatter of agents",
+    "style": "Frontmatter of output styles",
+    "rule-file": "Frontmatter of rules",
+    "variable": "Variables",
+    "memory": "Memory",
+    "plugin": "Manifests of plugins",
+    "plugin-file": "Folders of plugins",
+    "marketplace": "Marketplaces",
+    "marketplace-plugin": "Plugins of a marketplace",
+    "plugin-source": "Sources of plugins",
+    "tool": "Tools",
+}
+# What stands above it in the page is written by hand.
+MARK = "## Every documented word\n"
+HEAD = """
+Made from [ledger.json](../openagentic_sdk/skills/ledger.json) by `python3 -m tests.guards.generated`; a test compares the
+two, and another walks the rows. The table stands on the documentation of Claude Code {version}, each section on the pages
+that it names. A word that does nothing here is named when a run starts, one line for each reason; what changes nothing of a
+run is left to `openagentic-sdk doctor`. Words that Claude Code does not document either are not named, unless they look like
+a slip of the pen.
+
+{counts}
+"""
+
+
+def page() -> str:
+    """The text of `docs/claude.md`."""
+    found = rows()
+    assert found.keys() == KINDS.keys(), "each kind has its heading"
+    states = [row.state for kind in found.values() for row in kind.values()]
+    counts = ["| | Words |", "|---|---|", *(f"| {said} | {states.count(state)} |" for state, said in STATES.items())]
+    own, mark, _ = PAGE.read_text(encoding="utf-8").partition(MARK)
+    parts = [own + mark + HEAD.format(version=version_read(), counts="\n".join(counts))]
+    parts += ["\n".join(_section(heading, list(found[kind].values()))) for kind, heading in KINDS.items()]
+    return "\n".join(parts)
+
+
+def _section(heading: str, found: list[DocumentedWord]) -> Iterator[str]:
+    pages = dict.fromkeys(row.page for row in found if row.page)
+    yield f"### {heading}\n"
+    yield f"{', '.join(f'[{name}](https://code.claude.com/docs/en/{name})' for name in pages)}\n"
+    yield "| Word | What it is there | Here | |\n|---|---|---|---|"
+    for row in found:
+        yield f"| {_code(row.word)} | {_cell(row.fact)} | {STATES[row.state]} | {_cell(row.how)} |"
+    yield ""
+
+
+def _code(word: str) -> str:
+    mark = "``" if "`" in word else "`"
+    return f"{mark}{word.replace('|', chr(92) + '|')}{mark}"
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|")
