@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import islice, pairwise
 from typing import Any, Unpack
 
@@ -49,7 +49,6 @@ _PLAIN_MODEL = r"(?:.*/)?(?:ft:)?(?:gpt-[34]|chatgpt|davinci|babbage|computer-us
 _BETWEEN_MESSAGES = "\n\n"
 # What is kept of messages and calls, whose text and arguments the conversation has; `chars` is added to messages.
 _KEPT_OF_PLAIN = ("type", "id", "status", "phase", "call_id", "execution", "caller")
-_ENDS = {"response.completed", "response.incomplete", "response.failed", "response.cancelled"}
 # What of a request the count of its tokens depends on.
 _COUNTED = frozenset(
     {"model", "input", "tools", "tool_choice", "reasoning", "text", "previous_response_id", "parallel_tool_calls"}
@@ -187,57 +186,8 @@ class ResponseReading(Reading):
         self._response: Mapping[str, Any] | None = None
 
     def take_chunk(self, chunk: Mapping[str, Any]) -> list[StreamEvent]:
-        kind = str(chunk.get("type") or "")
-        if kind == "response.created" or kind in _ENDS:
-            self._id = as_text(as_mapping(chunk.get("response")).get("id")) or self._id
-        if kind == "response.created":
-            # Not another id: GitHub Copilot's endpoint gives each event its own.
-            if self._is_created:
-                raise GarbledResponseError("the endpoint sent two responses in one stream")
-            self._is_created = True
-        elif kind in _ENDS:
-            response = as_mapping(chunk.get("response"))
-            told = {} if kind == "response.completed" else {"status": kind.removeprefix("response.")}
-            self._take_end({**response, **told})
-        elif kind == "response.output_item.added":
-            self._items.append(self._placed(chunk))
-            self._begins_message = self._items[-1].get("type") == "message" and bool(self._text)
-        elif kind == "response.output_item.done":
-            item = self._placed(chunk)
-            known = [n for n, one in enumerate(self._items) if _same_item(one, item)]
-            if known:
-                self._items[known[-1]] = item
-            else:
-                self._items.append(item)
-            place = known[-1] if known else len(self._items) - 1
-            self._ended.discard(place)
-            if _is_whole(item):
-                self._ended.add(place)
-        elif kind in ("response.function_call_arguments.delta", "response.custom_tool_call_input.delta"):
-            place = self._find_call(chunk)
-            self._arguments[place] = self._arguments.get(place, "") + as_text(chunk.get("delta"))
-        elif kind in ("response.function_call_arguments.done", "response.custom_tool_call_input.done"):
-            place = self._find_call(chunk)
-            whole = as_text(chunk.get("arguments")) or as_text(chunk.get("input"))
-            self._arguments[place] = whole or self._arguments.get(place, "")
-            self._ended.add(place)
-        elif kind == "response.reasoning_summary_part.added" and self._reasoning:
-            return self._show_reasoning("\n\n")
-        else:
-            delta = chunk.get("delta")
-            if not isinstance(delta, str) or not delta:
-                return []
-            if kind == "response.output_text.delta":
-                index = chunk.get("output_index")
-                begins = self._begins_message or (bool(self._text) and index != self._text_index)
-                self._begins_message, self._text_index = False, index
-                return self._show_text(_BETWEEN_MESSAGES + delta if begins else delta)
-            if kind == "response.refusal.delta":
-                self._refusal = True
-                return self._show_text(delta)
-            if kind in ("response.reasoning_summary_text.delta", "response.reasoning_text.delta"):
-                return self._show_reasoning(delta)
-        return []
+        take = _TAKES.get(str(chunk.get("type")))
+        return [] if take is None else take(self, chunk)
 
     def take_whole(self, body: Mapping[str, Any]) -> list[StreamEvent]:
         if not isinstance(body.get("output"), list):
@@ -277,6 +227,68 @@ class ResponseReading(Reading):
             logprobs=[one for part in parts for one in as_mappings(part.get("logprobs"))] or None,
             cost_usd=reported_cost(usage),
         )
+
+    def _begin_response(self, chunk: Mapping[str, Any]) -> list[StreamEvent]:
+        # Not another id: GitHub Copilot's endpoint gives each event its own.
+        if self._is_created:
+            raise GarbledResponseError("the endpoint sent two responses in one stream")
+        self._is_created = True
+        self._id = as_text(as_mapping(chunk.get("response")).get("id")) or self._id
+        return []
+
+    def _end_response(self, chunk: Mapping[str, Any]) -> list[StreamEvent]:
+        response = as_mapping(chunk.get("response"))
+        self._id = as_text(response.get("id")) or self._id
+        status = str(chunk["type"]).removeprefix("response.")
+        self._take_end({**response, **({} if status == "completed" else {"status": status})})
+        return []
+
+    def _begin_item(self, chunk: Mapping[str, Any]) -> list[StreamEvent]:
+        self._items.append(self._placed(chunk))
+        self._begins_message = self._items[-1].get("type") == "message" and bool(self._text)
+        return []
+
+    def _end_item(self, chunk: Mapping[str, Any]) -> list[StreamEvent]:
+        item = self._placed(chunk)
+        known = [n for n, one in enumerate(self._items) if _same_item(one, item)]
+        place = known[-1] if known else len(self._items)
+        self._items[place : place + 1] = [item]
+        self._ended.discard(place)
+        if _is_whole(item):
+            self._ended.add(place)
+        return []
+
+    def _add_arguments(self, chunk: Mapping[str, Any]) -> list[StreamEvent]:
+        place = self._find_call(chunk)
+        self._arguments[place] = self._arguments.get(place, "") + as_text(chunk.get("delta"))
+        return []
+
+    def _end_arguments(self, chunk: Mapping[str, Any]) -> list[StreamEvent]:
+        place = self._find_call(chunk)
+        whole = as_text(chunk.get("arguments")) or as_text(chunk.get("input"))
+        self._arguments[place] = whole or self._arguments.get(place, "")
+        self._ended.add(place)
+        return []
+
+    def _begin_summary(self, chunk: Mapping[str, Any]) -> list[StreamEvent]:
+        return self._show_reasoning("\n\n") if self._reasoning else []
+
+    def _add_reasoning(self, chunk: Mapping[str, Any]) -> list[StreamEvent]:
+        delta = as_text(chunk.get("delta"))
+        return self._show_reasoning(delta) if delta else []
+
+    def _add_refusal(self, chunk: Mapping[str, Any]) -> list[StreamEvent]:
+        delta = as_text(chunk.get("delta"))
+        self._refusal = self._refusal or bool(delta)
+        return self._show_text(delta) if delta else []
+
+    def _add_text(self, chunk: Mapping[str, Any]) -> list[StreamEvent]:
+        delta, index = as_text(chunk.get("delta")), chunk.get("output_index")
+        if not delta:
+            return []
+        begins = self._begins_message or (bool(self._text) and index != self._text_index)
+        self._begins_message, self._text_index = False, index
+        return self._show_text(_BETWEEN_MESSAGES + delta if begins else delta)
 
     def _take_end(self, response: Mapping[str, Any]) -> None:
         if error := error_in_body({"error": response.get("error")}):
@@ -364,6 +376,27 @@ class ResponseReading(Reading):
     def _show_reasoning(self, text: str) -> list[StreamEvent]:
         self._reasoning.append(text)
         return [ReasoningPiece(text)]
+
+
+# What is done with each type of event; others say nothing that another one does not.
+_TAKES: Mapping[str, Callable[[ResponseReading, Mapping[str, Any]], list[StreamEvent]]] = {
+    "response.created": ResponseReading._begin_response,
+    "response.output_item.added": ResponseReading._begin_item,
+    "response.output_item.done": ResponseReading._end_item,
+    "response.output_text.delta": ResponseReading._add_text,
+    "response.refusal.delta": ResponseReading._add_refusal,
+    "response.reasoning_summary_part.added": ResponseReading._begin_summary,
+    "response.reasoning_summary_text.delta": ResponseReading._add_reasoning,
+    "response.reasoning_text.delta": ResponseReading._add_reasoning,
+    "response.function_call_arguments.delta": ResponseReading._add_arguments,
+    "response.function_call_arguments.done": ResponseReading._end_arguments,
+    "response.custom_tool_call_input.delta": ResponseReading._add_arguments,
+    "response.custom_tool_call_input.done": ResponseReading._end_arguments,
+    "response.completed": ResponseReading._end_response,
+    "response.incomplete": ResponseReading._end_response,
+    "response.failed": ResponseReading._end_response,
+    "response.cancelled": ResponseReading._end_response,
+}
 
 
 def _is_call(item: Mapping[str, Any]) -> bool:

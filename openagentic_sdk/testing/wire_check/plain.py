@@ -68,12 +68,13 @@ def _frames(body: bytes) -> list[Any]:
     while at + 16 <= len(body):
         size, headers = (int.from_bytes(body[at + skip : at + skip + 4], "big") for skip in (0, 4))
         try:
-            payload = json.loads(body[at + 12 + headers : at + size - 4] or b"{}")
-        except ValueError:
+            payload = as_mapping(json.loads(body[at + 12 + headers : at + size - 4] or b"{}"))
+            inner = as_text(payload.get("bytes"))
+            held = json.loads(base64.b64decode(inner)) if inner else None
+        except (ValueError, RecursionError):
             return []  # a picture or a film
-        kind, inner = _EVENT_TYPE.search(body[at + 12 : at + 12 + headers]), as_text(payload.get("bytes"))
-        event = {**payload, "type": kind[1].decode() if kind else ""}
-        found.append(json.loads(base64.b64decode(inner)) if inner else event)
+        kind = _EVENT_TYPE.search(body[at + 12 : at + 12 + headers])
+        found.append(held if inner else {**payload, "type": kind[1].decode() if kind else ""})
         at += max(size, 16)
     return found
 
@@ -86,7 +87,7 @@ def _chat(chunks: Sequence[Mapping[str, Any]]) -> PlainAnswer:
             said = as_mapping(choice.get("message")) or said  # Perplexity repeats the answer so far beside empty deltas
         held = said.get("content")
         text += held if isinstance(held, str) else "".join(as_text(one.get("text")) for one in as_mappings(held))
-        text += as_text(said.get("refusal")) or as_text(choice.get("text"))
+        text += as_text(said.get("refusal")) or ("" if held else as_text(choice.get("text")))
         old = as_mapping(said.get("function_call"))
         if any(old.values()):  # the form before tools
             said = {"tool_calls": [{"index": 0, "function": old}]}
