@@ -19,6 +19,7 @@ from typing import Any
 
 from ..errors import OptionsError
 from ..ground.frozen import frozen
+from ..ground.loose import as_mapping, as_text
 from ..ground.patterns import regex
 from ..ground.text import shortened
 from ..serialization import whole_letters
@@ -148,7 +149,10 @@ def build_chat_request(
     written = write_tools(tools, settings.extra_tools, lambda tool: write_tool(tool, names, quirks), names)
     payload: dict[str, Any] = {
         "model": model,
-        "messages": repair_messages(messages, quirks=quirks, names=names, origin=origin),
+        "messages": [
+            {**one, "tool_calls": [_as_custom(call) for call in one["tool_calls"]]} if "tool_calls" in one else one
+            for one in repair_messages(messages, quirks=quirks, names=names, origin=origin)
+        ],
     }
     if written:
         payload["tools"] = written
@@ -168,6 +172,14 @@ def build_chat_request(
     }
     payload.update({key: value for key, value in sampling.items() if value is not None})
     return with_extra_body(payload, settings.extra_body), names
+
+
+def _as_custom(call: dict[str, Any]) -> dict[str, Any]:
+    """A call in the form of chat completions, which has another one for tools with a grammar of their own."""
+    if call["type"] != "custom":
+        return call
+    text = as_text(as_mapping(json.loads(call["function"]["arguments"])).get("input"))
+    return {"id": call["id"], "type": "custom", "custom": {"name": call["function"]["name"], "input": text}}
 
 
 def with_extra_body(payload: Mapping[str, Any], extra: Mapping[str, Any]) -> dict[str, Any]:
@@ -264,7 +276,8 @@ class _Repair:
         return {
             **self._echo(call),
             "id": new_id,
-            "type": "function",
+            # A call of a tool with a grammar of its own, which the same endpoint made; chat completions write it otherwise.
+            "type": "custom" if call.get("custom") is True and call.get("origin") == self._origin else "function",
             "function": {
                 "name": self._names.sent(name),
                 "arguments": self._names.sent_arguments(name, _arguments_text(function.get("arguments"))),

@@ -30,12 +30,22 @@ LOCAL_SERVERS = {
 }
 # The vendors' own providers, and the variable that holds the key.
 VENDORS = {"anthropic": "ANTHROPIC_API_KEY", "openai": "OPENAI_API_KEY", "openai-responses": "OPENAI_API_KEY"}
+# Vendors of compatible endpoints: the address, and the variable that holds the key.
+HOSTED = {
+    "deepseek": ("https://api.deepseek.com/v1", "DEEPSEEK_API_KEY"),
+    "groq": ("https://api.groq.com/openai/v1", "GROQ_API_KEY"),
+    "mistral": ("https://api.mistral.ai/v1", "MISTRAL_API_KEY"),
+    "openrouter": ("https://openrouter.ai/api/v1", "OPENROUTER_API_KEY"),
+    "together": ("https://api.together.xyz/v1", "TOGETHER_API_KEY"),
+}
+# A resource on Azure (https://NAME.openai.azure.com), whose address and key the environment holds.
+AZURE, AZURE_ENDPOINT, AZURE_KEY = "azure", "AZURE_OPENAI_ENDPOINT", "AZURE_OPENAI_API_KEY"
 # Clouds, whose place and credentials the environment holds; what they want is said by their own errors.
 CLOUDS = ("bedrock", "bedrock-converse", "gemini", "vertex", "vertex-gemini")
 COMPATIBLE = "openai-compatible"
 # The model of those who name none.
 MODEL_VARIABLE = "OPENAGENTIC_SDK_MODEL"
-PROVIDERS = (*VENDORS, *CLOUDS, COMPATIBLE, *LOCAL_SERVERS)
+PROVIDERS = (*VENDORS, *HOSTED, AZURE, *CLOUDS, COMPATIBLE, *LOCAL_SERVERS)
 _CLASSES = {
     "anthropic": "anthropic:AnthropicProvider",
     "openai": "openai:OpenAIProvider",
@@ -76,6 +86,8 @@ def find_provider(
         hint += f"another vendor is asked with the provider {COMPATIBLE}, its base_url and its key"
         missing = hint if begins_with_none else ""
         return vendor(base_url=base_url, api_key=api_key or _key(api_key_env or VENDORS[name], environ, missing))
+    if name in HOSTED or name == AZURE:
+        return _hosted(name, base_url, api_key_env, api_key, environ)
     key = _key(api_key_env, environ) if api_key_env else api_key
     if name in CLOUDS:
         return _class_of(name)(base_url=base_url, api_key=key)
@@ -89,6 +101,30 @@ def find_provider(
     # A server of somebody's own gets a key only when its variable is named: OPENAI_API_KEY is nothing to send to it.
     compatible = cast("type[OpenAICompatibleProvider]", _class_of(COMPATIBLE))
     return compatible(base_url=base_url, api_key=key, name=None if name == COMPATIBLE else name)
+
+
+def _hosted(
+    name: str, base_url: str | None, api_key_env: str | None, api_key: ApiKey | None, environ: Mapping[str, str]
+) -> Provider:
+    """A compatible endpoint at its vendor's address. The vendor's own key goes to that address only."""
+    usual, variable = HOSTED.get(name, (_azure_url(environ), AZURE_KEY))
+    if not usual and not base_url:
+        raise OptionsError(f"the provider {name} needs ${AZURE_ENDPOINT}, such as https://NAME.openai.azure.com")
+    if api_key is None and api_key_env is None and base_url and base_url.rstrip("/") != usual:
+        raise OptionsError(
+            f"${variable} goes to {usual or 'the address in $' + AZURE_ENDPOINT} only: name the variable that holds the key "
+            f"for {base_url} with --api-key-env (api_key_env)"
+        )
+    compatible = cast("type[OpenAICompatibleProvider]", _class_of(COMPATIBLE))
+    key = api_key if api_key is not None else _key(api_key_env or variable, environ)
+    header = "api-key" if name == AZURE else None
+    return compatible(base_url=base_url or usual, api_key=key, api_key_header=header, name=name)
+
+
+def _azure_url(environ: Mapping[str, str]) -> str:
+    """The address of the resource, with the path of the API that has no dated versions unless it has a path already."""
+    address = environ.get(AZURE_ENDPOINT, "").strip().rstrip("/")
+    return f"{address}/openai/v1" if address.count("/") == 2 else address
 
 
 def split_model(word: Any) -> tuple[str | None, Any]:

@@ -22,7 +22,7 @@ from .think_tags import ThinkTagSplitter
 
 _REASONING_TEXT = ("reasoning_content", "reasoning", "reasoning_text")
 _FACTS = ("model", "service_tier", "system_fingerprint")
-_CALL_FIELDS = frozenset({"index", "id", "type", "function"})
+_CALL_FIELDS = frozenset({"index", "id", "type", "function", "custom"})
 
 
 @mutable
@@ -34,13 +34,22 @@ class _Slot:
     pieces: list[str] = field(default_factory=list)
     extras: dict[str, Any] = field(default_factory=dict)
 
+    @property
+    def text(self) -> str:
+        """The arguments as JSON; a tool with a grammar of its own (`custom`) gets one text, its `input`."""
+        text = "".join(self.pieces)
+        return json.dumps({"input": text}) if self.extras.get("custom") else text
+
     def take(self, entry: Mapping[str, Any]) -> None:
         """Add a fragment. Ids and names are kept from the first fragment that has them: many servers repeat them whole."""
         self.id = self.id or as_text(entry.get("id"))
-        function = as_mapping(entry.get("function"))
-        self.name = self.name or as_text(function.get("name"))
+        function, custom = as_mapping(entry.get("function")), as_mapping(entry.get("custom"))
+        self.name = self.name or as_text(function.get("name")) or as_text(custom.get("name"))
         arguments = function.get("arguments")
-        if isinstance(arguments, str):
+        if custom:
+            self.extras["custom"] = True
+            self.pieces.append(as_text(custom.get("input")))
+        elif isinstance(arguments, str):
             if self.pieces == ["{}"] and arguments.lstrip().startswith("{"):
                 self.pieces.clear()  # some gateways begin with no arguments and send them afterwards
             self.pieces.append(arguments)
@@ -56,7 +65,7 @@ class _Slot:
         function = as_mapping(entry.get("function"))
         if self.id and call_id:
             # Some gateways give each fragment an id of its own: a call begins with a name.
-            return call_id != self.id and bool(function.get("name"))
+            return call_id != self.id and bool(_name_in(entry))
         name, arguments = as_text(function.get("name")), function.get("arguments")
         if not (name and self.name):
             return False
@@ -65,6 +74,10 @@ class _Slot:
             bool(self.pieces) and self.pieces[-1].endswith("}") and read_arguments("".join(self.pieces))[1] is None
         )
         return name != self.name or (begins and is_whole)
+
+
+def _name_in(entry: Mapping[str, Any]) -> str:
+    return as_text((as_mapping(entry.get("function")) or as_mapping(entry.get("custom"))).get("name"))
 
 
 class ToolCallAssembler:
@@ -86,7 +99,7 @@ class ToolCallAssembler:
     @property
     def has_all_arguments(self) -> bool:
         """Whether nothing can be missing: the arguments of each call are an object with something in it."""
-        return all(read_arguments("".join(slot.pieces))[0] for slot in self._slots if slot.name or slot.pieces)
+        return all(read_arguments(slot.text)[0] for slot in self._slots if slot.name or slot.pieces)
 
     def apply_delta(self, delta: Mapping[str, Any]) -> None:
         """Take one fragment: an entry of `tool_calls`, or a delta that holds such a list."""
@@ -101,7 +114,7 @@ class ToolCallAssembler:
             HeardCall(
                 slot.id,
                 slot.name,
-                "".join(slot.pieces),
+                slot.text,
                 ended=True,
                 extras={**slot.extras, "origin": self._origin} if slot.extras else None,
             )
@@ -120,8 +133,7 @@ class ToolCallAssembler:
         known = next((slot for slot in self._slots if call_id and slot.id == call_id), None)
         if known is not None:
             return known
-        names_call = as_mapping(entry.get("function")).get("name")
-        return self._open() if names_call or not self._slots else self._slots[-1]
+        return self._open() if _name_in(entry) or not self._slots else self._slots[-1]
 
     def _open(self) -> _Slot:
         self._slots.append(_Slot())

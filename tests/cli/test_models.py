@@ -54,9 +54,9 @@ class Endpoints(CommandCase):
 
     def test_a_model_of_no_known_provider_is_named_where_openai_has_no_key(self) -> None:
         with self.assertRaisesRegex(
-            ApiKeyError, "'groq:llama-3' begins with none of the providers .* openai-compatible"
+            ApiKeyError, "'acme:llama-3' begins with none of the providers .* openai-compatible"
         ):
-            find_provider(model="groq:llama-3", environ={})
+            find_provider(model="acme:llama-3", environ={})
         with self.assertRaises(ApiKeyError) as caught:
             find_provider("openai", model="ft:gpt-4o:us", environ={})
         self.assertNotIn("begins with", str(caught.exception))

@@ -240,6 +240,32 @@ class ReasoningOfResponses(unittest.IsolatedAsyncioTestCase):
 
 
 class WhatAnAnswerSays(unittest.IsolatedAsyncioTestCase):
+    async def test_a_call_of_a_tool_with_a_grammar_of_its_own_comes_and_goes_back_as_its_text(self) -> None:
+        def delta(**call: Any) -> dict[str, Any]:
+            return {"choices": [{"index": 0, "delta": {"tool_calls": [{"index": 0, **call}]}}]}
+
+        pieces = [
+            delta(id="call_1", type="custom", custom={"name": "math", "input": '{"4 '}),
+            delta(custom={"input": "+ 4"}),
+            {"choices": [{"index": 0, "delta": {}, "finish_reason": "tool_calls"}]},
+        ]
+        provider = OpenAICompatibleProvider(base_url="https://h/v1", stream_transport=lambda *asked: sse(*pieces))
+        events = [event async for event in provider.stream(model="m", messages=[{"role": "user", "content": "4?"}])]
+        (call,) = events[-1].output.tool_calls
+        self.assertEqual((call.name, call.arguments, call.raw_arguments), ("math", {"input": '{"4 + 4'}, None))
+        function = {"name": call.name, "arguments": json.dumps(call.arguments)}
+        asked = {**call.extras, "id": "call_1", "type": "function", "function": function}
+        messages = [
+            {"role": "assistant", "content": None, "tool_calls": [asked]},
+            {"role": "tool", "tool_call_id": "call_1", "content": "8"},
+        ]
+        sent = payload_of(provider, *messages)["messages"]
+        custom = {"name": "math", "input": '{"4 + 4'}
+        self.assertEqual(sent[0]["tool_calls"], [{"id": "call_1", "type": "custom", "custom": custom}])
+        self.assertEqual(sent[1]["tool_call_id"], "call_1")
+        elsewhere = OpenAICompatibleProvider(base_url="https://other/v1")
+        self.assertEqual(payload_of(elsewhere, *messages)["messages"][0]["tool_calls"][0]["function"], function)
+
     async def test_it_is_kept_in_the_log(self) -> None:
         facts = {"id": "chatcmpl-1", "model": "served", "service_tier": "flex", "system_fingerprint": "fp"}
         note = {"type": "url_citation", "url_citation": {"url": "https://h"}}

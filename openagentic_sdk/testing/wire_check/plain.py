@@ -86,13 +86,15 @@ def _chat(chunks: Sequence[Mapping[str, Any]]) -> PlainAnswer:
         if not (text or any(value for key, value in said.items() if key != "role")):
             said = as_mapping(choice.get("message")) or said  # Perplexity repeats the answer so far beside empty deltas
         held = said.get("content")
+        if isinstance(held, Mapping):  # Cloudflare gives an answer of a schema as the object itself
+            held = json.dumps(held)
         text += held if isinstance(held, str) else "".join(as_text(one.get("text")) for one in as_mappings(held))
         text += as_text(said.get("refusal")) or ("" if held else as_text(choice.get("text")))
         old = as_mapping(said.get("function_call"))
         if any(old.values()):  # the form before tools
             said = {"tool_calls": [{"index": 0, "function": old}]}
         for call in as_mappings(said.get("tool_calls")):
-            function, call_id = as_mapping(call.get("function")), as_text(call.get("id"))
+            function, call_id = as_mapping(call.get("function") or call.get("custom")), as_text(call.get("id"))
             known = names.get(call.get("index", call_id))
             if known is None or (call_id not in ("", known[0]) and function.get("name")):
                 known = names[call.get("index", call_id)] = (call_id, len(calls))
@@ -100,6 +102,8 @@ def _chat(chunks: Sequence[Mapping[str, Any]]) -> PlainAnswer:
             slot = calls[known[1]]
             slot[0] = slot[0] or as_text(function.get("name"))
             given = function.get("arguments")
+            if isinstance(own := function.get("input"), str):  # a tool with a grammar of its own
+                given = {"input": own}
             slot[1] += json.dumps(given) if isinstance(given, Mapping) else as_text(given)
     return text, [(name, arguments) for name, arguments in calls]
 

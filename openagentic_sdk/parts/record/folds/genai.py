@@ -55,6 +55,7 @@ INVOKE_AGENT, EXECUTE_TOOL, CHAT, GENERATE_CONTENT = "invoke_agent", "execute_to
 _PROVIDERS = {
     "openai-responses": "openai",
     "chat-completions": "openai",
+    "azure": "azure.ai.openai",
     "azure-openai": "azure.ai.openai",
     "bedrock": "aws.bedrock",
     "bedrock-converse": "aws.bedrock",
