@@ -386,10 +386,10 @@ class EndpointProvider(ABC):
         key = os.environ.get(self.key_variable, "").strip() if self.key_variable else ""
         withheld = bool(key) and not self.is_at_home
         if self.needs_key and (withheld or not key):
-            told = f"set {self.key_variable}, or pass api_key="
+            told = f"set {self.key_variable}, or pass api_key=" if self.key_variable else "pass a token as api_key="
             if withheld:
                 told = f"${self.key_variable} goes to {' and '.join(self.hosts)} only, pass api_key= for {self.origin}"
-            raise OptionsError(f"{self.name} needs an API key: {told}")
+            raise OptionsError(f"{self.name} needs an API key: {told} (command line: --api-key-env NAME)")
         return "" if withheld else key
 
     def _key_source(self, api_key: ApiKey | None) -> KeySource | None:

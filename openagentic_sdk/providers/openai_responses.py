@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from itertools import islice, pairwise
+from itertools import islice
 from typing import Any, Unpack
 
 from ..errors import GarbledResponseError, OptionsError, ProviderHTTPError, ProviderResponseError
@@ -490,7 +490,8 @@ def _items(
 def _with_kept(kept: list[Mapping[str, Any]], text: str, calls: dict[str, dict[str, Any]]) -> list[dict[str, Any]]:
     """Reasoning, messages and the vendor's own calls back in their places, when they belong to exactly these calls.
 
-    Reasoning goes with the item behind it or not at all, and only when the endpoint can read it again.
+    Reasoning goes with what stands behind it or not at all, and only when the endpoint can read it again; xAI gives the
+    results of its own tools as reasoning, several in a row.
     """
     # The short form of a message: of the long one vLLM wants the id, too.
     message = [{"type": "message", "role": "assistant", "content": text}] if text else []
@@ -498,10 +499,11 @@ def _with_kept(kept: list[Mapping[str, Any]], text: str, calls: dict[str, dict[s
         return [*message, *calls.values()]
     messages = _messages_of(kept, text) or iter(message)
     items: list[dict[str, Any]] = []
-    for item, following in pairwise([*kept, {}]):
+    last = max((n for n, item in enumerate(kept) if item.get("type") != "reasoning"), default=-1)
+    for place, item in enumerate(kept):
         if item.get("type") == "reasoning":
             readable = item.get("encrypted_content") or item.get("content")
-            if readable and following.get("type") not in (None, "reasoning"):
+            if readable and place < last:
                 items.append({key: value for key, value in item.items() if key != "status"})
         elif item.get("type") == "message":
             items += islice(messages, 1 if item.get("chars") != 0 else 0)

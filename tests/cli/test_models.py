@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import unittest
 
 from openagentic_sdk.cli.exits import FAILED, OK
-from openagentic_sdk.errors import ApiKeyError
+from openagentic_sdk.errors import ApiKeyError, OptionsError
 from openagentic_sdk.providers.named import find_provider
+from openagentic_sdk.providers.openai_compatible import OpenAICompatibleProvider
 from tests.providers.server import Connection, Request, Server
 
 from .test_main import CommandCase
@@ -82,6 +84,30 @@ class Endpoints(CommandCase):
             self.addCleanup(os.environ.pop, "OPENAI_BASE_URL", None)
             self.command("run", "--provider", "openai", "--model", "m", "Hello")
         self.assertEqual(server.requests[1].headers["authorization"], "Bearer sk-not-for-strangers")
+
+    def test_a_hosted_vendor_is_asked_at_its_own_address_with_its_own_key_alone(self) -> None:
+        keys = {"GROQ_API_KEY": "gsk", "AZURE_OPENAI_API_KEY": "azk", "MINE": "mine"}
+        at, azure = {"AZURE_OPENAI_ENDPOINT": "https://a.openai.azure.com/"}, "https://a.openai.azure.com/openai/v1"
+        for name, given, url, headers in (
+            ("groq", {}, "https://api.groq.com/openai/v1", {"Authorization": "Bearer gsk"}),
+            ("groq", {"api_key_env": "MINE"}, "https://api.groq.com/openai/v1", {"Authorization": "Bearer mine"}),
+            ("groq", {"base_url": "https://p/v1", "api_key_env": "MINE"}, "https://p/v1", {"Authorization": "Bearer mine"}),
+            ("azure", {}, azure, {"api-key": "azk"}),
+            ("azure", {"base_url": f"{azure}/"}, f"{azure}/", {"api-key": "azk"}),
+        ):  # fmt: skip
+            provider = find_provider(name, environ={**keys, **at}, **given)
+            assert isinstance(provider, OpenAICompatibleProvider)
+            sent = asyncio.run(provider.request_headers())
+            self.assertEqual((provider.name, provider.base_url), (name, url.rstrip("/")))
+            self.assertEqual({key: sent.get(key) for key in headers}, headers)
+        for name, environ, given, told in (
+            ("groq", {}, {}, "no API key in .GROQ_API_KEY"),
+            ("groq", keys, {"base_url": "https://evil/v1"}, "GROQ_API_KEY goes to https://api.groq.com/openai/v1 only"),
+            ("azure", keys, {}, "AZURE_OPENAI_ENDPOINT"),
+            ("azure", keys, {"base_url": "https://evil/v1"}, "AZURE_OPENAI_API_KEY goes to the address in"),
+        ):
+            with self.subTest(name=name, told=told), self.assertRaisesRegex(OptionsError, told):
+                find_provider(name, environ=environ, **given)
 
     def test_a_refused_key_is_one_closing_line(self) -> None:
         def refuse(connection: Connection, request: Request) -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from openagentic_sdk.cli.commands.endpoint import doctor
+from openagentic_sdk.cli.doctor_endpoints import endpoint_lines
 from openagentic_sdk.errors import OptionsError
 from openagentic_sdk.parts.project.claude import find_project_root
 from openagentic_sdk.tools.shell.sandbox_plan import probe_sandbox
@@ -116,6 +117,58 @@ class Doctor(unittest.TestCase):
     def test_flags_for_an_endpoint_need_one(self) -> None:
         with self.assertRaisesRegex(OptionsError, "--base-url"):
             examine("--model", "m")
+
+    def test_a_word_for_provider_and_model_names_the_endpoint(self) -> None:
+        before = dict(os.environ)
+        self.addCleanup(lambda: (os.environ.clear(), os.environ.update(before)))
+        with Server(good) as server:
+            os.environ |= {"OPENAI_API_KEY": "sk-test", "OPENAI_BASE_URL": f"{server.url}/v1"}
+            code, text = examine("--model", "openai:tiny", "--json")
+        found = json.loads(text)
+        self.assertEqual((code, found["model"], found["works"]), (0, "tiny", True))
+        self.assertEqual(found["base_url"], f"{server.url}/v1")
+        self.assertIn("openai: $OPENAI_API_KEY is set", found["endpoints"])
+        self.assertEqual({one.headers["authorization"] for one in server.requests}, {"Bearer sk-test"})
+        self.assertNotIn("sk-test", text)
+
+    def test_each_endpoint_that_the_environment_names_is_told_with_what_is_missing(self) -> None:
+        with tempfile.TemporaryDirectory() as home:
+            token = Path(home, "token")
+            token.write_text("t")
+            aws = {"HOME": home, "AWS_REGION": "eu-west-1"}
+            keys = {"AWS_ACCESS_KEY_ID": "AKID", "AWS_SECRET_ACCESS_KEY": "secret-of-aws"}
+            role = {"AWS_ROLE_ARN": "arn:role/r", "AWS_WEB_IDENTITY_TOKEN_FILE": str(token)}
+            container = {"AWS_CONTAINER_CREDENTIALS_RELATIVE_URI": "/v2/creds?secret=1"}
+            azure, place = {"AZURE_OPENAI_ENDPOINT": "https://a.openai.azure.com"}, {"GOOGLE_CLOUD_PROJECT": "p"}
+            table: list[tuple[dict[str, str], str]] = [
+                ({}, ""),
+                ({"GROQ_API_KEY": "gsk"}, "groq: $GROQ_API_KEY is set"),
+                ({"GROQ_API_KEY": " "}, ""),
+                (azure, "azure: $AZURE_OPENAI_API_KEY is not set"),
+                ({"AZURE_OPENAI_API_KEY": "k"}, "azure: $AZURE_OPENAI_ENDPOINT is not set"),
+                (
+                    {**azure, "AZURE_OPENAI_API_KEY": "k"},
+                    "azure: https://a.openai.azure.com with $AZURE_OPENAI_API_KEY",
+                ),
+                ({"HOME": home, "AWS_PROFILE": "none"}, "bedrock: no region: set AWS_REGION"),
+                ({**aws, **keys}, "bedrock: region eu-west-1, credentials from $AWS_ACCESS_KEY_ID"),
+                ({**aws, "AWS_BEARER_TOKEN_BEDROCK": "b"}, "credentials from $AWS_BEARER_TOKEN_BEDROCK"),
+                ({**aws, **role}, f"credentials from the role arn:role/r for the token in {token}"),
+                ({**aws, **container}, "the container, at http://169.254.170.2/v2/creds"),
+                ({**aws, "AWS_EC2_METADATA_DISABLED": "true"}, "bedrock: no AWS credentials: set AWS_ACCESS_KEY_ID"),
+                (aws, "the instance's role, if this is an instance that has one"),
+                (place, "vertex: region '' is no Google Cloud region"),
+                (
+                    {**place, "GOOGLE_CLOUD_LOCATION": "global"},
+                    "vertex: projects/p/locations/global; the token comes with",
+                ),
+            ]
+            for environ, told in table:
+                with self.subTest(environ):
+                    said = "\n".join(endpoint_lines(environ))
+                    self.assertIn(told, said)
+                    self.assertEqual(bool(said), bool(told))
+                    self.assertNotRegex(said, "gsk|secret|AKID")
 
     def test_nobody_there(self) -> None:
         with Server(good) as server:

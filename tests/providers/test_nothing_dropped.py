@@ -222,7 +222,9 @@ class ReasoningOfResponses(unittest.IsolatedAsyncioTestCase):
         user = {"role": "user", "content": "x"}
         for kept, kinds in (
             ([reasoning, search, {"type": "message"}], ["reasoning", "web_search_call", "message"]),
+            ([reasoning, {**reasoning, "id": "tco_1"}, {"type": "message"}], ["reasoning", "reasoning", "message"]),
             ([{"type": "message"}, reasoning], ["message"]),
+            ([{"type": "message"}, reasoning, reasoning], ["message"]),
             ([{**reasoning, "encrypted_content": None}, {"type": "message"}], ["message"]),
             ([reasoning, {"type": "function_call", "call_id": "gone"}, {"type": "message"}], ["message"]),
         ):

@@ -81,6 +81,26 @@ class CredentialChain:
         self._kept = None if found.expires_at is None else found
         return found
 
+    def source(self) -> str:
+        """Where the credentials would come from, for people; nothing is asked over the network. Raises `OptionsError`."""
+        environ = os.environ if self._environ is None else self._environ
+        has_keys = bool(environ.get("AWS_ACCESS_KEY_ID") and environ.get("AWS_SECRET_ACCESS_KEY"))
+        if (identity := self._web_identity(environ)) and (self._profile or not has_keys):
+            return f"the role {identity.role} for the token in {identity.token_file}"
+        try:
+            read_credentials(self._profile, environ)
+        except OptionsError as error:
+            if not error.args[0].startswith("no AWS credentials"):
+                raise
+        else:
+            named = self._profile or environ.get("AWS_PROFILE") or "default"
+            return "$AWS_ACCESS_KEY_ID" if has_keys and not self._profile else f"the profile {named!r}"
+        if address := self._container_address(environ):
+            return f"the container, at {shown_url(address)}"
+        if environ.get("AWS_EC2_METADATA_DISABLED", "").lower() == "true":
+            raise OptionsError("no AWS credentials: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE")
+        return "the instance's role, if this is an instance that has one"
+
     def _left_s(self) -> float:
         ends = None if self._kept is None else self._kept.expires_at
         return 0.0 if ends is None else ends - self._clock.now()

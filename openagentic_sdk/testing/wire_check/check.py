@@ -30,6 +30,7 @@ from ...providers.endpoint import EndpointProvider, Reading
 from ...providers.openai_compatible import OpenAICompatibleProvider
 from ...providers.openai_responses import OpenAIResponsesProvider
 from ...providers.wire.exchange import LastEvents, Whole
+from .habits import habits_of, new_habits, profile_of
 from .plain import Protocol, plain_answer, protocol_of_answer, read_plainly
 from .recordings import Exchange
 from .rules import find_broken_rules
@@ -50,7 +51,8 @@ class WireDifference:
 @frozen
 class CheckedExchange:
     """A checked exchange: how many events its answer has, and at how many places it was cut. `refusal` is the error that
-    our reader ends with where the answer is no whole one."""
+    our reader ends with where the answer is no whole one. `habits` are those of its vendor that it shows, `new_habits` the
+    ones that the vendor's profile does not have (`profiles.json`)."""
 
     name: str
     protocol: Protocol
@@ -58,6 +60,9 @@ class CheckedExchange:
     cuts: int
     refusal: str | None
     differences: Sequence[WireDifference]
+    vendor: str | None = None
+    habits: Sequence[str] = ()
+    new_habits: Sequence[str] = ()
 
 
 @frozen
@@ -113,7 +118,9 @@ def check_exchange(exchange: Exchange) -> CheckedExchange | None:
             WireDifference("request", broken) for broken in _broken_rules(provider, protocol, whole.output, chunks)
         ]
     refusal = None if whole.error is None else f"{type(whole.error).__name__}: {whole.error}"
-    return CheckedExchange(exchange.name, protocol, len(events), cuts, refusal, found)
+    host, shown = urlsplit(exchange.url).netloc, habits_of(exchange, protocol, chunks)
+    told = (profile_of(host), shown, new_habits(host, shown))
+    return CheckedExchange(exchange.name, protocol, len(events), cuts, refusal, found, *told)
 
 
 def _provider(protocol: Protocol, exchange: Exchange) -> EndpointProvider:

@@ -20,11 +20,15 @@ from ....ground.frozen import frozen
 from ....ground.system import working_dir
 from ....ground.text import on_one_line
 from ....providers.base import Done, ModelOutput, TextDelta
+from ....providers.endpoint import EndpointProvider
+from ....providers.named import find_provider, split_model
+from ....providers.openai import ChatProvider
 from ....providers.openai_compatible import OpenAICompatibleProvider
+from ....providers.wire.connect import shown_url
 from ....providers.wire.http import HttpTransport
 from ....providers.wire.timeouts import Timeouts
 from ....sessions.stores.locate import ENVIRONMENT_NAME
-from ... import doctor_machine
+from ... import doctor_endpoints, doctor_machine
 from ...exits import FAILED, OK
 from ...output.terminal import Screen
 from ...stored.stores import add_store_flag, open_session_store
@@ -83,12 +87,15 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser = subparsers.add_parser(
         "doctor",
         description="Say which sandbox this machine gives and which files a run in this folder reads, and try the MCP "
-        "servers that they name, as far as somebody agreed to them; with --base-url, "
-        "ask an OpenAI-compatible endpoint a few small things too and say what works there. "
+        "servers that they name, as far as somebody agreed to them; with --base-url or a model such as openai:gpt-4o, "
+        "ask that endpoint a few small things too and say what works there. "
         "Exit code 1 when an agent cannot run on that endpoint.",
     )
     parser.add_argument("--base-url", metavar="URL", help="the endpoint, such as http://127.0.0.1:11434/v1")
-    parser.add_argument("--model", help="the model's name there (default: the first one that the endpoint lists)")
+    parser.add_argument(
+        "--model",
+        help="the model's name there (default: the first one that the endpoint lists), or both as groq:NAME",
+    )
     parser.add_argument("--api-key-env", metavar="NAME", help="the variable that holds the key, if it needs one")
     parser.add_argument(
         "--api-key-header", metavar="NAME", help="the header that carries the bare key (Azure: api-key)"
@@ -99,10 +106,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 
 def run(args: argparse.Namespace) -> int:
-    flags = {"--model": args.model, "--api-key-env": args.api_key_env, "--api-key-header": args.api_key_header}
-    given = [flag for flag, value in flags.items() if value]
-    if given and not args.base_url:
-        raise OptionsError(f"{given[0]} says how an endpoint is asked: name it with --base-url")
+    provider, model = _named_endpoint(args)
     screen, around = Screen(sys.stdout), doctor_machine.read_surroundings(Path(working_dir()))
 
     def tell(lines: Iterable[str]) -> None:
@@ -112,21 +116,30 @@ def run(args: argparse.Namespace) -> int:
     tell(doctor_machine.shown_lines(screen, around))
     notices = _store_notices(args.store or os.environ.get(ENVIRONMENT_NAME))
     tell(f"store: {on_one_line(notice, 500)}" for notice in notices)
+    endpoints = list(doctor_endpoints.endpoint_lines(os.environ))
+    tell(f"endpoint: {on_one_line(line, 500)}" for line in endpoints)
     traces = traces_of(os.environ)
     tell(f"traces: {on_one_line(line, 500)}" for line in traces)
     configured = configured_servers(around.project)
     named = [one for one in configured.found if one.state != "disabled"] if configured is not None else []
     lines, servers = _look_at(screen, around.project, named) if named else ([], [])
     tell(line if line.startswith(" ") else f"server: {line}" for line in lines)
-    model, findings = _ask_endpoint(args) if args.base_url else (None, [])
+    model, findings = asyncio.run(examine(provider, model)) if provider is not None else (None, [])
     works = all(finding.works for finding in findings if finding.needed)
-    if args.base_url:
-        tell([f"{on_one_line(args.base_url)}, model {on_one_line(model or '(none)')}"])
+    base_url = None if provider is None else args.base_url or provider.base_url
+    if base_url is not None:
+        tell([f"{on_one_line(shown_url(base_url))}, model {on_one_line(model or '(none)')}"])
         tell(line for finding in findings for line in finding.lines(screen))
         tell(["an agent can run there" if works else "an agent cannot run there yet"])
     rows = [asdict(finding) for finding in findings]
-    endpoint = {"base_url": args.base_url, "model": model, "works": works if findings else None, "findings": rows}
-    machine = {**doctor_machine.as_json(around), "store": notices, "traces": traces, "servers": servers}
+    endpoint = {"base_url": base_url, "model": model, "works": works if findings else None, "findings": rows}
+    machine = {
+        **doctor_machine.as_json(around),
+        "store": notices,
+        "endpoints": endpoints,
+        "traces": traces,
+        "servers": servers,
+    }
     screen.tell(args.json, {**endpoint, **machine}, ())
     return OK if works else FAILED
 
@@ -150,15 +163,30 @@ def _store_notices(named: str | None) -> list[str]:
         return [str(error)]
 
 
-def _ask_endpoint(args: argparse.Namespace) -> tuple[str | None, list[Finding]]:
-    key = os.environ.get(args.api_key_env, "") if args.api_key_env else None
-    if args.api_key_env and not key:
-        raise OptionsError(f"there is no API key in ${args.api_key_env}: set it, or leave --api-key-env out")
+def _named_endpoint(args: argparse.Namespace) -> tuple[EndpointProvider | None, str | None]:
+    """The endpoint that the flags name, and the model there. Raises `OptionsError` where they name none."""
     timeouts = Timeouts(first_byte_s=args.timeout_s, idle_s=args.timeout_s, total_s=args.timeout_s)
-    provider = OpenAICompatibleProvider(
-        base_url=args.base_url, api_key=key, api_key_header=args.api_key_header, http=HttpTransport(timeouts=timeouts)
-    )
-    return asyncio.run(examine(provider, args.model))
+    named, model = split_model(args.model)
+    if args.base_url:
+        key = os.environ.get(args.api_key_env, "") if args.api_key_env else None
+        if args.api_key_env and not key:
+            raise OptionsError(f"there is no API key in ${args.api_key_env}: set it, or leave --api-key-env out")
+        http = HttpTransport(timeouts=timeouts)
+        header = args.api_key_header
+        return OpenAICompatibleProvider(
+            base_url=args.base_url, api_key=key, api_key_header=header, http=http
+        ), args.model
+    if named is None:
+        flags = {"--model": args.model, "--api-key-env": args.api_key_env, "--api-key-header": args.api_key_header}
+        if given := [flag for flag, value in flags.items() if value]:
+            raise OptionsError(
+                f"{given[0]} says how an endpoint is asked: name it with --base-url, or as --model PROVIDER:MODEL"
+            )
+        return None, None
+    provider = find_provider(named, api_key_env=args.api_key_env, model=model)
+    if not isinstance(provider, EndpointProvider):
+        return None, None
+    return provider.with_settings(timeouts=timeouts), model
 
 
 def traces_of(environ: Mapping[str, str]) -> list[str]:
@@ -179,7 +207,7 @@ def traces_of(environ: Mapping[str, str]) -> list[str]:
     return [problem or f"{settings.url} takes them as {'JSON' if settings.as_json else 'protobuf'}"]
 
 
-async def examine(provider: OpenAICompatibleProvider, model: str | None) -> tuple[str | None, list[Finding]]:
+async def examine(provider: EndpointProvider, model: str | None) -> tuple[str | None, list[Finding]]:
     """The model that was asked, and what came of each question; no further ones when the endpoint does not answer at all."""
     try:
         reachable, models = await _list_models(provider)
@@ -200,7 +228,7 @@ async def examine(provider: OpenAICompatibleProvider, model: str | None) -> tupl
 class _Examination:
     """The questions to one model."""
 
-    def __init__(self, provider: OpenAICompatibleProvider, model: str) -> None:
+    def __init__(self, provider: EndpointProvider, model: str) -> None:
         self._provider = provider
         self._model = model
         self._reasoning = False
@@ -293,12 +321,12 @@ class _Examination:
             value = None
         works = isinstance(value, Mapping) and set(value) == {"name", "country"}
         advice = "" if works else "output_schema falls back to a tool call"
-        if works and not self._provider.quirks.response_format:
+        if works and isinstance(self._provider, ChatProvider) and not self._provider.quirks.response_format:
             advice = "set quirks=replace(provider.quirks, response_format=True) to use it for output_schema"
         return Finding("", works, on_one_line(output.assistant_text or "", 60), advice)
 
 
-async def _list_models(provider: OpenAICompatibleProvider) -> tuple[Finding, list[str]]:
+async def _list_models(provider: EndpointProvider) -> tuple[Finding, list[str]]:
     status, models = 200, list[str]()
     try:
         models = await provider.models()
@@ -308,7 +336,9 @@ async def _list_models(provider: OpenAICompatibleProvider) -> tuple[Finding, lis
         pass  # it answers, but lists nothing
     except ProviderError as error:
         return Finding("reachable", False, str(error), "start the server, or correct --base-url", True), []
-    return Finding("reachable", True, f"status {status} from {provider.base_url}/models", needed=True), models
+    except OptionsError as error:  # there are no credentials for it
+        return Finding("reachable", False, str(error), needed=True), []
+    return Finding("reachable", True, f"status {status} from {shown_url(provider.models_url())}", needed=True), models
 
 
 def _advice(name: str, error: Exception) -> str:

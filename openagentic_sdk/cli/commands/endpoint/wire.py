@@ -12,6 +12,7 @@ from typing import Any
 
 from ....errors import OptionsError
 from ....testing.wire_check.check import CheckedExchange, check_exchange
+from ....testing.wire_check.habits import PROFILES
 from ....testing.wire_check.recordings import read_recording
 from ...actions import ActionList
 from ...exits import FAILED, OK
@@ -32,6 +33,7 @@ Each line of the output is one difference:
   cut      a stream that ends at this place would run a call, or say a text, that the whole one does not
   request  the vendor would refuse the request behind it; the rule has its source and its date
   refused  (no difference) the answer is no whole one, and the error says why
+  habit    (no difference) the vendor does something that its profile does not have yet
 
 Exit code 1 when there is a difference, or a file that cannot be read."""
 
@@ -73,7 +75,11 @@ def _check(args: argparse.Namespace) -> int:
     screen.tell(
         args.json,
         {**totals, "answers": [asdict(one) for one in checked], "unreadable": unreadable},
-        [*(f"unreadable: {one}" for one in unreadable), _summary(totals)],
+        [
+            *(f"unreadable: {one}" for one in unreadable),
+            *(f"{vendor}: {', '.join(habits)}" for vendor, habits in totals["habits"].items() if habits),
+            _summary(totals),
+        ],
     )
     return FAILED if totals["different"] or unreadable else OK
 
@@ -94,6 +100,8 @@ def _lines(one: CheckedExchange) -> Iterator[str]:
         yield f"{one.name}: {difference.kind}: {difference.detail}"
     if one.refusal is not None:
         yield f"{one.name}: refused: {one.refusal}"
+    for habit in one.new_habits:
+        yield f"{one.name}: habit: {habit!r} is new for {one.vendor} (profile of {PROFILES[one.vendor or '']['read']})"
 
 
 def _totals(files: Sequence[Path], checked: Sequence[CheckedExchange], unreadable: Sequence[str]) -> dict[str, Any]:
@@ -106,6 +114,10 @@ def _totals(files: Sequence[Path], checked: Sequence[CheckedExchange], unreadabl
         "refused": sum(one.refusal is not None for one in checked),
         "different": sum(kinds.values()),
         "kinds": dict(kinds),
+        "habits": {
+            vendor: sorted({habit for one in checked if one.vendor == vendor for habit in one.habits})
+            for vendor in sorted({one.vendor for one in checked if one.vendor})
+        },
     }
 
 
