@@ -34,7 +34,6 @@ from .wire.timeouts import Timeouts
 NO_RESULT = "No result of this call was recorded: it may or may not have run. Check before repeating it."
 BETWEEN = "I have read the result."
 
-_MAX_NAME = 64
 _LONG = 64 * 1024
 # How the result of a call that failed begins (`sessions.rebuild.result_text`).
 _ERROR = regex(r"Error(?: \(\w+\))?: ")
@@ -98,8 +97,8 @@ class ToolNames:
         self._sent: dict[str, str] = {}
         self._real: dict[str, str] = {}
         self._keys: dict[str, KeyNames] = {}
-        self._max_chars = int(rules_of(vendor).get("names", _MAX_NAME))
-        has_keys = "keys" in rules_of(vendor)
+        self._max_chars = rules_of(vendor).names
+        has_keys = rules_of(vendor).keys is not None
         for tool in tools:
             if name := function_of(tool).get("name"):
                 self.sent(str(name))
@@ -368,8 +367,8 @@ def write_tools(
     Those beyond the vendor's limit are left out, with a notice. Raises `OptionsError` for an entry that is neither.
     """
     written = []
-    most = rules_of(names.vendor).get("tools")
-    if isinstance(most, int) and len(tools) + len(extra_tools) > most:
+    most = rules_of(names.vendor).tools
+    if most is not None and len(tools) + len(extra_tools) > most:
         tools, left_out = tools[: most - len(extra_tools)], tools[most - len(extra_tools) :]
         listed = shortened(", ".join(str(function_of(tool).get("name")) for tool in left_out), 300)
         names.notices.append(f"the endpoint takes {most} tools, and {len(left_out)} were left out: {listed}")

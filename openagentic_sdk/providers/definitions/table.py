@@ -3,7 +3,6 @@
 | rule | limit |
 |---|---|
 | `names` | how long the name of a tool may be, in letters, digits, _ and - |
-| `about` | how long its description may be |
 | `tools` | how many tools a request may have |
 | `keys` | what names of properties look like, as a pattern |
 | `root` | `plain`: no union, condition, reference or list of values at the root; else the only keywords there |
@@ -20,8 +19,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from functools import cache
+from typing import Any, Literal
 
 from ...ground.frozen import frozen
 
@@ -124,10 +123,51 @@ TABLE: tuple[AcceptanceRule, ...] = tuple(
 )
 
 
+@frozen
+class VendorRules:
+    """The limits of one vendor, by the names of their rules; None is no limit.
+
+    `root` None asks for a root without unions, conditions, references and lists of values.
+    """
+
+    names: int = 64
+    tools: int | None = None
+    keys: str | None = None
+    root: frozenset[str] | None = None
+    keywords: frozenset[str] | None = None
+    formats: frozenset[str] | None = None
+    references: Literal["any", "definitions", "none"] = "any"
+    types: Literal["any", "list", "union"] = "any"
+    needs_items: bool = False
+    needs_defined: bool = False
+    needs_texts: bool = False
+    needs_lone_unions: bool = False
+    is_strict: bool = False
+
+    def takes(self, keyword: str) -> bool:
+        """Whether a schema below the root may have this keyword."""
+        return self.keywords is None or keyword in self.keywords
+
+
+_LISTS = ("keywords", "formats", "root")
+# The rules with one limit only.
+_NEEDS = {
+    "items": "needs_items",
+    "required": "needs_defined",
+    "enum": "needs_texts",
+    "anyOf": "needs_lone_unions",
+    "closed": "is_strict",
+}
+
+
 @cache
-def rules_of(vendor: str) -> Mapping[str, str | int]:
-    """The limits of one vendor by their rules. Raises KeyError for a vendor that the table does not have."""
-    found = {row.rule: row.limit for row in TABLE if row.vendor == vendor}
+def rules_of(vendor: str) -> VendorRules:
+    """The limits of one vendor. Raises KeyError for a vendor that the table does not have."""
+    found: dict[str, Any] = {}
+    for row in TABLE:
+        if row.vendor == vendor and (row.rule, row.limit) != ("root", "plain"):
+            listed = frozenset(str(row.limit).split()) if row.rule in _LISTS else row.limit
+            found[_NEEDS.get(row.rule, row.rule)] = True if row.rule in _NEEDS else listed
     if not found:
         raise KeyError(vendor)
-    return found
+    return VendorRules(**found)

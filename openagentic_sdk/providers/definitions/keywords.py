@@ -1,0 +1,89 @@
+"""What the keywords of JSON Schema are about: types, alternatives, and the words for those that a vendor does not take."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from ...ground.text import shortened
+
+# What no model needs to read, so that it goes without a word.
+SILENT = frozenset(
+    """
+    $schema $id $anchor $dynamicAnchor $comment $vocabulary $defs definitions title examples
+    """.split()
+)
+ANNOTATIONS = frozenset("title description default examples deprecated readOnly writeOnly $comment".split())
+_OF_TYPE = {
+    "object": "properties required additionalProperties patternProperties propertyNames minProperties maxProperties",
+    "array": "items prefixItems minItems maxItems uniqueItems contains",
+    "string": "minLength maxLength pattern format",
+    "number": "minimum maximum exclusiveMinimum exclusiveMaximum multipleOf",
+}
+TYPE_OF_KEYWORD = {keyword: kind for kind, keywords in _OF_TYPE.items() for keyword in keywords.split()}
+_TYPE_NAMES: Mapping[type, str] = {
+    str: "string", bool: "boolean", int: "integer", float: "number", list: "array", type(None): "null",
+}  # fmt: skip
+_MAX_NOTE_CHARS = 160
+
+
+def types_of(schema: Mapping[str, Any]) -> list[str]:
+    """The types that a schema names, or those of its values, or those that its keywords are about."""
+    named, values = schema.get("type"), schema.get("enum")
+    if isinstance(named, str):
+        return [named]
+    if isinstance(named, list) and named:
+        return [kind for kind in dict.fromkeys(named) if isinstance(kind, str)]
+    if isinstance(values, list) and values:
+        return types_of_values(values)
+    return list(dict.fromkeys(TYPE_OF_KEYWORD[key] for key in schema if key in TYPE_OF_KEYWORD))
+
+
+def types_of_values(values: list[Any]) -> list[str]:
+    """The types of some values, sorted."""
+    return sorted({_TYPE_NAMES.get(type(value), "object") for value in values})
+
+
+def is_about(keyword: str, kind: str) -> bool:
+    """Whether a keyword of `TYPE_OF_KEYWORD` constrains values of a type."""
+    return TYPE_OF_KEYWORD[keyword] == ("number" if kind == "integer" else kind)
+
+
+def merged(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
+    """One schema for two that both hold; where that cannot be said, the second one counts."""
+    made = dict(one)
+    for key, value in other.items():
+        own = made.get(key)
+        if key == "properties" and isinstance(own, Mapping) and isinstance(value, Mapping):
+            made[key] = {**own, **value}
+        elif key == "required" and isinstance(own, list) and isinstance(value, list):
+            made[key] = list(dict.fromkeys([*own, *value]))
+        elif key == "enum" and isinstance(own, list) and isinstance(value, list):
+            made[key] = [item for item in own if item in value] or value
+        elif key == "allOf" and isinstance(own, list) and isinstance(value, list):
+            made[key] = [*own, *value]
+        else:
+            made[key] = value
+    return made
+
+
+def note_dropped(key: str, value: Any, notes: list[str]) -> None:
+    """Say in words what a keyword asked for that is left out."""
+    if key in SILENT or value in ({}, [], True, False) or value is None:
+        return
+    if key == "description":
+        notes.insert(0, str(value))
+        return
+    try:
+        text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    except (TypeError, ValueError, RecursionError):
+        return
+    notes.append(f"({key}: {shortened(text, _MAX_NOTE_CHARS)})")
+
+
+def describe(written: dict[str, Any], notes: list[str]) -> None:
+    """Add notes to the description of a schema."""
+    if notes:
+        about = written.get("description")
+        written["description"] = " ".join([*([about] if isinstance(about, str) and about else []), *notes])

@@ -1,0 +1,108 @@
+"""A root without unions, conditions and references: one object with the properties of all its alternatives."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ...ground.frozen import mutable
+from ...ground.text import shortened
+from .keywords import merged, note_dropped
+from .references import SchemaReferences
+
+NOT_AT_ROOT = frozenset(
+    ("anyOf", "oneOf", "allOf", "not", "enum", "const", "$ref", "$dynamicRef", "if", "then", "else")
+)
+_MAX_FORMS_CHARS = 600
+
+
+@mutable
+class RootForm:
+    """A root that is one object: what it has, and what all of its alternatives require."""
+
+    properties: dict[str, Any]
+    required: dict[str, None]
+    rest: dict[str, Any]
+    is_object: bool = True
+
+    def schema(self) -> dict[str, Any]:
+        """The form as a schema."""
+        made = {**self.rest, "type": "object", "properties": self.properties}
+        return {**made, "required": [*self.required]} if self.required else made
+
+
+class RootWriter:
+    """Makes the form of one root from at most `limit` schemas. `notes` say what the form does not; `sent` are the names of
+    properties in those notes."""
+
+    def __init__(self, references: SchemaReferences, sent: Mapping[str, str], notes: list[str], limit: int) -> None:
+        self._references = references
+        self._sent = sent
+        self._notes = notes
+        self._left = limit
+
+    def form(self, schema: Mapping[str, Any], seen: frozenset[str] = frozenset()) -> RootForm:
+        """What a schema says of an object; `seen` are the references that led to it."""
+        self._left -= 1
+        named, required = schema.get("properties"), schema.get("required")
+        kinds = schema.get("type", "object")
+        form = RootForm(
+            dict(named) if isinstance(named, Mapping) else {},
+            dict.fromkeys(name for name in required if isinstance(name, str)) if isinstance(required, list) else {},
+            {key: value for key, value in schema.items() if key not in NOT_AT_ROOT | {"properties", "required"}},
+            "object" in (kinds if isinstance(kinds, list) and kinds else [kinds]),
+        )
+        parts = schema.get("allOf")
+        together = list(parts) if isinstance(parts, list) else []
+        for key in ("$ref", "$dynamicRef"):
+            if isinstance(reference := schema.get(key), str) and reference not in seen:
+                seen |= {reference}
+                together.append(self._references.find(reference))
+        for part in together:
+            if isinstance(part, Mapping) and self._left > 0:
+                _join(form, self.form(part, seen))
+        for key, count in (("anyOf", "one"), ("oneOf", "just one")):
+            branches = schema.get(key)
+            options = [
+                self.form(part, seen)
+                for part in (branches if isinstance(branches, list) else ())
+                if isinstance(part, Mapping) and self._left > 0
+            ]
+            if options := [option for option in options if option.is_object]:
+                self._choose(form, options, count)
+        for key in ("not", "if", "then", "else", "enum", "const"):
+            if key in schema:
+                note_dropped(key, schema[key], self._notes)
+        return form
+
+    def _choose(self, form: RootForm, options: list[RootForm], count: str) -> None:
+        """Take in alternatives: each property of any of them may be given, and what none can do without must be."""
+        for name in dict.fromkeys(name for option in options for name in option.properties):
+            found: list[Any] = []
+            for option in options:
+                if name in option.properties and option.properties[name] not in found:
+                    found.append(option.properties[name])
+            form.properties.setdefault(name, found[0] if len(found) == 1 else {"anyOf": found})
+        form.required |= {name: None for name in options[0].required if all(name in each.required for each in options)}
+        forms = dict.fromkeys(self._words(option) for option in options)
+        if len(forms) > 1:
+            self._notes.append(
+                f"The arguments take {count} of these forms: {shortened('; '.join(forms), _MAX_FORMS_CHARS)}."
+            )
+
+    def _words(self, option: RootForm) -> str:
+        """The names of a form's properties, with a question mark behind those that may be left out."""
+        more = [f"{self._sent.get(name, name)}?" for name in option.properties if name not in option.required]
+        return "{" + ", ".join([*(self._sent.get(name, name) for name in option.required), *more]) + "}"
+
+
+def _join(form: RootForm, other: RootForm) -> None:
+    """Take in what holds as well."""
+    for name, part in other.properties.items():
+        own = form.properties.setdefault(name, part)
+        if own != part and isinstance(own, Mapping) and isinstance(part, Mapping):
+            form.properties[name] = merged(own, part) if "$ref" not in {*own, *part} else {"allOf": [own, part]}
+    form.required |= other.required
+    for key, value in other.rest.items():
+        form.rest.setdefault(key, value)
+    form.is_object &= other.is_object

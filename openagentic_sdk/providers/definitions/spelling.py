@@ -1,0 +1,171 @@
+"""Say in the keywords that a vendor takes what a schema says in others: a table of rules, applied in their order.
+
+Each rule looks at one schema, without those below it, and changes it in place; what has no form becomes a note.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import cache
+from typing import Any
+
+from ...ground.frozen import frozen
+from .keywords import TYPE_OF_KEYWORD, is_about, merged, note_dropped, types_of, types_of_values
+from .table import VendorRules, rules_of
+
+_ANY_TYPE = ("string", "number", "boolean", "object", "array", "null")
+
+Schema = dict[str, Any]
+Notes = list[str]
+
+
+@frozen
+class SpellingRule:
+    """One rule of spelling; `concerns` says for which vendors it is needed."""
+
+    concerns: Callable[[VendorRules], bool]
+    apply: Callable[[Schema, VendorRules, Notes], None]
+
+
+def respell(vendor: str, schema: Schema, notes: Notes) -> None:
+    """Apply the rules of spelling that concern a vendor."""
+    rules = rules_of(vendor)
+    for rule in _rules_for(vendor):
+        rule.apply(schema, rules, notes)
+
+
+@cache
+def _rules_for(vendor: str) -> tuple[SpellingRule, ...]:
+    return tuple(rule for rule in SPELLING if rule.concerns(rules_of(vendor)))
+
+
+# --- what older drafts said in other words -------------------------------------------------------------------------------
+
+
+def _spell_exclusive_bounds(schema: Schema, rules: VendorRules, notes: Notes) -> None:
+    """Until draft 4, `exclusiveMinimum` said whether `minimum` is exclusive."""
+    for bound in ("Minimum", "Maximum"):
+        if isinstance(is_exclusive := schema.get(f"exclusive{bound}"), bool):
+            del schema[f"exclusive{bound}"]
+            if is_exclusive and bound.lower() in schema:
+                schema[f"exclusive{bound}"] = schema.pop(bound.lower())
+
+
+def _spell_places(schema: Schema, rules: VendorRules, notes: Notes) -> None:
+    """Until 2019-09, the schemas of a list's first items were its `items`."""
+    if isinstance(schema.get("items"), list):
+        schema["prefixItems"] = schema.pop("items") or [{}]
+        if isinstance(rest := schema.pop("additionalItems", None), Mapping):
+            schema["items"] = rest
+
+
+# --- what one vendor has no keyword for ----------------------------------------------------------------------------------
+
+
+def _spell_one_of(schema: Schema, rules: VendorRules, notes: Notes) -> None:
+    if "oneOf" in schema and "anyOf" not in schema:
+        schema["anyOf"] = schema.pop("oneOf")
+
+
+def _spell_constant(schema: Schema, rules: VendorRules, notes: Notes) -> None:
+    if "const" in schema:
+        schema.setdefault("enum", [schema.pop("const")])
+
+
+def _spell_first_items(schema: Schema, rules: VendorRules, notes: Notes) -> None:
+    if isinstance(first := schema.get("prefixItems"), list):
+        schema.setdefault("items", first[0] if len(first) == 1 else {"anyOf": first})
+
+
+def _spell_format(schema: Schema, rules: VendorRules, notes: Notes) -> None:
+    if rules.formats is not None and schema.get("format") not in (None, *rules.formats):
+        note_dropped("format", schema.pop("format"), notes)
+
+
+def _spell_texts(schema: Schema, rules: VendorRules, notes: Notes) -> None:
+    """Values that are no texts, or empty ones, become a note and a type."""
+    values = schema.get("enum")
+    if not isinstance(values, list):
+        return
+    texts = [value for value in values if isinstance(value, str) and value]
+    if texts == values:
+        return
+    note_dropped("enum", schema.pop("enum"), notes)
+    if texts and all(value is None or isinstance(value, str) for value in values):
+        schema["enum"] = texts
+    else:
+        schema.setdefault("type", types_of_values(values))
+
+
+def _spell_types(schema: Schema, rules: VendorRules, notes: Notes) -> None:
+    """Give the schema one type, or a list or a union of several; `null` in a union becomes a note."""
+    is_union = rules.types == "union"
+    if "anyOf" in schema or "$ref" in schema:
+        if is_union and isinstance(schema.get("type"), list):
+            del schema["type"]
+        return
+    kinds = types_of(schema)
+    if is_union and len(kinds) > 1 and "null" in kinds:
+        kinds.remove("null")
+        notes.append("(or null)")
+    kinds = kinds or list(_ANY_TYPE[:4] if is_union else _ANY_TYPE)
+    if len(kinds) == 1 or not is_union:
+        schema["type"] = kinds[0] if len(kinds) == 1 else kinds
+        return
+    schema.pop("type", None)
+    if "enum" in schema:
+        note_dropped("enum", schema.pop("enum"), notes)
+    owned = {key: schema.pop(key) for key in [*schema] if key in TYPE_OF_KEYWORD}
+    schema["anyOf"] = [
+        {"type": kind, **{key: value for key, value in owned.items() if is_about(key, kind)}} for kind in kinds
+    ]
+
+
+def _spell_items(schema: Schema, rules: VendorRules, notes: Notes) -> None:
+    if schema.get("type") == "array" and "items" not in schema:
+        schema["items"] = {"type": "string"} if rules.types == "union" else {}
+
+
+def _spell_required(schema: Schema, rules: VendorRules, notes: Notes) -> None:
+    """Names that are required and not defined become a note."""
+    names, properties = schema.get("required"), schema.get("properties")
+    if not isinstance(names, list):
+        return
+    defined = [name for name in names if isinstance(properties, Mapping) and name in properties]
+    if defined != names:
+        note_dropped("required", schema.pop("required"), notes)
+        if defined:
+            schema["required"] = defined
+
+
+SPELLING: tuple[SpellingRule, ...] = (
+    SpellingRule(lambda rules: True, _spell_exclusive_bounds),
+    SpellingRule(lambda rules: True, _spell_places),
+    SpellingRule(lambda rules: not rules.takes("oneOf"), _spell_one_of),
+    SpellingRule(lambda rules: not rules.takes("const"), _spell_constant),
+    SpellingRule(lambda rules: not rules.takes("prefixItems"), _spell_first_items),
+    SpellingRule(lambda rules: rules.formats is not None, _spell_format),
+    SpellingRule(lambda rules: rules.needs_texts, _spell_texts),
+    SpellingRule(lambda rules: rules.types != "any", _spell_types),
+    SpellingRule(lambda rules: rules.needs_items, _spell_items),
+    SpellingRule(lambda rules: rules.needs_defined, _spell_required),
+)
+
+
+def without_null(schema: Schema, rules: VendorRules, notes: Notes) -> bool:
+    """Say in words that null is one of the alternatives; whether just one other is left, which is then the schema."""
+    for key in ("anyOf", "oneOf") if rules.types == "union" else ():
+        branches = schema.get(key)
+        if not isinstance(branches, list):
+            continue
+        others = [part for part in branches if not (isinstance(part, Mapping) and part.get("type") == "null")]
+        if others and len(others) < len(branches):
+            schema[key] = others
+            notes.append("(or null)")
+        if len(others) == 1 and isinstance(others[0], Mapping):
+            del schema[key]
+            alone = merged(others[0], schema)
+            schema.clear()
+            schema.update(alone)
+            return True
+    return False
