@@ -85,7 +85,13 @@ class SchemaMaker:
         return json.loads(json.dumps(self._random.choice(odd)))
 
     def _list(self, depth: int) -> Any:
-        items = [{}, {"items": self._any(depth - 1)}, {"items": [self._plain(0), self._plain(0)]}]
+        items = [
+            {},
+            {"items": self._any(depth - 1)},
+            {"items": True},
+            {"items": False, "prefixItems": [True]},
+            {"items": [self._plain(0), self._plain(0)]},
+        ]
         return {"type": "array", **self._random.choice([*items, {"prefixItems": [self._plain(0), self._plain(0)]}])}
 
     def _several(self, depth: int) -> Any:
@@ -156,6 +162,8 @@ def refusals(vendor: str, root: Mapping[str, Any]) -> Iterator[str]:
             yield f"nothing at {part['$ref']}"
         if (is_google or vendor == "openai") and part.get("type") == "array" and "items" not in part:
             yield "array schema missing items"
+        if vendor != "standard" and part.get("items") is True:
+            yield "schema must be an object"
         if isinstance(part.get("items"), list) or isinstance(part.get("exclusiveMinimum"), bool):
             yield "JSON schema is invalid. It must match JSON Schema draft 2020-12"
         has_ghost = not set(part.get("required", ())) <= set(part.get("properties", ()))
@@ -203,6 +211,28 @@ class Vendors(unittest.TestCase):
                     self.assertIn("the arguments", str(error))
         self.assertEqual(refused[:3], [])
         self.assertGreater(fitting, calls / 2)
+
+    def test_what_is_no_schema_asks_for_nothing_and_what_nothing_fits_is_left_out(self) -> None:
+        odd: dict[str, Any] = {
+            "type": "object",
+            "properties": {
+                "never": False,
+                "kinds": {"type": ["string", {"a": 1}]},
+                "one": {"anyOf": [False, {"type": "null"}]},
+                "places": {"type": "array", "items": [False, False]},
+                "list": {"type": "array", "items": True},
+                "words": {"anyOf": "none", "required": 3, "properties": [], "enum": {}},
+            },
+            "required": ["never", {"a": 1}, "list"],
+            "dependentRequired": {"list": ["words", {"a": 1}], "words": 3},
+        }
+        for source in (odd, read_schema({**odd, "properties": {**odd["properties"], "kinds": {}}})):
+            for vendor in VENDORS:
+                with self.subTest(vendor):
+                    found = accepted(vendor, source)
+                    self.assertEqual([*refusals(vendor, found.parameters)], [])
+                    self.assertNotIn("never", found.parameters["properties"])
+        self.assertEqual(read_schema(odd | {"properties": {}})["dependentRequired"], {"list": ["words"]})
 
     def test_a_schema_that_a_vendor_takes_stays_the_same_object(self) -> None:
         plain = {"type": "object", "properties": {"a": {"type": "string"}}, "required": ["a"]}

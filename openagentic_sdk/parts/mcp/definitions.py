@@ -267,6 +267,14 @@ class _SchemaReader:
     def number(self, value: Any) -> Any:
         return value if isinstance(value, int | float) and not isinstance(value, bool) else None
 
+    def flag(self, value: Any) -> Any:
+        return value if isinstance(value, bool) else None
+
+    def names_by_name(self, value: Any) -> Any:
+        if not isinstance(value, Mapping):
+            return None
+        return {name: listed for name, each in value.items() if (listed := self.required(each))}
+
     def nothing(self, value: Any) -> Any:
         return None
 
@@ -290,6 +298,8 @@ _KEYWORDS: Mapping[str, Callable[[_SchemaReader, Any], Any]] = {
             "minItems maxItems minLength maxLength minProperties maxProperties minContains maxContains",
         ),
         (_SchemaReader.number, "minimum maximum exclusiveMinimum exclusiveMaximum multipleOf"),
+        (_SchemaReader.flag, "nullable uniqueItems deprecated readOnly writeOnly"),
+        (_SchemaReader.names_by_name, "dependentRequired"),
         (_SchemaReader.nothing, "pattern"),
     )
     for keyword in keywords.split()

@@ -168,20 +168,20 @@ class _ParametersWriter:
         """The value of a keyword with the schemas in it written; None when it says nothing."""
         if key in ONE:
             return self._write(value, stack, depth + 1) if isinstance(value, Mapping) else value
-        if key in MANY and isinstance(value, list):
+        if key in MANY:
             return [self._write(part, stack, depth + 1) for part in value if part is not False] or None
-        if key in NAMED and isinstance(value, Mapping):
+        if key in NAMED:
             rename = self._sent if key in ("properties", "dependentSchemas") else {}
             return {
                 rename.get(name, name): self._named(name, self._write(part, stack, depth + 1))
                 for name, part in value.items()
                 if part is not False
             }
-        if key == "required" and isinstance(value, list):
-            return [self._sent.get(name, name) for name in value if isinstance(name, str)]
-        if key == "dependentRequired" and isinstance(value, Mapping):
+        if key == "required":
+            return [self._sent.get(name, name) for name in value]
+        if key == "dependentRequired":
             return {
-                self._sent.get(name, name): [self._sent.get(other, other) for other in others]
+                self._sent.get(name, name): [self._sent.get(each, each) for each in others if isinstance(each, str)]
                 for name, others in value.items()
                 if isinstance(others, list)
             }

@@ -34,7 +34,7 @@ def types_of(schema: Mapping[str, Any]) -> list[str]:
     if isinstance(named, str):
         return [named]
     if isinstance(named, list) and named:
-        return [kind for kind in dict.fromkeys(named) if isinstance(kind, str)]
+        return list(dict.fromkeys(kind for kind in named if isinstance(kind, str)))
     if isinstance(values, list) and values:
         return types_of_values(values)
     return list(dict.fromkeys(TYPE_OF_KEYWORD[key] for key in schema if key in TYPE_OF_KEYWORD))

@@ -11,6 +11,7 @@ from typing import Any
 
 from ...ground.frozen import frozen
 from .keywords import TYPE_OF_KEYWORD, is_about, merged, note_dropped, types_of, types_of_values
+from .references import MANY, NAMED
 from .table import VendorRules, rules_of
 
 _ANY_TYPE = ("string", "number", "boolean", "object", "array", "null")
@@ -37,6 +38,35 @@ def respell(vendor: str, schema: Schema, notes: Notes) -> None:
 @cache
 def _rules_for(vendor: str) -> tuple[SpellingRule, ...]:
     return tuple(rule for rule in SPELLING if rule.concerns(rules_of(vendor)))
+
+
+# --- what asks for nothing -----------------------------------------------------------------------------------------------
+
+_FORMS: tuple[tuple[type, tuple[str, ...]], ...] = (
+    (list, (*MANY, "required", "enum")),
+    (Mapping, (*NAMED, "dependentRequired")),
+)
+
+
+def _leave_out_other_forms(schema: Schema, rules: VendorRules, notes: Notes) -> None:
+    """A keyword whose value has not the form that the keyword needs says nothing, and names that are no texts are none."""
+    for form, keywords in _FORMS:
+        for key in keywords:
+            if key in schema and not isinstance(schema[key], form):
+                del schema[key]
+    if "required" in schema:
+        schema["required"] = [name for name in schema["required"] if isinstance(name, str)]
+
+
+def _leave_out_impossible(schema: Schema, rules: VendorRules, notes: Notes) -> None:
+    """Alternatives and properties that nothing fits (`false`)."""
+    for key in ("anyOf", "oneOf"):
+        if key in schema:
+            schema[key] = [part for part in schema[key] if part is not False]
+            if not schema[key]:
+                del schema[key]
+    if "properties" in schema:
+        schema["properties"] = {name: part for name, part in schema["properties"].items() if part is not False}
 
 
 # --- what older drafts said in other words -------------------------------------------------------------------------------
@@ -77,6 +107,14 @@ def _spell_first_items(schema: Schema, rules: VendorRules, notes: Notes) -> None
         schema.setdefault("items", first[0] if len(first) == 1 else {"anyOf": first})
 
 
+def _spell_bare_items(schema: Schema, rules: VendorRules, notes: Notes) -> None:
+    """`true` says what an empty schema does; `false` has no other form, and only JSON Schema as a whole takes it."""
+    if schema.get("items") is True:
+        schema["items"] = {}
+    elif schema.get("items") is False and (rules.keywords is not None or rules.needs_items):
+        del schema["items"]
+
+
 def _spell_format(schema: Schema, rules: VendorRules, notes: Notes) -> None:
     if rules.formats is not None and schema.get("format") not in (None, *rules.formats):
         note_dropped("format", schema.pop("format"), notes)
@@ -84,9 +122,7 @@ def _spell_format(schema: Schema, rules: VendorRules, notes: Notes) -> None:
 
 def _spell_texts(schema: Schema, rules: VendorRules, notes: Notes) -> None:
     """Values that are no texts, or empty ones, become a note and a type."""
-    values = schema.get("enum")
-    if not isinstance(values, list):
-        return
+    values = schema.get("enum", [])
     texts = [value for value in values if isinstance(value, str) and value]
     if texts == values:
         return
@@ -128,22 +164,23 @@ def _spell_items(schema: Schema, rules: VendorRules, notes: Notes) -> None:
 
 def _spell_required(schema: Schema, rules: VendorRules, notes: Notes) -> None:
     """Names that are required and not defined become a note."""
-    names, properties = schema.get("required"), schema.get("properties")
-    if not isinstance(names, list):
-        return
-    defined = [name for name in names if isinstance(properties, Mapping) and name in properties]
-    if defined != names:
+    names, properties = schema.get("required", ()), schema.get("properties", {})
+    defined = [name for name in names if name in properties]
+    if len(defined) < len(names):
         note_dropped("required", schema.pop("required"), notes)
         if defined:
             schema["required"] = defined
 
 
 SPELLING: tuple[SpellingRule, ...] = (
+    SpellingRule(lambda rules: True, _leave_out_other_forms),
+    SpellingRule(lambda rules: True, _leave_out_impossible),
     SpellingRule(lambda rules: True, _spell_exclusive_bounds),
     SpellingRule(lambda rules: True, _spell_places),
     SpellingRule(lambda rules: not rules.takes("oneOf"), _spell_one_of),
     SpellingRule(lambda rules: not rules.takes("const"), _spell_constant),
     SpellingRule(lambda rules: not rules.takes("prefixItems"), _spell_first_items),
+    SpellingRule(lambda rules: True, _spell_bare_items),
     SpellingRule(lambda rules: rules.formats is not None, _spell_format),
     SpellingRule(lambda rules: rules.needs_texts, _spell_texts),
     SpellingRule(lambda rules: rules.types != "any", _spell_types),
