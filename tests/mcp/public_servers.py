@@ -4,8 +4,8 @@
 
 Installs each server of `SERVERS` into FOLDER (npm without scripts, pip; both kept for the next time), starts it through this
 library and prints a line of a table. `--call` calls each of its tools once with arguments that fit its schema; whatever a
-server answers is fine, as long as the call ends. `--write` makes `fixtures/mcp/public_tools.json` anew. Descriptions, titles and
-examples are left out there, because they are works of others; only their lengths stay.
+server answers is fine, as long as the call ends. `--write` makes `fixtures/mcp/public_tools.json` anew without descriptions,
+titles and examples, which are works of others; of descriptions the length stays.
 """
 
 from __future__ import annotations
@@ -35,7 +35,16 @@ from openagentic_sdk.tools.base import ToolContext
 
 FIXTURE = Path(__file__).parents[2] / "fixtures" / "mcp" / "public_tools.json"
 _TEXTS = frozenset(
-    "description title examples example $comment markdownDescription errorMessage enumDescriptions".split()
+    [
+        "description",
+        "title",
+        "examples",
+        "example",
+        "$comment",
+        "markdownDescription",
+        "errorMessage",
+        "enumDescriptions",
+    ]
 )
 _MAX_DEFAULT_CHARS = 40
 _CALL_S = 20.0
@@ -44,7 +53,7 @@ _AT_ONCE = 8
 
 @frozen
 class PublicServer:
-    """A server of npm or PyPI. `command` is what starts it: the program of its package, and arguments; HERE is a fresh folder."""
+    """A server of npm or PyPI. `command` is a program of its package with arguments; HERE in it is a fresh folder."""
 
     package: str
     command: str

@@ -7,7 +7,6 @@ itself, its checks and the log keep the schema as it is.
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping
 from typing import Any
 from urllib.parse import unquote
@@ -15,8 +14,8 @@ from urllib.parse import unquote
 from ...ground.frozen import frozen
 from ...ground.patterns import regex
 from ...ground.text import shortened
-from .keywords import ANNOTATIONS, SILENT, describe, merged, note_dropped, types_of
 from .keys import KeyNames, sent_keys
+from .keywords import ANNOTATIONS, SILENT, describe, merged, note_dropped, types_of
 from .references import MANY, NAMED, ONE, SchemaReferences
 from .root import NOT_AT_ROOT, RootWriter
 from .spelling import respell, without_null

@@ -10,11 +10,22 @@ from ...ground.text import shortened
 
 # What no model needs to read, so that it goes without a word.
 SILENT = frozenset(
-    """
-    $schema $id $anchor $dynamicAnchor $comment $vocabulary $defs definitions title examples
-    """.split()
+    [
+        "$schema",
+        "$id",
+        "$anchor",
+        "$dynamicAnchor",
+        "$comment",
+        "$vocabulary",
+        "$defs",
+        "definitions",
+        "title",
+        "examples",
+    ]
 )
-ANNOTATIONS = frozenset("title description default examples deprecated readOnly writeOnly $comment".split())
+ANNOTATIONS = frozenset(
+    ["title", "description", "default", "examples", "deprecated", "readOnly", "writeOnly", "$comment"]
+)
 _OF_TYPE = {
     "object": "properties required additionalProperties patternProperties propertyNames minProperties maxProperties",
     "array": "items prefixItems minItems maxItems uniqueItems contains",
