@@ -1,4 +1,4 @@
-"""`python3 -m openagentic_sdk` is the command `openagentic-sdk`, without installing anything."""
+"""Run the command `openagentic-sdk` as `python3 -m openagentic_sdk`, without installing anything."""
 
 import sys
 

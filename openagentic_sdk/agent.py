@@ -1,10 +1,10 @@
-"""An agent as a value: a model, its instructions, its tools, and the types of what it needs and what it answers.
+"""An agent as a value: a model, its instructions, its tools, and the types of its dependencies and its output.
 
     agent = Agent("openai:gpt-4o", instructions="Help with orders.", tools=[refund], output=Verdict, deps=Shop)
     result = await agent.run("Where is my order?", deps=shop, session="customer-17")
     result.output  # a Verdict
 
-An agent comes down to `OpenAgenticOptions` (`to_options`), and keeps nothing between runs: the session's log does.
+An agent is translated to `OpenAgenticOptions` (`to_options`), and keeps no state between runs: the session's log does.
 """
 
 from __future__ import annotations
@@ -70,19 +70,19 @@ AnyTool = Tool | Callable[..., Any] | str
 
 @frozen
 class AgentResult(RunResult, Generic[OutputT]):
-    """What came of a run: a `RunResult` with the `output` as a value of its type, and the name of the agent that gave it."""
+    """The result of a run: a `RunResult` with its typed `output`, and the name of the agent that produced it."""
 
     output: OutputT = cast(Any, None)
     agent_name: str | None = None
     history_length: int = 0
 
     def new_messages(self) -> list[dict[str, Any]]:
-        """The messages of this run, without those that it was given, as JSON values: the `message_history` of another."""
+        """The messages of this run, without the ones it was given, as JSON values: the `message_history` of another run."""
         return new_messages(self.events, self.history_length)
 
     @property
     def questions(self) -> list[UserQuestion]:
-        """The questions that wait for a person when the run ended as `waiting`."""
+        """The open questions, if the run ended as `waiting`."""
         answered = {event.question_id for event in self.events if isinstance(event, UserAnswer)}
         # One of a subagent stands in its parent's log too.
         asked = {event.question_id: event for event in self.events if isinstance(event, UserQuestion)}
@@ -92,20 +92,20 @@ class AgentResult(RunResult, Generic[OutputT]):
 
 @frozen
 class Agent(WithAdvice, Generic[DepsT, OutputT]):
-    """See the module. `dataclasses.replace` makes another agent with other fields.
+    """An agent; see the module. `dataclasses.replace` creates a variant with other fields.
 
-    `model` is a model with its provider (`openai:gpt-4o`), a model of the options' provider, or a provider, such as a
-    `ScriptedProvider`; without one, $OPENAGENTIC_SDK_MODEL names it. `instructions` are texts, and functions of the context
-    that are asked at the start of each run. `tools` are functions, tools, and names of sets of built-in tools: "files",
-    "shell", "web". Own tools need no permission but for those that `needs_approval` names or a rule forbids; built-in ones
-    are judged as in `query()`. `output` is a type that JSON can hold, `deps` the class of what `run(deps=...)` brings, which
-    tools, hooks, validators and guardrails find as `ctx.deps`.
+    `model` is a model with its provider (`openai:gpt-4o`), a model of the options' provider, or a provider such as a
+    `ScriptedProvider`; the default is $OPENAGENTIC_SDK_MODEL. `instructions` are texts, and functions of the context that
+    are called at the start of each run. `tools` are functions, tools, and names of sets of built-in tools: "files",
+    "shell", "web". Your own tools need no permission unless `needs_approval` names them or a rule forbids them; built-in
+    ones are judged as in `query()`. `output` is a type that JSON can hold; `deps` is the class of the value passed as
+    `run(deps=...)`, available to tools, hooks, validators and guardrails as `ctx.deps`.
 
-    A validator gets the output and returns it, or another one; one that raises `ModelRetryError` or `ValueError` sends the
-    model back, `output_retries` times. A guardrail gets the prompt, or the output, and returns None, or why the run must
-    stop; one that fails has stopped it. `handoffs` are agents of the same output that may go on with the session, or a
-    function that returns them. `hooks` are functions of the context and the payload by their point (see `HookEngine`).
-    `options` are all other settings.
+    A validator receives the output and returns it, or another one; raising `ModelRetryError` or `ValueError` sends the
+    model back, at most `output_retries` times. A guardrail receives the prompt, or the output, and returns None, or the
+    reason why the run must stop; a guardrail that fails stops the run. `handoffs` are agents with the same output that may
+    take over the session, or a function that returns them. `hooks` are functions of the context and the payload, by point
+    (see `HookEngine`). `options` holds all other settings.
     """
 
     model: str | Provider | None = None
@@ -126,7 +126,7 @@ class Agent(WithAdvice, Generic[DepsT, OutputT]):
     options: OpenAgenticOptions = field(default_factory=OpenAgenticOptions)
 
     def __post_init__(self) -> None:
-        """Check what can be checked without asking anything. Raises `OptionsError`."""
+        """Check everything that can be checked without I/O. Raises `OptionsError`."""
         _ = self._own_tools, self._schema
         given = self.instructions
         texts: Any = [given] if isinstance(given, str) or callable(given) else given
@@ -144,7 +144,7 @@ class Agent(WithAdvice, Generic[DepsT, OutputT]):
 
     @classmethod
     def advice(cls, name: str) -> str:
-        """What to write instead of a word that an agent does not have, as a clause."""
+        """What to write instead of an unknown argument, as a clause."""
         return advice_on(name, cls.__dataclass_fields__, OpenAgenticOptions.__dataclass_fields__)
 
     if not TYPE_CHECKING:
@@ -159,10 +159,11 @@ class Agent(WithAdvice, Generic[DepsT, OutputT]):
     async def run(
         self, prompt: Prompt = None, *, deps: DepsT = _NO_DEPS, **settings: Unpack[RunSettings]
     ) -> AgentResult[OutputT]:
-        """Run a prompt to its end; a prompt of None goes on where the session stopped.
+        """Run a prompt to its end; None continues where the session stopped.
 
-        Raises `RunFailedError`, which carries the result, for a run without an answer: `GuardrailTrippedError` when a
-        guardrail stopped it. A run that waits for a person ended as `waiting`: its result has the `questions`.
+        Raises `RunFailedError`, which carries the result, for a run without an answer, and its subclass
+        `GuardrailTrippedError` if a guardrail stopped it. A run that waits for a person returns: its `stop_reason` is
+        `waiting`, its result has the `questions`.
         """
         running = _AgentRun(self, deps, prompt, settings)
         async with aclosing(running.events()) as events:
@@ -173,40 +174,44 @@ class Agent(WithAdvice, Generic[DepsT, OutputT]):
     def run_sync(
         self, prompt: Prompt = None, *, deps: DepsT = _NO_DEPS, **settings: Unpack[RunSettings]
     ) -> AgentResult[OutputT]:
-        """`run()` for plain code, in an event loop of its own. Raises what it raises, `EventLoopError` in a coroutine."""
+        """Call `run()` in a new event loop, for synchronous code. Raises the same errors, and `EventLoopError` in a
+        coroutine.
+        """
         refuse_running_loop("run_sync()")
         return asyncio.run(self.run(prompt, deps=deps, **settings))
 
     def stream(
         self, prompt: Prompt = None, *, deps: DepsT = _NO_DEPS, **settings: Unpack[RunSettings]
     ) -> AgentStream[OutputT]:
-        """A run that is looked at while it goes on: `async with agent.stream(...) as stream`. Leaving it ends the run."""
+        """Watch a run while it proceeds: `async with agent.stream(...) as stream`. Leaving the block ends the run."""
         return AgentStream(_AgentRun(self, deps, prompt, settings))
 
     def iter(
         self, prompt: Prompt = None, *, deps: DepsT = _NO_DEPS, **settings: Unpack[RunSettings]
     ) -> AsyncGenerator[AnyEvent, None]:
-        """The events of a run, as `query()` gives them; behind the `result` of a handoff come those of the next agent."""
+        """Iterate over the events of a run, like `query()`; after the `result` of a handoff, those of the next agent
+        follow.
+        """
         return _AgentRun(self, deps, prompt, settings).events()
 
     async def to_options(self, *, deps: DepsT = _NO_DEPS, **settings: Unpack[RunSettings]) -> OpenAgenticOptions:
-        """The options of a run, for `query()`, `submit()`, `AgentClient` and servers; handoffs are for this class alone."""
+        """The options of a run, for `query()`, `submit()`, `AgentClient` and servers; only this class supports handoffs."""
         plan = _AgentRun(replace(self, handoffs=()), deps, None, settings)
         return await plan.options()
 
     async def child_options(self, runs_as: str, deps: Any = None) -> OpenAgenticOptions:
-        """The options of this agent as the subagent `runs_as` of a workflow. It hands over to nobody."""
+        """The options of this agent as the subagent `runs_as` of a workflow, without handoffs."""
         alone = replace(self, handoffs=())
         options: OpenAgenticOptions = await alone._options(_AgentRun(alone, deps, None, {}), None, runs_as)
         return options
 
     def read_answer(self, text: str) -> OutputT:
-        """The output of the text of an answer: JSON where the output has a type. Raises `ToolInputError`."""
+        """Convert the text of an answer to the output; a typed output is JSON. Raises `ToolInputError`."""
         value: OutputT = self._read(text if self._schema is None else self._schema.read_text(text))
         return value
 
     def as_tool(self, name: str | None = None, description: str | None = None) -> Tool:
-        """A tool of another agent's that asks this one, in a session of its own, with the same deps."""
+        """Return a tool with which another agent can ask this one, in a session of its own, with the same deps."""
         name = name or self.name
         if not name:
             raise OptionsError("an agent that is a tool needs a name: Agent(name=...) or as_tool(name=...)")
@@ -238,11 +243,11 @@ class Agent(WithAdvice, Generic[DepsT, OutputT]):
 
     @cached_property
     def _asked(self) -> tuple[Provider | None, str | None]:
-        """The provider and model to ask, made when first needed: an agent can be defined where there is no key."""
+        """The provider and model to ask, created on first use: an agent can be defined without a key."""
         return _place_of(self.model, self.options)
 
     def _tool_names(self) -> list[str]:
-        """The tools of this agent, and of those that are tools of its."""
+        """The tools of this agent, including those of agents that are its tools."""
         options = self.options
         added = {"memory": options.memory, "Code": options.code, "Task": options.agents}
         names = [*(each.name for each in self._own_tools), *(name for name, is_there in added.items() if is_there)]
@@ -250,12 +255,12 @@ class Agent(WithAdvice, Generic[DepsT, OutputT]):
         return [*names, *(name for child in children for name in child._tool_names())]
 
     def _read(self, value: Any) -> Any:
-        """The output that an answer stands for: a text, or the JSON value of the schema. Raises `ToolInputError`."""
+        """Convert an answer, a text or the schema's JSON value, to the output. Raises `ToolInputError`."""
         kind = None if self._schema is None else self._schema.kind
         return value if kind is None else kind.read(value, "the answer")
 
     def read_partial(self, text: str) -> Any:
-        """The output that a text stands for which is still being written, `NOTHING` while it stands for none."""
+        """Convert an incomplete text to the output; `NOTHING` if it does not represent one yet."""
         if self._schema is None:
             return text
         try:
@@ -265,7 +270,7 @@ class Agent(WithAdvice, Generic[DepsT, OutputT]):
             return NOTHING
 
     def _next_agents(self) -> Mapping[str, Agent[Any, Any]]:
-        """The agents that may go on with the session, by their names. Raises `OptionsError`."""
+        """The agents that may take over the session, by name. Raises `OptionsError`."""
         given = self.handoffs() if callable(self.handoffs) else self.handoffs
         for agent in given:
             if not isinstance(agent, Agent) or not agent.name or not agent.name.isidentifier():
@@ -283,7 +288,7 @@ class Agent(WithAdvice, Generic[DepsT, OutputT]):
         return found
 
     async def _options(self, run: _AgentRun, parent: Agent[Any, Any] | None = None, runs_as: str | None = None) -> Any:
-        """The options of one run of this agent, or of it as the subagent `runs_as` of `parent`."""
+        """The options for one run of this agent, also as the subagent `runs_as` of `parent`."""
         base, deps = self.options, run.deps_for(self)
         provider, model = self._asked if parent is not None or run.model is None else _place_of(run.model, base)
         if parent is not None and provider is None:
@@ -351,7 +356,7 @@ class Agent(WithAdvice, Generic[DepsT, OutputT]):
         return "\n\n".join(filter(None, texts))
 
     def _hooks(self, deps: Any) -> HookEngine | None:
-        """The hooks, each with the context that it is given."""
+        """The hooks, each bound to its context."""
         if isinstance(self.hooks, HookEngine):
             return self.hooks
         if not self.hooks:
@@ -370,10 +375,10 @@ class Agent(WithAdvice, Generic[DepsT, OutputT]):
 
 
 class RunSettings(TypedDict, total=False):
-    """What may be another in each run of an agent.
+    """The settings that can differ between runs of an agent.
 
-    `session` names the session to go on with, or to make; `message_history` are messages of another run that a new session
-    begins with. `answers` are those to the questions of a session that waits, by their ids. `model` is asked in place of the
+    `session` is the id of the session to continue or create; `message_history` are messages of another run with which a new
+    session begins. `answers` are answers to the questions of a waiting session, by question id. `model` replaces the
     agent's. The others are options of the same names.
     """
 
@@ -391,8 +396,11 @@ class RunSettings(TypedDict, total=False):
 
 
 class AgentStream(Generic[OutputT]):
-    """One run of an agent, while it goes on. `text`, `output` and `events` are ways to look at it, of which one is taken;
-    `result` waits for its end. Each raises what `Agent.run` raises when the run has failed, `events` does not."""
+    """One run of an agent, while it proceeds. Iterate over one of `text`, `output` and `events`; `result` waits for its
+    end.
+
+    Each of them raises like `Agent.run` if the run has failed, except `events`.
+    """
 
     def __init__(self, running: _AgentRun) -> None:
         self._running = running
@@ -411,16 +419,16 @@ class AgentStream(Generic[OutputT]):
         return self._events
 
     async def text(self) -> AsyncIterator[str]:
-        """The text that the model writes, piece by piece, that beside calls too."""
+        """The text that the model writes, piece by piece, including text beside calls."""
         async for event in self._events:
             if isinstance(event, AssistantDelta) and event.parent_tool_use_id is None:
                 yield event.text_delta
         self._running.result()
 
     async def output(self) -> AsyncIterator[OutputT]:
-        """The output as far as it is written: a text that grows, or values that fit the type, the checked one last.
+        """The output so far: a growing text, or values that fit the type; the last one has been validated.
 
-        A model that gives its answer by a call (see `output_form`) gives it whole.
+        A model that gives its answer by a call (see `output_form`) gives it as a whole.
         """
         text, read_chars, last = "", 0, cast(Any, NOTHING)
         async for event in self._events:
@@ -440,14 +448,14 @@ class AgentStream(Generic[OutputT]):
             yield output
 
     async def result(self) -> AgentResult[OutputT]:
-        """What came of the run, once it has ended."""
+        """Wait for the end of the run and return its result."""
         async for _ in self._events:
             pass
         return self._running.result()
 
 
 class _AgentRun:
-    """A run of an agent and of those that it hands over to: one session, one caller."""
+    """A run of an agent and of those to which it hands over: one session, one caller."""
 
     def __init__(self, agent: Agent[Any, Any], deps: Any, prompt: Prompt, settings: RunSettings) -> None:
         self.agent, self.outcome, self.handoffs = agent, AgentOutcome(), 0
@@ -468,7 +476,7 @@ class _AgentRun:
         self._result: Result | None = None
 
     def deps_for(self, agent: Agent[Any, Any]) -> Any:
-        """The deps as an agent gets them. Raises `OptionsError` when they are not what it was made for."""
+        """The deps for an agent. Raises `OptionsError` if they are not of the declared class."""
         kind, deps = agent.deps, self._deps
         if kind in (None, type(None)):
             return deps
@@ -482,7 +490,7 @@ class _AgentRun:
         return deps
 
     async def options(self) -> OpenAgenticOptions:
-        """The options of the agent whose turn it is, with what is left of the limits that the run began with."""
+        """The options for the current agent, with the remainder of the run's limits."""
         options: OpenAgenticOptions = replace(await self.agent._options(self), **self._settings)
         limits: dict[str, Any] = {name: getattr(options, name) for name in _LIMITS}
         self._left = self._left or limits
@@ -490,7 +498,7 @@ class _AgentRun:
         return replace(options, **limits)
 
     async def events(self) -> AsyncGenerator[AnyEvent, None]:
-        """The events of all runs, one after the other."""
+        """Iterate over the events of all runs, one after the other."""
         prompt, part = self._prompt, self.agent.options.part
         if self.agent.handoffs and part == "whole":
             self._settings["part"] = "first"
@@ -516,7 +524,7 @@ class _AgentRun:
             self._result = event
 
     def _go_on(self, name: str) -> None:
-        """Let another agent go on with the session, with what is left of the limits."""
+        """Let another agent take over the session, with the remainder of the limits."""
         assert self._result is not None, "a run ends with a result"
         self.agent = self.agent._next_agents()[name]
         self.outcome, self.handoffs = AgentOutcome(), self.handoffs + 1
@@ -533,7 +541,7 @@ class _AgentRun:
             self._left["timeout_s"] = max(0.001, self._left["timeout_s"] - (spent.duration_s or 0))
 
     async def _answer(self, options: OpenAgenticOptions) -> None:
-        """Store the answers to the questions of the session, once."""
+        """Store the answers to the session's questions, once."""
         answers, self._answers = self._answers, {}
         if answers:
             from .runs.background import answer_questions  # late: it brings much that other runs do without
@@ -544,7 +552,7 @@ class _AgentRun:
             await answer_questions(store_of(build_agent(options)), session, answers, key_file=options.key_file)
 
     def result(self) -> AgentResult[Any]:
-        """What came of it. Raises `RunFailedError` for a run without an answer."""
+        """The result. Raises `RunFailedError` for a run without an answer."""
         if self._result is None:
             raise OptionsError("the run was left before its end: it has no result")
         made = run_result(self._events, self._result)
@@ -567,7 +575,7 @@ class _AgentRun:
 
 
 def _check_functions(name: str, functions: Any, takes: str) -> None:
-    """Raise `OptionsError` for what is no list of functions of these arguments."""
+    """Raise `OptionsError` unless the value is a list of functions with these arguments."""
     if not isinstance(functions, Sequence) or not all(map(callable, functions)):
         texts = "texts or " if name == "instructions" else ""
         raise OptionsError(f"{name} must be a list of {texts}functions of {takes}, not {shown(functions)}")
@@ -584,12 +592,12 @@ _LIMITS = ("max_steps", "max_tokens", "max_cost_usd", "timeout_s")
 
 
 def _least(*limits: float | None) -> float | None:
-    """The tightest limit, None for no limit."""
+    """The tightest of the limits; None for no limit."""
     return min((limit for limit in limits if limit is not None), default=None)
 
 
 def _place_of(model: str | Provider | None, options: OpenAgenticOptions) -> tuple[Provider | None, str | None]:
-    """The provider and the model to ask. A word for both counts where no provider is given."""
+    """The provider and the model to ask. A word that names both is used only if no provider is given."""
     if model is not None and not isinstance(model, str):
         return model, options.model or model.name
     word = model or options.model or os.environ.get(MODEL_VARIABLE) or None

@@ -1,7 +1,7 @@
-"""Named agents: what a client, an editor, a queue or another agent may start is a registry of options by name.
+"""Named agents: a registry of options, by the names under which clients, editors, queues and other agents may start them.
 
-A name is all that comes from the wire. Code, folders, tools and rules are said here, by whoever owns the machine; a client
-may only ask for less than the registry gives, and for one of the permission modes that it lists.
+Only a name comes over the wire. Code, folders, tools and rules are defined here, by whoever owns the machine; a client may
+only ask for less than the registry grants, and for one of the permission modes that it lists.
 """
 
 from __future__ import annotations
@@ -50,12 +50,12 @@ _TRANSPORTS = ("https", "ssh")
 
 @frozen(kw_only=True)
 class Repository:
-    """A git repository of which runs get a checkout of their own (see `fleet.workspace`).
+    """A git repository; each run gets its own checkout (see `fleet.workspace`).
 
-    `url` is `https://host/path`, `ssh://user@host/path` or `user@host:path`; `allow` lets in what is else refused: "file"
-    and "http". `ref` is the branch, tag or commit for runs that name none; HEAD is the repository's own choice. What a run
-    changed is kept as a patch; with `branches`, the beginning of a name (`agents/`), it is pushed to the branch of that
-    name and the session's id too. `token_env` names the variable that holds a token for https.
+    `url` is `https://host/path`, `ssh://user@host/path` or `user@host:path`; `allow` permits the other kinds "file" and
+    "http". `ref` is the default branch, tag or commit; HEAD is the repository's own default. The changes of a run are kept
+    as a patch; with `branches`, a name prefix (`agents/`), they are also pushed to the branch of that prefix and the
+    session's id. `token_env` is the environment variable with the token for https.
     """
 
     url: str
@@ -66,21 +66,21 @@ class Repository:
 
     @property
     def transport(self) -> str:
-        """`https`, `ssh`, or one of `allow`; empty for a place where no repository may lie."""
+        """`https`, `ssh`, or one of `allow`; empty for an invalid location."""
         match = _PLACE.match(self.url)
         return (match["scheme"] or match["file"] or "ssh") if match and "::" not in self.url else ""
 
 
 @frozen
 class NamedAgent:
-    """One entry. `description` is for people and for models that choose.
+    """One entry of the registry. `description` is for people and for models that choose an agent.
 
-    `options` may be a function that makes them anew for each run. `client_modes` are permission modes that a client may
-    choose besides the agent's own and every stricter one; never `bypass`. `workspaces` are what runs on many hosts may
-    name to work in, a shared folder or a `Repository`; the one called `default` is meant when a run names none. `rate_key`
-    is the name by which limits call the provider's key (default: the provider's name). With `client_files` a client's prompt
-    attaches files of the project that it names as `@file`, each after the gate allowed to read it. `accepts` are of
-    `instructions`, `history` and `format` what a request for a response may bring along, see docs/serving.md.
+    `options` may be a function that creates them anew for each run. `client_modes` are permission modes that a client may
+    choose in addition to the agent's own and every stricter one; never `bypass`. `workspaces` are the places that runs on
+    many hosts may choose, a shared folder or a `Repository`; `default` is used if a run names none. `rate_key` is the name
+    of the provider's key in limits (default: the provider's name). With `client_files`, a client's prompt attaches project
+    files that it names as `@file`, if the gate allows reading them. `accepts` lists what a Responses request may bring
+    along: `instructions`, `history` and `format`, see docs/serving.md.
     """
 
     options: OpenAgenticOptions | Callable[[], OpenAgenticOptions]
@@ -92,12 +92,12 @@ class NamedAgent:
     accepts: Annotated[Sequence[str], TEXTS, Doors(toml=True)] = ()
 
     def made(self) -> OpenAgenticOptions:
-        """The options, made anew where they are a function."""
+        """The options; created anew if they are a function."""
         return self.options() if callable(self.options) else self.options
 
 
 class Agents(Mapping[str, NamedAgent]):
-    """The registry. Raises `OptionsError` for a name or an entry that cannot be used."""
+    """The registry. Raises `OptionsError` for an invalid name or entry."""
 
     def __init__(self, agents: Mapping[str, NamedAgent | OpenAgenticOptions]) -> None:
         if not agents:
@@ -121,18 +121,18 @@ class Agents(Mapping[str, NamedAgent]):
 
     @property
     def default(self) -> str:
-        """The agent that is meant when none is named: the one called `default`, else the first."""
+        """The agent for requests that name none: the one called `default`, otherwise the first."""
         return "default" if "default" in self else next(iter(self))
 
     def modes(self, name: str) -> tuple[Mode, ...]:
-        """The permission modes that a client may choose for this agent, the strictest first. Never `bypass`."""
+        """The permission modes that a client may choose for this agent, strictest first. Never `bypass`."""
         agent = self[name]
         own = _mode_of(agent.made())
         may = {own, *STRICTER[own], *map(read_mode, agent.client_modes)} - {"bypass"}
         return tuple(mode for mode in STRICTEST_FIRST if mode in may)
 
     def check_no_looser(self, name: str, wishes: Mapping[str, Any] | None) -> None:
-        """Raise `OptionsError` for a mode neither the agent's own nor stricter, for who may not answer questions either."""
+        """Raise `OptionsError` unless the mode is the agent's own or stricter, for senders who may not answer questions."""
         own, mode = _mode_of(self[name].made()), (wishes or {}).get("permission_mode")
         if mode is not None and mode not in (own, *STRICTER[own]):
             raise OptionsError(
@@ -141,12 +141,11 @@ class Agents(Mapping[str, NamedAgent]):
             )
 
     def options(self, name: str, wishes: Mapping[str, Any] | None = None, **ours: Any) -> OpenAgenticOptions:
-        """The options of one run of this agent, which it shares with no other run.
+        """The options of one run of this agent; no other run shares them.
 
         `wishes` come from a client: a `permission_mode` of `modes(name)`, and limits (`max_steps`, `timeout_s`,
-        `max_tokens`, `max_cost_usd`) that are at most the registry's. `ours` are options that the caller sets
-        (`session_store`, `resume`, `request_id` ...). Raises `AgentNotFoundError`, and `OptionsError` for a wish that is
-        none of these, or too much.
+        `max_tokens`, `max_cost_usd`) of at most the registry's. `ours` are options set by the caller (`session_store`,
+        `resume`, `request_id` ...). Raises `AgentNotFoundError`, and `OptionsError` for an unknown or excessive wish.
         """
         agent = self[name]
         options = agent.made()
@@ -205,7 +204,7 @@ def _checked(name: str, given: NamedAgent | OpenAgenticOptions) -> NamedAgent:
 
 
 def check_ref(ref: str) -> None:
-    """Raise `OptionsError` for what is no name of a branch or tag and no commit (git-check-ref-format(1), and stricter)."""
+    """Raise `OptionsError` for an invalid branch, tag or commit (git-check-ref-format(1), and stricter)."""
     plain = re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_./+-]{0,199}", ref) if isinstance(ref, str) else None
     if not plain or re.search(r"\.\.|//|/\.|/-|[./]\Z|\.lock(/|\Z)", ref):
         raise OptionsError(f"{ref!r:.100} names no branch, tag or commit that can be checked out")
@@ -233,7 +232,7 @@ def _check_workspace(where: str, name: Any, place: Any) -> None:
 
 
 def _mode_of(options: OpenAgenticOptions) -> Mode:
-    """The mode of an agent for whom no client names one: its own, or a stricter one that the settings of its project say."""
+    """The mode of an agent if the client names none: its own, or a stricter one from the settings of its project."""
     gate = options.permission_gate or PermissionGate()
     root, cwd = options.project_root(), options.working_dir()
     folders = claude_folders(root, cwd=cwd, setting_sources=options.setting_sources, home=options.home)
@@ -245,9 +244,9 @@ def _mode_of(options: OpenAgenticOptions) -> Mode:
 
 
 def load_agents(where: str) -> Agents:
-    """The registry that `where` names: a TOML file, or `module:name` of an `Agents`, a mapping, or a function giving one.
+    """Load the registry from a TOML file, or from `module:name`: an `Agents`, a mapping, or a function that returns one.
 
-    Modules are also looked for in the current folder, behind all others. Raises `OptionsError` that names what is wrong.
+    Modules are also searched for in the current folder, after all others. Raises `OptionsError` with the problem.
     """
     module, colon, name = where.rpartition(":")
     if where.endswith(".toml") or not colon or os.sep in where:
@@ -263,7 +262,7 @@ def load_agents(where: str) -> Agents:
 
 
 def import_name(module: str, name: str, folder: str) -> Any:
-    """What a module, which may also be in this folder, calls by this name. Raises whatever its code raises."""
+    """Return the attribute of a module, which may also be in this folder. Raises whatever the module's code raises."""
     sys.path.append(folder)
     try:
         return attrgetter(name)(importlib.import_module(module))
@@ -287,9 +286,9 @@ _FORMS = {**dict.fromkeys(("provider", "base_url", "api_key_env", "script", "pro
 
 
 def read_agent(name: str, given: Mapping[str, Any], folder: Path, *, offline: bool = False) -> NamedAgent:
-    """The agent of one table; `project` and `script` are relative to the folder of the file. Raises `OptionsError`.
+    """Read the agent from one table; `project` and `script` are relative to the folder of the file. Raises `OptionsError`.
 
-    `offline` looks for no provider and needs no key: the agent is only replayed.
+    `offline` needs neither a provider nor a key: the agent is only replayed.
     """
     own, rules, settings = (open_at(cls, "toml") for cls in (NamedAgent, PermissionGate, OpenAgenticOptions))
     known = (*_FORMS, *own, *rules, "workspaces", *settings)

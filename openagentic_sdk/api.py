@@ -1,4 +1,4 @@
-"""The front door: `query()` gives the events of a run as they happen, `run()` what came of it."""
+"""The front door: `query()` yields the events of a run as they happen, `run()` returns its result."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from .prompts import Prompt, read_prompts
 
 @frozen
 class RunResult:
-    """What came of a run. `events` are all events that were shown but deltas, those of subagents included.
+    """The result of a run. `events` are all events that were shown, except deltas, including those of subagents.
 
     `stop_reason`, `usage`, `cost_usd`, `cached_share`, `cut_by` and the error fields are those of the `result` event, see
-    `events.Result`. `metrics` are the figures of this run alone, subagents included.
+    `events.Result`. `metrics` are those of this run alone, including subagents.
     """
 
     final_text: str
@@ -44,7 +44,7 @@ class RunResult:
     cut_by: str | None = None
 
     def __repr__(self) -> str:
-        """One short text for each field, whatever it holds: long ones are cut, events are counted."""
+        """Show each field briefly: long values are truncated, events are counted."""
         short = Repr()
         short.maxstring, short.maxother, short.maxdict = 280, 280, 8
         # `asyncio.run` of Python 3.11 asks for this text at the end of each run.
@@ -55,23 +55,23 @@ class RunResult:
 
     @property
     def ok(self) -> bool:
-        """Whether the run came to its own end, with a whole answer."""
+        """Whether the run ended by itself, with a complete answer."""
         return self.stop_reason == "end" and self.cut_by is None
 
 
 def query(*, prompt: Prompt, options: OpenAgenticOptions) -> AsyncGenerator[AnyEvent, None]:
-    """Run a prompt; yields each event after it is stored, `system.init` first and `result` last.
+    """Run a prompt; yield each event after it is stored, `system.init` first and `result` last.
 
-    `prompt` is a str, a list of parts (text, pictures, documents, sound: see `prompts`), or an async iterable of
-    prompts that run one after the other on one session. The run waits while the caller handles an event. Closing the
-    generator, leaving the loop or cancelling the task ends the run: its calls are cancelled and closed in the log, and the
-    session can be resumed. A question that a person is being asked stays open: the run then ends as `waiting`. Whatever
-    tools, hooks and providers do, it ends; what does not stop is left behind. All of them see the context variables of the
-    caller of `query`, whoever takes the events.
+    `prompt` is a string, a list of parts (text, pictures, documents, sound: see `prompts`), or an async iterable of prompts
+    that run one after the other on one session. The run waits while the caller handles an event. Closing the generator,
+    leaving the loop or cancelling the task ends the run: its calls are cancelled and closed in the log, and the session can
+    be resumed. An open question to a person stays open: the run then ends as `waiting`. The run always ends, whatever
+    tools, hooks and providers do; what does not stop is abandoned. All of them see the context variables of the caller of
+    `query`, whoever takes the events.
 
     Raises `OptionsError`, `SessionNotFoundError`, `SessionLockedError` and other `OpenAgentSdkError`s before the first
-    event; after it, failures are a `result` whose `stop_reason` is `error`, but for a store that does not answer any more:
-    `StorageTimeoutError`, and in tests `ScriptMismatchError` for a request that the scripted model did not expect.
+    event. After it, failures are a `result` whose `stop_reason` is `error`, with two exceptions: `StorageTimeoutError` for
+    a store that no longer answers, and in tests `ScriptMismatchError` for a request that the scripted model did not expect.
     """
 
     async def start() -> RunTask:
@@ -101,7 +101,7 @@ async def run(*, prompt: Prompt, options: OpenAgenticOptions, raise_on_error: bo
 
 
 def run_result(events: Sequence[AnyEvent], result: Result) -> RunResult:
-    """What came of a run: its events but for deltas, and its `result`."""
+    """Build the result of a run from its events, except deltas, and its `result`."""
     texts = [event.text for event in events if isinstance(event, AssistantMessage) and event.parent_tool_use_id is None]
     is_cut = len(result.final_text) == MAX_TEXT_TWICE and bool(texts)
     held = {known.name for known in fields(RunResult)}
@@ -111,13 +111,13 @@ def run_result(events: Sequence[AnyEvent], result: Result) -> RunResult:
 
 
 def run_sync(*, prompt: Prompt, options: OpenAgenticOptions, raise_on_error: bool = False) -> RunResult:
-    """`run()` for plain code, in an event loop of its own. Raises what it raises, and `EventLoopError` in a coroutine."""
+    """Call `run()` in a new event loop, for plain code. Raises the same errors, and `EventLoopError` in a coroutine."""
     refuse_running_loop("run_sync()")
     return asyncio.run(run(prompt=prompt, options=options, raise_on_error=raise_on_error))
 
 
 def refuse_running_loop(what: str) -> None:
-    """Raise `EventLoopError` in a coroutine: `what` has an event loop of its own."""
+    """Raise `EventLoopError` in a coroutine: `what` needs an event loop of its own."""
     try:
         asyncio.get_running_loop()
     except RuntimeError:
@@ -126,10 +126,10 @@ def refuse_running_loop(what: str) -> None:
 
 
 async def compact_session(*, options: OpenAgenticOptions) -> bool:
-    """Summarise the older part of the session that `options.resume` names; False when nothing could be summarised.
+    """Summarize the older part of the session `options.resume`; return False if nothing could be summarized.
 
-    The log keeps everything, and a rewind to before the compaction takes it back. Raises what `query()` raises before its
-    first event, and `BudgetError` when a limit leaves nothing to spend.
+    The log keeps everything, and a rewind to before the compaction undoes it. Raises what `query()` raises before its first
+    event, and `BudgetError` if a limit is used up.
     """
     agent = build_agent(options)
     return await compact_closed_session(agent, run_request(options, agent))

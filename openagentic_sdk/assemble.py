@@ -1,6 +1,6 @@
-"""Options to AgentRuntime: the only file that picks concrete classes.
+"""Build an AgentRuntime from options: the only file that chooses concrete classes.
 
-Everything that is looked up in the environment, the home folder or the project is looked up here, once per run.
+All lookups in the environment, the home folder and the project happen here, once per run.
 """
 
 from __future__ import annotations
@@ -113,9 +113,9 @@ _SHARED_WITH_CHILDREN = (
 
 
 def build_agent(options: OpenAgenticOptions, *, servers: ToolServers | None = None) -> AgentRuntime:
-    """The agent that the options describe. Raises `OptionsError` with the setting to change.
+    """Build the agent that the options describe. Raises `OptionsError` with the setting to change.
 
-    `servers` are those of an agent that was built before, for a conversation that keeps them from run to run.
+    `servers` are those of an agent built earlier, for a conversation that keeps them from run to run.
     """
     check_options(options)
     cwd = options.working_dir()
@@ -125,7 +125,7 @@ def build_agent(options: OpenAgenticOptions, *, servers: ToolServers | None = No
 
 
 def mcp_home() -> McpHome:
-    """What this machine's user keeps about MCP servers. The door to that room: a run without servers loads nothing of it."""
+    """The user's MCP data on this machine. This function imports that room: a run without servers never loads it."""
     from .parts.mcp.configured.home import McpHome
 
     home = known_home()
@@ -133,12 +133,12 @@ def mcp_home() -> McpHome:
 
 
 def configured_servers(project: OpenedProject) -> ConfiguredServers | None:
-    """The MCP servers that files name, as far as the setting sources open, and which of them may start; None for none."""
+    """The MCP servers in files of the open setting sources, and which of them may start; None if there are none."""
     return mcp_home().configured(project) if _names_servers(project) and is_installed("parts.mcp") else None
 
 
 def _left_out(project: OpenedProject) -> tuple[Diagnostic, ...]:
-    """What files of the project ask for and a room that is not installed would do."""
+    """The requests of project files that need a room which is not installed."""
     if not _names_servers(project) or is_installed("parts.mcp"):
         return ()
     text = "the MCP servers that files name are not started: the parts.mcp room is not installed"
@@ -153,7 +153,7 @@ def _names_servers(project: OpenedProject) -> bool:
 def _servers(
     options: OpenAgenticOptions, project: OpenedProject, configured: ConfiguredServers | None
 ) -> tuple[Servers | None, Mapping[str, str]]:
-    """The MCP servers of a run, not started yet, and what they are told that stands in no log; None when there are none.
+    """The MCP servers of a run, not started yet, and the secrets passed to them; None if there are none.
 
     Raises `OptionsError`.
     """
@@ -167,10 +167,9 @@ def _servers(
 
 
 def open_memory(options: OpenAgenticOptions) -> MemoryTool:
-    """The tool over the notes of this project and user, which lie outside of the project; those of a server's tenant are
-    its own. The door to that room.
+    """The tool over notes on this project and user, stored outside the project; a server's tenant has its own.
 
-    Raises `OptionsError` where there is no home folder.
+    Raises `OptionsError` if there is no home folder.
     """
     from .tools.memory import MemoryFolders, MemoryTool
 
@@ -181,21 +180,21 @@ def open_memory(options: OpenAgenticOptions) -> MemoryTool:
 
 
 def open_code() -> Tool:
-    """The tool that runs a model's Python. The door to that room."""
+    """The tool that runs a model's Python. This function imports that room."""
     from .tools.code import CodeTool
 
     return CodeTool()
 
 
 def plan_tools() -> list[Tool]:
-    """The tools of a model that makes plans. The door to that room."""
+    """The tools of a planning model. This function imports that room."""
     from .parts.labels.plans.tools import ExtractTool, PlanCodeTool
 
     return [PlanCodeTool(), ExtractTool()]
 
 
 def open_project(options: OpenAgenticOptions) -> OpenedProject:
-    """The project as a run with these options reads it; for `doctor` and `skills` too, so that they say what holds."""
+    """The project as a run with these options reads it; `doctor` and `skills` use it to report the same."""
     root, cwd = options.project_root(), options.working_dir()
     trust, *below = [trust_in(folder, options) for folder in trusted_folders(root, cwd)]
     return read_project(
@@ -214,7 +213,7 @@ def open_project(options: OpenAgenticOptions) -> OpenedProject:
 
 
 def trust_in(folder: str, options: OpenAgenticOptions) -> TrustAnswer:
-    """Whether the files of a folder of the project may grant anything, as these options and the user's decisions say."""
+    """Whether the files of a folder of the project may grant anything, by these options and the user's decisions."""
     if options.trust_project is not None:
         said = f"trust_project={options.trust_project} says so"
         return TrustAnswer("trusted" if options.trust_project else "refused", folder, None, said)
@@ -226,7 +225,7 @@ def trust_in(folder: str, options: OpenAgenticOptions) -> TrustAnswer:
 
 
 def project_findings(project: OpenedProject) -> tuple[Diagnostic, ...]:
-    """What a run says of a project at its start: what was left out, hidden, withheld or not understood."""
+    """The diagnostics about a project for the start of a run: what was ignored, hidden, withheld or invalid."""
     _, hook_problems = _with_command_hooks(HookEngine(), project.settings.hooks, project)
     configured = configured_servers(project)
     return (
@@ -241,7 +240,7 @@ def project_findings(project: OpenedProject) -> tuple[Diagnostic, ...]:
 def _with_command_hooks(
     engine: HookEngine, described: Sequence[CommandHook], project: OpenedProject, mode: str = "default"
 ) -> tuple[HookEngine, tuple[Diagnostic, ...]]:
-    """See `parts.claude.command_hooks`. The door to that room."""
+    """Add command hooks; see `parts.claude.command_hooks`. This function imports that room."""
     if not described:
         return engine, ()
     from .parts.claude.command_hooks import with_command_hooks
@@ -257,13 +256,13 @@ def _with_command_hooks(
 
 
 def store_of(agent: AgentRuntime) -> SessionStore:
-    """The store of an agent that was assembled here, with the lists and searches that a run does not need."""
+    """The store of an agent that was assembled here, with the listings and searches that a run does not need."""
     assert isinstance(agent.store, SessionStore)
     return agent.store
 
 
 def run_request(options: OpenAgenticOptions, agent: AgentRuntime) -> RunRequest:
-    """What one run of the agent is to do: a new session, or which old one."""
+    """The task of one run of the agent: a new session, or the one to resume."""
     resume = options.resume
     if resume is None and options.continue_last:
         resume = newest_session(store_of(agent), agent.cwd)
@@ -286,20 +285,20 @@ def run_request(options: OpenAgenticOptions, agent: AgentRuntime) -> RunRequest:
 
 
 def named_session(options: OpenAgenticOptions) -> str | None:
-    """The id of the session that these options get or make: that of `session`, else the request's own."""
+    """The id of the session that these options continue or create: that of `session`, otherwise that of the request."""
     if options.session is not None or options.request_id is None or options.session_id is not None:
         return options.session
     return session_of_request(options.request_id)
 
 
 async def end_conversation(options: OpenAgenticOptions, session_id: str, reason: str = "other") -> list[Event]:
-    """Run the session_end hooks of a conversation of several runs (`part`); gives their events, as they were stored."""
+    """Run the session_end hooks of a conversation of several runs (`part`); return their stored events."""
     agent = build_agent(options)
     return await end_session(agent, session_id, reason) if agent.hooks.are_any else []
 
 
 def newest_session(store: SessionStore, cwd: str) -> str:
-    """The top-level session of this folder that was written to last. Raises `SessionNotFoundError` when there is none."""
+    """The top-level session of this folder that was written to last. Raises `SessionNotFoundError` if there is none."""
     newest = store.list_session_summaries(cwd=cwd, limit=1)
     if not newest:
         raise SessionNotFoundError("(newest)", f"{cwd}, so there is nothing to continue")
@@ -307,17 +306,17 @@ def newest_session(store: SessionStore, cwd: str) -> str:
 
 
 def plugin_registry() -> PluginRegistry:
-    """The plugins that this machine's user added."""
+    """The plugins added by this machine's user."""
     return PluginRegistry(sdk_home() / "plugins.json")
 
 
 def trust_store() -> TrustStore:
-    """The decisions about projects that this machine's user made."""
+    """The trust decisions of this machine's user."""
     return TrustStore(sdk_home() / "trust.json")
 
 
 class _Assembly:
-    """What all agents of one run share, and how each is made of it."""
+    """The parts shared by all agents of one run, and how each agent is built from them."""
 
     def __init__(self, options: OpenAgenticOptions, servers: ToolServers | None) -> None:
         self._options = options
@@ -368,7 +367,7 @@ class _Assembly:
         self._notes += _notes_on_agents(project, options, self._tools.names())
 
     def agent(self) -> AgentRuntime:
-        """The agent that the caller talks to."""
+        """The agent that talks to the caller."""
         options, project = self._options, self._project
         model = options.model or served_model(project.settings.model or "", project.settings.model_names)
         if not model and project.settings.model:
@@ -415,7 +414,7 @@ class _Assembly:
         )
 
     def folds(self) -> tuple[type[Fold], ...]:
-        """What the runs fold from the log besides the kernel's own state."""
+        """The folds of the runs over the log, in addition to the kernel's own state."""
         folds = (*ALL_FOLDS, *own) if (own := folds_of(self._options.parts)) else ALL_FOLDS
         if not (self._label_rules or self._makes_plans):
             return folds
@@ -489,7 +488,7 @@ class _Assembly:
         return tuple(parts)
 
     def final_answer(self, options: OpenAgenticOptions) -> tuple[Provider, FinalAnswer | None, ToolRegistry]:
-        """Whom to ask, how the final answer is asked for, and the tools that are offered for it."""
+        """The provider, the form of the final answer, and the tools offered for it."""
         asked = guarded_provider(options, self._clock)
         tools = self._tools.only(self._gate.offered_tools(self._tools.names()))
         if options.output_schema is None:
@@ -525,7 +524,7 @@ class _Assembly:
         patterns = parse_rules([tool for tool in definition.tools if tool.startswith("mcp__")], "ask", "agent")
 
         def offers(served: Iterable[str]) -> Iterable[str]:
-            """What of the servers' tools the definition names, or all when it names none at all, without what it denies."""
+            """The servers' tools that the definition names, or all if it names none, except those it denies."""
             named = [tool for tool in served if names_all or any(rule.covers(tool) for rule in patterns)]
             return gate.offered_tools(tool for tool in named if tool not in definition.disallowed_tools)
 
@@ -559,7 +558,7 @@ class _Assembly:
         )
 
     def _in_own_mode(self, name: str, gate: PermissionGate) -> PermissionGate:
-        """The gate in a looser mode than `default` where the user's own file of a subagent names one."""
+        """The gate in a looser mode than `default`, if the user's own file of a subagent names one."""
         mode = {"acceptEdits": "acceptEdits", "bypassPermissions": "bypass"}.get(self._own_modes.get(name, ""))
         if mode is None or len(gate.layers) != 1 or gate.mode != "default":
             return gate
@@ -568,7 +567,7 @@ class _Assembly:
         return gate.with_mode(cast(PermissionMode, mode))
 
     def _offers(self, agent: str) -> bool:
-        """Whether no deny rule is about the subagent of this name."""
+        """Whether no deny rule excludes the subagent of this name."""
         verdict = self._gate.verdict(TASK, {"agent": agent, "prompt": ""})
         return verdict.category != "deny_rule"
 
@@ -597,13 +596,13 @@ class _Assembly:
         return ToolRegistry((*default_tools(agents, library=self._project.library, bash=bash), *own))
 
     def notices(self) -> list[SystemNotice]:
-        """What a run says at its start of itself: how far its store can be trusted."""
+        """The notices for the start of a run: how reliable its store is."""
         durability = self._store.durability_notice()
         notices = [SystemNotice("store.durability", durability)] if durability else []
         return [*notices, *self._notes]
 
     def traces(self) -> list[PartOpener]:
-        """What sends the sessions of this store to a collector. The door to that room. Raises `OptionsError`."""
+        """The part that sends this store's sessions to a collector. It imports that room. Raises `OptionsError`."""
         options = self._options
         if options.otlp_endpoint is None and not self._may_export:
             return []
@@ -622,7 +621,7 @@ class _Assembly:
 
 
 def own_child(name: str, options: OpenAgenticOptions, mine: OpenAgenticOptions, starter: AgentRuntime) -> AgentRuntime:
-    """The agent of a subagent with options of its own, where a run with the options `mine`, as `starter`, starts it."""
+    """The agent of a subagent with its own options, started by a run with the options `mine` as `starter`."""
     shared = {name: getattr(mine, name) for name in _SHARED_WITH_CHILDREN}
     store = cast(SessionStore, starter.store)
     own = _Assembly(located(replace(options, **shared, session_store=store)), None).agent()
@@ -632,7 +631,7 @@ def own_child(name: str, options: OpenAgenticOptions, mine: OpenAgenticOptions, 
 
 
 def _with_task(tools: ToolRegistry, agents: Mapping[str, AgentDefinition]) -> ToolRegistry:
-    """The caller's own tools, and the Task tool when the caller named subagents that no tool of their own starts."""
+    """The caller's tools, plus the Task tool if the caller defined subagents that none of their tools starts."""
     named = {name: each.description for name, each in agents.items() if each.options is None}
     if named and TASK not in tools:
         tools.register(TaskTool(named))
@@ -664,7 +663,7 @@ def _definition(file: AgentFile) -> AgentDefinition:
 
 
 def _agent_mode(definition: AgentDefinition) -> PermissionMode | None:
-    """The mode that a definition holds a subagent to; None for its parent's."""
+    """The mode that a definition imposes on a subagent; None for its parent's."""
     words: Mapping[str, PermissionMode | None] = {"manual": "default", "auto": None}
     return words.get(str(definition.permission_mode), definition.permission_mode)
 
@@ -676,7 +675,7 @@ def _prices(prices: Mapping[str, Any] | str | None) -> PriceTable:
 
 
 def guarded_provider(options: OpenAgenticOptions, clock: Clock) -> Provider:
-    """The provider with retries, breaker and fallbacks: an endpoint always, any other when the options ask for it."""
+    """The provider with retries, breaker and fallbacks: always for an endpoint, for others if the options ask for it."""
     provider = options.provider
     assert provider is not None, "build_agent has checked it"
     is_bare = options.retry is None and not options.fallback and not fits(provider, HostedProvider)
@@ -690,7 +689,7 @@ def guarded_provider(options: OpenAgenticOptions, clock: Clock) -> Provider:
 
 
 def _limits_path(options: OpenAgenticOptions, home: Path | None) -> str | None:
-    """The file of the limits that sessions share, whether it exists or not; None where there is no home folder."""
+    """The path of the file with limits shared by sessions, whether it exists or not; None if there is no home folder."""
     named = options.limits_file or os.environ.get(LIMITS_VARIABLE)
     if named:
         return os.path.join(working_dir(), os.path.expanduser(named))
@@ -698,7 +697,7 @@ def _limits_path(options: OpenAgenticOptions, home: Path | None) -> str | None:
 
 
 def _shared_limits(options: OpenAgenticOptions, path: str | None) -> SharedLimits | None:
-    """The limits of all sessions that hold for a run. Raises `OptionsError` for a file that is named and not there."""
+    """The shared limits that apply to a run. Raises `OptionsError` for a named file that does not exist."""
     if path is None:
         return None
     named = options.limits_file or os.environ.get(LIMITS_VARIABLE)
@@ -713,9 +712,9 @@ def _shared_limits(options: OpenAgenticOptions, path: str | None) -> SharedLimit
 
 
 def limits_left(options: OpenAgenticOptions) -> tuple[LimitLeft, ...]:
-    """What is left now of the limits that these options share with all sessions of their store. It blocks.
+    """The remainder of the limits shared with all sessions of the options' store. This call blocks.
 
-    Raises `OptionsError`, and what the store raises.
+    Raises `OptionsError`, and the store's errors.
     """
     limits = _shared_limits(options, _limits_path(options, known_home()))
     now = (options.clock or SystemClock()).now()
@@ -723,7 +722,7 @@ def limits_left(options: OpenAgenticOptions) -> tuple[LimitLeft, ...]:
 
 
 def _defer_bytes(options: OpenAgenticOptions) -> int | None:
-    """What the definitions of all tools may weigh: a tenth of the model's window, or of that of most models today."""
+    """The size limit of all tool definitions: a tenth of the model's window, or of a typical one."""
     window = ContextLimits(options.max_context_tokens, options.max_context_bytes)
     usual = ContextLimits(_USUAL_WINDOW_TOKENS)
     share = window.budget_bytes(0.1, BYTES_PER_TOKEN) or usual.budget_bytes(0.1, BYTES_PER_TOKEN)
@@ -739,7 +738,7 @@ def _redact(
         return mask or None
 
     def careful(text: str) -> str:
-        """What fails may have left a secret in the text, so nothing of it is stored."""
+        """Mask the text; if that fails, a secret may remain in it, so none of it is stored."""
         try:
             return str(mask(text))
         except BaseException as error:
@@ -749,7 +748,7 @@ def _redact(
 
 
 def _hook_files(project: OpenedProject) -> tuple[str, ...]:
-    """The project's files that the commands of hooks name, there or not: who writes one decides what a hook runs."""
+    """The project files named by hook commands, existing or not: whoever can write one determines what a hook runs."""
     named = [
         os.path.join(root, name)
         for hook in project.settings.hooks
@@ -762,8 +761,8 @@ def _hook_files(project: OpenedProject) -> tuple[str, ...]:
 def _gate(
     options: OpenAgenticOptions, project: OpenedProject, rules: SettingsRules, denied: Sequence[str]
 ) -> tuple[PermissionGate, list[str]]:
-    """The caller's gate with the rules of options and settings and what is `denied` to all, in its own mode or else theirs;
-    and what was refused.
+    """The caller's gate with the rules of options and settings and the general denials, in its own mode or the settings';
+    and the rules that were refused.
     """
     given = options.permission_gate or changed(_usual_gate().forgetful(), clock=options.clock)
     gate, notes = _in_settings_mode(given, project.settings)
@@ -790,7 +789,7 @@ def _gate(
 
 
 def _mistyped_tools(options: OpenAgenticOptions, names: Sequence[str]) -> Iterator[SystemNotice]:
-    """Notices of rules of the caller for a tool that there is not, where the name of one that there is comes near."""
+    """Notices about the caller's rules for an unknown tool whose name resembles an existing one."""
     own = options.permission_gate.layers[:1] if isinstance(options.permission_gate, PermissionGate) else ()
     allowed = [*parse_rules(options.allowed_tools, "allow"), *(rule for layer in own for rule in layer.allow.rules)]
     denied = [*parse_rules(options.disallowed_tools, "deny"), *(rule for layer in own for rule in layer.deny.rules)]
@@ -804,7 +803,7 @@ def _mistyped_tools(options: OpenAgenticOptions, names: Sequence[str]) -> Iterat
 
 
 def _unknown_tools(rules: Sequence[Rule], names: Sequence[str]) -> Iterator[SystemNotice]:
-    """A notice for each tool that rules of settings name and nothing has, neither here nor in Claude Code."""
+    """A notice for each tool named by rules of settings that exists neither here nor in Claude Code."""
     for tool in dict.fromkeys(rule.tool for rule in rules):
         same = [rule for rule in rules if rule.tool == tool]
         # a name with a mark in it may be a pattern, or a tool that a server brings
@@ -819,7 +818,7 @@ def _unknown_tools(rules: Sequence[Rule], names: Sequence[str]) -> Iterator[Syst
 def _notes_on_agents(
     project: OpenedProject, options: OpenAgenticOptions, tools: Sequence[str]
 ) -> Iterator[SystemNotice]:
-    """One notice of the models that agent files name by words, and one of the tools that nothing has."""
+    """One notice about the model words in agent files, and one about their unknown tools."""
     by_word: dict[str, list[str]] = {}
     unknown: dict[str, list[str]] = {}
     for file in project.agents.agents:
@@ -849,12 +848,12 @@ def _usual_gate() -> PermissionGate:
 
 
 def _label_words(options: OpenAgenticOptions, project: OpenedProject) -> tuple[str, ...]:
-    """The presets, rules and modes of labels that options and settings name."""
+    """The presets, rules and modes of labels in options and settings."""
     return (*label_words(options.labels), *(written.text for written in project.settings.labels))
 
 
 def _label_rules(options: OpenAgenticOptions, project: OpenedProject) -> tuple[tuple[LabelRule, ...], list[Diagnostic]]:
-    """The rules on labels of options and settings together, and what of the settings is not understood."""
+    """The label rules of options and settings combined, and the diagnostics for invalid ones."""
     own = () if options.labels == "off" else read_label_rules(options.labels)
     if not project.settings.labels:
         return own, []
@@ -863,9 +862,9 @@ def _label_rules(options: OpenAgenticOptions, project: OpenedProject) -> tuple[t
 
 
 def _secret_rules(key_file: str | None, home: Path | None, kept: Sequence[str]) -> list[str]:
-    """No tool reads or replaces the key that tells this installation's log from another's, the token of its server, what is
-    kept about MCP servers (what a person agreed to, and logins), or memories but through the tool for them; or changes the
-    files of `kept`."""
+    """Rules that protect the installation's signing key, its server's token, MCP consents and logins, and memories against
+    every tool but the memory tool, and the files of `kept` against changes.
+    """
     key = key_file or os.environ.get(KEY_FILE_NAME)
     paths = [(os.path.abspath(key), "")] if key else []
     if home is not None:
@@ -886,7 +885,7 @@ def _secret_rules(key_file: str | None, home: Path | None, kept: Sequence[str]) 
 
 
 def _in_settings_mode(gate: PermissionGate, settings: Settings) -> tuple[PermissionGate, list[str]]:
-    """A gate that was given no mode takes the settings'; none may bypass where settings forbid it."""
+    """Give a gate without a mode the settings' mode; refuse `bypass` where settings forbid it."""
     notes: list[str] = []
     if not gate.is_mode_given and settings.default_mode is not None:
         try:

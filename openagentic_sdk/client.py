@@ -31,7 +31,7 @@ State = Literal["created", "connected", "running", "closed", "failed"]
 class AgentClient:
     """One session, turn by turn. `state` is `created`, `connected`, `running`, `closed` or `failed`.
 
-    `send` while a turn runs is delivered to it at its next step. The caller sets the pace: the run waits while it
+    A `send` during a turn is delivered to it before its next step. The caller sets the pace: the run waits while the caller
     handles an event.
     """
 
@@ -50,27 +50,27 @@ class AgentClient:
 
     @property
     def session_id(self) -> str | None:
-        """The id of the session, None until a new one has begun."""
+        """The id of the session; None before a new one has begun."""
         return self._turns.session_id
 
     async def connect(self) -> None:
-        """Check the options; raises what they raise. Nothing is stored before the first turn."""
+        """Check the options, and raise their errors. Nothing is stored before the first turn."""
         self._require("created")
         self._turns.open()
         self.state = "connected"
 
     async def send(self, prompt: OnePrompt) -> None:
-        """Say something: the next turn's prompt, or, while a turn runs, a message that it gets at its next step.
+        """Send the next turn's prompt or, during a turn, a message that is delivered before its next step.
 
-        A str, or a list of parts. Raises `OptionsError` for parts that cannot be sent.
+        The prompt is a string or a list of parts. Raises `OptionsError` for invalid parts.
         """
         self._require("connected", "running")
         self._turns.say(prompt)
 
     def receive(self) -> AsyncGenerator[AnyEvent, None]:
-        """The events of the turn that `send` asked for, its `result` last. Nothing when nothing was sent.
+        """Iterate over the events of the turn that `send` requested, its `result` last; no events if nothing was sent.
 
-        Leaving the loop early ends the turn; the session can go on. The turn sees the context variables of this call.
+        Leaving the loop early ends the turn; the session can continue. The turn sees the context variables of this call.
         """
         return self._events(copy_context())
 
@@ -97,38 +97,38 @@ class AgentClient:
             self.state = "connected" if self.state == "running" else self.state
 
     async def interrupt(self) -> None:
-        """End the turn that runs: its calls are cancelled, its question is closed; its last events still come."""
+        """End the running turn: its calls are cancelled and its question is closed; its last events still arrive."""
         if self._turns.running is not None:
             self._turns.running.interrupt()
 
     async def suspend(self) -> None:
-        """End the turn that runs so that it can go on: an open question stays open, and the turn ends as `waiting`."""
+        """End the running turn so that it can be resumed: an open question stays open, and it ends as `waiting`."""
         if self._turns.running is not None:
             self._turns.running.suspend()
 
     def take_back(self) -> None:
-        """Forget what was said and has not been heard yet: prompts of turns to come, and messages for the next step."""
+        """Discard undelivered messages: prompts of future turns, and messages for the next step."""
         self._turns.take_back()
 
     def set_model(self, model: str) -> None:
-        """Another model, from the next step on, or one of another provider (`openai:gpt-4o`) from the next turn on.
+        """Use another model from the next step on, or another provider's (`openai:gpt-4o`) from the next turn.
 
         Raises `OptionsError` for an invalid one, and then nothing has changed.
         """
         self._turns.change(with_model(self._turns.options, model))
 
     def set_permission_mode(self, mode: PermissionMode) -> None:
-        """Another permission mode, from the next call on, of subagents too. Raises `OptionsError` for an unknown mode."""
+        """Use another permission mode from the next call, subagents included. Raises `OptionsError` for an unknown mode."""
         options = self._turns.options
         gate = options.permission_gate or PermissionGate(clock=options.clock)
         self._turns.change(replace(options, permission_gate=gate.with_mode(mode)))
 
     def metrics(self) -> RunMetrics:
-        """What this client's turns did and cost so far."""
+        """The accumulated metrics of this client's turns."""
         return self._turns.metrics
 
     async def close(self) -> None:
-        """End what runs and stop. Closing twice is allowed."""
+        """End a running turn and stop. Closing twice is allowed."""
         is_last = self.state in ("connected", "running")
         if self.state != "failed":
             self.state = "closed"

@@ -1,4 +1,4 @@
-"""Every setting of a run, once: its type, check, default, the doors at which it is open, and what it is for.
+"""Every setting of a run, declared once: its type, check, default and purpose, and where it can be set.
 
 Nothing here is looked up, opened or connected: `assemble.build_agent` does that.
 """
@@ -90,7 +90,7 @@ def _texts_by_text(wanted: str) -> Check:
 
 
 def _rules(effect: Effect) -> Check:
-    """A list of rules, each of which can be understood."""
+    """A list of valid rules."""
 
     def check(value: Any) -> str | None:
         wanted = RULES(value)
@@ -166,7 +166,7 @@ def _group(value: Any) -> str | None:
 
 
 def _checked_elsewhere(value: Any) -> None:
-    """Whoever reads the value words what is wrong with it."""
+    """Accept any value: whoever reads it reports errors."""
 
 
 Key = Annotated[ApiKey, _api_key]
@@ -192,30 +192,31 @@ class AgentDefinition(WithAdvice):
     """A subagent that the model can start through the Task tool."""
 
     description: str
-    """Tells the model when to use it."""
+    """When to use it, for the model."""
     prompt: str
     """Its system prompt."""
     tools: Texts = ()
-    """The names of the tools that it may use; empty means all of its parent's but Task."""
+    """The names of the tools that it may use; empty means all of its parent's except Task."""
     provider: Annotated[Provider, _provider] | None = None
-    """Where to ask (default: the parent's)."""
+    """The provider to ask (default: the parent's)."""
     model: str | None = None
-    """The model's name there (default: the parent's)."""
+    """The provider's name of the model (default: the parent's)."""
     disallowed_tools: Texts = ()
     """Names of tools that it may not use."""
     max_steps: int | None = None
-    """Model calls of one run of it (default: the parent's)."""
+    """The maximum number of model calls per run (default: the parent's)."""
     permission_mode: PermissionMode | None = None
-    """A mode that may only be stricter than the parent's."""
+    """A permission mode, which cannot be looser than the parent's."""
     skills: Texts = ()
     """Names of skills that are active from its start."""
     source: str | None = None
-    """The agent file that it comes from."""
+    """The agent file that defines it."""
     isolation: Annotated[str | None, _isolation] = None
-    """What an agent file asks for; an agent that wants isolation does not start."""
+    """The isolation requested by an agent file; an agent that requires isolation does not start."""
     options: Annotated[Any, _checked_elsewhere] = None
     """An `OpenAgenticOptions` of its own, in place of the other fields: its model, system prompt, tools, output and parts;
-    the store, the project, the limits and the denials of its parent hold for it too."""
+    the store, the project, the limits and the denials of its parent still apply.
+    """
 
 
 @described
@@ -228,25 +229,27 @@ class Project(WithAdvice):
     project_dir: AnyPath | None = None
     """The root for `.claude` and CLAUDE.md, which are read from there down to cwd (default: cwd's repository, else cwd)."""
     setting_sources: Annotated[SettingSources, Doors("--setting-sources", toml=True)] = ()
-    """Whose settings, memory, skills, commands and agents are read: any of "user", "project", "local"."""
+    """The sources of settings, memory, skills, commands and agents: any of "user", "project", "local"."""
     trust_project: Annotated[bool | None, Doors("--trust, $OPENAGENTIC_SDK_TRUST", toml=True)] = None
-    """True lets the project's files grant (hooks, env, allow rules, skill grants), False never does, None asks the stored
-    decisions."""
+    """True lets the project's files grant (hooks, env, allow rules, skill grants), False never does, None uses the stored
+    decisions.
+    """
     run_text_commands: Annotated[bool, Doors("settings.json", flag="--text-commands")] = False
-    """Run the !`commands` in the text of trusted skills and commands that an allow rule covers, and put their output in
-    their place; `enableSkillShellExecution` in settings does too, and `disableSkillShellExecution` forbids it."""
+    """Run the !`commands` in the text of trusted skills and commands that an allow rule covers, and insert their output;
+    `enableSkillShellExecution` in settings does so, too, and `disableSkillShellExecution` forbids it.
+    """
     model_names: Annotated[ModelNames, Doors("`modelNames` in settings.json")] = field(default_factory=dict)
-    """The models that words in files (haiku, sonnet, opus) stand for; other words leave the model as it is."""
+    """The models that words in files (haiku, sonnet, opus) refer to; other words leave the model unchanged."""
     additional_dirs: Annotated[Paths, Doors("settings.json")] = ()
-    """More folders that belong to the workspace."""
+    """Additional folders that belong to the workspace."""
     system_prompt: Annotated[str | None, Doors(toml=True, flag="--system TEXT")] = None
     """Replaces the built-in base of the system prompt."""
     skills: Texts = ()
     """Names of skills that are active from the start of a session."""
     skill_paths: Annotated[Paths, Doors(flag="--skill-path DIR")] = ()
-    """More folders of skills, which count whatever the setting sources are."""
+    """Additional folders of skills, whatever the setting sources are."""
     home: AnyPath | None = None
-    """The folder that stands for the user's home in the search for `.claude` (default: the user's)."""
+    """The home folder in which to look for `.claude` (default: the user's)."""
 
 
 @described
@@ -255,106 +258,118 @@ class Permissions(WithAdvice):
     """What an agent may do."""
 
     allowed_tools: Annotated[AllowRules, Doors("--allow, settings.json, `allow` in agents.toml")] = ()
-    """Names or rules that need no question: "Read", "Bash(git diff:*)"."""
+    """Names or rules of calls that need no approval: "Read", "Bash(git diff:*)"."""
     disallowed_tools: Annotated[DenyRules, Doors("--deny, settings.json", toml=True)] = ()
-    """Names or rules that are denied."""
+    """Names or rules of calls that are denied."""
     permission_gate: Annotated[PermissionGate | None, Doors("--permission-mode, settings.json, agents.toml")] = None
     """The whole policy, to which allowed_tools and disallowed_tools are added (default: mode "default")."""
     labels: Annotated[str | Sequence[str], _label_rules, Doors(toml=True, flag="--labels RULES")] = "off"
-    """What untrusted text may not decide: "off", "watch", "guard" (recommended), "strict", "plan" (the model plans before it
-    reads), rules like "deny(untrusted): send_money", or several, as a list or with commas between (docs/injection.md)."""
+    """What untrusted text must not influence: "off", "watch", "guard" (recommended), "strict", "plan" (the model plans
+    before it reads), rules like "deny(untrusted): send_money", or several, as a list or separated by commas
+    (docs/injection.md).
+    """
     sandbox: Annotated[Literal["off", "auto", "require"], Doors(toml=True, flag="--sandbox")] = "auto"
-    """For Bash: "auto" (the default) takes what this machine has and announces it, "require" runs nothing without a sandbox
-    and leaves commands no network, "off" confines nothing."""
+    """The sandbox for Bash: "auto" (the default) uses what this machine offers and announces it, "require" runs nothing
+    without a sandbox and gives commands no network, "off" confines nothing.
+    """
     bash_effects: Annotated[Literal["preview", "commit"] | None, Doors(toml=True, flag="--bash-effects")] = None
-    """Run Bash commands on a copy and list what they write: "preview" drops it, "commit" applies it."""
+    """Run Bash commands on a copy and list what they write: "preview" discards it, "commit" applies it."""
 
 
 @described
 @frozen(kw_only=True)
 class Session(WithAdvice):
-    """Where a session is stored, which one it is, and what is stored of it."""
+    """Where a session is stored, which session it is, and what is stored."""
 
     session_store: Annotated[StoreOrName | None, Doors("--store, $OPENAGENTIC_SDK_STORE")] = None
-    """Where events go: a store, or its name for `open_store`, such as "sqlite:runs.db" (default: what $OPENAGENTIC_SDK_STORE
-    names, else files under $OPENAGENTIC_SDK_HOME or ~/.openagentic-sdk)."""
+    """Where events are stored: a store, or its name for `open_store`, such as "sqlite:runs.db" (default:
+    $OPENAGENTIC_SDK_STORE, otherwise files under $OPENAGENTIC_SDK_HOME or ~/.openagentic-sdk).
+    """
     resume: Annotated[Name | None, Doors("--resume")] = None
     """The id of the session to continue."""
     continue_last: Annotated[bool, Doors(flag="--continue")] = False
     """Continue the newest session of this working directory."""
     resume_max_events: int | None = None
-    """How many events of an old session the model sees again (default: no limit)."""
+    """The number of events of an old session that the model sees again (default: no limit)."""
     resume_max_bytes: int | None = None
-    """How many bytes of an old session the model sees again (default: no limit)."""
+    """The number of bytes of an old session that the model sees again (default: no limit)."""
     session: Annotated[str, _session_id] | None = None
-    """The id of the session to continue, which is made if there is none: letters, digits, . _ and -."""
+    """The id of the session to continue or create: letters, digits, . _ and -."""
     session_id: Name | None = None
     """The id of a new session (default: a random one)."""
     session_metadata: Annotated[Mapping[str, Any], _json, Doors("--tag")] = field(default_factory=dict)
-    """More keys for meta.json."""
+    """Additional keys for meta.json."""
     part: Literal["whole", "first", "next"] = "whole"
-    """"first" and "next" are runs of one conversation, whose session_start and session_end hooks do not run for each of them
-    (`end_conversation` ends it); "whole" is both."""
+    """"first" and "next" are runs of one conversation, so that session_start and session_end hooks run once for all of them
+    (`end_conversation` ends it); "whole" is a conversation of one run.
+    """
     request_id: Name | None = None
-    """Names this prompt, once in the whole store: sent again, also after a crash, it goes on or gives its answer; without
-    `session` or another id it has a session of its own."""
+    """A name for this prompt, unique in the store: when sent again, even after a crash, it continues or returns its answer;
+    without `session` or another id it has a session of its own.
+    """
     on_storage_error: Literal["stop", "continue"] = AgentRuntime.on_storage_error
-    """What happens when an event cannot be stored: "stop" ends the run, "continue" goes on unsaved and tells of it."""
+    """What happens if an event cannot be stored: "stop" ends the run, "continue" continues unsaved and reports it."""
     blob_bytes: int = AgentRuntime.blob_bytes
-    """Tool outputs above this size are stored beside the log, and the model sees a cut."""
+    """Tool outputs above this size are stored beside the log, and the model sees a shortened version."""
     redact: Annotated[Callable[[str], str] | bool, _redact, Doors("--no-redact")] = True
-    """Masks secrets in what is stored: True for the values of secret-looking environment variables and known token forms,
-    False for nothing, or a function of your own (`permissions.redact.Redactor`); inputs of calls are stored as they are."""
+    """Mask secrets in stored data: True for the values of secret-looking environment variables and known token formats,
+    False for none, or your own function (`permissions.redact.Redactor`); inputs of calls are stored unchanged.
+    """
     key_file: Annotated[Annotated[str, file] | None, Doors("$OPENAGENTIC_SDK_KEY")] = None
-    """The key that marks what this installation allowed, 32 bytes or more, mode 0600, which hosts that resume each other's
-    sessions share (default: what $OPENAGENTIC_SDK_KEY names, else installation.key in $OPENAGENTIC_SDK_HOME or
-    ~/.openagentic-sdk, made at first use)."""
+    """The key that marks what this installation allowed, at least 32 bytes, mode 0600, shared by hosts that resume each
+    other's sessions (default: $OPENAGENTIC_SDK_KEY, otherwise installation.key in $OPENAGENTIC_SDK_HOME or
+    ~/.openagentic-sdk, created on first use).
+    """
     record_signers: Annotated[Signers, Doors("--sign-record")] = ()
-    """Who signs the record when a run ends, as in `parts.record.signers`; a signer that fails is a `system.notice`, and the
-    next one signs what it did not."""
+    """Who signs the record at the end of a run, as in `parts.record.signers`; a failing signer causes a `system.notice`,
+    and the next one also signs its share.
+    """
 
 
 @described
 @frozen(kw_only=True)
 class Telemetry(WithAdvice):
-    """Where the spans of a session go."""
+    """Where the traces of a session are sent."""
 
     otlp_endpoint: Annotated[str | None, Doors("$OTEL_EXPORTER_OTLP_ENDPOINT", flag="--otlp-endpoint URL")] = None
-    """Where the session's OpenTelemetry spans go while it runs, over OTLP/HTTP (default: what
-    $OTEL_EXPORTER_OTLP_ENDPOINT names; "" is nowhere)."""
+    """Where the session's OpenTelemetry spans are sent during the run, over OTLP/HTTP (default:
+    $OTEL_EXPORTER_OTLP_ENDPOINT; "" is nowhere).
+    """
     otlp_headers: Annotated[Headers, Doors("$OTEL_EXPORTER_OTLP_HEADERS")] = field(default_factory=dict, repr=False)
-    """Headers of those requests, for keys."""
+    """Headers of these requests, for keys."""
     traceparent: Annotated[str, _traceparent] | None = None
-    """The caller's place in a trace (W3C Trace Context, section 3.2), below which the run's spans stand."""
+    """The caller's trace context (W3C Trace Context, section 3.2), the parent of the run's spans."""
 
 
 @described
 @frozen(kw_only=True)
 class Limits(WithAdvice):
-    """How much an agent may use, and how large what it reads and writes may get."""
+    """The resources that an agent may use, and the sizes that it may read and write."""
 
     max_steps: Annotated[int, Doors(toml=True, flag="--max-steps N", client=True)] = AgentRuntime.max_steps
-    """Model calls of one run."""
+    """The maximum number of model calls of one run."""
     timeout_s: Annotated[Seconds | None, Doors(toml=True, flag="--timeout SECONDS", client=True)] = None
-    """How long the whole run may take, subagents included (default: no limit)."""
+    """The time limit of the whole run, including subagents (default: no limit)."""
     max_tokens: Annotated[int | None, Doors(toml=True, client=True)] = None
-    """Tokens (input and output) that the session and its subagents may spend (default: no limit)."""
+    """The maximum number of tokens (input and output) of the session and its subagents (default: no limit)."""
     max_cost_usd: Annotated[float | None, Doors(toml=True, flag="--max-cost USD", client=True)] = None
-    """What the session and its subagents may cost, which needs a price for every model that is used (default: no limit)."""
+    """The maximum cost of the session and its subagents; needs a price for every model in use (default: no limit)."""
     limits_file: Annotated[FilePath | None, Doors("$OPENAGENTIC_SDK_LIMITS")] = None
-    """What all sessions of the store, those with a tag or of a tenant may spend in a day or an hour, see `parts.budgets`
-    (default: what $OPENAGENTIC_SDK_LIMITS names, else limits.toml in $OPENAGENTIC_SDK_HOME or ~/.openagentic-sdk, if it
-    exists)."""
+    """The daily and hourly limits of all sessions of the store, of a tag or of a tenant, see `parts.budgets` (default:
+    $OPENAGENTIC_SDK_LIMITS, otherwise limits.toml in $OPENAGENTIC_SDK_HOME or ~/.openagentic-sdk, if it exists).
+    """
     max_answer_bytes: Positive = AgentRuntime.max_answer_bytes
-    """The size of one answer of a model, text, reasoning and calls together."""
+    """The maximum size of one answer of a model: text, reasoning and calls together."""
     max_subagent_depth: int = 3
-    """How deep subagents may start subagents."""
+    """The maximum nesting depth of subagents."""
     defer_tools: Literal["auto", "off"] = "auto"
-    """"auto" tells the model about tools of servers and of the caller only once ToolSearch has found them, when the
-    definitions of all tools take more than a tenth of its window; "off" never does."""
+    """"auto" defers the definitions of servers' and the caller's tools until ToolSearch has found them, if all definitions
+    exceed a tenth of the model's window; "off" never does.
+    """
     max_context_tokens: Annotated[Positive | None, Doors(toml=True)] = None
-    """The model's window, near which the conversation is summarised; None waits until the endpoint refuses a prompt as too
-    long."""
+    """The model's window; the conversation is summarized when it nears this size. None waits until the endpoint rejects a
+    prompt as too long.
+    """
     max_context_bytes: Positive | None = None
     """The same window in bytes of a request."""
 
@@ -365,9 +380,9 @@ OptionGroup = Project | Permissions | Session | Telemetry | Limits
 @described
 @frozen(kw_only=True)
 class OpenAgenticOptions(Limits, Telemetry, Session, Permissions, Project):
-    """How `query()` and `run()` work. Only `provider` and `model` have no useful default.
+    """The settings of `query()` and `run()`. Only `provider` and `model` have no useful default.
 
-    Each setting is an argument of its own; those of a group may come together, as `groups=[Limits(max_steps=5)]`.
+    Each setting is an argument of its own; those of a group may be given together, as `groups=[Limits(max_steps=5)]`.
     """
 
     # --- The model -----------------------------------------------------------------------------------------------------
@@ -375,54 +390,59 @@ class OpenAgenticOptions(Limits, Telemetry, Session, Permissions, Project):
     provider: Annotated[
         Provider | None, _provider, Doors("--provider, --base-url, --script, and so in agents.toml")
     ] = None
-    """Where to ask, see `openagentic_sdk.providers`."""
+    """The provider to ask, see `openagentic_sdk.providers`."""
     model: Annotated[str | None, Doors("--model, $OPENAGENTIC_SDK_MODEL, settings.json", toml=True)] = None
-    """The model's name there; without a provider, "openai:gpt-4o" names both."""
+    """The provider's name of the model; without a provider, "openai:gpt-4o" names both."""
     api_key: Annotated[Key | None, Doors("--api-key-env, and so in agents.toml")] = field(default=None, repr=False)
-    """The key of each call, a text or a callable that gives one (sync or async, see `providers.keys`); None leaves it to the
-    provider and its environment."""
+    """The key for each call, a string or a callable that returns one (sync or async, see `providers.keys`); None leaves it
+    to the provider and its environment.
+    """
     stream: bool = True
-    """False asks for whole answers, for endpoints that cannot stream."""
+    """False requests whole answers, for endpoints that cannot stream."""
     retry: RetryPolicy | None = None
-    """How often and how long an endpoint is asked again (default: `RetryPolicy()` for endpoints, never for other providers);
-    all runs of the process share its circuit breaker."""
+    """How often and how long requests are retried (default: `RetryPolicy()` for endpoints, never for other providers); all
+    runs of the process share its circuit breaker.
+    """
     fallback: Annotated[Fallbacks, Doors("--fallback, and so in agents.toml")] = ()
-    """Models, or `providers.wrappers.fallback.Fallback`s, to ask in order when the first one's endpoint gave up."""
+    """Models, or `providers.wrappers.fallback.Fallback`s, to ask in this order once the first one's endpoint has failed."""
     output_schema: Any = None
     """The JSON schema or type (dataclass, pydantic model ...) that the final answer must fit, see `structured_output`."""
     output_form: Literal["auto", "response_format", "tool", "text"] = "auto"
-    """How that answer is asked for: by the endpoint's "response_format", by a last "tool", or as "text"; "auto" takes the
-    first that the provider has."""
+    """How that answer is requested: by the endpoint's "response_format", by a final "tool", or as "text"; "auto" uses the
+    first that the provider supports.
+    """
     output_repair_turns: int = 2
     """How often a final answer that does not fit is sent back."""
     prices: Prices | None = None
-    """Prices that replace or add to the built-in table: {model: {...}}, or the path of such a file."""
+    """Prices that replace or extend the built-in table: {model: {...}}, or the path of such a file."""
 
     # --- Tools and agents ----------------------------------------------------------------------------------------------
 
     tools: Annotated[ToolRegistry | Sequence[Tool], _tools] | None = None
     """The tools, as a registry or a sequence (default: all built-in tools)."""
     hooks: Annotated[HookEngine | None, Doors("settings.json")] = None
-    """Code that is called at points of a run, see `openagentic_sdk.hooks.engine`."""
+    """Code that runs at fixed points of a run, see `openagentic_sdk.hooks.engine`."""
     parts: Annotated[Sequence[Callable[[], CustomPart]], _checked_elsewhere] = ()
-    """Parts of your own, as classes made from `parts.custom.CustomPart`: code that stays with each run and keeps a state in
-    the log (docs/parts.md)."""
+    """Your own parts, as classes derived from `parts.custom.CustomPart`: code that accompanies each run and keeps state in
+    the log (docs/parts.md).
+    """
     mcp_servers: Annotated[ServersByName, Doors(".mcp.json")] = field(default_factory=dict)
     """MCP servers by name: `McpServer(...)`, or an entry as in `.mcp.json`; their tools are offered as `mcp__name__tool`."""
     agents: Annotated[AgentsByName, Doors(".claude/agents")] = field(default_factory=dict)
     """Subagents by name."""
     memory: Annotated[bool, Doors(flag="--memory")] = False
-    """Keep notes about the project and the user for later sessions, and read them, with the tool `memory`."""
+    """Let the agent keep and read notes about the project and the user for later sessions, with the tool `memory`."""
     code: Annotated[bool, Doors(flag="--code")] = False
-    """Let the model write Python, in a sandbox, that calls the other tools, with the tool `Code`."""
+    """Let the model write Python that calls the other tools, in a sandbox, with the tool `Code`."""
     clock: Clock | None = None
-    """Where time comes from (default: the machine's)."""
+    """The source of time (default: the machine's clock)."""
     groups: Annotated[Sequence[OptionGroup], _groups] = ()
-    """Settings that come together: `Project(...)`, `Permissions(...)`, `Session(...)`, `Telemetry(...)`, `Limits(...)`. They
-    become settings of their own names, and nothing is left here."""
+    """Groups of settings: `Project(...)`, `Permissions(...)`, `Session(...)`, `Telemetry(...)`, `Limits(...)`. Their fields
+    become settings of the same names, and this field ends up empty.
+    """
 
     def __post_init__(self) -> None:
-        """Take over what groups set. Raises `OptionsError` for a setting that comes twice, with two values."""
+        """Take over the groups' settings. Raises `OptionsError` for a setting given twice with different values."""
         if not self.groups or _groups(self.groups) is not None:
             return
         for group in self.groups:
@@ -441,14 +461,14 @@ class OpenAgenticOptions(Limits, Telemetry, Session, Permissions, Project):
         return Path(self.cwd or working_dir()).expanduser().absolute()
 
     def project_root(self) -> Path:
-        """`project_dir` as an absolute path; when it is not set, the repository that cwd is in, else cwd."""
+        """`project_dir` as an absolute path; the default is the repository that contains cwd, otherwise cwd."""
         if self.project_dir:
             return Path(self.project_dir).expanduser().absolute()
         return Path(find_project_root(self.working_dir()))
 
 
 def located(options: OpenAgenticOptions) -> OpenAgenticOptions:
-    """The options with the providers that their model, and those of their agents, name (`openai:gpt-4o`) if they bring none.
+    """Fill in the providers that the model and those of the agents name (`openai:gpt-4o`) where none is given.
 
     Raises `OptionsError`.
     """
@@ -472,7 +492,7 @@ def located(options: OpenAgenticOptions) -> OpenAgenticOptions:
 
 
 def with_model(options: OpenAgenticOptions, word: str) -> OpenAgenticOptions:
-    """The options with another model, at another provider where the word names one. Raises `OptionsError`."""
+    """Replace the model, and the provider if the word names one. Raises `OptionsError`."""
     from .providers.named import find_model
 
     here = located(options)
@@ -483,7 +503,7 @@ def with_model(options: OpenAgenticOptions, word: str) -> OpenAgenticOptions:
 
 
 def check_options(options: OpenAgenticOptions) -> None:
-    """Raise `OptionsError` with the name of the first setting that cannot be used, its value and what is accepted."""
+    """Raise `OptionsError` for the first invalid setting, with its name, its value and the accepted values."""
     if not isinstance(options, OpenAgenticOptions):
         raise OptionsError(f"options must be OpenAgenticOptions(...), not {shown(options)}")
     check_fields(options)

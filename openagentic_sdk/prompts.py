@@ -1,10 +1,10 @@
-"""Prompts as people and programs give them: text, or a list of text, pictures, documents and sound.
+"""Prompts from people and programs: text, or a list of text, pictures, documents and sound.
 
 A part is `{"type": "text", "text"}`, or `{"type": "image" | "file" | "audio"}` with one of `path`, `data` (base64) and
-`url`, and perhaps a `media_type` and a `name`. Bytes go to blobs beside the log, once, and the event names them by digest;
-only a request that leaves holds them again (`parts.attachments`). A `path` is read on this machine, after the gate allowed
-it as a read; whoever passes on what others wrote (a server, an editor, a model) checks it with `paths=False` first. A `url`
-is never fetched here.
+`url`, and optionally `media_type` and `name`. Bytes are stored once, in blobs beside the log, and the event refers to them
+by digest; only an outgoing request contains them again (`parts.attachments`). A `path` is read on this machine, after the
+gate allowed it as a read; whoever passes on input from others (a server, an editor, a model) checks it with `paths=False`
+first. A `url` is never fetched here.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _SOURCES = ("path", "data", "url")
 
 
 def read_prompts(prompt: Prompt) -> Said | AsyncIterator[Said] | None:
-    """What a run is asked, checked. Raises `OptionsError` that names the part; an iterable raises it as it comes."""
+    """Check the prompt of a run. Raises `OptionsError` with the invalid part; an iterable raises it when it gets there."""
     if prompt is None:
         return None
     return _each(prompt) if isinstance(prompt, AsyncIterable) else read_prompt(prompt)
@@ -39,7 +39,9 @@ async def _each(prompts: AsyncIterable[Any]) -> AsyncIterator[Said]:
 
 
 def read_prompt(prompt: Any, *, paths: bool = True) -> Said:
-    """One prompt, checked. Without `paths` it names no files of this machine. Raises `OptionsError` that names the part."""
+    """Check one prompt; without `paths`, it may not name files of this machine. Raises `OptionsError` with the invalid
+    part.
+    """
     if isinstance(prompt, Said):
         return prompt
     if isinstance(prompt, Mapping):
@@ -89,7 +91,7 @@ def _read_part(given: Any, where: str, paths: bool) -> MediaPart:
 
 
 def checked_part(part: MediaPart, where: str) -> MediaPart:
-    """The part with its media type, when a vendor may take it. Raises `OptionsError`."""
+    """Return the part with its media type, if a vendor accepts it. Raises `OptionsError`."""
     data = part.data or b""
     found = media_type_of(data[:HEAD_BYTES])
     media_type = found or part.media_type

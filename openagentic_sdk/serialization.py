@@ -1,8 +1,8 @@
 """Events to JSON and back.
 
 One JSON object per event: its `type`, its fields, and the envelope fields that are set. Writing is strict (ASCII, no NaN,
-nothing that JSON cannot say); reading ignores fields it does not know and, unless it is strict, keeps events whose type it
-does not know word for word, so that a log of a newer version survives a copy by an older one.
+only JSON types); reading ignores unknown fields and, unless it is strict, keeps events of unknown types verbatim, so that a
+log of a newer version survives a copy by an older one.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ _MOST_LINES = 256
 
 
 class _Shape:
-    """How one event class looks in JSON, worked out once. `plain` is what each field of a usual event is an instance of."""
+    """The JSON layout of one event class, computed once. `plain` holds the usual type of each field."""
 
     def __init__(self, cls: type[AnyEvent]) -> None:
         own = [f for f in fields(cls) if f.name not in ENVELOPE]
@@ -111,10 +111,10 @@ def event_to_dict(event: Event) -> dict[str, Any]:
 
 
 def event_from_dict(data: Mapping[str, Any], *, strict: bool = True) -> AnyEvent:
-    """The event that a dict describes.
+    """Build the event that a dict describes.
 
-    Raises `InvalidEventError` when a required field is missing or a field is of the wrong kind, and
-    `UnknownEventTypeError` for an unknown type; with `strict=False` the latter becomes an `UnknownEvent`.
+    Raises `InvalidEventError` if a required field is missing or a field has the wrong type, and `UnknownEventTypeError` for
+    an unknown type; with `strict=False` the latter becomes an `UnknownEvent`.
     """
     event_type = data.get("type")
     if not isinstance(event_type, str):
@@ -128,7 +128,7 @@ def event_from_dict(data: Mapping[str, Any], *, strict: bool = True) -> AnyEvent
 
 
 def _build_plain(shape: _Shape, data: Mapping[str, Any]) -> AnyEvent | None:
-    """A usual event, built without its constructor: a full read of a log spends most of its time here. None: look closer."""
+    """Build a usual event without its constructor, where reading a log spends most of its time; None for an unusual one."""
     values, plain = dict(shape.defaults), shape.plain
     for name, value in data.items():
         kinds = plain.get(name)
@@ -170,10 +170,10 @@ def _check_kind(shape: _Shape, name: str, value: Any) -> None:
 
 
 def dumps_json(value: Any) -> str:
-    """JSON as every log line is written: ASCII, compact, no NaN.
+    """Encode a value as in every log line: ASCII, compact, no NaN.
 
-    ASCII keeps lone surrogates, U+2028 and NUL apart from the bytes of the file. Raises `InvalidEventError` for what
-    JSON cannot say.
+    ASCII keeps lone surrogates, U+2028 and NUL out of the bytes of the file. Raises `InvalidEventError` for values that
+    JSON cannot express.
     """
     try:
         return "".join(_chunks(value, 0))
@@ -192,7 +192,7 @@ def _not_json(error: Exception) -> InvalidEventError:
 
 
 def loads_json(text: str | bytes) -> Any:
-    """JSON as every log line is read: NaN and Infinity are refused. Raises `InvalidEventError`."""
+    """Decode JSON as in every log line: NaN and Infinity are rejected. Raises `InvalidEventError`."""
     try:
         return DECODER.decode(
             text if isinstance(text, str) else text.decode(json.detect_encoding(text), "surrogatepass")
@@ -202,12 +202,12 @@ def loads_json(text: str | bytes) -> Any:
 
 
 def pointer_names(pointer: str) -> list[str]:
-    """The names and numbers that a JSON pointer goes through, in their order (RFC 6901, section 4)."""
+    """The names and indices of a JSON pointer, in order (RFC 6901, section 4)."""
     return [name.replace("~1", "/").replace("~0", "~") for name in pointer.split("/")[1:]]
 
 
 def refuse_constant(name: str) -> NoReturn:
-    """What a JSON decoder does with NaN and Infinity, which Python's reads by itself."""
+    """Reject NaN and Infinity, which Python's JSON decoder would accept."""
     raise ValueError(f"{name} is not JSON")
 
 
@@ -216,10 +216,10 @@ DECODER = json.JSONDecoder(parse_constant=refuse_constant)
 
 
 def json_encoder(**settings: Any) -> Callable[[Any], str]:
-    """The `encode` of a `json.JSONEncoder` with these settings, made once.
+    """The `encode` function of a `json.JSONEncoder` with these settings, created once.
 
-    The encoder itself would make a new one for each call, which costs half of a usual event. A value that holds itself
-    raises `RecursionError`.
+    The encoder would otherwise create one per call, half of the cost of a usual event. A self-referential value raises
+    `RecursionError`.
     """
     chunks = _chunks_of(json.JSONEncoder(**settings))
     return lambda value: "".join(chunks(value, 0))
@@ -242,10 +242,10 @@ _quote = json.encoder.encode_basestring_ascii
 
 
 def dumps_fields(event: Event) -> str:
-    """The JSON of `event_to_dict` without its braces and without `seq` and `ts`, for a line that says these itself.
+    """The JSON of `event_to_dict` without its braces, `seq` and `ts`, for a line that adds these itself.
 
-    Raises `InvalidEventError` for what JSON cannot say, and for what a reader would refuse: fields of a wrong kind, and
-    values nested deeper than every reader can follow.
+    Raises `InvalidEventError` for values that JSON cannot express or that a reader would reject: fields of the wrong type,
+    and values nested too deeply.
     """
     shape = _SHAPES.get(event.type) or _shape(event.type)
     if shape is None:
@@ -261,7 +261,7 @@ def dumps_fields(event: Event) -> str:
 
 
 def _line(shape: _Shape, values: Sequence[Any]) -> _Line:
-    """The JSON of an event whose fields are of the same kinds as these, and what makes the text of each. Raises as above."""
+    """The JSON of an event whose fields have these types, and the encoder of each field. Raises as above."""
     parts, encoders = [shape.head], []
     for name, value in zip(shape.written, values, strict=True):
         if name in shape.names:
@@ -291,7 +291,7 @@ def _dumps_float(value: float) -> str:
 
 
 class WrittenList(list[Any]):
-    """A list with its JSON: as a log line has it, and with sorted keys. Whoever has it does not change it."""
+    """An immutable list with its JSON, both as in a log line and with sorted keys."""
 
     __slots__ = ("canonical", "text")
 
@@ -301,7 +301,7 @@ class WrittenList(list[Any]):
 
 
 def written(values: list[Any]) -> list[Any]:
-    """The list with its JSON, which is kept from one equal list to the next; as it is where it cannot be written."""
+    """Attach its JSON to the list, reusing that of an equal earlier list; unchanged if it cannot be encoded."""
     try:
         # Tells 1 from True, and one order of keys from another; version 0 says the same of equal values.
         key = marshal.dumps(values, 0)
@@ -320,7 +320,7 @@ _MOST_WRITTEN = 16
 
 
 def dumps_canonical(value: Any) -> str:
-    """JSON with sorted keys, as digests are made of it: ASCII, compact."""
+    """JSON with sorted keys for digests: ASCII, compact."""
     return value.canonical if value.__class__ is WrittenList else _canonical(value)
 
 
@@ -352,13 +352,13 @@ def dumps_values(data: Mapping[str, Any]) -> str:
 
 
 def _check_depth(value: Any, text: str, max_depth: int) -> None:
-    """Raises `ValueError` for a value, with its JSON, that is nested deeper than `max_depth`."""
+    """Raise `ValueError` if a value, given with its JSON, is nested deeper than `max_depth`."""
     if text.count("[") + text.count("{") > max_depth and nesting(value) > max_depth:
         raise ValueError(f"it is nested more than {max_depth} deep")
 
 
 def whole_letters(value: Any) -> Any:
-    """A JSON value without half letters: two halves become the letter, a lone one becomes U+FFFD."""
+    """Replace surrogates in a JSON value: a pair becomes its character, a lone one U+FFFD."""
     if isinstance(value, str):
         return sendable(value)
     if isinstance(value, Mapping):
@@ -369,7 +369,7 @@ def whole_letters(value: Any) -> Any:
 
 
 def nesting(value: Any) -> int:
-    """How deep a JSON value is nested: 1 for a text or number, 2 for a list of them."""
+    """The nesting depth of a JSON value: 1 for a string or number, 2 for a list of them."""
     depth, level = 0, [value]
     while level:
         depth += 1
@@ -388,7 +388,7 @@ def dumps_event(event: Event) -> str:
 
 
 def loads_event(text: str | bytes, *, strict: bool = True) -> AnyEvent:
-    """The event of one line; see `event_from_dict` for `strict` and the errors."""
+    """Parse the event of one line; see `event_from_dict` for `strict` and the errors."""
     data = loads_json(text)
     if not isinstance(data, dict):
         raise InvalidEventError(f"an event is a JSON object, not {type(data).__name__}")
