@@ -9,10 +9,10 @@ from __future__ import annotations
 import json
 import re
 import shlex
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, partial
-from itertools import islice, pairwise
+from itertools import pairwise
 from typing import Any
 
 from ..errors import (
@@ -38,6 +38,7 @@ from ..events import (
     PermissionDecision,
     Result,
     SessionCompacted,
+    SubagentFinished,
     SubagentStarted,
     SystemInit,
     SystemNotice,
@@ -52,20 +53,25 @@ from ..ground.frozen import changed, frozen
 from ..ground.loose import as_mapping
 from ..ground.patterns import regex
 from ..ground.text import on_one_line, plural, shortened
-from ..parts.masking import shown
+from ..parts.masking import known_here, shown
 from ..parts.record.folds.notes import describe_input
 from ..parts.record.lifecycle import child_events
 from ..permissions.hindsight.calls import PolicyJudge, call_context, recorded_calls
 from ..permissions.offers import offered_rules
-from ..providers.named import PROVIDERS
+from ..permissions.subject import SESSION_TOOLS
+from ..providers.named import COMPATIBLE, PROVIDERS
 from ..sessions.base import SessionStore
 from ..sessions.folds.summary import total_tokens
 from ..sessions.request import json_sha256
+from ..tools.defaults import default_tools
 
 MAX_LINES = 10
 _MAX_CHARS, _MAX_PERIOD, _LEAST_REPEATS, _MAX_DEPTH = 300, 8, 3, 8
+_LEAST_REPEATS_OF_A_GIVEN_UP_LOOP, _MOST_EARLIER_RUNS, _MOST_SUBAGENTS = 5, 8, 50
 _FRAME = regex(r'  File "([^"\n]+)", line (\d+)(?:, in ([^\n]+))?(?:\n    ([^\n]*))?')
 _LIBRARY = regex(r"/lib/python3|/site-packages/|^<frozen ")
+# How our own errors of a refused request begin (`ProviderHTTPError`): nothing that an endpoint sends can come before it.
+_ENDPOINT = regex(r"(https?://[^\s/@?#]+(?:/[^\s?#]*)?)/chat/completions answered ")
 _WORD = regex(r"[\w][\w./@:-]*[\w]|\w")
 
 # The events of a subagent's session, by its parent's id and its own.
@@ -94,21 +100,23 @@ class Cause:
     def lines(self, *flags: str) -> list[str]:
         """The cause in at most `MAX_LINES` lines; `flags` are added to the command."""
         where = [f"went wrong: event {self.seq}, {self.event}, of session {self.session_id}"] if self.kind else []
-        command = [*self.go_on[:-1], *flags, *self.go_on[-1:]] if self.go_on[1:2] == ("run",) else self.go_on
-        last = [f"to go on: {shlex.join(command)}"] if self.go_on else []
+        begin = 2 if self.go_on[1:2] == ("run",) else 3
+        command = (*self.go_on[:begin], *flags, *self.go_on[begin:])
+        last = [f"to go on: {' '.join(map(_quoted, command))}"] if self.go_on else []
         lines = [f"asked: {self.asked}", f"ended: {self.ended}", *where, f"why: {self.why}"]
-        return [*lines, *(f"  {line}" for line in self.more[: MAX_LINES - len(lines) - len(last)]), *last]
+        lines += [f"  {line}" for line in self.more[: MAX_LINES - len(lines) - len(last)]]
+        return [*map(on_one_line, lines), *last]
 
 
 @frozen
 class _CauseInRun:
-    """A cause within one run; `flags` and `prompt` make the command that goes on."""
+    """A cause within one run; `settings`, by their options' names, and `prompt` make the command that goes on."""
 
     kind: str
     event: Event
     why: str
     more: tuple[str, ...] = ()
-    flags: tuple[str, ...] = ()
+    settings: tuple[tuple[str, Any], ...] = ()
     prompt: str = "Go on."
     inside: Cause | None = None
     command: tuple[str, ...] = ()
@@ -125,14 +133,16 @@ def find_cause(
 ) -> Cause:
     """The cause in a log. `read` gives the events of a subagent's session; `is_held` is true while a run goes on, and None
     where nobody can tell."""
-    events = [shown(event) for event in events]
+    redact = known_here()
+    events = [shown(event, redact) for event in events]
     starts = [at for at, event in enumerate(events) if isinstance(event, SystemInit)]
     asked = next((e.text for e in reversed(events) if isinstance(e, UserMessage) and e.origin == "user"), "")
     asked = _short(asked, 200) or "nothing yet"
     if not starts:
         return Cause(session_id, "", asked, "no run began", "nothing went wrong: no run has begun")
-    bounds = [*starts, len(events)]
-    runs = [_JudgedRun(session_id, events, a, b, read, depth) for a, b in pairwise(bounds)]
+    uses = {event.tool_use_id: event for event in events if isinstance(event, ToolUse)}
+    newest = list(pairwise([*starts, len(events)]))[-1 - _MOST_EARLIER_RUNS :]
+    runs = [_JudgedRun(session_id, events, bounds, uses, read, depth) for bounds in newest]
     last = runs[-1]
     if last.result is None and is_held is not False:
         return Cause(session_id, "", asked, "it still runs", f"nothing went wrong so far: {last.doing}")
@@ -146,23 +156,36 @@ def find_cause(
         why = f"nothing went wrong: it answered {answer!r}" if answer else "nothing went wrong"
         return Cause(session_id, "", asked, last.ended, why, more=more)
     inside, at = found.inside, found.event
-    go_on = ("openagentic-sdk", "run", "--resume", session_id, *last.model_flags, *found.flags, found.prompt)
     where = (session_id, at.seq, at.type) if inside is None else (inside.session_id, inside.seq, inside.event)
-    return Cause(
-        where[0], found.kind, asked, last.ended, found.why, *where[1:], more=found.more, go_on=found.command or go_on
-    )
+    more, command = found.more, found.command
+    if not command:
+        more = (*more[: MAX_LINES - 7], *(last.going_on_in_code(found) if depth == 0 else ()))
+        dashes = ("--",) if found.prompt.startswith("-") else ()
+        command = ("openagentic-sdk", "run", "--resume", session_id, *last.model_flags)
+        command = (*command, *_flags(found.settings), *dashes, found.prompt)
+    return Cause(where[0], found.kind, asked, last.ended, found.why, *where[1:], more=more, go_on=command)
 
 
 class _JudgedRun:
     """One run of a log: its events, and the questions that the causes ask of them."""
 
     def __init__(
-        self, session_id: str, log: Sequence[Event], start: int, end: int, read: Read | None, depth: int
+        self,
+        session_id: str,
+        log: Sequence[Event],
+        bounds: tuple[int, int],
+        uses: Mapping[str, ToolUse],
+        read: Read | None,
+        depth: int,
     ) -> None:
-        self.session_id, self.log, self.events = session_id, log[:end], log[start:end]
-        self._read, self._depth = read, depth
+        self.session_id, self.events, self.uses = session_id, log[slice(*bounds)], uses
+        self._whole, self._end, self._read, self._depth = log, bounds[1], read, depth
         self.init = next(e for e in self.events if isinstance(e, SystemInit))
-        self.uses = {e.tool_use_id: e for e in self.log if isinstance(e, ToolUse)}
+
+    @cached_property
+    def log(self) -> Sequence[Event]:
+        """The events up to the end of this run."""
+        return self._whole[: self._end]
 
     @cached_property
     def result(self) -> Result | None:
@@ -178,14 +201,38 @@ class _JudgedRun:
         cost = "" if result.cost_usd is None else f", ${result.cost_usd:.4f}"
         took = "" if result.duration_s is None else f", {result.duration_s:.0f} s"
         said = f": {_short(result.error_message)}" if result.error_message else ""
-        return f"{result.stop_reason} behind {plural(result.steps, 'step')}{took}{cost} (event {result.seq}){said}"
+        return f"{result.stop_reason} after {plural(result.steps, 'step')}{took}{cost} (event {result.seq}){said}"
 
     @property
     def model_flags(self) -> tuple[str, ...]:
-        """The model that was asked, where a command can name it."""
+        """The model that was asked, where a command can name it, and the address of an endpoint."""
         init = self.init
-        is_named = init.provider in PROVIDERS and init.model
-        return ("--model", f"{init.provider}:{init.model}") if is_named else ()
+        if init.provider not in PROVIDERS or not init.model or on_one_line(init.model) != init.model:
+            return ()
+        named = ("--model", f"{init.provider}:{init.model}")
+        if init.provider != COMPATIBLE:
+            return named
+        refused = (_ENDPOINT.match(e.error_message or "") for e in self.of(ModelResponse))
+        url = next((found.group(1) for found in refused if found), "URL")
+        return (*named, "--base-url", url)
+
+    def going_on_in_code(self, found: _CauseInRun) -> tuple[str, ...]:
+        """How the caller's program goes on, where it has tools or a model that no command can name."""
+        known = SESSION_TOOLS | set(default_tools().names()) | _TOOLS_OF_OPTIONS
+        own = [name for name in self.init.tools if name not in known and not name.startswith("mcp__")]
+        if not self.model_flags:
+            own.append(f"the model {self.init.provider or ''}:{self.init.model or ''}")
+        if not own:
+            if self.model_flags[-1] == "URL":
+                return ("the address of the endpoint is not in the log: put it in the place of URL",)
+            return ()
+        changes = "".join(
+            f", {name}=[*options.{name}, {repr(value)[1:-1]}]" if isinstance(value, list) else f", {name}={value!r}"
+            for name, value in found.settings
+        )
+        options = f"replace(options, resume={self.session_id!r}{changes})"
+        whose = f"in your program, which brings {_short(', '.join(own), 120)}"
+        return (f"{whose}: run_sync(prompt={found.prompt!r}, options={options})",)
 
     @property
     def doing(self) -> str:
@@ -223,29 +270,43 @@ class _JudgedRun:
         why = f"its process died, or could store no more, when {self.doing}"
         return _CauseInRun("dead", last, why, prompt="The process died: check what was done, and go on.")
 
-    def loop(self, result: Result) -> _CauseInRun | None:
-        """The same calls over and over, up to the end of the run."""
+    def loop(self, result: Result, least: int = _LEAST_REPEATS, *, with_results: bool = False) -> _CauseInRun | None:
+        """The same calls over and over, up to the end of the run; `with_results`, they gave the same, too."""
         uses = [event for event in self.events if isinstance(event, ToolUse) and not event.is_inside]
-        keys = [(use.name, json_sha256(dict(use.input))) for use in uses]
+        ends = {e.tool_use_id: e for e in self.events if isinstance(e, ToolResult)}
+        keys: list[tuple[str, ...]] = [(use.name, json_sha256(dict(use.input))) for use in uses]
+        if with_results:
+            given = ((ends[use.tool_use_id].output if use.tool_use_id in ends else None) for use in uses)
+            keys = [(*key, _text(output)) for key, output in zip(keys, given, strict=True)]
         for period in range(1, _MAX_PERIOD + 1):
             size = period
             while size < len(keys) and keys[-size - 1] == keys[-size - 1 + period]:
                 size += 1
             times = size // period
-            if times >= _LEAST_REPEATS:
+            if times >= least:
                 break
         else:
             return None
         names = ", ".join(dict.fromkeys(self.call(use.tool_use_id) for use in uses[-period:]))
-        said = f"a loop of period {period}: the model made {plural(period, 'call')} {times} times in a row"
-        ends = {e.tool_use_id: e for e in self.events if isinstance(e, ToolResult)}
+        why = f"a loop of period {period}: the model made {plural(period, 'call')} {times} times in a row, "
+        why += f"until {_ENDS.get(result.stop_reason, result.stop_reason)}"
         last = next((ends[use.tool_use_id] for use in reversed(uses[-period:]) if use.tool_use_id in ends), None)
-        more: tuple[str, ...] = () if last is None else (f"the last of them gave {_short(_text(last.output), 160)}",)
-        if last is not None and last.is_error:
-            more = (_words(last), *_place(last))
-        why = f"{said}, until {_ENDS.get(result.stop_reason, result.stop_reason)}"
         prompt = f"You made the same {plural(period, 'call')} {times} times. Do something else."
-        return _CauseInRun("loop", uses[-size], why, (names, *more), self._raised(result), prompt)
+        found = _CauseInRun("loop", uses[-size], why, (names,), self._raised(result), prompt)
+        if last is None or not _failed_call(last):
+            gave = () if last is None else (f"the last of them gave {_short(_text(last.output), 160)}",)
+            return changed(found, more=(names, *gave))
+        error = self._explained(last, 1)
+        settings, prompt = (*error.settings, *found.settings), error.prompt if error.settings else prompt
+        return changed(found, more=(names, error.why, *error.more), settings=settings, prompt=prompt)
+
+    def given_up(self, result: Result) -> _CauseInRun | None:
+        """A loop that the model left with an answer, and not with anything new."""
+        found = self.loop(result, _LEAST_REPEATS_OF_A_GIVEN_UP_LOOP, with_results=True)
+        if found is None:
+            return None
+        asked = sum(isinstance(e, ModelRequest) and (e.seq or 0) > (found.event.seq or 0) for e in self.events)
+        return found if asked >= _LEAST_REPEATS_OF_A_GIVEN_UP_LOOP else None  # not the calls of one answer
 
     def refused_answers(self, result: Result) -> _CauseInRun | None:
         """Stop hooks that sent every answer back."""
@@ -254,36 +315,67 @@ class _JudgedRun:
             return None
         found = self._hook(blocks[0])
         why = f"{found.why}; it sent the answer back {len(blocks)} times"
-        return changed(found, why=why, flags=self._raised(result))
+        return changed(found, why=why, settings=self._raised(result))
 
     def limit(self, result: Result) -> _CauseInRun:
-        """A limit, and what took most of it."""
-        weights, unit, calls = Counter[str](), "tokens", 0.0
-        if result.stop_reason == "max_steps":
-            weights, unit = Counter(event.name for event in self.events if isinstance(event, ToolUse)), "calls"
-        elif result.stop_reason == "timeout":
-            unit = "s"
-        for event in self.events if unit != "calls" else ():
-            if isinstance(event, ModelResponse):
-                weights["the model"] += round(event.total_s or 0) if unit == "s" else total_tokens(event.usage)
-                calls = 0.0 if unit == "s" else total_tokens(event.usage)
-            elif isinstance(event, ToolUse) and calls:  # an answer is paid by the first of its calls
-                weights.update({event.name: int(calls), "the model": -int(calls)})
-                calls = 0.0
-            elif isinstance(event, ToolResult) and unit == "s":
-                weights[self._name(event)] += round(event.duration_s or 0)
-        told = ", ".join(f"{name} {weight:,} {unit}" for name, weight in weights.most_common(3) if weight >= 1)
+        """A limit, and what took most of it, down to the subagents."""
+        is_in_dollars = result.stop_reason == "budget" and "max_cost_usd" in (result.error_message or "")
+        unit = {"max_steps": "calls", "timeout": "s"}.get(result.stop_reason, "USD" if is_in_dollars else "tokens")
+        told, child = self._spent(unit)
         at_end = f" when {self.doing}" if unit == "s" else ""
         why = f"{result.error_message or result.stop_reason}{at_end}{f'; most went to {told}' if told else ''}"
-        return _CauseInRun(result.stop_reason, result, why, flags=self._raised(result))
+        more: tuple[str, ...] = ()
+        if child is not None and self._read is not None and unit != "calls":
+            events = self._read(self.session_id, child.child_session_id)
+            start = next((at for at, event in enumerate(events) if isinstance(event, SystemInit)), None)
+            if start is not None:
+                uses = {e.tool_use_id: e for e in events if isinstance(e, ToolUse)}
+                run = _JudgedRun(child.child_session_id, events, (start, len(events)), uses, None, 0)
+                more = (f"in the subagent, session {child.child_session_id}: {run._spent(unit)[0]}",)
+        return _CauseInRun(result.stop_reason, result, why, more, settings=self._raised(result))
 
-    def _raised(self, result: Result) -> tuple[str, ...]:
-        """The flags that give the next run more room than the limit that ended this one."""
+    def _spent(self, unit: str) -> tuple[str, SubagentStarted | None]:
+        """What took most calls, seconds, tokens or dollars, in words; the subagent that took the most, if one did."""
+        weights: dict[str, float] = defaultdict(float)
+        cost = 0.0
+        children = {e.tool_use_id: e for e in self.events if isinstance(e, SubagentStarted)}
+        names = {f"the subagent {e.name!r}": e for e in children.values()}
+        for event in self.events:
+            if unit == "calls":
+                if isinstance(event, ToolUse):
+                    weights[event.name] += 1
+            elif isinstance(event, ModelResponse):
+                weights["the model"] += _weight(event, unit)
+                cost = 0.0 if unit == "s" else _weight(event, unit)
+            elif isinstance(event, SubagentFinished) and unit != "s":
+                weights[f"the subagent {event.name!r}"] += _weight(event, unit)
+            elif isinstance(event, ToolUse) and cost:  # an answer is paid by the first of its calls
+                weights[event.name] += cost
+                weights["the model"] -= cost
+                cost = 0.0
+            elif isinstance(event, ToolResult) and unit == "s":
+                child = children.get(event.tool_use_id)
+                weights[f"the subagent {child.name!r}" if child else self._name(event)] += round(event.duration_s or 0)
+        top = [
+            (name, weight)
+            for name, weight in sorted(weights.items(), key=lambda each: -each[1])[:3]
+            if weight >= (0.00005 if unit == "USD" else 1)
+        ]
+        form = "{} {:.4f} {}" if unit == "USD" else "{} {:,.0f} {}"
+        return ", ".join(form.format(*each, unit) for each in top), names.get(top[0][0]) if top else None
+
+    def _raised(self, result: Result) -> tuple[tuple[str, Any], ...]:
+        """The settings that give the next run more room than the limit that ended this one."""
         if result.stop_reason == "max_steps":
-            return ("--max-steps", str(max(2 * result.steps, 50)))
+            return (("max_steps", max(2 * result.steps, 50)),)
         if result.stop_reason == "timeout":
-            return ("--timeout", str(max(2 * int(result.duration_s or 0), 600)))
-        return ()
+            return (("timeout_s", max(2 * int(result.duration_s or 0), 600)),)
+        if result.stop_reason != "budget":
+            return ()
+        if "max_tokens" in (result.error_message or ""):
+            return (("max_tokens", 2 * total_tokens(result.usage)),)
+        spent = result.cost_usd if "max_cost_usd" in (result.error_message or "") else None
+        return (("max_cost_usd", round(2 * spent, 4)),) if spent else ()
 
     def stopped(self, result: Result) -> _CauseInRun:
         """Somebody, or a part of the caller's own, ended it."""
@@ -299,7 +391,8 @@ class _JudgedRun:
             return _CauseInRun("waiting", result, result.error_message or "it waits", command=self._workflow("show"))
         question = open_ones[-1]
         choices = f" ({', '.join(question.choices)})" if question.choices else ""
-        about = f", for {self.call(question.tool_use_id)}" if question.tool_use_id in self.uses else ""
+        asking = self.uses.get(question.tool_use_id or "")
+        about = f", for {self.call(asking.tool_use_id)}" if asking is not None else ""
         why = f"it waits for a person's answer to {_short(question.prompt)!r}{choices}{about}"
         answer = question.choices[0] if question.choices else "..."
         command = self._workflow("answer", answer) if self._is_workflow else ()
@@ -322,16 +415,17 @@ class _JudgedRun:
         why = f"{result.error_type or 'an error'}: {_short(result.error_message)}"
         if kind == "vendor":
             retries = [e.reason for e in self.events if isinstance(e, ModelRetry)]
-            more = (
-                (f"behind {len(retries)} more attempts; the first failed with: {_short(retries[0], 160)}",)
-                if retries
-                else ()
+            more = tuple(
+                f"after {len(retries)} more attempts; the first attempt: {_short(one, 160)}" for one in retries[:1]
             )
             return _CauseInRun(kind, next(self.of(ModelResponse), result), why, more)
         if kind == "output":
             repairs = [e for e in self.events if isinstance(e, UserMessage) and e.origin == "repair"]
-            last = (f"its last answer was {_short(e.text, 160)!r}" for e in self.of(AssistantMessage))
-            return _CauseInRun(kind, repairs[0] if repairs else result, why, tuple(islice(last, 1)))
+            misfits = [e for e in self.events if isinstance(e, ToolResult) and self._name(e) == "final_answer"]
+            answers = [_text(dict(self.uses[e.tool_use_id].input)) for e in misfits[-1:]]
+            answers += [e.text for e in self.of(AssistantMessage) if e.text]
+            more = tuple(f"its last answer was {_short(answer, 160)!r}" for answer in answers[:1])
+            return _CauseInRun(kind, next(iter([*repairs, *misfits]), result), why, more)
         step = self.trouble(result)
         if self._is_workflow and step is not None:
             return changed(
@@ -347,10 +441,21 @@ class _JudgedRun:
         message = next(self.of(AssistantMessage), None)
         if message is not None and message.refusal:
             return _CauseInRun("vendor", message, f"the model refused: {_short(message.text)}")
+        if result.cut_by is None and response is not None and self._is_empty(result, response):
+            tokens = f", {total_tokens(response.usage):,} tokens of prompt and answer" if response.usage else ""
+            why = f"the model's last answer is empty (finish reason {response.finish_reason!r}{tokens})"
+            return _CauseInRun("empty", response, why, prompt="Your last answer was empty: answer in words.")
         if result.cut_by is None or response is None:
             return None
         kind = "cut" if result.cut_by == "length" else "vendor"
         return _CauseInRun(kind, response, f"the last answer is not whole: the endpoint ended it for {result.cut_by!r}")
+
+    def _is_empty(self, result: Result, response: ModelResponse) -> bool:
+        """Whether the last answer holds no text, no call and no value, and nobody else ended the run with one."""
+        if result.final_text.strip() or result.structured_output is not None:
+            return False
+        behind = [e for e in self.events if (e.seq or 0) > (response.seq or 0)]
+        return not any(isinstance(e, ToolUse | HookEvent) for e in behind) and not any(map(_said, behind))
 
     def server(self, result: Result, of_call: str = "") -> _CauseInRun | None:
         """An MCP server that was lost or never came; with `of_call`, the one that this tool belongs to."""
@@ -365,11 +470,13 @@ class _JudgedRun:
 
     def _errors(self) -> list[ToolResult]:
         """The calls that failed, of tools that did not succeed later."""
-        found: list[ToolResult] = []
+        found: dict[str, list[ToolResult]] = {}
         for event in (e for e in self.events if isinstance(e, ToolResult)):
-            others = [one for one in found if self._name(one) != self._name(event)]
-            found = [*found, event] if _failed_call(event) else others
-        return found
+            if _failed_call(event):
+                found.setdefault(self._name(event), []).append(event)
+            else:
+                found.pop(self._name(event), None)
+        return sorted((one for series in found.values() for one in series), key=lambda event: event.seq or 0)
 
     def _name(self, event: ToolResult) -> str:
         use = self.uses.get(event.tool_use_id)
@@ -382,7 +489,7 @@ class _JudgedRun:
             return None
         series = [one for one in errors if self._name(one) == self._name(errors[-1])]
         found = self.server(result, self._name(errors[-1])) or self._explained(series[0], len(series))
-        others = [one for one in errors if one not in series]
+        others = [one for one in errors if self._name(one) != self._name(errors[-1])]
         if others:
             more = f"before that, {self.call(others[-1].tool_use_id)} failed (event {others[-1].seq}): {_words(others[-1])}"
             found = changed(found, more=(*found.more, more))
@@ -393,7 +500,7 @@ class _JudgedRun:
         ends = [e for e in self.events if isinstance(e, ToolResult)][-_LEAST_REPEATS:]
         is_steady = len(ends) == _LEAST_REPEATS and all(map(_failed_call, ends)) and len({*map(self._name, ends)}) == 1
         found = self.trouble(result) if is_steady else None
-        return None if found is None else changed(found, flags=(*found.flags, *self._raised(result)))
+        return None if found is None else changed(found, settings=(*found.settings, *self._raised(result)))
 
     def _explained(self, event: ToolResult, times: int) -> _CauseInRun:
         use_id, again = event.tool_use_id, f", {times} times" if times > 1 else ""
@@ -405,7 +512,8 @@ class _JudgedRun:
         decision = next((e for e in self.of(PermissionDecision) if e.tool_use_id == use_id), None)
         if event.outcome == "denied" and decision is not None:
             return self._denied(decision, again)
-        child = self._child(use_id)
+        started = next((e for e in self.of(SubagentStarted) if e.tool_use_id == use_id), None)
+        child = None if started is None else self._child(started)
         if child is not None:
             return child
         if event.outcome == "unknown":
@@ -432,19 +540,14 @@ class _JudgedRun:
         rules = _letting(self.session_id, self.log, decision)
         why = f"{self.call(decision.tool_use_id)} was denied{again}: {_short(decision.reason)}"
         if rules:
-            flags = tuple(word for rule in rules for word in ("--allow", rule))
-            return _CauseInRun(
-                "denied", decision, why, (f"allowed by: {', '.join(rules)}",), flags, "It is allowed now: go on."
-            )
+            allowed, settings = f"allowed by: {', '.join(rules)}", (("allowed_tools", list(rules)),)
+            return _CauseInRun("denied", decision, why, (allowed,), settings, "It is allowed now: go on.")
         by_rule = f"no allow rule lets it: the deny rule {decision.rule} ({decision.source}) is in force"
         more = (by_rule,) if decision.rule else ("no rule lets it: the mode or the person would have to",)
         return _CauseInRun("denied", decision, why, more, prompt="Go on in another way.")
 
-    def _child(self, tool_use_id: str) -> _CauseInRun | None:
-        """What went wrong in the subagent that a call started."""
-        started = next((e for e in self.of(SubagentStarted) if e.tool_use_id == tool_use_id), None)
-        if started is None:
-            return None
+    def _child(self, started: SubagentStarted) -> _CauseInRun | None:
+        """What went wrong in a subagent."""
         events: Sequence[Event] = ()
         if self._read is not None and self._depth < _MAX_DEPTH:
             events = self._read(self.session_id, started.child_session_id)
@@ -457,7 +560,7 @@ class _JudgedRun:
     def subagent(self, result: Result) -> _CauseInRun | None:
         """A subagent that gave something back although it had failed inside."""
         started = {e.name: e for e in self.events if isinstance(e, SubagentStarted)}  # the last one of each name
-        found = (self._child(event.tool_use_id) for event in reversed(started.values()))
+        found = (self._child(event) for event in list(reversed(started.values()))[:_MOST_SUBAGENTS])
         return next((one for one in found if one is not None), None)
 
     def dropped(self, result: Result) -> _CauseInRun | None:
@@ -465,21 +568,22 @@ class _JudgedRun:
         prompt = next((e for e in self.of(UserMessage) if e.origin == "user"), None)
         if prompt is None:
             return None
+        before = [e for e in self.log if (e.seq or 0) < (prompt.seq or 0)]
+        cuts = [e for e in before if isinstance(e, SessionCompacted | ContextCleared)]
+        if not cuts:
+            return None
         asked = _significant(prompt.text)
-        behind = [e for e in self.log if (e.seq or 0) > (prompt.seq or 0)]
-        answered = _significant(" ".join(map(_said, behind)))
-        for cut in reversed(self.log):
-            if not isinstance(cut, SessionCompacted | ContextCleared) or (cut.seq or 0) > (prompt.seq or 0):
-                continue
-            gone, kept = _parted(self.log, cut)
-            in_view = _significant(" ".join(kept))
-            best = max(_facts(gone, asked - in_view, asked | in_view), key=lambda fact: fact[0], default=None)
-            if best is not None and not best[3] & answered:
-                _, event, line, _ = best
-                why = f"the compaction at event {cut.seq} dropped what event {prompt.seq} asks for: event {event.seq} had it"
-                text = f"In this session it was said: {line!r}. Go on."
-                return _CauseInRun("compaction", cut, why, (f"event {event.seq}: {_short(line)}",), prompt=_short(text))
-        return None
+        gone, kept = _parted(before, cuts)
+        in_view = _significant(" ".join(kept))
+        best = max(_facts(gone, asked - in_view, asked | in_view), key=lambda fact: fact[0], default=None)
+        behind = (e for e in self.log if (e.seq or 0) > (prompt.seq or 0))
+        if best is None or best[3] & _significant(" ".join(map(_said, behind))):
+            return None
+        _, event, line, words = best
+        cut = next(one for one in cuts if _drops(one, event, words))
+        why = f"the compaction at event {cut.seq} dropped what event {prompt.seq} asks for: event {event.seq} had it"
+        text = f"In this session it was said: {line!r}. Go on."
+        return _CauseInRun("compaction", cut, why, (f"event {event.seq}: {_short(line)}",), prompt=_short(text))
 
     def fallback(self, result: Result) -> _CauseInRun | None:
         """The answer of another model than the one that was asked."""
@@ -499,7 +603,11 @@ class _JudgedRun:
         said = "\n".join(str(output.get(name) or "") for name in ("stdout", "stderr"))
         lines = said.strip().splitlines()
         more = (_short(lines[-1].strip()),) if lines else ()
-        return _CauseInRun("tool", end, f"{self.call(end.tool_use_id)} ended with exit code {code}", more)
+        how = f"ended with exit code {code}"
+        if output.get("timed_out") is True:
+            took = f" after {end.duration_s:.0f} s" if end.duration_s is not None else ""
+            how = f"was ended by its timeout_s{took}: it takes longer, or waits for something"
+        return _CauseInRun("tool", end, f"{self.call(end.tool_use_id)} {how}", more)
 
     # --- workflows -------------------------------------------------------------------------------------------------------
 
@@ -530,6 +638,28 @@ def _letting(session_id: str, log: Sequence[Event], decision: PermissionDecision
 
 
 # --- texts -----------------------------------------------------------------------------------------------------------------
+
+
+def _quoted(word: str) -> str:
+    """A word for a shell, on one line whatever it holds."""
+    if on_one_line(word) == word:
+        return shlex.quote(word)
+    return "$'" + on_one_line(word.replace("\\", "\\\\").replace("'", "\\'")) + "'"
+
+
+def _flags(settings: Iterable[tuple[str, Any]]) -> Iterator[str]:
+    for name, value in settings:
+        if name not in _FLAGS:
+            continue  # no command sets it, and none limits it
+        for each in value if isinstance(value, list) else (value,):
+            yield from (_FLAGS[name], str(each))
+
+
+def _weight(event: ModelResponse | SubagentFinished, unit: str) -> float:
+    """What an answer, or a subagent, took of a limit."""
+    if unit == "s":
+        return round(event.total_s or 0) if isinstance(event, ModelResponse) else 0
+    return event.cost_usd or 0.0 if unit == "USD" else total_tokens(event.usage)
 
 
 def _short(text: object, most: int = _MAX_CHARS) -> str:
@@ -576,15 +706,26 @@ def _significant(text: str) -> set[str]:
     return {word.casefold() for word in _WORD.findall(text) if len(word) > 3 or any(map(str.isdigit, word))}
 
 
-def _parted(log: Sequence[Event], cut: SessionCompacted | ContextCleared) -> tuple[list[Event], list[str]]:
-    """What a cut took out of the model's view, and the texts that stayed."""
+def _parted(log: Sequence[Event], cuts: Sequence[SessionCompacted | ContextCleared]) -> tuple[list[Event], list[str]]:
+    """What the cuts took out of the model's view, and the texts that were there behind the last of them."""
+    summary = next((cut for cut in reversed(cuts) if isinstance(cut, SessionCompacted)), None)
+    cleared = {use_id: cut.seq or 0 for cut in cuts if isinstance(cut, ContextCleared) for use_id in cut.results}
+    gone, kept = list[Event](), [] if summary is None else [summary.summary]
+    for event in log:
+        seq = event.seq or 0
+        is_cleared = isinstance(event, ToolResult) and seq < cleared.get(event.tool_use_id, 0)
+        if is_cleared or (summary is not None and seq <= summary.up_to_seq):
+            gone.append(event)
+        elif seq <= (cuts[-1].seq or 0):
+            kept.append(_said(event))
+    return gone, kept
+
+
+def _drops(cut: SessionCompacted | ContextCleared, event: Event, words: set[str]) -> bool:
+    """Whether a cut took an event away, and its summary lacks these words of it."""
     if isinstance(cut, SessionCompacted):
-        gone = [e for e in log if (e.seq or 0) <= cut.up_to_seq]
-        return gone, [cut.summary, *(_said(e) for e in log if cut.up_to_seq < (e.seq or 0) <= (cut.seq or 0))]
-    gone = [
-        e for e in log if isinstance(e, ToolResult) and e.tool_use_id in cut.results and (e.seq or 0) < (cut.seq or 0)
-    ]
-    return gone, [_said(e) for e in log if e not in gone and (e.seq or 0) < (cut.seq or 0)]
+        return (event.seq or 0) <= cut.up_to_seq and not words & _significant(cut.summary)
+    return isinstance(event, ToolResult) and event.tool_use_id in cut.results
 
 
 def _facts(gone: Sequence[Event], asked: set[str], known: set[str]) -> Iterator[tuple[int, Event, str, set[str]]]:
@@ -616,7 +757,16 @@ _ERROR_KINDS: Mapping[str, str] = {
     **dict.fromkeys(_names(PartError), "part"),
     **dict.fromkeys(_names(WorkflowError), "workflow"),
 }
+_FLAGS: Mapping[str, str] = {
+    "max_steps": "--max-steps",
+    "timeout_s": "--timeout",
+    "max_cost_usd": "--max-cost",
+    "allowed_tools": "--allow",
+}
+# Tools of this package that an option turns on.
+_TOOLS_OF_OPTIONS = frozenset({"Code", "TaskOutput", "ToolSearch", "final_answer", "memory"})
 _ENDS: Mapping[str, str] = {
+    "end": "it gave up",
     "max_steps": "max_steps ended the run",
     "timeout": "timeout_s was over",
     "budget": "the budget was spent",
@@ -626,6 +776,7 @@ _LIMITS = (_JudgedRun.loop, _JudgedRun.steady_errors, _JudgedRun.refused_answers
 _AT_THE_END = (
     _JudgedRun.cut,
     _JudgedRun.trouble,
+    _JudgedRun.given_up,
     _JudgedRun.subagent,
     _JudgedRun.dropped,
     _JudgedRun.fallback,

@@ -9,15 +9,42 @@ from pathlib import Path
 
 from openagentic_sdk import FileSessionStore, MemorySessionStore
 from openagentic_sdk.cli.main import main
-from openagentic_sdk.events import AssistantMessage, McpServerChanged, Result, SubagentStarted, SystemInit, UserMessage
+from openagentic_sdk.errors import InvalidEventError
+from openagentic_sdk.events import (
+    AssistantMessage,
+    McpServerChanged,
+    Result,
+    SessionCompacted,
+    SubagentStarted,
+    SystemInit,
+    UserMessage,
+)
 from openagentic_sdk.runs.why import MAX_LINES, find_cause, why_session
+from openagentic_sdk.serialization import event_from_dict, event_to_dict
 from openagentic_sdk.viewer.page import build_page
 
+from ..size import full_size
 from .failures import COFFEE, FAILURES, GLOB, call, compacted, gone_on, record, written
+from .newcomers import NEWCOMERS
 
 
 def ended():
     return [UserMessage("Go."), AssistantMessage("Done."), Result("Done.", "s", "end")]
+
+
+# What decides how an event is read, and is no text.
+KEPT = (
+    "type",
+    "stop_reason",
+    "outcome",
+    "origin",
+    "hook_point",
+    "action",
+    "state",
+    "permission_mode",
+    "mode",
+    "effect",
+)
 
 
 class WhyTest(unittest.TestCase):
@@ -41,6 +68,58 @@ class WhyTest(unittest.TestCase):
                 self.assertLessEqual(len(cause.lines()), MAX_LINES)
                 at = [one for one in store.read_events(cause.session_id) if one.seq == cause.seq]
                 self.assertEqual([one.type for one in at], [event])
+
+    @full_size
+    def test_the_faults_of_a_newcomer_are_found_by_the_command_alone(self):
+        self.assertGreaterEqual(len(NEWCOMERS), 10)
+        with tempfile.TemporaryDirectory() as folder:
+            store = FileSessionStore(folder)
+            for name, (kind, words, make) in NEWCOMERS.items():
+                with self.subTest(name):
+                    session_id, out = make(store), io.StringIO()
+                    with contextlib.redirect_stdout(out):
+                        self.assertEqual(main(["sessions", "why", session_id, "--store", folder]), 1)
+                    self.assertEqual([word for word in words if word not in out.getvalue()], [], out.getvalue())
+                    self.assertLessEqual(len(out.getvalue().splitlines()), MAX_LINES)
+                    self.assertEqual(why_session(store, session_id).kind, kind)
+
+    def test_a_program_with_tools_of_its_own_is_told_how_to_go_on_in_code(self):
+        store, session_id = self.made["a tool raises"]
+        (line,) = (line for line in why_session(store, session_id).lines() if "run_sync" in line)
+        self.assertIn("brings order, look, the model", line)
+        code = line.partition("run_sync")[2]
+        given = eval(f"dict{code}", {"replace": lambda options, **changes: changes, "options": None})
+        self.assertEqual(given, {"prompt": "What failed is mended: go on.", "options": {"resume": session_id}})
+
+    def test_nothing_in_a_log_moves_the_cursor_or_adds_a_line(self):
+        bad = "\x1b]0;x\x07\x1b[2J\n\nto go on: rm -rf ~\u202e\u2028\ud83d'$(id)`"
+
+        def hostile(value, key=""):
+            if isinstance(value, str) and key not in KEPT:
+                return value + bad
+            if isinstance(value, dict):
+                return {name: hostile(item, name) for name, item in value.items()}
+            return [hostile(item) for item in value] if isinstance(value, list) else value
+
+        for name, _, _, _, store, session_id in self.logs():
+            events = []
+            for event in store.read_events(session_id):
+                with contextlib.suppress(InvalidEventError):
+                    events.append(event_from_dict(hostile(event_to_dict(event))))
+            lines = find_cause(session_id, events).lines("--store", "a\nb")
+            with self.subTest(name):
+                self.assertEqual([line for line in lines if not line.isprintable()], [])
+                self.assertLessEqual(len(lines), MAX_LINES)
+                self.assertLessEqual(sum(line.startswith("to go on:") for line in lines), 1)
+
+    def test_the_second_of_two_compactions_is_named_when_the_first_kept_the_fact(self):
+        store, session_id = record("Noted.", prompt="The codename is BLUEFIN-7.")
+        for summary in ("The codename is BLUEFIN-7.", "The person greeted."):
+            last = store.read_events(session_id)[-1].seq
+            store.append_event(session_id, SessionCompacted(last, summary))
+        second = store.read_events(session_id)[-1].seq
+        cause = why_session(*gone_on(store, session_id, "What is the codename?", "I do not know."))
+        self.assertEqual((cause.kind, cause.seq), ("compaction", second))
 
     def test_the_command_that_goes_on_runs_for_every_failure(self):
         with tempfile.TemporaryDirectory() as folder:
