@@ -159,7 +159,7 @@ def find_cause(
     where = (session_id, at.seq, at.type) if inside is None else (inside.session_id, inside.seq, inside.event)
     more, command = found.more, found.command
     if not command:
-        more = (*more[: MAX_LINES - 7], *(last.going_on_in_code(found) if depth == 0 else ()))
+        more = (*more[: MAX_LINES - 7], *(_going_on_in_code(last, found) if depth == 0 else ()))
         dashes = ("--",) if found.prompt.startswith("-") else ()
         command = ("openagentic-sdk", "run", "--resume", session_id, *last.model_flags)
         command = (*command, *_flags(found.settings), *dashes, found.prompt)
@@ -215,24 +215,6 @@ class _JudgedRun:
         refused = (_ENDPOINT.match(e.error_message or "") for e in self.of(ModelResponse))
         url = next((found.group(1) for found in refused if found), "URL")
         return (*named, "--base-url", url)
-
-    def going_on_in_code(self, found: _CauseInRun) -> tuple[str, ...]:
-        """How the caller's program goes on, where it has tools or a model that no command can name."""
-        known = SESSION_TOOLS | set(default_tools().names()) | _TOOLS_OF_OPTIONS
-        own = [name for name in self.init.tools if name not in known and not name.startswith("mcp__")]
-        if not self.model_flags:
-            own.append(f"the model {self.init.provider or ''}:{self.init.model or ''}")
-        if not own:
-            if self.model_flags[-1] == "URL":
-                return ("the address of the endpoint is not in the log: put it in the place of URL",)
-            return ()
-        changes = "".join(
-            f", {name}=[*options.{name}, {repr(value)[1:-1]}]" if isinstance(value, list) else f", {name}={value!r}"
-            for name, value in found.settings
-        )
-        options = f"replace(options, resume={self.session_id!r}{changes})"
-        whose = f"in your program, which brings {_short(', '.join(own), 120)}"
-        return (f"{whose}: run_sync(prompt={found.prompt!r}, options={options})",)
 
     @property
     def doing(self) -> str:
@@ -292,7 +274,7 @@ class _JudgedRun:
         why += f"until {_ENDS.get(result.stop_reason, result.stop_reason)}"
         last = next((ends[use.tool_use_id] for use in reversed(uses[-period:]) if use.tool_use_id in ends), None)
         prompt = f"You made the same {plural(period, 'call')} {times} times. Do something else."
-        found = _CauseInRun("loop", uses[-size], why, (names,), self._raised(result), prompt)
+        found = _CauseInRun("loop", uses[-size], why, (names,), _raised(result), prompt)
         if last is None or not _failed_call(last):
             gave = () if last is None else (f"the last of them gave {_short(_text(last.output), 160)}",)
             return changed(found, more=(names, *gave))
@@ -315,13 +297,13 @@ class _JudgedRun:
             return None
         found = self._hook(blocks[0])
         why = f"{found.why}; it sent the answer back {len(blocks)} times"
-        return changed(found, why=why, settings=self._raised(result))
+        return changed(found, why=why, settings=_raised(result))
 
     def limit(self, result: Result) -> _CauseInRun:
         """A limit, and what took most of it, down to the subagents."""
         is_in_dollars = result.stop_reason == "budget" and "max_cost_usd" in (result.error_message or "")
         unit = {"max_steps": "calls", "timeout": "s"}.get(result.stop_reason, "USD" if is_in_dollars else "tokens")
-        told, child = self._spent(unit)
+        told, child = _spent(self, unit)
         at_end = f" when {self.doing}" if unit == "s" else ""
         why = f"{result.error_message or result.stop_reason}{at_end}{f'; most went to {told}' if told else ''}"
         more: tuple[str, ...] = ()
@@ -331,51 +313,8 @@ class _JudgedRun:
             if start is not None:
                 uses = {e.tool_use_id: e for e in events if isinstance(e, ToolUse)}
                 run = _JudgedRun(child.child_session_id, events, (start, len(events)), uses, None, 0)
-                more = (f"in the subagent, session {child.child_session_id}: {run._spent(unit)[0]}",)
-        return _CauseInRun(result.stop_reason, result, why, more, settings=self._raised(result))
-
-    def _spent(self, unit: str) -> tuple[str, SubagentStarted | None]:
-        """What took most calls, seconds, tokens or dollars, in words; the subagent that took the most, if one did."""
-        weights: dict[str, float] = defaultdict(float)
-        cost = 0.0
-        children = {e.tool_use_id: e for e in self.events if isinstance(e, SubagentStarted)}
-        names = {f"the subagent {e.name!r}": e for e in children.values()}
-        for event in self.events:
-            if unit == "calls":
-                if isinstance(event, ToolUse):
-                    weights[event.name] += 1
-            elif isinstance(event, ModelResponse):
-                weights["the model"] += _weight(event, unit)
-                cost = 0.0 if unit == "s" else _weight(event, unit)
-            elif isinstance(event, SubagentFinished) and unit != "s":
-                weights[f"the subagent {event.name!r}"] += _weight(event, unit)
-            elif isinstance(event, ToolUse) and cost:  # an answer is paid by the first of its calls
-                weights[event.name] += cost
-                weights["the model"] -= cost
-                cost = 0.0
-            elif isinstance(event, ToolResult) and unit == "s":
-                child = children.get(event.tool_use_id)
-                weights[f"the subagent {child.name!r}" if child else self._name(event)] += round(event.duration_s or 0)
-        top = [
-            (name, weight)
-            for name, weight in sorted(weights.items(), key=lambda each: -each[1])[:3]
-            if weight >= (0.00005 if unit == "USD" else 1)
-        ]
-        form = "{} {:.4f} {}" if unit == "USD" else "{} {:,.0f} {}"
-        return ", ".join(form.format(*each, unit) for each in top), names.get(top[0][0]) if top else None
-
-    def _raised(self, result: Result) -> tuple[tuple[str, Any], ...]:
-        """The settings that give the next run more room than the limit that ended this one."""
-        if result.stop_reason == "max_steps":
-            return (("max_steps", max(2 * result.steps, 50)),)
-        if result.stop_reason == "timeout":
-            return (("timeout_s", max(2 * int(result.duration_s or 0), 600)),)
-        if result.stop_reason != "budget":
-            return ()
-        if "max_tokens" in (result.error_message or ""):
-            return (("max_tokens", 2 * total_tokens(result.usage)),)
-        spent = result.cost_usd if "max_cost_usd" in (result.error_message or "") else None
-        return (("max_cost_usd", round(2 * spent, 4)),) if spent else ()
+                more = (f"in the subagent, session {child.child_session_id}: {_spent(run, unit)[0]}",)
+        return _CauseInRun(result.stop_reason, result, why, more, settings=_raised(result))
 
     def stopped(self, result: Result) -> _CauseInRun:
         """Somebody, or a part of the caller's own, ended it."""
@@ -421,7 +360,7 @@ class _JudgedRun:
             return _CauseInRun(kind, next(self.of(ModelResponse), result), why, more)
         if kind == "output":
             repairs = [e for e in self.events if isinstance(e, UserMessage) and e.origin == "repair"]
-            misfits = [e for e in self.events if isinstance(e, ToolResult) and self._name(e) == "final_answer"]
+            misfits = [e for e in self.events if isinstance(e, ToolResult) and self.name_of(e) == "final_answer"]
             answers = [_text(dict(self.uses[e.tool_use_id].input)) for e in misfits[-1:]]
             answers += [e.text for e in self.of(AssistantMessage) if e.text]
             more = tuple(f"its last answer was {_short(answer, 160)!r}" for answer in answers[:1])
@@ -441,7 +380,7 @@ class _JudgedRun:
         message = next(self.of(AssistantMessage), None)
         if message is not None and message.refusal:
             return _CauseInRun("vendor", message, f"the model refused: {_short(message.text)}")
-        if result.cut_by is None and response is not None and self._is_empty(result, response):
+        if result.cut_by is None and response is not None and _is_empty(self, result, response):
             tokens = f", {total_tokens(response.usage):,} tokens of prompt and answer" if response.usage else ""
             why = f"the model's last answer is empty (finish reason {response.finish_reason!r}{tokens})"
             return _CauseInRun("empty", response, why, prompt="Your last answer was empty: answer in words.")
@@ -449,13 +388,6 @@ class _JudgedRun:
             return None
         kind = "cut" if result.cut_by == "length" else "vendor"
         return _CauseInRun(kind, response, f"the last answer is not whole: the endpoint ended it for {result.cut_by!r}")
-
-    def _is_empty(self, result: Result, response: ModelResponse) -> bool:
-        """Whether the last answer holds no text, no call and no value, and nobody else ended the run with one."""
-        if result.final_text.strip() or result.structured_output is not None:
-            return False
-        behind = [e for e in self.events if (e.seq or 0) > (response.seq or 0)]
-        return not any(isinstance(e, ToolUse | HookEvent) for e in behind) and not any(map(_said, behind))
 
     def server(self, result: Result, of_call: str = "") -> _CauseInRun | None:
         """An MCP server that was lost or never came; with `of_call`, the one that this tool belongs to."""
@@ -473,12 +405,12 @@ class _JudgedRun:
         found: dict[str, list[ToolResult]] = {}
         for event in (e for e in self.events if isinstance(e, ToolResult)):
             if _failed_call(event):
-                found.setdefault(self._name(event), []).append(event)
+                found.setdefault(self.name_of(event), []).append(event)
             else:
-                found.pop(self._name(event), None)
+                found.pop(self.name_of(event), None)
         return sorted((one for series in found.values() for one in series), key=lambda event: event.seq or 0)
 
-    def _name(self, event: ToolResult) -> str:
+    def name_of(self, event: ToolResult) -> str:
         use = self.uses.get(event.tool_use_id)
         return "" if use is None else use.name
 
@@ -487,9 +419,9 @@ class _JudgedRun:
         errors = self._errors()
         if not errors:
             return None
-        series = [one for one in errors if self._name(one) == self._name(errors[-1])]
-        found = self.server(result, self._name(errors[-1])) or self._explained(series[0], len(series))
-        others = [one for one in errors if self._name(one) != self._name(errors[-1])]
+        series = [one for one in errors if self.name_of(one) == self.name_of(errors[-1])]
+        found = self.server(result, self.name_of(errors[-1])) or self._explained(series[0], len(series))
+        others = [one for one in errors if self.name_of(one) != self.name_of(errors[-1])]
         if others:
             more = f"before that, {self.call(others[-1].tool_use_id)} failed (event {others[-1].seq}): {_words(others[-1])}"
             found = changed(found, more=(*found.more, more))
@@ -498,9 +430,11 @@ class _JudgedRun:
     def steady_errors(self, result: Result) -> _CauseInRun | None:
         """One tool that failed again and again, up to the end of the run."""
         ends = [e for e in self.events if isinstance(e, ToolResult)][-_LEAST_REPEATS:]
-        is_steady = len(ends) == _LEAST_REPEATS and all(map(_failed_call, ends)) and len({*map(self._name, ends)}) == 1
+        is_steady = (
+            len(ends) == _LEAST_REPEATS and all(map(_failed_call, ends)) and len({*map(self.name_of, ends)}) == 1
+        )
         found = self.trouble(result) if is_steady else None
-        return None if found is None else changed(found, settings=(*found.settings, *self._raised(result)))
+        return None if found is None else changed(found, settings=(*found.settings, *_raised(result)))
 
     def _explained(self, event: ToolResult, times: int) -> _CauseInRun:
         use_id, again = event.tool_use_id, f", {times} times" if times > 1 else ""
@@ -620,6 +554,78 @@ class _JudgedRun:
         """A command about a workflow; a step is named by its number."""
         named = [w if isinstance(w, str) else getattr(w, "tool_use_id", "").rpartition("step-")[2] for w in words]
         return ("openagentic-sdk", "workflow", action, self.session_id, *named) if self._is_workflow else ()
+
+
+def _going_on_in_code(run: _JudgedRun, found: _CauseInRun) -> tuple[str, ...]:
+    """How the caller's program goes on, where it has tools or a model that no command can name."""
+    known = SESSION_TOOLS | set(default_tools().names()) | _TOOLS_OF_OPTIONS
+    own = [name for name in run.init.tools if name not in known and not name.startswith("mcp__")]
+    if not run.model_flags:
+        own.append(f"the model {run.init.provider or ''}:{run.init.model or ''}")
+    if not own:
+        if run.model_flags[-1] == "URL":
+            return ("the address of the endpoint is not in the log: put it in the place of URL",)
+        return ()
+    changes = "".join(
+        f", {name}=[*options.{name}, {repr(value)[1:-1]}]" if isinstance(value, list) else f", {name}={value!r}"
+        for name, value in found.settings
+    )
+    options = f"replace(options, resume={run.session_id!r}{changes})"
+    whose = f"in your program, which brings {_short(', '.join(own), 120)}"
+    return (f"{whose}: run_sync(prompt={found.prompt!r}, options={options})",)
+
+
+def _spent(run: _JudgedRun, unit: str) -> tuple[str, SubagentStarted | None]:
+    """What took most calls, seconds, tokens or dollars, in words; the subagent that took the most, if one did."""
+    weights: dict[str, float] = defaultdict(float)
+    cost = 0.0
+    children = {e.tool_use_id: e for e in run.events if isinstance(e, SubagentStarted)}
+    names = {f"the subagent {e.name!r}": e for e in children.values()}
+    for event in run.events:
+        if unit == "calls":
+            if isinstance(event, ToolUse):
+                weights[event.name] += 1
+        elif isinstance(event, ModelResponse):
+            weights["the model"] += _weight(event, unit)
+            cost = 0.0 if unit == "s" else _weight(event, unit)
+        elif isinstance(event, SubagentFinished) and unit != "s":
+            weights[f"the subagent {event.name!r}"] += _weight(event, unit)
+        elif isinstance(event, ToolUse) and cost:  # an answer is paid by the first of its calls
+            weights[event.name] += cost
+            weights["the model"] -= cost
+            cost = 0.0
+        elif isinstance(event, ToolResult) and unit == "s":
+            child = children.get(event.tool_use_id)
+            weights[f"the subagent {child.name!r}" if child else run.name_of(event)] += round(event.duration_s or 0)
+    top = [
+        (name, weight)
+        for name, weight in sorted(weights.items(), key=lambda each: -each[1])[:3]
+        if weight >= (0.00005 if unit == "USD" else 1)
+    ]
+    form = "{} {:.4f} {}" if unit == "USD" else "{} {:,.0f} {}"
+    return ", ".join(form.format(*each, unit) for each in top), names.get(top[0][0]) if top else None
+
+
+def _raised(result: Result) -> tuple[tuple[str, Any], ...]:
+    """The settings that give the next run more room than the limit that ended this one."""
+    if result.stop_reason == "max_steps":
+        return (("max_steps", max(2 * result.steps, 50)),)
+    if result.stop_reason == "timeout":
+        return (("timeout_s", max(2 * int(result.duration_s or 0), 600)),)
+    if result.stop_reason != "budget":
+        return ()
+    if "max_tokens" in (result.error_message or ""):
+        return (("max_tokens", 2 * total_tokens(result.usage)),)
+    spent = result.cost_usd if "max_cost_usd" in (result.error_message or "") else None
+    return (("max_cost_usd", round(2 * spent, 4)),) if spent else ()
+
+
+def _is_empty(run: _JudgedRun, result: Result, response: ModelResponse) -> bool:
+    """Whether the last answer holds no text, no call and no value, and nobody else ended the run with one."""
+    if result.final_text.strip() or result.structured_output is not None:
+        return False
+    behind = [e for e in run.events if (e.seq or 0) > (response.seq or 0)]
+    return not any(isinstance(e, ToolUse | HookEvent) for e in behind) and not any(map(_said, behind))
 
 
 def _letting(session_id: str, log: Sequence[Event], decision: PermissionDecision) -> tuple[str, ...]:
