@@ -1,1 +1,1 @@
-"""What may run, and who said so."""
+"""Permissions: what may run, and who decided so."""

@@ -1,6 +1,6 @@
-"""Ask about a call that no rule settles: hooks that answer in a person's place, then a callback, then a person.
+"""Ask about a call that no rule settles: first hooks that answer in a person's place, then a callback, then a person.
 
-Whoever is asked gets a copy of the input: what was judged is what runs, whatever becomes of the copy.
+Whoever is asked receives a copy of the input: exactly the input that was judged runs, whatever happens to the copy.
 """
 
 from __future__ import annotations
@@ -32,7 +32,9 @@ Approver = Callable[[str, Mapping[str, Any], Mapping[str, Any]], Any]
 
 @frozen
 class People:
-    """Who can answer: a callback, a person, both or nobody; and where rules go that a person wants kept."""
+    """Those who can answer: a callback, a person, both or nobody; and where the rules that a person wants to keep are
+    saved.
+    """
 
     approver: Approver | None
     answer: Callable[[UserQuestion], Awaitable[str | UserAnswer]] | None
@@ -42,7 +44,7 @@ class People:
 
 
 async def ask(facts: Facts, verdict: Verdict, people: People) -> ApprovalResult:
-    """What comes of a call that the rules leave open; nobody to ask means no."""
+    """Decide a call that the rules leave open; if nobody can be asked, it is denied."""
     asked, changed = facts, None
     result = facts.result(verdict)
     request = facts.context.permission_request
@@ -93,7 +95,7 @@ async def ask_person(
     prompt: str = "Allow {}?",
     shown: Mapping[str, Any] | None = None,
 ) -> ApprovalResult:
-    """What a person says of a call; `prompt` takes the name of its tool, `shown` are details that differ."""
+    """A person's decision on a call; `prompt` is formatted with the tool's name, `shown` are details that differ."""
     subject = facts.subject
     put: Callable[[UserQuestion], Awaitable[Any]] | None = facts.context.ask or people.answer
     offers = offered_rules(subject) if result.category not in ("ask_rule", "path", "objection") else ()
@@ -133,7 +135,7 @@ async def ask_person(
 async def _answered(
     facts: Facts, result: ApprovalResult, answer: str, offers: Sequence[str], people: People
 ) -> ApprovalResult:
-    """What an answer means: y, yes and always allow, edit replaces the input, everything else does not allow."""
+    """Interpret an answer: y, yes and always allow, edit replaces the input, everything else denies."""
     word, _, rest = answer.partition(" ")
     word, rest = word.lower().rstrip(",.:"), rest.strip()
     if answer.lower() in ("y", "yes"):
@@ -156,7 +158,7 @@ async def _answered(
 
 
 async def _saved(offers: Sequence[str], save_rule: Callable[[str], None] | None) -> dict[str, str]:
-    """Where rules are kept; settings that cannot be written take nothing from the answer, the log says so."""
+    """Where the rules were saved; unwritable settings do not invalidate the answer, and the log records it."""
     if save_rule is None:
         return {"remembered_in": "session"}
 
@@ -172,7 +174,7 @@ async def _saved(offers: Sequence[str], save_rule: Callable[[str], None] | None)
 
 
 def _with_input(facts: Facts, result: ApprovalResult, changed: Mapping[str, Any] | None) -> ApprovalResult:
-    """An approval with the input that was put in place of the one asked about: what denies is asked about that too."""
+    """An approval with the input that replaced the one in question, after the denying rules have judged it, too."""
     if changed is None or not result.allowed:
         return result
     other = facts.with_input(changed)

@@ -1,7 +1,7 @@
-"""What lets a command line run without a question: mode and allow rules.
+"""Which command lines may run without a question, by mode and allow rules.
 
-Everything must be understood and every part must be permitted. A rule for whole words never reaches what hides behind
-them: see `programs`.
+The whole line must be understood and every part permitted. A rule for whole words never covers what hides behind them: see
+`programs`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from .subject import HARMLESS_DEVICES, MAX_FOLDERS, Access, Subject, Workspace, 
 
 @frozen
 class Judged:
-    """Whether a line, or a part of one, may run without a question; the sentence that says why; the rule that said yes."""
+    """Whether a line, or part of one, may run without a question; the reason as a sentence; the rule that allowed it."""
 
     allowed: bool
     reason: str
@@ -33,7 +33,7 @@ class Judged:
 
 
 def permits_command(policy: Policy, subject: Subject, *, reads_only: bool = False) -> Judged:
-    """Whether the whole line may run by mode and allow rules; with `reads_only`, by the set of reading programs alone."""
+    """Whether mode and allow rules permit the whole line; with `reads_only`, the set of read-only programs alone."""
     whole = None if reads_only else policy.allow.for_tool("Bash")
     if whole is not None:
         return Judged(True, f"the allow rule {whole.text} ({whole.source}) covers every command", whole)
@@ -55,12 +55,12 @@ def permits_command(policy: Policy, subject: Subject, *, reads_only: bool = Fals
 
 
 def names_command(policy: Policy, subject: Subject, command: SimpleCommand, cwds: tuple[str, ...]) -> bool:
-    """Whether an allow rule names one command of a line and covers the whole of it."""
+    """Whether an allow rule names a command of the line and covers all of it."""
     return any(judged.allowed for judged in _JudgedCommand(policy, subject, command, cwds, False).by_rules())
 
 
 def _problem_of_line(line: CommandLine, workspace: Workspace) -> str | None:
-    """What makes parts that are harmless alone a risk together, or in the folder where an earlier line has led."""
+    """The risk of parts that are harmless on their own, combined or in the folder that an earlier line changed to."""
     moves = any(command.argv[0] == "cd" for command in line.commands)
     if not moves and not workspace.has_moved:
         return None
@@ -82,7 +82,7 @@ _OPTION_VALUE = regex(r"--[a-z-]+=")
 
 
 class _JudgedCommand:
-    """One simple command of a line, judged."""
+    """One simple command of a line, with its judgement."""
 
     def __init__(
         self, policy: Policy, subject: Subject, command: SimpleCommand, cwds: tuple[str, ...], reads_only: bool
@@ -126,13 +126,13 @@ class _JudgedCommand:
         return refused or Judged(False, f"no rule allows: {words}")
 
     def reads(self) -> Reads | None:
-        """What the command reads, as a call of the reading set; None when it is none, or none for this project."""
+        """What the command reads, as a call of a read-only program; None if it is not one, or not one in this project."""
         argv, trusted = self.command.argv, self.subject.workspace.trusted
         is_plain = argv[0] == "git" and not trusted and all(is_plain_repository(cwd) for cwd in self.cwds)
         return read_only(argv, trusted=trusted, in_plain_repository=is_plain)
 
     def by_rules(self) -> Iterator[Judged]:
-        """What the first rule of each kind about this command says."""
+        """The judgement of the first rule of each kind about this command."""
         book = self.policy.allow
         rule = None if self.command.open_assignments else book.for_command(self.command.argv)
         if rule is not None and rule.exact and not self.command.globs:
@@ -153,7 +153,7 @@ class _JudgedCommand:
         return Judged(True, f"the allow rule {rule.text} ({rule.source}) covers it", rule)
 
     def problem(self, named: int) -> str | None:
-        """Why a rule about the first `named` words of a call does not cover the rest after all."""
+        """The reason why a rule about the first `named` words of a call does not cover the rest after all."""
         argv = self.command.argv
         if self.command.globs and min(self.command.globs) < named:
             return "the wildcard stands where the rule has a word"
@@ -173,7 +173,7 @@ class _JudgedCommand:
         return self.reaches_outside(named) or self.reads_forbidden_tree(read_only(argv, trusted=True))
 
     def reaches_protected(self, named: int) -> str | None:
-        """A program that does more than read may write whatever path stands in a word."""
+        """Whether a word names a protected path: a program that is not read-only may write to any path among its words."""
         if read_only(self.command.argv, trusted=True) is not None:
             return None
         for word in self.command.argv[named:]:
@@ -185,7 +185,7 @@ class _JudgedCommand:
         return None
 
     def writes_elsewhere(self) -> str | None:
-        """A program that writes what it names stays in the workspace, and off what is protected."""
+        """Whether a program that writes the paths it names leaves the workspace, or reaches a protected place."""
         if self.policy.mode == "bypass":
             return None
         writing = Policy("acceptEdits", RuleBook(()), self.policy.ask, self.policy.deny)
@@ -198,7 +198,7 @@ class _JudgedCommand:
         return None
 
     def reaches_outside(self, named: int) -> str | None:
-        """Every word may be a file: what is there, outside of the workspace, needs a rule of its own."""
+        """Whether a word names an existing file outside the workspace, which needs a rule of its own."""
         name = base_name(self.command.argv[0])
         kind = self.subject.workspace.kind
         takes_texts = name in READERS or name in NEVER_READS or name in NEVER_READS_IN
@@ -237,7 +237,7 @@ class _JudgedCommand:
         return None
 
     def reading(self, reads: Reads, reason: str) -> Judged:
-        """A reading program: every path that it names must be one that may be read."""
+        """Judge a read-only program: every path that it names must be readable."""
         problem = self.reads_forbidden_tree(reads) or self.wildcard_problem(reads)
         if problem is None and reads.tracked and (self.policy.deny.paths or self.policy.ask.paths):
             problem = "it prints what git has tracked, whatever rules say about files"
@@ -256,12 +256,12 @@ class _JudgedCommand:
         return Judged(True, reason)
 
     def listed_folders(self) -> tuple[str, ...]:
-        """The folders whose names the wildcards of an echo tell."""
+        """The folders whose entries the wildcards of an echo reveal."""
         argv = self.command.argv
         return tuple(os.path.dirname(argv[index]) or "." for index in self.command.globs if argv[0] == "echo")
 
     def wildcard_problem(self, reads: Reads) -> str | None:
-        """A wildcard in a reading call must stand for paths that are looked at."""
+        """The problem if a wildcard of a reading call stands for paths that are not checked."""
         argv = self.command.argv
         for index in self.command.globs:
             if argv[index] not in reads.paths and argv[0] != "echo" and not _OPTION_VALUE.match(argv[index]):
@@ -278,7 +278,7 @@ class _JudgedCommand:
         return None
 
     def accesses(self, text: str, *, write: bool) -> Iterator[Access]:
-        """The paths that a word may stand for, from every folder that the command may run in."""
+        """The paths that a word may stand for, from every folder in which the command may run."""
         workspace = self.subject.workspace
         argv = self.command.argv
         is_glob = any(text in (argv[index], os.path.dirname(argv[index])) for index in self.command.globs)
@@ -294,7 +294,7 @@ class _JudgedCommand:
                 yield Access(replace(places, problem=OPTION_NAME) if name.startswith("-") else places, write)
 
     def redirect(self, redirect: Redirect) -> Judged | None:
-        """None when the redirection may happen."""
+        """The problem with the redirection; None if it is permitted."""
         if redirect.is_descriptor or redirect.target == "/dev/null":
             return None
         if redirect.target.startswith(("/dev/tcp", "/dev/udp")):

@@ -1,7 +1,7 @@
-"""What keeps a command line from running: the deny and ask rules that some part of it is, or could be.
+"""Which command lines must not run: the deny and ask rules that some part of a line matches, or could match.
 
-It is enough that a part could be what a rule names. What is not understood, or may reach a program that runs text, is
-guessed at widely.
+It is enough that a part could match a rule. Whatever is not understood, or may reach a program that runs text, is matched
+generously.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ MAX_GUESSED_WORDS = 12
 
 
 def forbidding_command_rule(book: RuleBook, subject: Subject) -> Rule | None:
-    """The first deny or ask rule that some part of the line is, or could be."""
+    """The first deny or ask rule that some part of the line matches, or could match."""
     if book.commands:
         rule = _by_words(book, subject.line) or _by_guess(book, subject)
         if rule is not None:
@@ -57,7 +57,7 @@ _SHOWS_ITS_TEXT = frozenset({"echo", "printf", "cat"})
 
 
 def could_be_anything(subject: Subject) -> bool:
-    """Whether a command of the line has a name that only bash can work out, so that no rule about names can be excluded."""
+    """Whether a command of the line has a name that only bash can expand, so that no rule about names can be excluded."""
     command, line = subject.command or "", subject.line
     if not command.isascii() and _LOCALE.search(command):
         return True  # bash would go on to read the bytes of the line as other letters
@@ -80,7 +80,7 @@ def could_be_anything(subject: Subject) -> bool:
 
 
 def _takes_program_from_input(argv: Sequence[str]) -> bool:
-    """Whether what a command reads names the program that it runs: `xargs env`, `parallel` alone."""
+    """Whether a command's input names the program that it runs: `xargs env`, `parallel` alone."""
     name = base_name(argv[0])
     if name in WRAPPERS and name not in _TAKES_INPUT:
         return any(_takes_program_from_input(inner) for inner in inner_commands(argv) if inner[0] in _TAKES_INPUT)
@@ -92,7 +92,7 @@ def _takes_program_from_input(argv: Sequence[str]) -> bool:
 
 
 def _has_open_command(text: str) -> bool:
-    """Whether a word that only bash can finish stands where a command begins, or behind a program that runs others."""
+    """Whether a word that only bash can expand is at the start of a command, or after a program that runs others."""
     wrapped = False
     for word in loose_words(text):
         wrapped = not word.starts and wrapped
@@ -125,9 +125,9 @@ def _by_words(book: RuleBook, line: CommandLine | NotUnderstood | None) -> Rule 
 
 
 def _is_wildcards(wanted: Sequence[Wildcard], subject: Subject) -> bool:
-    """Whether the commands that a rule names follow each other in the line, or could in what was not understood.
+    """Whether the commands of a rule follow each other in the line, or could in a part that was not understood.
 
-    Of several, each may have more words than the rule says, and others may stand between them.
+    Each of several commands may have more words than in the rule, and others may stand between them.
     """
     line = subject.line
     if wanted[0].line:
@@ -158,7 +158,7 @@ def _is_wildcard(wanted: Wildcard, command: SimpleCommand, may_go_on: bool) -> b
 
 
 def _doubtful(subject: Subject) -> str:
-    """The part of a line that may hold commands which its words do not show: all, nothing, or some of its commands."""
+    """The part of a line that may contain commands not visible in its words: all, nothing, or some of its commands."""
     line = subject.line
     if not isinstance(line, CommandLine) or subject.runs_text:
         return subject.command or ""
@@ -166,7 +166,7 @@ def _doubtful(subject: Subject) -> str:
 
 
 def _all_commands(argv: Sequence[str], depth: int) -> Iterator[tuple[str, ...]]:
-    """The command, what it wraps, and the command lines that stand in its arguments."""
+    """The command, the commands that it wraps, and the command lines in its arguments."""
     if not argv or not argv[0]:
         return
     yield tuple(argv)
@@ -183,7 +183,7 @@ def _all_commands(argv: Sequence[str], depth: int) -> Iterator[tuple[str, ...]]:
 
 
 def _by_guess(book: RuleBook, subject: Subject) -> Rule | None:
-    """Look for the words of rules anywhere in what was not understood, or may reach a program that runs text."""
+    """Search for the words of rules anywhere in text that was not understood, or may reach a program that runs text."""
     doubtful = _doubtful(subject)
     words = loose_words(doubtful) if doubtful else []
     for index, word in enumerate(words):
@@ -203,7 +203,7 @@ def _by_guess(book: RuleBook, subject: Subject) -> Rule | None:
 
 
 def _could_follow(wanted: Sequence[str], words: Sequence[LooseWord]) -> bool:
-    """Whether the words may be the wanted ones: each is equal, or could become anything, or a wildcard that fits.
+    """Whether the words may be the rule's: each is equal, could become anything, or is a wildcard that matches.
 
     Options and their values may stand between them.
     """
@@ -227,7 +227,7 @@ def _could_follow(wanted: Sequence[str], words: Sequence[LooseWord]) -> bool:
 
 
 def first_forbidding_path(book: RuleBook, subject: Subject, accesses: Iterable[Access]) -> Rule | None:
-    """The first rule that keeps one of the paths from being read or written."""
+    """The first rule that forbids reading or writing one of the paths."""
     bases = subject.workspace.bases
     for access in accesses:
         rule = book.forbidding_path(access.places.all, bases, write=access.write)

@@ -1,7 +1,7 @@
-"""The permission decision: a policy and a call in, a verdict out, and nothing else touched.
+"""The permission decision: a pure function from a policy and a call to a verdict.
 
-The order: deny rules, ask rules, mode, allow rules; what none of them settles is asked. A mode that forbids stands above an
-ask rule, a mode that permits below it.
+The order: deny rules, ask rules, mode, allow rules; a call that none of them settles is asked about. A mode that forbids
+precedes the ask rules, a mode that permits follows them.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from .subject import NETWORK_TOOLS, SESSION_TOOLS, Subject, Workspace, describe
 
 
 def judge(facts: Facts) -> Verdict:
-    """The verdict of all layers together, with what a hook wished for the call."""
+    """The combined verdict of all layers and of a hook's request for the call."""
     wish = facts.context.hook_permission
     if wish == "deny":
         return Verdict("deny", facts.context.hook_reason or "a hook denied this call", "hook")
@@ -47,7 +47,7 @@ def judge(facts: Facts) -> Verdict:
 
 
 def judge_rules(facts: Facts) -> Verdict:
-    """The verdict of all layers together: what any denies is denied, what any asks is asked."""
+    """The combined verdict of all layers: a call that any denies is denied, a call that any asks about is asked about."""
     verdicts = [decide(layer, facts.subject) for layer in facts.layers]
     if (objection := facts.objection) is not None and objection.outcome != "watch":
         verdicts.append(Verdict(objection.outcome, objection.reason, "objection", firm=True))
@@ -55,8 +55,9 @@ def judge_rules(facts: Facts) -> Verdict:
 
 
 def judge_by_rule(facts: Facts) -> Verdict:
-    """Like `judge_rules`, for a call that nobody is there for: the loosest mode is `default`, so only allow rules let run
-    what does more than read."""
+    """Like `judge_rules`, for a call without anybody present: the loosest mode is `default`, so that beyond reading only
+    allow rules permit anything.
+    """
     strict = [replace(layer, mode="default") if layer.mode in LOOSE_MODES else layer for layer in facts.layers]
     verdict = judge_rules(replace(facts, layers=tuple(strict)))
     if verdict.outcome != "allow":
@@ -71,9 +72,9 @@ _TRYING_MODES: frozenset[str] = frozenset({"default", "acceptEdits", "plan"})
 
 
 def is_left_open(facts: Facts) -> bool:
-    """Whether nothing but the want of a rule keeps a call from running: no rule, hook or place in it asks or forbids.
+    """Whether only the lack of a rule keeps a call from running: no rule, hook or place involved asks or forbids.
 
-    In mode `plan`, a call that would not be refused in `default` is left open too.
+    In mode `plan`, a call that would not be denied in `default` counts as open, too.
     """
     if facts.mode not in _TRYING_MODES or facts.context.hook_permission is not None:
         return False
@@ -87,7 +88,7 @@ def is_left_open(facts: Facts) -> bool:
 
 
 def decide(policy: Policy, subject: Subject) -> Verdict:
-    """Whether the call may run under this policy: what the first of these steps says that says anything."""
+    """The verdict of this policy: that of the first step that has one."""
     if subject.command is None:
         return _forbidden(policy, subject) or _asked_by_rule(policy, subject) or _permitted(policy, subject)
     return (
@@ -101,7 +102,7 @@ def decide(policy: Policy, subject: Subject) -> Verdict:
 
 
 def _forbidden(policy: Policy, subject: Subject) -> Verdict | None:
-    """What a deny rule, a list of all that may be used, or the mode forbids."""
+    """The verdict of deny rules, of a list of everything that may be used, and of a mode that forbids."""
     rule = forbidding_rule(policy.deny, subject)
     if rule is not None:
         return Verdict("deny", f"the deny rule {rule.text} ({rule.source}) forbids it", "deny_rule", rule)
@@ -116,7 +117,7 @@ def _forbidden(policy: Policy, subject: Subject) -> Verdict | None:
 
 
 def _denied_on_the_way(policy: Policy, subject: Subject) -> Verdict | None:
-    """A denied file that no word of a command names and that it may come to all the same, where no mount hides it."""
+    """A denied file that a command may reach although no word names it, if no mount hides it."""
     if not policy.deny.paths or subject.workspace.confined:
         return None
     met = first_met(policy.deny, subject, reach_of(subject))
@@ -131,20 +132,22 @@ def _asked_by_rule(policy: Policy, subject: Subject) -> Verdict | None:
 
 
 def _asked_on_the_way(policy: Policy, subject: Subject) -> Verdict | None:
-    """A file of an ask rule that no word of a command names and that it may come to all the same."""
+    """A file of an ask rule that a command may reach although no word names it."""
     met = first_met(policy.ask, subject, reach_of(subject)) if policy.ask.paths else None
     return None if met is None else _verdict_of(met, "ask")
 
 
 def _permitted_plainly(policy: Policy, subject: Subject) -> Verdict:
-    """What mode and allow rules say of a command, if its words show all that deny rules forbid."""
+    """The verdict of mode and allow rules on a command, if its words show everything that deny rules forbid."""
     verdict = _permitted(policy, subject)
     opaque = opaque_command(policy, subject) if verdict.outcome == "allow" else None
     return verdict if opaque is None else Verdict("ask", opaque, "ask_rule", firm=True)
 
 
 def _verdict_of(met: Met, effect: str) -> Verdict:
-    """A forbidden path that a command may come to: refused where a word may be it, asked where a folder holds it."""
+    """The verdict on a forbidden path that a command may reach: denied if a word may name it, asked if a folder contains
+    it.
+    """
     if met.rule is None:
         reason = f"there is more to look through than {MAX_ENTRIES} files, and rules forbid some: name what is meant"
         return Verdict("ask", reason, "ask_rule", firm=True)
@@ -159,7 +162,7 @@ def _verdict_of(met: Met, effect: str) -> Verdict:
 
 
 def _doubted(policy: Policy, subject: Subject) -> Verdict | None:
-    """The question about a command for which rules that forbid can be held neither by mounts nor by its words."""
+    """The question about a command against which forbidding rules can be enforced neither by mounts nor by its words."""
     doubt = _doubt(policy, subject)
     return None if doubt is None else Verdict("ask", doubt, "ask_rule", firm=True)
 
@@ -189,7 +192,7 @@ def _doubt(policy: Policy, subject: Subject) -> str | None:
 
 
 def _changes_nothing(policy: Policy, subject: Subject) -> bool:
-    """Whether the call changes nothing outside of the session, wherever it reads."""
+    """Whether the call changes nothing outside the session, wherever it reads."""
     if subject.tool == "Bash":
         return permits_command(policy, subject, reads_only=True).allowed
     if subject.tool in SESSION_TOOLS or subject.tool in NETWORK_TOOLS or subject.tool in READ_TOOLS:
@@ -198,7 +201,7 @@ def _changes_nothing(policy: Policy, subject: Subject) -> bool:
 
 
 def forbidding_rule(book: RuleBook, subject: Subject) -> Rule | None:
-    """The first deny or ask rule that covers the call in any of its parts."""
+    """The first deny or ask rule that covers any part of the call."""
     if not book:
         return None
     rule = _tool_rule(book, subject)
@@ -217,7 +220,7 @@ def forbidding_rule(book: RuleBook, subject: Subject) -> Rule | None:
 
 
 def _tool_rule(book: RuleBook, subject: Subject) -> Rule | None:
-    """The first rule about every use of the tool, by any of its names."""
+    """The first rule about every use of the tool, under any of its names."""
     for name in (subject.tool, *subject.rule_names):
         rule = book.for_tool(name)
         if rule is not None:
@@ -226,7 +229,7 @@ def _tool_rule(book: RuleBook, subject: Subject) -> Rule | None:
 
 
 def _permitted(policy: Policy, subject: Subject) -> Verdict:
-    """What mode and allow rules say."""
+    """The verdict of mode and allow rules."""
     if policy.mode == "bypass":
         return Verdict("allow", "mode bypass allows what no rule denies", "mode")
     if subject.problem is not None:
@@ -256,7 +259,7 @@ def _permitted(policy: Policy, subject: Subject) -> Verdict:
 
 
 def _allow_rule(book: RuleBook, policy: Policy, subject: Subject) -> Rule | None:
-    """The rule of a list that names this call, for calls of any kind."""
+    """The rule of a list that names this call, for every kind of call."""
     rule = _tool_rule(book, subject)
     if rule is None and subject.command is not None:
         return permits_command(Policy("prompt", book, policy.ask, policy.deny), subject).rule
@@ -271,8 +274,9 @@ def _allow_rule(book: RuleBook, policy: Policy, subject: Subject) -> Rule | None
 
 
 def fits_rule(text: str, tool: str, input: Mapping[str, Any], cwd: str) -> bool:
-    """Whether a call is, or could be, what a rule names: how the `if` of a hook is judged. A rule that is not understood
-    fits every call, as a hook that was meant to look must not be passed by."""
+    """Whether a call matches, or could match, a rule: how the `if` of a hook is judged. An invalid rule matches every call,
+    because a hook that was meant to inspect must not be bypassed.
+    """
     try:
         rule = parse_rule(text, "ask", "hook")
     except PermissionRuleError:

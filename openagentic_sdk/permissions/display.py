@@ -1,7 +1,7 @@
-"""What a person sees before saying yes: the command, the diff, the address, with nothing hidden in it.
+"""What a person sees before approving: the command, the diff or the address, with nothing hidden.
 
-Whatever comes from a model reaches a terminal only through `visible`, which leaves no character that moves the cursor,
-changes colours, reorders text or cannot be seen.
+Everything from a model reaches a terminal only through `visible`, which leaves no character that moves the cursor, changes
+colours, reorders text or is invisible.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ MAX_FILE_BYTES = 512 * 1024
 
 
 def preview(tool: str, input: Mapping[str, Any], cwd: str) -> list[str]:
-    """What a call will do, as lines that are safe to show. Diff lines start with `+`, `-` or a blank."""
+    """The effect of a call, as lines that are safe to show. Diff lines start with `+`, `-` or a blank."""
     path = str(input.get("file_path") or input.get("notebook_path") or "")
     if tool == "Bash":
         command = visible_lines(str(input.get("command", "")))
@@ -72,6 +72,6 @@ def _short(value: Any) -> str:
 
 
 def coloured(lines: list[str]) -> list[str]:
-    """Diff lines in red and green, places in cyan."""
+    """Diff lines in red and green, locations in cyan."""
     colours = {"+": "32", "-": "31", "@": "36", "$": "1"}
     return [f"\x1b[{colours[line[0]]}m{line}\x1b[0m" if line[:1] in colours else line for line in lines]

@@ -1,4 +1,4 @@
-"""The facts of a call, read once at the gate's door and carried to whoever decides or is asked."""
+"""The facts of a call, determined once when it enters the gate, and passed on to whoever decides or is asked."""
 
 from __future__ import annotations
 
@@ -23,8 +23,9 @@ _KEYS = frozenset(known.name for known in fields(CallContext)) - {"told"}
 
 
 def read_context(given: CallContext | Mapping[str, Any] | None) -> CallContext:
-    """The context of a call from the mapping that `PermissionGate.approve` takes; keys that the gate does not know are
-    only told to callbacks."""
+    """Build a call's context from the mapping passed to `PermissionGate.approve`; unknown keys are only passed to
+    callbacks.
+    """
     if isinstance(given, CallContext):
         return given
     given = given or {}
@@ -34,8 +35,9 @@ def read_context(given: CallContext | Mapping[str, Any] | None) -> CallContext:
 
 @frozen
 class Facts:
-    """A call with all that its judgement depends on. `layers` are the gate's with what holds for this session and turn,
-    `notes` what of that could not be understood, for the log."""
+    """A call with everything that its judgement depends on. `layers` are the gate's, plus those of this session and turn;
+    `notes` list the invalid parts of these, for the log.
+    """
 
     subject: Subject
     context: CallContext
@@ -47,7 +49,7 @@ class Facts:
 
     @cached_property
     def objection(self) -> Objection | None:
-        """What a part has against the call."""
+        """A part's objection to the call."""
         object_to = self.context.objection
         return object_to(self.subject.tool, self.subject.input) if object_to is not None else None
 
@@ -58,7 +60,7 @@ class Facts:
         return replace(self, subject=subject, input_sha256=json_sha256(dict(changed)))
 
     def details(self) -> dict[str, Any]:
-        """What the log keeps of how the call was understood."""
+        """How the call was understood, for the log."""
         found: dict[str, Any] = {}
         subject = self.subject
         if subject.accesses:
@@ -73,8 +75,9 @@ class Facts:
         return {**found, **self.notes, **(self.objection.details if self.objection is not None else {})}
 
     def told(self) -> dict[str, Any]:
-        """What the judgement depended on besides policy and input, for whoever judges the call again; what is usual is
-        left out. `call_context` in `hindsight.calls` reads it."""
+        """What the judgement depended on besides policy and input, for judging the call again; usual values are omitted.
+        `call_context` in `hindsight.calls` reads it.
+        """
         context, subject = self.context, self.subject
         found: dict[str, Any] = {
             "effect": subject.effect,
@@ -88,7 +91,7 @@ class Facts:
         return {name: value for name, value in found.items() if value}
 
     def result(self, verdict: Verdict) -> ApprovalResult:
-        """A verdict as the gate's answer."""
+        """A verdict in the form of the gate's decision."""
         rule = verdict.rule
         is_denied = verdict.outcome == "deny" and verdict.category != "hook"
         return ApprovalResult(

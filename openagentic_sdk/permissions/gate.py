@@ -1,7 +1,8 @@
-"""Whether a call may run: the one door that every tool call passes, and the answer that goes into the log.
+"""Decide whether a call may run: the single gate for every tool call, and the decision that goes into the log.
 
 The order is fixed: a hook's deny, deny rules, ask rules, the mode, allow rules, then a hook's allow, the callback or a
-question. Nobody to ask means no. Authority only shrinks on the way down: a narrowed gate asks every layer above it too.
+question. If nobody can be asked, the call is denied. Authority only shrinks on the way down: a narrowed gate consults every
+layer above it, too.
 """
 
 from __future__ import annotations
@@ -64,8 +65,9 @@ RULES = list_of(is_a(str | Rule, "a rule"), "names or rules")
 
 @mutable
 class _GateMemory:
-    """What a gate and all that were narrowed from it remember: rules that people kept, paths of approved calls, and where
-    the workspace's folders led when they were first seen: replacing one by a link later moves nothing."""
+    """The shared memory of a gate and the gates narrowed from it: rules that people kept, paths of approved calls, and the
+    targets of the workspace's folders when first seen, so that replacing one by a link later has no effect.
+    """
 
     rules: dict[str, tuple[str, ...]] = field(default_factory=dict)
     paths: OrderedDict[str, frozenset[tuple[str, bool]]] = field(default_factory=OrderedDict)
@@ -75,8 +77,7 @@ class _GateMemory:
     protected: dict[tuple[tuple[str, ...], tuple[str, ...]], Protected] = field(default_factory=dict)
 
     def places(self, roots: tuple[str, ...], paths: tuple[str, ...]) -> Protected:
-        """The protected places of a workspace, as they were when this was first asked: nothing that a call does makes fewer
-        of them."""
+        """The protected places of a workspace as of the first request: no call can reduce them."""
         key = roots, paths
         if key not in self.protected:
             for root in roots:
@@ -94,7 +95,7 @@ class _GateMemory:
 
 
 def _require_question(answerer: UserAnswerer) -> None:
-    """Refuse a function that cannot be asked a question."""
+    """Reject a function that does not accept a question."""
     try:
         inspect.signature(answerer).bind(None)
     except TypeError as error:
@@ -109,56 +110,58 @@ def _require_question(answerer: UserAnswerer) -> None:
 @described
 @frozen(kw_only=True, eq=False, repr=False)
 class PermissionGate(WithAdvice):
-    """The policy of a run and the way to the person behind it, as a frozen value.
+    """The policy of a run and the channel to the person behind it, as a frozen value.
 
-    `dataclasses.replace` makes another gate with other fields. It also takes a mode, which takes the place of that of the
-    last layer, and rules, which are added to its own.
+    `dataclasses.replace` creates a gate with other fields. It also accepts a mode, which replaces that of the last layer,
+    and rules, which are added to its own.
 
-    Raises `OptionsError` for an unknown mode or a setting that cannot be used,
-    and `PermissionRuleError` for a rule that cannot be understood.
+    Raises `OptionsError` for an unknown mode or an invalid setting, and `PermissionRuleError` for an invalid rule.
     """
 
     permission_mode: InitVar[Annotated[PermissionMode | None, Doors("--permission-mode", toml=True)]] = None
     """default, acceptEdits, plan, dontAsk, bypass (bypassPermissions), prompt, callback or deny; None is default unless
-    settings choose another."""
+    settings choose another.
+    """
     allow: InitVar[Annotated[Iterable[str | Rule], RULES, Doors("--allow, settings.json", toml=True)]] = ()
-    """Rules, in the syntax of Claude Code's settings, for calls that need no question."""
+    """Rules, in the syntax of Claude Code's settings, for calls that need no approval."""
     ask: InitVar[Annotated[Iterable[str | Rule], RULES, Doors("settings.json", toml=True)]] = ()
-    """Rules for calls that need one whatever else allows them."""
+    """Rules for calls that need approval whatever else allows them."""
     deny: InitVar[Annotated[Iterable[str | Rule], RULES, Doors("--deny, settings.json", toml=True)]] = ()
     """Rules for calls that are never allowed."""
     source: InitVar[str] = "options"
-    """Where these rules stand, for messages and the log."""
+    """Where these rules come from, for messages and the log."""
     root: InitVar[Annotated[str, path] | None] = None
-    """The folder of patterns that begin with one slash (default: the project)."""
+    """The folder for patterns that begin with one slash (default: the project)."""
     interactive: bool = False
-    """Ask at the terminal, through `interactive_approver`."""
+    """Ask on the terminal, through `interactive_approver`."""
     interactive_approver: InteractiveApprover | UserAnswerer | None = None
-    """The way to the person at the terminal (default: one over `input`, if `interactive`), or a function of the question,
-    sync or async, that returns the answer as `user_answerer` does."""
+    """The channel to the person at the terminal (default: one over `input`, if `interactive`), or a function of the
+    question, sync or async, that returns the answer like `user_answerer`.
+    """
     user_answerer: UserAnswerer | None = None
-    """(UserQuestion) -> answer, sync or async: True, False, "yes", "no because ...", "always", "always save", "edit ...", or
-    a UserAnswer that names who gave it."""
+    """(UserQuestion) -> answer, sync or async: True, False, "yes", "no because ...", "always", "always save", "edit ...",
+    or a UserAnswer that names who gave it.
+    """
     approver: Approver | None = None
     """(tool_name, tool_input, context) -> bool or ApprovalResult, sync or async: asked before people."""
     cwd: Annotated[str, path] | None = None
-    """The working directory of calls whose context has none."""
+    """The default working directory of calls."""
     workspace_roots: Annotated[Sequence[str], PATHS] = ()
-    """The workspace of calls whose context has none."""
+    """The default workspace of calls."""
     protected_paths: Annotated[Sequence[str], PATHS] = ()
-    """Paths that no call may change, besides those of its context."""
+    """Paths that no call may change, in addition to those in its context."""
     trusted: bool = False
-    """The project's own configuration may run (git's, for one)."""
+    """Whether the project's own configuration may run programs (git's, for example)."""
     save_rule: Callable[[str], None] | None = None
-    """Called with the text of a rule that a person wants kept in settings; with it "always save" is a choice."""
+    """Called with the text of a rule to save in settings; enables the answer "always save"."""
     clock: Clock | None = None
-    """Where time comes from (default: the machine's)."""
+    """The source of time (default: the machine's clock)."""
     layers: tuple[Policy, ...] = ()
-    """What the mode and the rules above come to, and what narrowed them: all layers must allow a call."""
+    """The result of the mode and rules above, and everything that narrowed it: all layers must allow a call."""
     is_mode_given: bool = False
-    """A mode was named, so that settings do not choose another."""
+    """Whether a mode was given, so that settings do not choose another."""
     memory: _GateMemory = field(default_factory=_GateMemory)
-    """What it has learnt from calls, together with all gates made from it."""
+    """What was learned from calls, shared with all gates derived from this one."""
 
     def __post_init__(
         self,
@@ -189,7 +192,7 @@ class PermissionGate(WithAdvice):
 
     @property
     def mode(self) -> Mode:
-        """The mode in which it decides: the strictest of its layers'."""
+        """The mode in effect: the strictest of the layers."""
         if len(self.layers) == 1:
             return self.layers[0].mode
         return min([layer.mode for layer in self.layers], key=STRICTEST_FIRST.index)
@@ -205,17 +208,17 @@ class PermissionGate(WithAdvice):
         source: str = "options",
         root: str | None = None,
     ) -> PermissionGate:
-        """The same gate with more rules in its last layer, for settings and options."""
+        """Return the gate with more rules in its last layer, for settings and options."""
         return replace(self, allow=allow, ask=ask, deny=deny, source=source, root=root)
 
     def with_first_rules(self, allow: Iterable[str | Rule], root: str) -> PermissionGate:
-        """The same gate with more allow rules in its first layer, where those of settings stand."""
+        """Return the gate with more allow rules in its first layer, which holds those of settings."""
         first, *inner = self.layers
         more = parse_rules(allow, "allow", "suggested", root)
         return changed(self, layers=(first.plus(allow=more), *inner))
 
     def with_mode(self, permission_mode: PermissionMode) -> PermissionGate:
-        """The same gate in another mode. Raises `OptionsError` for an unknown one."""
+        """Return the gate in another mode. Raises `OptionsError` for an unknown one."""
         return replace(self, permission_mode=read_mode(permission_mode))
 
     def narrowed(
@@ -229,11 +232,11 @@ class PermissionGate(WithAdvice):
         source: str = "subagent",
         root: str | None = None,
     ) -> PermissionGate:
-        """A gate for a subagent or skill: what it allows, this gate allows too.
+        """Return a gate for a subagent or skill that allows nothing beyond what this gate allows.
 
-        `tools`, when given, are names and rules of all that may be used. Without a `permission_mode` of its own the child
-        is only held to this gate's mode. What cannot be understood takes authority away instead of raising: a tool of that
-        kind is not usable, a deny rule of that kind forbids its whole tool.
+        `tools`, if given, are the names and rules of everything that may be used. Without a `permission_mode` of its own
+        the child is only bound to this gate's mode. Invalid entries reduce authority instead of raising: such a tool is not
+        usable, such a deny rule forbids its whole tool.
         """
         mode = "bypass" if permission_mode is None else read_mode(permission_mode)
         only = None if tools is None else understood_rules(tools, source, root)
@@ -241,7 +244,7 @@ class PermissionGate(WithAdvice):
         return changed(self, layers=(*self.layers, make_policy(mode, allow, ask, forbidden, only, source, root)))
 
     def for_subagent(self, tools: Iterable[str | Rule] | None, source: str) -> PermissionGate:
-        """A gate for a subagent that has `tools` (None: all) instead of those that its starter's definition lists."""
+        """Return a gate for a subagent with `tools` (None: all) instead of those in its starter's definition."""
         layers = tuple([replace(layer, only=None) if layer.only_itself else layer for layer in self.layers])
         gate = changed(self, layers=layers)
         if tools is None:
@@ -250,7 +253,7 @@ class PermissionGate(WithAdvice):
         return changed(self, layers=(*outer, replace(inner, only_itself=True)))
 
     def moved(self, old: PermissionGate, new: PermissionGate) -> PermissionGate:
-        """This gate, which was narrowed from `old`, as if that had been `new`."""
+        """Return this gate, which was narrowed from `old`, as if it had been narrowed from `new`."""
         own = self.layers[len(old.layers) :]
         # What a starter lists for itself alone was left out of the gate of a subagent, and stays out.
         taken = [
@@ -260,14 +263,14 @@ class PermissionGate(WithAdvice):
         return changed(self, layers=(*taken, *own))
 
     def forgetful(self) -> PermissionGate:
-        """The same gate with a memory of its own, so that what was allowed here is not known there."""
+        """Return the gate with a separate memory, so that approvals are not shared."""
         return changed(self, memory=_GateMemory())
 
     # --- the people behind it --------------------------------------------------------------------------------------------
 
     @property
     def can_ask(self) -> bool:
-        """Whether this gate knows somebody who answers questions."""
+        """Whether somebody can answer this gate's questions."""
         return self.user_answerer is not None or self._at_terminal is not None
 
     @property
@@ -275,7 +278,7 @@ class PermissionGate(WithAdvice):
         return self.interactive_approver or (InteractiveApprover() if self.interactive else None)
 
     async def answer(self, question: UserQuestion) -> str | UserAnswer:
-        """The answer to a question; empty when there is nobody to ask."""
+        """Return the answer to a question; empty if nobody can be asked."""
         terminal = self._at_terminal
         if self.user_answerer is None and isinstance(terminal, InteractiveApprover):
             return typed_here(question, await terminal.answer(question))
@@ -292,7 +295,7 @@ class PermissionGate(WithAdvice):
     # --- the decision ----------------------------------------------------------------------------------------------------
 
     async def approve(self, tool_name: str, tool_input: Mapping[str, Any], context: Context = None) -> ApprovalResult:
-        """Whether this call may run with exactly this input. `context` holds what `CallContext` names."""
+        """Decide whether this call may run with exactly this input. `context` holds the fields of `CallContext`."""
         known = read_context(context)
         try:
             facts = self._facts(tool_name, tool_input, known)
@@ -319,9 +322,9 @@ class PermissionGate(WithAdvice):
         return People(self.approver, answer, self.remember, self.save_rule, self.clock or SystemClock())
 
     def verdict(self, tool_name: str, tool_input: Mapping[str, Any], context: Context = None) -> Verdict:
-        """What mode, rules and a hook's wish say about a call, before anybody is asked: `allow`, `ask` or `deny`.
+        """The verdict of mode, rules and a hook's request, before anybody is asked: `allow`, `ask` or `deny`.
 
-        `context` as in `approve`; nothing is remembered.
+        `context` is as in `approve`; nothing is remembered.
         """
         try:
             return judge(self._facts(tool_name, tool_input, read_context(context)))
@@ -329,9 +332,9 @@ class PermissionGate(WithAdvice):
             return Verdict("deny", str(error), "input")
 
     def trial(self, tool_name: str, tool_input: Mapping[str, Any], context: Context = None) -> ApprovalResult | None:
-        """The decision that lets a call be tried on a copy; None where more than the want of a rule keeps it from running.
+        """The decision that lets a call be tried on a copy; None if more than the lack of a rule keeps it from running.
 
-        Never where an `approver` decides.
+        Always None if an `approver` decides.
         """
         if self.approver is not None:
             return None
@@ -350,7 +353,7 @@ class PermissionGate(WithAdvice):
         tried: ApprovalResult,
         shown: Mapping[str, Any],
     ) -> ApprovalResult:
-        """Ask a person whether what a call did on a copy is kept; `shown` is what the question shows of that."""
+        """Ask a person whether to keep the effects of a call on a copy; `shown` is how the question describes them."""
         facts = self._facts(tool_name, tool_input, read_context(context))
         prompt, open_result = "Keep what {} changed?", replace(tried, allowed=False)
         answered = await ask_person(facts, open_result, self._people(), prompt, shown)
@@ -359,27 +362,27 @@ class PermissionGate(WithAdvice):
         return replace(open_result, reason="what was tried cannot be edited any more: ask for another call")
 
     def subject(self, tool_name: str, tool_input: Mapping[str, Any], context: Context = None) -> Subject:
-        """What a call is about, as this gate reads it. Raises `OptionsError` for input that is not JSON."""
+        """The subject of a call as this gate reads it. Raises `OptionsError` for input that is not JSON."""
         try:
             return self._facts(tool_name, tool_input, read_context(context)).subject
         except _NotJson as error:
             raise OptionsError(str(error)) from None
 
     def judge_by_rule(self, tool_name: str, tool_input: Mapping[str, Any], context: Context = None) -> ApprovalResult:
-        """Whether this call may run by itself, as a rule allows it or as it only reads: no looser mode, hook, callback or
-        person lets it.
+        """Decide a call that neither a model nor a person asked for: only an allow rule permits it, or reading alone.
 
-        For calls that no model and no person asked for. What forbids a call forbids this one too. `context` as in `approve`.
+        No looser mode, hook, callback or person can permit it; everything that forbids calls applies. `context` is as in
+        `approve`.
         """
         facts = self._facts(tool_name, tool_input, read_context(context))
         verdict = judge_by_rule(facts)
         return facts.result(verdict)
 
     async def permits_path(self, path: str, write: bool, context: Context = None) -> bool:
-        """Whether a running call may touch one more path, without a question.
+        """Decide, without a question, whether a running call may touch one more path.
 
-        By policy, or because the call was approved for it: for this very path, or for a folder above it that no ask rule
-        speaks about.
+        It may by policy, or because the call was approved for this very path, or for a folder above it that no ask rule is
+        about.
         """
         known = read_context(context)
         facts = self._facts("Edit" if write else "Read", {"file_path": path}, known, only_reads=not write)
@@ -400,7 +403,7 @@ class PermissionGate(WithAdvice):
         self.memory.rules[session_id] = tuple(dict.fromkeys((*known, *rules)))
 
     def restore(self, session_id: str, events: Iterable[Event]) -> None:
-        """Remember again what the log of a resumed session says was remembered."""
+        """Restore the approvals recorded in the log of a resumed session."""
         for event in events:
             if isinstance(event, PermissionDecision) and event.allowed:
                 self.remember(session_id, as_list(event.details.get("remembered")))
@@ -408,7 +411,7 @@ class PermissionGate(WithAdvice):
     # --- what others may know of the policy ------------------------------------------------------------------------------
 
     def offered_tools(self, names: Iterable[str]) -> tuple[str, ...]:
-        """The tools worth showing to a model: all but those that a deny rule forbids whatever their input."""
+        """The tools to show to a model: all but those that a deny rule forbids for every input."""
         shown = tuple(names)
         for layer in self.layers:
             if layer.only is not None:
@@ -418,9 +421,9 @@ class PermissionGate(WithAdvice):
         return shown
 
     def read_filter(self, cwd: str, roots: Sequence[str] = ()) -> Callable[[str], bool] | None:
-        """A quick test of paths for Grep and Glob: False for what a deny or ask rule keeps from being read.
+        """A fast path filter for Grep and Glob: False for what a deny or ask rule keeps from being read.
 
-        None when no rule could. A path is tested by its own name and by where it leads.
+        None if no rule could. A path is tested under its own name and its target's.
         """
         rules = [rule for rule in self.forbidding_paths if rule.tool not in EDIT_TOOLS]
         if not rules:
@@ -456,8 +459,9 @@ class PermissionGate(WithAdvice):
         return permits
 
     def file_policy(self, command: str, context: Context = None, *, asked: bool) -> FilePolicy:
-        """What a command may do to files, by mounts and when its work is kept. `asked`: a person permitted this very call,
-        so ask rules are answered."""
+        """The file access of a command, for mounts and for keeping its effects. `asked` is true if a person approved this
+        very call, which answers ask rules.
+        """
         facts = self._facts("Bash", {"command": command}, read_context(context))
         workspace = facts.subject.workspace
         books = [book for layer in facts.layers for book in ((layer.deny,) if asked else (layer.deny, layer.ask))]
@@ -477,7 +481,7 @@ class PermissionGate(WithAdvice):
 
     @staticmethod
     def writable_roots(workspace: Workspace) -> list[str]:
-        """The folders of the workspace but for those in which tools leave what was too long to show."""
+        """The folders of the workspace, except those in which tools store long outputs."""
         return [
             root for root in workspace.roots if not any(is_inside(root, (path,)) for path in workspace.protected.paths)
         ]
@@ -489,11 +493,11 @@ class PermissionGate(WithAdvice):
 
     @property
     def policy_sha256(self) -> str:
-        """The digest of modes and rules, as it stands in decisions of a session without rules of its own."""
+        """The digest of modes and rules, as recorded in decisions of a session without its own rules."""
         return self._digest(self.layers)
 
     def record(self) -> dict[str, Any]:
-        """Modes and rules of all layers as JSON, with the gate's own trust, protected paths and workspace."""
+        """The modes and rules of all layers as JSON, with the gate's own trust, protected paths and workspace."""
         return {
             "layers": [layer_record(layer) for layer in self.layers],
             "trusted": self.trusted,
@@ -503,8 +507,8 @@ class PermissionGate(WithAdvice):
 
     @classmethod
     def from_record(cls, record: Mapping[str, Any], rules: SettingsRules | None = None) -> PermissionGate:
-        """The gate that `record` was made of, without anybody to ask; `rules` stand in the place of its settings' and
-        options'. Raises `OptionsError` for what is no such record.
+        """Rebuild a gate from its `record`, without anybody to ask; `rules` replace those of its settings and options.
+        Raises `OptionsError` for an invalid record.
         """
         found = record.get("layers")
         if not isinstance(found, list) or not all(isinstance(each, Mapping) for each in found) or not found:
@@ -519,13 +523,13 @@ class PermissionGate(WithAdvice):
 
     @property
     def policy_text(self) -> str:
-        """The modes and rules of each layer, line by line, for people."""
+        """The modes and rules of each layer, one per line, for people."""
         return "\n".join(layer.text for layer in self.layers)
 
     # --- parts -----------------------------------------------------------------------------------------------------------
 
     def _facts(self, tool: str, input: Mapping[str, Any], context: CallContext, *, only_reads: bool = False) -> Facts:
-        """The one place where a call is read. Raises `_NotJson`."""
+        """Determine the facts of a call, in this one place. Raises `_NotJson`."""
         try:
             input_sha256 = json_sha256(dict(input))
         except (TypeError, ValueError, RecursionError) as error:
@@ -580,11 +584,11 @@ class PermissionGate(WithAdvice):
 
 
 def permission_gate(gate: Gate) -> PermissionGate:
-    """The gate of an agent as our own, for what only ours can do. Raises `OptionsError` for a gate of another class."""
+    """The gate of an agent as a `PermissionGate`, for its additional features. Raises `OptionsError` for another class."""
     if not isinstance(gate, PermissionGate):
         raise OptionsError(f"this needs a PermissionGate, and the agent's gate is a {type(gate).__name__}: pass one")
     return gate
 
 
 class _NotJson(Exception):
-    """The input of a call cannot be written as JSON."""
+    """The input of a call cannot be expressed in JSON."""

@@ -1,7 +1,7 @@
-"""Guess widely what a command line could run and touch, and only ever to forbid it.
+"""Over-approximate what a command line could run and touch; used only to forbid.
 
-`loose_words` finds whatever could be a word of a command under some reading of the line. `loose_commands` reads the line
-once, much as bash would, with a mark where only bash knows what stands there.
+`loose_words` finds everything that could be a word of a command under some reading of the line. `loose_commands` reads the
+line once, much as bash would, with a mark where only bash can determine the text.
 """
 
 from __future__ import annotations
@@ -17,8 +17,9 @@ from .shell import MAX_COMMAND_CHARS, RESERVED_WORDS
 
 @frozen
 class LooseWord:
-    """A word that may be part of a command. `starts` when a command could begin here; `open` when it holds something that
-    only bash can finish (`$`), so that it could be any word."""
+    """A word that may be part of a command. `starts` is true if a command could begin here; `open` if it contains an
+    expansion that only bash can perform (`$`), so that it could be any word.
+    """
 
     text: str
     starts: bool
@@ -34,7 +35,7 @@ _QUOTED = regex(r"""'[^']*'|"(?:[^"\\]|\\.)*\"""", re.DOTALL)
 
 
 def loose_words(text: str) -> list[LooseWord]:
-    """All that could be a word of a command in a line, whatever the quotes, escapes and braces around it."""
+    """Everything that could be a word of a command in a line, whatever quotes, escapes and braces surround it."""
     continued = text
     text = written = _CONTINUED.sub("", text)
     text = _SEPARATOR_VARIABLE.sub(" ", text).replace("`", "$(").replace("{}", "$")
@@ -65,7 +66,7 @@ _WRITTEN_LETTER = regex(r"\\0?(?=[xuU0-7])")
 
 
 def _other_readings(text: str, bare: str) -> Iterator[str]:
-    """The line (`bare` without its quotes) as it may reach a shell after somebody has rewritten a part of it."""
+    """The line (`bare` without its quotes) as it may reach a shell after part of it has been rewritten."""
     if "=" in bare or ":" in bare:
         yield bare.replace("=", " ").replace(":", " ")
     if "{" in bare:  # the words that braces stand for, one behind the other; a range of letters could be any word
@@ -160,10 +161,10 @@ _BEFORE_A_COMMAND = RESERVED_WORDS - {"for", "select", "case", "[[", "function"}
 
 
 def loose_commands(text: str) -> list[tuple[str, ...]]:
-    """The simple commands of a line and of all that is nested in it, without assignments and reserved words.
+    """The simple commands of a line and of everything nested in it, without assignments and reserved words.
 
-    A word whose variables are set in the line itself stands there in each of its readings. Where a redirection names a
-    file, a word `<` or `>` stands before it.
+    A word whose variables are set in the line itself appears in each of its readings. A word `<` or `>` precedes the file
+    of a redirection.
     """
     raw: list[list[str]] = []
     try:
@@ -251,7 +252,7 @@ def _scan(text: str, found: list[list[str]], depth: int) -> None:
 
 
 def _unquoted(inner: str, found: list[list[str]], depth: int) -> str:
-    """What double quotes hold."""
+    """The contents of double quotes."""
     word, at = "", 0
     while at < len(inner):
         if inner[at] == "\\" and inner[at + 1 : at + 2] in ("$", "`", '"', "\\"):
@@ -265,7 +266,7 @@ def _unquoted(inner: str, found: list[list[str]], depth: int) -> str:
 
 
 def _expanded(text: str, at: int, found: list[list[str]], depth: int) -> tuple[str, int]:
-    """What stands for the expansion that begins here, and where it ends; commands inside of it are found too."""
+    """The stand-in for the expansion that begins here, and its end; commands inside it are found, too."""
     behind = text[at + 1 : at + 2]
     if text[at] == "`" or behind in ("(", "[", "{"):
         start = at + (1 if text[at] == "`" else 2)
@@ -290,7 +291,7 @@ def _expanded(text: str, at: int, found: list[list[str]], depth: int) -> tuple[s
 
 
 def _closing(text: str, at: int, closes: str) -> int:
-    """Where the bracket that was opened before `at` closes; the end of the text when nothing closes it."""
+    """The position where the bracket opened before `at` closes; the end of the text if it does not."""
     opens = {")": "(", "}": "{", "]": "["}.get(closes)
     depth = 1
     while at < len(text):
@@ -313,7 +314,7 @@ def _closing(text: str, at: int, closes: str) -> int:
 
 
 def _end_of_double(text: str, at: int) -> int:
-    """Where double quotes end that were opened before `at`."""
+    """The position where double quotes opened before `at` end."""
     while at < len(text) and text[at] != '"':
         if text[at] == "\\":
             at += 1

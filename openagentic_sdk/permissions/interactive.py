@@ -1,8 +1,8 @@
-"""Ask a person at the terminal: show what will happen, read one answer.
+"""Ask a person at the terminal: show the effect of a call, read one answer.
 
-`y` and `yes` allow. `always` allows and keeps the offered rules, `always save` keeps them in settings too, `no because ...`
-gives the model a reason, `edit ...` runs something else instead. After a line that is no answer the question is asked twice
-more, and then nothing is allowed; an empty line and the end of input are no at once.
+`y` and `yes` allow. `always` allows and keeps the offered rules, `always save` also saves them in settings, `no because
+...` gives the model a reason, `edit ...` runs something else instead. An invalid answer repeats the question at most twice,
+then the call is denied; an empty line and end of input deny at once.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ _one_at_a_time = threading.Lock()
 class InteractiveApprover:
     """Puts questions to the person at the terminal, one at a time.
 
-    `input_fn` shows a prompt and returns a line, as `input` does; it runs in a thread, so that the run goes on meanwhile.
-    `colour` None means: when the terminal is one.
+    `input_fn` shows a prompt and returns a line, like `input`; it runs in a thread, so that the run continues meanwhile.
+    `colour` None means: if the terminal is one.
     """
 
     def __init__(self, input_fn: Callable[[str], str] = input, *, colour: bool | None = None) -> None:
@@ -38,7 +38,7 @@ class InteractiveApprover:
         self.colour = colour
 
     async def answer(self, question: UserQuestion) -> str:
-        """The person's answer, without blanks around it; empty when there was none."""
+        """The person's answer, stripped; empty if there was none."""
         answer = await run_in_thread(functools.partial(self._read, question), name="openagentic-question", moment_s=0)
         return answer if isinstance(answer, str) else ""
 
@@ -60,17 +60,17 @@ class InteractiveApprover:
 
 
 def unclear(question: UserQuestion, said: str) -> str:
-    """What is shown behind words that are no answer."""
+    """The message after an invalid answer."""
     return visible(f"{said!r:.80} is no answer: {', '.join(answers_of(question))}")
 
 
 def typed_here(question: UserQuestion, answer: str) -> UserAnswer:
-    """An answer that was typed at the terminal of this process, by whoever the system says that this is."""
+    """An answer typed at the terminal of this process, by the user reported by the system."""
     return UserAnswer(question.question_id, answer, approver={"name": user_name(), "how": "operating system"})
 
 
 def question_text(question: UserQuestion, *, colour: bool = False) -> str:
-    """A question as a terminal may show it: what will happen, why it is asked, what `always` would keep, the choices."""
+    """A question as shown on a terminal: the effect, the reason, the rules that `always` would keep, the choices."""
     details = question.details
     lines = visible_lines(question.prompt)
     preview = details.get("preview")

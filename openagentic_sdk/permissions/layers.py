@@ -1,4 +1,4 @@
-"""Layers of authority made of texts: modes by name, rule books from lists, and what a rule that makes no sense becomes."""
+"""Layers of authority from text: modes by name, rule books from lists, and the treatment of invalid rules."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from .rules import Effect, Rule, RuleBook, parse_rule, parse_rules, rule_book
 
 
 def read_mode(name: str) -> Mode:
-    """The mode of this name, or of Claude Code's name for it. Raises `OptionsError` for an unknown one."""
+    """The mode with this name, or with this name in Claude Code. Raises `OptionsError` for an unknown one."""
     name = {"bypassPermissions": "bypass", "manual": "default"}.get(name, name)
     for mode in MODES:
         if mode == name:
@@ -39,7 +39,7 @@ def make_policy(
     source: str,
     root: str | None,
 ) -> Policy:
-    """One layer of rule texts. Raises `PermissionRuleError` for one that cannot be understood."""
+    """One layer from rule texts. Raises `PermissionRuleError` for an invalid one."""
     return Policy(
         mode,
         rule_book(parse_rules(allow, "allow", source, root)),
@@ -50,7 +50,7 @@ def make_policy(
 
 
 def usable_rules(grants: Sequence[str]) -> tuple[list[Rule], list[str]]:
-    """The rules among some grants; one that cannot be understood grants nothing."""
+    """The valid rules among some grants; an invalid one grants nothing."""
     rules: list[Rule] = []
     unusable: list[str] = []
     for text in grants:
@@ -63,7 +63,7 @@ def usable_rules(grants: Sequence[str]) -> tuple[list[Rule], list[str]]:
 
 @frozen
 class SettingsRules:
-    """The rules of settings files; `diagnostics` names those that were left out, or taken for their whole tool."""
+    """The rules of settings files; `diagnostics` names those that were ignored or extended to their whole tool."""
 
     allow: tuple[Rule, ...]
     ask: tuple[Rule, ...]
@@ -72,11 +72,11 @@ class SettingsRules:
 
 
 def rules_of_settings(settings: Settings, root: str, cwd: str | None = None) -> SettingsRules:
-    """What is not understood in a file never stops a run, and never allows more: such an allow rule is left out, and of
-    what such a deny or ask rule is about every use is asked for.
+    """Read the rules of settings. An invalid rule in a file never stops a run and never permits more: an invalid allow rule
+    is ignored, an invalid deny or ask rule makes every use of its tool ask.
 
-    A path like `/x` stands in `root`; where `cwd` says in which folder the session began, in `~/.claude` in the user's own
-    settings, in `cwd` in local ones, and in the folder that holds `.claude` in a project's.
+    A path like `/x` is relative to `root`; if `cwd` names the folder where the session began, it is relative to `~/.claude`
+    in the user's own settings, to `cwd` in local ones, and to the folder that contains `.claude` in a project's.
     """
     found: dict[Effect, list[Rule]] = {"allow": [], "ask": [], "deny": []}
     notes: list[Diagnostic] = []
@@ -104,7 +104,7 @@ def rules_of_settings(settings: Settings, root: str, cwd: str | None = None) -> 
 
 
 def _anchor(rule: SettingsRule, root: str, cwd: str | None) -> str:
-    """The folder in which a path like `/x` of a rule stands."""
+    """The folder to which a path like `/x` of a rule is relative."""
     if cwd is None or rule.scope not in ("user", "local", "project"):
         return root
     folder = os.path.dirname(rule.source)
@@ -112,13 +112,13 @@ def _anchor(rule: SettingsRule, root: str, cwd: str | None) -> str:
 
 
 def _tool_named(text: str) -> str:
-    """The tool that a rule begins with; `*` when that cannot be said."""
+    """The tool at the beginning of a rule; `*` if it cannot be determined."""
     name = re.match(r"[A-Za-z_]\w*", text.strip())
     return name[0] if name else "*"
 
 
 def understood_rules(tools: Iterable[str | Rule], source: str, root: str | None) -> list[Rule]:
-    """The rules of a list of usable tools that can be understood."""
+    """The valid rules in a list of usable tools."""
     rules: list[Rule] = []
     for tool in tools:
         with contextlib.suppress(PermissionRuleError):
@@ -127,7 +127,7 @@ def understood_rules(tools: Iterable[str | Rule], source: str, root: str | None)
 
 
 def deny_rule(text: str, source: str = "session", root: str | None = None) -> Rule:
-    """A rule that forbids; one that cannot be understood forbids the whole tool that it names, or every tool."""
+    """A forbidding rule; an invalid one forbids the whole tool that it names, or every tool."""
     with contextlib.suppress(PermissionRuleError):
         return parse_rule(text, "deny", source, root)
     return parse_rule(_tool_named(text), "deny", source, root)
@@ -140,7 +140,7 @@ KEPT_SOURCES = ("built in", "options.memory")
 
 
 def layer_record(layer: Policy) -> dict[str, Any]:
-    """A layer as JSON: its mode, and its rules, those from one place together."""
+    """A layer as JSON: its mode, and its rules grouped by source."""
     books = {"allow": layer.allow, "ask": layer.ask, "deny": layer.deny}
     found: dict[str, Any] = {"mode": layer.mode}
     for effect, book in {**books, "only": layer.only}.items():
@@ -153,8 +153,9 @@ def layer_record(layer: Policy) -> dict[str, Any]:
 
 
 def read_layer(record: Mapping[str, Any]) -> Policy:
-    """The layer of what `layer_record` gave. It may come from anywhere: an allow rule that cannot be understood is left out,
-    any other forbids its whole tool. Raises `OptionsError` for an unknown mode."""
+    """Rebuild a layer from its `layer_record`. The record may come from anywhere: an invalid allow rule is ignored, any
+    other forbids its whole tool. Raises `OptionsError` for an unknown mode.
+    """
     allow, ask, deny, only = (
         RuleBook(list(_read_rules(record, effect))) for effect in ("allow", "ask", "deny", "only")
     )
@@ -175,7 +176,7 @@ def _read_rules(record: Mapping[str, Any], effect: str) -> Iterator[Rule]:
 
 
 def under_settings(layer: Policy, rules: SettingsRules) -> Policy:
-    """The layer with these rules in the place of all that settings and options brought."""
+    """The layer with these rules instead of all those from settings and options."""
 
     def kept(book: RuleBook) -> list[Rule]:
         return [rule for rule in book.rules if rule.source in KEPT_SOURCES]

@@ -1,4 +1,4 @@
-"""Which rules an "always" answer may keep: never wider than the call that was approved."""
+"""The rules that an "always" answer may keep: never wider than the approved call."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ MAX_OFFERS = 10
 
 
 def offered_rules(subject: Subject) -> tuple[str, ...]:
-    """Rules that cover this call: each command of a line word for word, the very file, the host, the name."""
+    """Rules that cover this call: each command of a line word for word, the exact file, the host, the name."""
     if subject.problem is not None:
         return ()
     if subject.command is not None:
@@ -48,18 +48,18 @@ def _command_rules(subject: Subject, line: CommandLine) -> tuple[str, ...]:
 
 
 def shell_word(word: str) -> str:
-    """A word as a rule for commands writes it."""
+    """A word in the notation of command rules."""
     is_plain = re.fullmatch(r"[A-Za-z0-9_./=@%+,:-]+", word) and not word.endswith(":")
     return word if is_plain else "'" + word.replace("'", "'\\''") + "'"
 
 
 def literal_pattern(path: str) -> str:
-    """A path as a rule's pattern that fits nothing else."""
+    """A rule pattern that matches only this path."""
     return re.sub(r"([*?\[\]\\{])", r"\\\1", path)
 
 
 def advice(subject: Subject) -> str:
-    """What would let the call pass, for the person who reads the denial."""
+    """What would permit the call, for the person who reads the denial."""
     offers = offered_rules(subject)
     rules = "rules such as " if len(offers) > 1 else "a rule such as "
     named = rules + " and ".join(visible(offer) for offer in offers[:3]) if offers else f"the rule {subject.tool}"

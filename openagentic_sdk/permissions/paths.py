@@ -1,7 +1,7 @@
-"""What a path means to a rule: where it leads, whether it is inside the workspace, and which patterns it fits.
+"""The meaning of a path to a rule: its target, whether it is inside the workspace, and the patterns it matches.
 
-A path is compared by what it leads to and by every name on the way there (`Places`). A rule that forbids fires when any of
-them fits, a rule that permits needs all of them. Patterns are those of gitignore.
+A path is compared by its target and by every name on the way there (`Places`). A forbidding rule applies if any of them
+matches, a permitting rule only if all do. Patterns are those of gitignore.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ OPTION_NAME = "a wildcard stands for a file whose name is an option: write ./ be
 
 @frozen
 class Places:
-    """Every name of one file: the path as written and made absolute, what each link on the way leads to, and the end.
+    """Every name of one file: the absolute path as written, the target of each link on the way, and the final target.
 
-    `problem` is set when the path cannot be followed (a loop of links, a NUL): nothing permits it then.
+    `problem` is set if the path cannot be followed (a loop of links, a NUL): then nothing permits it.
     """
 
     written: str
@@ -50,9 +50,9 @@ class Places:
 
 
 class LinkFollower:
-    """Follows paths as the kernel would, for the length of one decision: each link is looked at once.
+    """Resolves paths like the operating system, for the duration of one decision: each link is read once.
 
-    Missing parts are taken as they stand. A leading `~` or `~/` is the home folder, as the file tools read it.
+    Missing parts are taken literally. A leading `~` or `~/` is the home folder, as in the file tools.
     """
 
     def __init__(self) -> None:
@@ -61,19 +61,19 @@ class LinkFollower:
         self._places: dict[tuple[str, str], Places] = {}
 
     def follow(self, path: str, cwd: str) -> Places:
-        """Where `path` leads from the folder `cwd`."""
+        """Resolve `path` from the folder `cwd`."""
         places = self._places.get((path, cwd))
         if places is None:
             places = self._places[path, cwd] = self._follow(path, cwd)
         return places
 
     def kind(self, path: str) -> str:
-        """`link`, `missing`, or `other` for everything else that may stand at an absolute path."""
+        """`link`, `missing`, or `other` for any other entry at an absolute path."""
         target = self._target(path)
         return "other" if target is None else "missing" if target is _MISSING else "link"
 
     def _target(self, path: str) -> str | None:
-        """What a link holds, None for anything else that is there; looked up once."""
+        """The target of a link, or None for any other entry; read once."""
         if path not in self._targets:
             try:
                 is_link = stat.S_ISLNK(os.lstat(path).st_mode)
@@ -98,15 +98,15 @@ class LinkFollower:
         return Places(written, real, tuple(passed))
 
     def _is_real(self, folder: str) -> bool:
-        """Whether a folder's name leads to it without any link."""
+        """Whether a folder's path contains no link."""
         if folder not in self._real:
             self._real[folder] = self._walk(folder)[0] == folder
         return self._real[folder]
 
     def _walk(self, path: str, at: str = "") -> tuple[str | None, list[str]]:
-        """The end of a path (None for a loop), and the whole path's name each time a link was followed.
+        """The target of a path (None for a loop), and the whole path's name after each followed link.
 
-        `at` is the folder it starts from, a real one.
+        `at` is the starting folder, a real one.
         """
         todo = _parts(path)
         passed: list[str] = []
@@ -144,13 +144,14 @@ def is_inside(path: str, roots: Iterable[str]) -> bool:
 
 
 def is_protected(places: Places, protected: Protected) -> bool:
-    """Whether an edit of this file, by any of its names, could change what runs later."""
+    """Whether an edit of this file, under any of its names, could change what runs later."""
     return any(map(protected.covers, places.all))
 
 
 def expand_glob(pattern: str, cwd: str, most: int = 1000) -> tuple[str, ...] | None:
-    """What a shell's glob stands for right now; None when that cannot be said, or takes too long: more than `most` paths,
-    more than two folders of the pattern are wildcards. Shells before bash 5.2 count `..` among what `.*` stands for."""
+    """The current expansion of a shell's glob; None if it cannot be determined or takes too long: more than `most` paths,
+    or more than two wildcard folders in the pattern. Shells before bash 5.2 include `..` in the expansion of `.*`.
+    """
     import glob
 
     plain = as_fnmatch(pattern)
@@ -169,7 +170,7 @@ def expand_glob(pattern: str, cwd: str, most: int = 1000) -> tuple[str, ...] | N
 
 
 def pattern_problem(pattern: str) -> str | None:
-    """Why a path pattern cannot be used, or None."""
+    """The reason why a path pattern is invalid, or None."""
     if not pattern.strip("/ "):
         return None if pattern == "/" else "it names no path"
     if pattern.startswith("!"):
@@ -190,11 +191,11 @@ def pattern_problem(pattern: str) -> str | None:
 
 
 def compile_pattern(pattern: str, base: str, root: str, *, wide: bool) -> re.Pattern[str]:
-    """The paths that a rule's pattern means, as a regular expression for whole absolute paths.
+    """Compile a rule's pattern to a regular expression for whole absolute paths.
 
-    `//x` is the path /x, `~/x` the home folder's, `/x` stands at `root` (the settings file's project), anything else at
-    `base`: anchored there when it holds a slash, at any depth when it is a bare name. What is below a match matches too.
-    `wide` is for rules that forbid: letters match whatever their case, and `dir/**` fits at any depth.
+    `//x` is the path /x, `~/x` is in the home folder, `/x` is relative to `root` (the settings file's project), anything
+    else to `base`: anchored there if it contains a slash, at any depth if it is a bare name. Everything below a match
+    matches, too. `wide` is for forbidding rules: case is ignored, and `dir/**` matches at any depth.
     """
     return _compiled(*anchored(pattern, base, root, wide), wide)
 
@@ -213,7 +214,7 @@ def _compiled(anchor: str, rest: str, deep: bool, wide: bool) -> re.Pattern[str]
 
 
 def anchored(pattern: str, base: str, root: str, wide: bool) -> tuple[str, str, bool]:
-    """The folder where a pattern stands, the pattern below it, and whether it may lie at any depth there."""
+    """The folder of a pattern, the pattern below it, and whether it may match at any depth there."""
     if pattern.startswith("//"):
         return "/", pattern.lstrip("/"), False
     if pattern == "~" or pattern.startswith("~/"):
@@ -236,7 +237,7 @@ def _climb(base: str, pattern: str) -> tuple[str, str]:
 
 
 def anchor_of(pattern: str, base: str, root: str) -> str | None:
-    """The path that a pattern begins with before its first wildcard; None when it may lie at any depth of `base`."""
+    """The literal beginning of a pattern, before its first wildcard; None if it may match at any depth of `base`."""
     anchor, rest, deep = anchored(pattern, base, root, False)
     fixed = []
     for name in rest.split("/"):
@@ -247,10 +248,10 @@ def anchor_of(pattern: str, base: str, root: str) -> str | None:
 
 
 def matches(pattern: re.Pattern[str], name: str) -> bool:
-    """Whether a pattern fits a path; letters that look the same in two spellings (NFC, NFD) are the same."""
+    """Whether a pattern matches a path; canonically equivalent spellings (NFC, NFD) are equal."""
     return pattern.fullmatch(name if name.isascii() else unicodedata.normalize("NFC", name)) is not None
 
 
 def matches_any(pattern: re.Pattern[str], names: Sequence[str]) -> bool:
-    """Whether a pattern fits at least one name."""
+    """Whether a pattern matches at least one name."""
     return any(matches(pattern, name) for name in names)

@@ -1,4 +1,4 @@
-"""A policy, a verdict, and what a policy says about one path."""
+"""A policy, a verdict, and a policy's verdict on one path."""
 
 from __future__ import annotations
 
@@ -50,9 +50,9 @@ READING_MODES = frozenset({"default", "acceptEdits", "plan", "dontAsk"})
 
 @frozen
 class Policy:
-    """One layer of authority. `only`, when set, is all that may be used at all (the tools of a subagent or skill).
+    """One layer of authority. `only`, if set, is everything that may be used at all (the tools of a subagent or skill).
 
-    `only_itself` says that `only` is the list of one subagent, which those that it starts do not take over.
+    `only_itself` means that `only` is the list of one subagent, not inherited by those that it starts.
     """
 
     mode: Mode
@@ -64,7 +64,7 @@ class Policy:
 
     @cached_property
     def text(self) -> str:
-        """Mode and rules, line by line, for the digest of the policy."""
+        """Mode and rules, one per line, for the digest of the policy."""
         books = {"allow": self.allow, "ask": self.ask, "deny": self.deny, "only": self.only}
         lines = [f"mode {self.mode}"]
         for effect, book in books.items():
@@ -80,9 +80,10 @@ class Policy:
 
 @frozen
 class Verdict:
-    """`outcome` is `allow`, `ask` or `deny`; `category` what decided: `deny_rule`, `ask_rule`, `mode`, `allow_rule`,
-    `path`, `tools` or `unsettled`. `firm` marks an ask that neither a hook nor a rule may answer, only a person or
-    callback."""
+    """`outcome` is `allow`, `ask` or `deny`; `category` names the deciding step: `deny_rule`, `ask_rule`, `mode`,
+    `allow_rule`, `path`, `tools` or `unsettled`. `firm` marks an ask that neither a hook nor a rule may answer, only a
+    person or callback.
+    """
 
     outcome: Literal["allow", "ask", "deny"]
     reason: str
@@ -92,7 +93,7 @@ class Verdict:
 
 
 def permits_access(policy: Policy, access: Access, subject: Subject) -> Verdict:
-    """Whether mode or allow rules let this one path be read or written."""
+    """Whether mode or allow rules permit reading or writing this path."""
     places, workspace = access.places, subject.workspace
     if places.problem:
         return Verdict("ask", places.problem, "path")
@@ -113,9 +114,9 @@ def permits_access(policy: Policy, access: Access, subject: Subject) -> Verdict:
 
 
 def allow_path_rule(book: RuleBook, access: Access, subject: Subject, *, inside: bool) -> Rule | None:
-    """The rule that permits a path: every name of it must fit one, the file's own name and all that links add.
+    """The rule that permits a path: each of its names must match one, its own and all those added by links.
 
-    For the file tools, a rule without a pattern counts in the workspace only.
+    For the file tools, a rule without a pattern applies only in the workspace.
     """
     tool = subject.tool if subject.tool != "Bash" else ("Edit" if access.write else "Read")
     whole = book.for_tool(tool) if inside or (tool not in READ_TOOLS and tool not in EDIT_TOOLS) else None
@@ -133,7 +134,7 @@ def allow_path_rule(book: RuleBook, access: Access, subject: Subject, *, inside:
 
 
 def together(verdicts: Sequence[Verdict]) -> Verdict:
-    """Several layers as one: what any denies is denied, what any asks is asked."""
+    """Combine the verdicts of several layers: what any denies is denied, what any asks about is asked about."""
     for outcome in ("deny", "ask"):
         found = [verdict for verdict in verdicts if verdict.outcome == outcome]
         if found:

@@ -1,8 +1,8 @@
-"""Tables of programs: what runs other commands, what takes code, which options run or write, and what only reads.
+"""Tables of programs: which run other commands, which take code, which options run or write, and which programs only read.
 
-The tables are data, `reading/programs.json`, each with what it lists and the manual to check it against; `programs` asks the
-questions. A program that is missing from a table of hazards is taken for what it seems, so these lists err on the long side;
-a program that is missing from `READERS` is never run without a rule or a question.
+The tables are data, `reading/programs.json`, each with a description and the manual to check it against; `programs` queries
+them. A program missing from a table of hazards is taken at face value, so these lists are generous; a program missing from
+`READERS` never runs without a rule or a question.
 """
 
 from __future__ import annotations
@@ -21,8 +21,9 @@ T = TypeVar("T")
 
 @frozen
 class Options:
-    """Options of a program that run or write: `short` letters, `long` names without dashes, `words` that match as they
-    stand (`-exec`). `valued` letters and `valued_words` do neither, but the next word may be their value."""
+    """Options of a program that run or write: `short` letters, `long` names without dashes, `words` that match literally
+    (`-exec`). `valued` letters and `valued_words` do neither, but the next word may be their value.
+    """
 
     short: str = ""
     long: tuple[str, ...] = ()
@@ -32,24 +33,24 @@ class Options:
 
     @cached_property
     def letters(self) -> frozenset[str]:
-        """The short letters, to be compared with a bundle."""
+        """The short letters, for comparison with a bundle."""
         return frozenset(self.short)
 
     @cached_property
     def long_lines(self) -> str:
-        """The long names with a line break before each: what one of them begins with stands in it behind a break."""
+        """The long names, each after a line break, so that an abbreviation can be searched for after a break."""
         return "".join(f"\n{name}" for name in self.long)
 
 
 @frozen
 class Reader:
-    """A program of the reading set: its harmless options, and which of its operands are paths.
+    """A read-only program: its harmless options, and which of its operands are paths.
 
-    `short` letters stand alone, `valued` ones take a value; `long` and `long_valued` likewise. `optional` letters and
-    `long_optional` names may have a value in the same word, never in the next one. The first `skip` operands
-    are no paths; `names_only` means that no operand is. `most` bounds the operands. `recursive` letters read whole trees,
-    `always_recursive` programs do so anyway, `here` ones read the current folder when they are given none. `takes_all`
-    programs have no options. `is_expression` programs read every word, `--` does not end their options. `plain` and
+    `short` letters take no value, `valued` ones do; `long` and `long_valued` likewise. `optional` letters and
+    `long_optional` names may have a value in the same word, never in the next one. The first `skip` operands are not paths;
+    `names_only` means that no operand is. `most` limits the number of operands. `recursive` letters read whole trees,
+    `always_recursive` programs always do, `here` ones read the current folder if no operand is given. `takes_all` programs
+    have no options. `is_expression` programs read every word, and `--` does not end their options. `plain` and
     `plain_valued` are options that are whole words (`-json`).
     """
 
@@ -71,7 +72,7 @@ class Reader:
     plain_valued: frozenset[str] = frozenset()
 
     def takes_next(self, word: str) -> bool | None:
-        """Whether a harmless option takes the next word as its value; None for an option that is not known as harmless."""
+        """Whether a harmless option takes the next word as its value; None if the option is not known to be harmless."""
         if word in self.plain:
             return False
         name, equals, _ = word.partition("=")
@@ -112,7 +113,7 @@ def _read(kind: type[T], row: Mapping[str, Any]) -> T:
 
 
 def _rows(name: str, read: Callable[[Any], T]) -> dict[str, T]:
-    """The rows of a table, each read once for all programs that share it."""
+    """The rows of a table, each parsed once for all programs that share it."""
     shared = [(programs.split(), read(row)) for programs, row in _DATA[name]["rows"].items()]
     return {program: value for programs, value in shared for program in programs}
 

@@ -1,8 +1,8 @@
-"""What programs do with their arguments, as far as a permission depends on it. Tables, and three questions about them.
+"""What programs do with their arguments, as far as permissions depend on it: tables, and three queries.
 
-`hazard(argv)`: does this call run, or write, something that its first words do not show? `read_only(argv)`: is it a call
-of the small set that can neither write nor run nor connect, and what does it read? `inner_commands(argv)`: what else
-would run, guessed widely, to forbid it? Long options count in every abbreviation, short ones in every bundle.
+`hazard(argv)`: does this call run, or write, something that its first words do not show? `read_only(argv)`: is it a call of
+the small set that cannot write, run or connect, and what does it read? `inner_commands(argv)`: what else could run, as an
+over-approximation for forbidding it? Long options are recognized in every abbreviation, short ones in every bundle.
 """
 
 from __future__ import annotations
@@ -60,10 +60,10 @@ def program_of(word: str) -> str:
 
 
 def hazard(argv: tuple[str, ...], named: int = 1) -> str | None:
-    """Why a rule about the first `named` words of a call does not cover the whole call, or None.
+    """The reason why a rule about the first `named` words of a call does not cover the whole call, or None.
 
-    A subcommand (`docker compose`) that the rule names is meant; an option or a wrapper is a hazard even then. What a rule
-    about the program alone covers, one that names more of its words covers too.
+    A subcommand (`docker compose`) that the rule names is intended; an option or a wrapper is a hazard even then. Calls
+    covered by a rule about the program alone are also covered by one that names more of its words.
     """
     found = _hazard(argv, 1)
     return found if found is None or named == 1 else _hazard(argv, named)
@@ -114,7 +114,7 @@ _SHELL_NAMED = regex(rf"(?:^|[^\w.+-])(?:{'|'.join(sorted(SHELLS))})(?:$|[^\w.+/
 
 
 def _unknown_hazard(argv: Sequence[str], named: int) -> str | None:
-    """For programs that no table knows: an argument that names a shell or holds code, an option that takes a program."""
+    """The hazard of an unknown program: an argument that names a shell or contains code, an option that takes a program."""
     for word in argv[named:]:
         if word.isalnum() and word not in SHELLS:
             continue
@@ -132,7 +132,7 @@ _MAKES = frozenset(("make", "gmake", "bmake", "pmake", "remake"))
 
 
 def is_known(argv: Sequence[str]) -> bool:
-    """Whether a table says what the program does with more words than a rule names."""
+    """Whether a table describes what the program does with more words than a rule names."""
     names = {base_name(argv[0]), program_of(argv[0])}
     tables = (
         OPTIONS,
@@ -150,7 +150,7 @@ def is_known(argv: Sequence[str]) -> bool:
 
 
 def _option_hazard(argv: Sequence[str], named: int) -> str | None:
-    """The hazard of a program that is what it seems but for some options and words."""
+    """The hazard of a program that is harmless except for some options and words."""
     name, program = base_name(argv[0]), program_of(argv[0])
     most, writes = _WRITES_LAST.get(program, (None, ""))
     if most is not None and len(_operands(argv)) > most:
@@ -211,7 +211,7 @@ _INPUT = regex(r"-|/dev/(?:stdin|fd/.*)|/proc/[^/]+/(?:task/[^/]+/)?fd/.*")
 
 
 def _code_hazard(argv: Sequence[str], options: Options) -> str | None:
-    """For interpreters: options count up to the script's name; without one, the code comes from elsewhere."""
+    """The hazard of an interpreter: options count up to the script's name; without one, the code comes from elsewhere."""
     name, program = base_name(argv[0]), program_of(argv[0])
     words = list(argv[1:])
     while words:
@@ -320,7 +320,7 @@ def _sed_hazard(argv: Sequence[str], named: int = 1) -> str | None:
 
 
 def _sed_words(argv: Sequence[str]) -> tuple[list[str], list[str], str]:
-    """The scripts and the files of a call of sed, and an option that is not known as harmless."""
+    """The scripts and files of a sed call, and an option that is not known to be harmless."""
     words = list(argv[1:])
     scripts: list[str] = []
     operands: list[str] = []
@@ -364,9 +364,10 @@ _SPECIAL: dict[str, Callable[[Sequence[str], int], str | None]] = {
 
 @frozen
 class Reads:
-    """What a reading call reads: paths, and whether it goes down into folders. `values` are words that an option has taken,
-    which are paths where a program reads its options differently. `tracked` says that it prints what git has tracked,
-    `needs` what must be trusted for it: the `repository`, the `project`."""
+    """What a reading call reads: paths, and whether recursively. `values` are words consumed by an option, which are paths
+    if a program parses its options differently. `tracked` means that it prints content tracked by git, `needs` names what
+    must be trusted for it: the `repository`, the `project`.
+    """
 
     paths: tuple[str, ...]
     recursive: bool = False
@@ -376,9 +377,9 @@ class Reads:
 
 
 def read_only(argv: tuple[str, ...], *, trusted: bool = False, in_plain_repository: bool = False) -> Reads | None:
-    """What a call of the reading set reads; None when the call is not surely one that only reads.
+    """What a call of a read-only program reads; None if it is not certain that the call only reads.
 
-    `trusted` lets programs run that read a project's configuration, which may name others; git runs also where the
+    `trusted` also permits programs that read a project's configuration, which may name others; git also runs where the
     repository names none, `in_plain_repository`.
     """
     reads = _read_only(argv)
@@ -452,7 +453,7 @@ _PS_HARMLESS = regex(r"--[a-z-]+(?:=(?!.*env).*)?|-[AaedfFlLHjyTMNw]*(?:o(?!.*en
 
 
 def _reads(argv: Sequence[str], reader: Reader) -> Reads | None:
-    """What a program reads by its table; None for an option that is not known, or operands with which it does more."""
+    """What a program reads according to its table; None for an unknown option, or for operands with which it does more."""
     sorted_words = _sorted_words(argv, reader)
     if sorted_words is None:
         return None
@@ -487,7 +488,7 @@ def _reads(argv: Sequence[str], reader: Reader) -> Reads | None:
 
 
 def _sorted_words(argv: Sequence[str], reader: Reader) -> tuple[list[str], list[str], list[str]] | None:
-    """The options, the operands, and values of options that can be paths; None for an option that is not known."""
+    """The options, the operands, and option values that can be paths; None for an unknown option."""
     options: list[str] = []
     operands: list[str] = []
     values: list[str] = []
@@ -537,7 +538,7 @@ FIND_RUNS = frozenset({"-exec", "-execdir", "-ok", "-okdir", "-x", "-X", "--exec
 
 
 def inner_commands(argv: Sequence[str]) -> Iterator[tuple[str, ...]]:
-    """Every argument list that could run inside this one: all the tails of a wrapper's, guessed widely."""
+    """Every argument list that could run inside this one: all tails of a wrapper's, as an over-approximation."""
     name = base_name(argv[0])
     first = 1
     if name in ("find", "fd", "fdfind"):
@@ -554,7 +555,7 @@ _EVALUATES = STATE_BUILTINS | {"test", "[", "printf"}
 
 
 def takes_code(argv: Sequence[str]) -> bool:
-    """Whether the program may run text that it gets from its arguments or its input."""
+    """Whether the program may run text from its arguments or its input."""
     program = program_of(argv[0])
     name = base_name(argv[0])
     if program in SHELLS or program in INTERPRETERS or name in WRAPPERS:

@@ -1,7 +1,8 @@
-"""Mask secrets in text before it is stored: values that we know, in the forms they travel in, and tokens by their shape.
+"""Mask secrets in text before it is stored: known values, in the encodings in which they appear, and tokens by their
+format.
 
-A mask says what stood there (`[masked: OPENAI_API_KEY]`). What a program has changed on purpose (split, reversed,
-encrypted) cannot be seen; this keeps secrets out of logs by accident, it does not stop a thief.
+A mask names what it replaces (`[masked: OPENAI_API_KEY]`). What a program has transformed on purpose (split, reversed,
+encrypted) cannot be recognized; this prevents accidental leaks into logs, it does not stop a thief.
 """
 
 from __future__ import annotations
@@ -28,15 +29,15 @@ _MAX_KEPT_TEXTS, _MAX_KEPT_CHARS = 512, 16 * 1024
 
 @lru_cache(maxsize=8)
 def _clean_texts(known: tuple[str, ...]) -> set[str]:
-    """The texts in which redactors found nothing to mask that look for the same."""
+    """The texts in which redactors with the same patterns found nothing to mask."""
     return set()
 
 
 class Redactor:
     """Masks secrets in text. Callable, so that it fits the option `redact`.
 
-    `secrets` maps the name that a mask shows to the value; values of fewer than 8 characters are left alone, they would
-    mask innocent text. `shapes` switches the tokens that are known by their form. `counts` says what was masked how often.
+    `secrets` maps the name shown in a mask to the value; values of fewer than 8 characters are ignored, because they would
+    mask innocent text. `shapes` enables tokens that are known by their format. `counts` counts what was masked.
     """
 
     def __init__(self, secrets: Mapping[str, str] | None = None, *, shapes: bool = True) -> None:
@@ -53,11 +54,11 @@ class Redactor:
     def from_environment(
         cls, environment: Mapping[str, str], more: Mapping[str, str] | None = None, *, shapes: bool = True
     ) -> Redactor:
-        """A redactor that knows the values of all variables whose names or values look secret, and `more`."""
+        """Create a redactor for the values of all variables whose names or values look secret, and for `more`."""
         return cls({**secrets_of(environment), **(more or {})}, shapes=shapes)
 
     def __call__(self, text: str) -> str:
-        """The text with every secret replaced by a mask that names it."""
+        """Replace every secret in the text by a mask with its name."""
         if len(text) < MIN_SECRET_CHARS or text in self._clean:
             return text
         given = text
@@ -76,7 +77,7 @@ class Redactor:
         return text
 
     def spans(self, text: str) -> list[tuple[int, int]]:
-        """Where in a text something is masked."""
+        """The positions of the masked parts of a text."""
         found = []
         for form, _ in self._forms:
             at = text.find(form)
@@ -89,7 +90,7 @@ class Redactor:
         return found
 
     def value(self, value: Any) -> Any:
-        """A JSON value with every text in it masked; keys stay as they are."""
+        """Mask every string in a JSON value; keys are left unchanged."""
         if isinstance(value, str):
             return self(value)
         if isinstance(value, Mapping):
@@ -108,7 +109,7 @@ class Redactor:
 
 
 def secrets_of(environment: Mapping[str, str]) -> dict[str, str]:
-    """The variables that hold secrets: by their names, and passwords inside addresses."""
+    """The variables that contain secrets: recognized by their names, and passwords inside addresses."""
     found: dict[str, str] = {}
     for name, value in environment.items():
         password = PASSWORD_IN_URL.search(value) if "@" in value else None
@@ -124,7 +125,7 @@ def _mask(name: str) -> str:
 
 
 def _forms(value: str) -> Iterator[str]:
-    """The spellings in which a secret travels: as it is, in JSON, HTML or an address, in hex, in base64 once or twice."""
+    """The encodings in which a secret appears: plain, in JSON, HTML or an address, in hex, in base64 once or twice."""
     if len(value.strip()) < MIN_SECRET_CHARS:
         return
     yield value
@@ -149,7 +150,7 @@ _ESCAPE = regex("%[0-9A-F]{2}")
 
 
 def _base64_forms(data: bytes) -> Iterator[str]:
-    """What is in base64 at each of the three offsets, of both alphabets."""
+    """The base64 encodings at each of the three offsets, in both alphabets."""
     for offset in range(3):
         # The letters at both ends also depend on the neighbours; those in between do not.
         first = (0, 2, 3)[offset]

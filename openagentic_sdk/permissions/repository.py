@@ -1,6 +1,7 @@
-"""Whether git, in some folder, runs nothing but itself whatever the repository there names.
+"""Whether git in a folder runs only itself, whatever the repository there configures.
 
-One with a setting that could run something, or in any other form than `git init` and `git clone` leave, is not plain.
+A repository with a setting that could run something, or in any other form than `git init` and `git clone` produce, is not
+plain.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ _GITLINK = b"\0\0\xe0\0"
 
 
 def is_plain_repository(folder: str) -> bool:
-    """Whether the repository that git finds from `folder` is plain, or it finds none."""
+    """Whether the repository that git finds from `folder` is plain, or there is none."""
     place = os.path.realpath(folder)
     while True:
         found = os.path.join(place, ".git")

@@ -1,7 +1,7 @@
-"""Rules in the syntax of Claude Code's settings: read once, strictly, into frozen values that answer one question each.
+"""Rules in the syntax of Claude Code's settings, parsed strictly and once into frozen values.
 
 `Tool`, `Bash(git diff:*)`, `Read(./secrets/**)`, `WebFetch(domain:*.example.com)`, `Skill(name)`, `Task(name)`,
-`mcp__server__*`. A rule that cannot be understood is a `PermissionRuleError`, never a rule that silently matches nothing.
+`mcp__server__*`. An invalid rule is a `PermissionRuleError`, never a rule that silently matches nothing.
 """
 
 from __future__ import annotations
@@ -68,10 +68,10 @@ _PARAMETER = regex(r"([A-Za-z_-][\w-]*)\s*:\s*(\S.*)", re.DOTALL)
 
 @frozen
 class Rule:
-    """One rule. `text` is what was written, `source` where; `root` is the folder that a path like `/x` stands in.
+    """One rule. `text` is its source text, `source` its location; `root` is the folder for a path like `/x`.
 
-    `words` and `exact` belong to commands (a prefix of whole words unless exact), `pattern` to all other kinds; that of a
-    `wildcard` is what `wildcards` reads.
+    `words` and `exact` are for commands (a prefix of whole words unless exact), `pattern` is for all other kinds;
+    `wildcard` is parsed by `wildcards`.
     """
 
     text: str
@@ -84,7 +84,7 @@ class Rule:
     pattern: str = ""
 
     def covers(self, tool_name: str) -> bool:
-        """Whether the rule speaks about this tool at all."""
+        """Whether the rule is about this tool at all."""
         if tool_name in _COVERS.get(self.tool, (self.tool,)):
             return True
         if "*" in self.tool or "?" in self.tool:
@@ -95,7 +95,7 @@ class Rule:
 
 @functools.lru_cache(maxsize=4096)
 def parse_rule(text: str, effect: Effect = "deny", source: str = "options", root: str | None = None) -> Rule:
-    """One rule from its text. Raises `PermissionRuleError`, which names the rule, the reason and the `source`."""
+    """Parse one rule. Raises `PermissionRuleError`, which names the rule, the reason and the `source`."""
     match = re.fullmatch(r"([A-Za-z_*?][\w.*?-]*)(?:\((.*)\))?", text.strip(), re.DOTALL)
     if match is None:
         raise PermissionRuleError(text, "a rule is a tool's name, or a name and a pattern in brackets", source)
@@ -115,7 +115,7 @@ def parse_rule(text: str, effect: Effect = "deny", source: str = "options", root
 def parse_rules(
     texts: Iterable[str | Rule], effect: Effect, source: str = "options", root: str | None = None
 ) -> tuple[Rule, ...]:
-    """Rules from their texts; what is a rule already stays as it is."""
+    """Parse rules; parsed ones are returned unchanged."""
     if not isinstance(texts, Iterable) or isinstance(texts, str | bytes | Mapping):
         raise PermissionRuleError(shown(texts), f"{effect} is a list of rules, not one {type(texts).__name__}", source)
     rules = []
@@ -127,7 +127,7 @@ def parse_rules(
 
 
 def _parse_inner(text: str, tool: str, inner: str, effect: Effect, source: str, root: str | None) -> Rule:
-    """The part in brackets. Raises ValueError with the reason when it cannot be understood."""
+    """Parse the part in parentheses. Raises ValueError with the reason if it is invalid."""
     if not inner:
         raise ValueError(f"the brackets are empty: write {tool} for every use of the tool")
     parameter = _PARAMETER.fullmatch(inner)
@@ -171,7 +171,7 @@ def _parse_inner(text: str, tool: str, inner: str, effect: Effect, source: str, 
 
 
 def _command_rule(text: str, inner: str, effect: Effect, source: str, root: str | None) -> Rule:
-    """The plain words of one command, or of all that begin so; everything else that is understood is a wildcard."""
+    """The plain words of one command, or of all that begin with them; any other valid form is a wildcard."""
     head, exact = inner, True
     for tail in (":*", " *"):
         if inner.endswith(tail):
@@ -190,7 +190,7 @@ def _command_rule(text: str, inner: str, effect: Effect, source: str, root: str 
 
 
 def host_matches(pattern: str, host: str) -> bool:
-    """Whether a host (lower case, no dot at its end) is the rule's, compared label by label."""
+    """Whether a host (lower case, no trailing dot) matches the rule's, compared label by label."""
     if pattern == "*" or host == pattern:
         return True
     return pattern.startswith("*.") and host.endswith(pattern[1:]) and len(host) > len(pattern) - 1
@@ -200,7 +200,7 @@ _URL = regex(r"https?://(\[[0-9A-Fa-f:.]+\]|[^\s/?#@\\:\[\]]+)(?::[0-9]{1,5})?(?
 
 
 def host_of(url: str) -> str | None:
-    """The host of a plain http(s) address, in lower case and ASCII; None for every other spelling."""
+    """The host of a plain http(s) URL, in lower case and ASCII; None for any other spelling."""
     match = _URL.fullmatch(url)
     if match is None:
         return None
@@ -213,9 +213,9 @@ def host_of(url: str) -> str | None:
 
 
 class RuleBook:
-    """The rules of one effect, sorted by what they speak about, so that a decision looks at few of them.
+    """The rules of one effect, indexed by subject, so that a decision examines few of them.
 
-    It keeps what it found for up to `_MAX_KEPT` tools and workspaces, see `rule_book`.
+    It caches its results for up to `_MAX_KEPT` tools and workspaces, see `rule_book`.
     """
 
     def __init__(self, rules: Sequence[Rule]) -> None:
@@ -245,7 +245,7 @@ class RuleBook:
 
     @property
     def about_commands(self) -> bool:
-        """Whether a rule is about some commands."""
+        """Whether any rule is about commands."""
         return bool(self.commands or self.wildcards)
 
     def for_tool(self, tool_name: str) -> Rule | None:
@@ -255,14 +255,14 @@ class RuleBook:
         return _kept(self._by_tool, tool_name, lambda: next((r for r in self.tools if r.covers(tool_name)), None))
 
     def for_command(self, argv: Sequence[str]) -> Rule | None:
-        """The first rule whose words begin this argument list, or are all of it."""
+        """The first rule whose words begin this argument list, or equal it."""
         for rule in self.commands.get(argv[0], ()):
             if rule.words == tuple(argv) if rule.exact else rule.words == tuple(argv[: len(rule.words)]):
                 return rule
         return None
 
     def for_wildcard(self, command: SimpleCommand) -> tuple[Rule, Wildcard] | None:
-        """The first rule with wildcards that is this one command and all that it sets, and how it was read."""
+        """The first wildcard rule that matches this one command with all its assignments, and its parsed form."""
         for rule in self.wildcards:
             commands = read_wildcards(rule.pattern)
             if len(commands) == 1 and commands[0].fits(command.argv):
@@ -272,7 +272,7 @@ class RuleBook:
         return None
 
     def forbidding_command(self, argv: Sequence[str]) -> Rule | None:
-        """Like `for_command`, whatever options stand between the words of a rule (`git -C x push`)."""
+        """Like `for_command`, with any options between the words of a rule (`git -C x push`)."""
         rule = self.for_command(argv)
         if rule is None and len(argv) > 2:
             rules = (rule for rule in self.commands.get(argv[0], ()) if len(rule.words) > 1)
@@ -280,7 +280,7 @@ class RuleBook:
         return rule
 
     def for_beginning(self, argv: Sequence[str]) -> Rule | None:
-        """The first rule that this argument list would fit if more words came behind it."""
+        """The first rule that this argument list would match if more words followed."""
         for rule in self.commands.get(argv[0], ()):
             if rule.words[: len(argv)] == tuple(argv):
                 return rule
@@ -291,9 +291,9 @@ class RuleBook:
         return next((rule for rule in self.domains if host_matches(rule.pattern, host)), None)
 
     def forbidding_path(self, names: Sequence[str], bases: tuple[str, ...], *, write: bool) -> Rule | None:
-        """The first rule that fits any name of a path, for rules that deny or ask; see `compile_pattern` for the bases.
+        """The first deny or ask rule that matches any name of a path; see `compile_pattern` for the bases.
 
-        What may not be read may not be edited either.
+        A path that may not be read may not be edited either.
         """
         if not self.paths:
             return None
@@ -301,11 +301,11 @@ class RuleBook:
         return rules.first(names)
 
     def paths_about(self, write: bool) -> tuple[Rule, ...]:
-        """The rules about paths that keep one from being written, or from being read."""
+        """The rules about paths that forbid writing one, or reading one."""
         return self.paths if write else tuple([rule for rule in self.paths if rule.tool not in EDIT_TOOLS])
 
     def for_parameter(self, tool_names: Sequence[str], input: Mapping[str, Any]) -> Rule | None:
-        """The first rule about a parameter that the call names, as it was written."""
+        """The first rule about a parameter that the call passes, as written."""
         for rule in self.parameters:
             if any(map(rule.covers, tool_names)):
                 name = rule.words[0] if rule.words[0] in input else _SAME_PARAMETER.get(rule.words[0], "")
@@ -317,7 +317,7 @@ class RuleBook:
         return None
 
     def for_name(self, tool_name: str, names: Iterable[str]) -> Rule | None:
-        """The first rule about the skill or subagent that has these names; letters are compared as a look-up does."""
+        """The first rule about the skill or subagent with these names, compared as in a look-up."""
         keys = [name_key(name) for name in names]
         for rule in self.names:
             parts = [name_key(part) for part in rule.pattern.split(",")]
@@ -331,13 +331,13 @@ _BOOKS: dict[tuple[int, ...], RuleBook] = {}
 
 
 def rule_book(rules: Sequence[Rule]) -> RuleBook:
-    """The book of these rules: one for all the runs of this process that have the same."""
+    """The book of these rules, shared by all runs of this process with the same rules."""
     rules = tuple(rules)
     return _kept(_BOOKS, tuple(map(id, rules)), lambda: RuleBook(rules))  # it holds them, so their ids stay theirs
 
 
 def _kept(values: dict[K, V], key: K, make: Callable[[], V]) -> V:
-    """The value of a key, made where it is not kept. Threads may share the values."""
+    """The cached value of a key, created if missing. Threads may share the values."""
     try:
         return values[key]
     except KeyError:
@@ -352,12 +352,12 @@ _WITHOUT_VALUE = frozenset({"--paginate", "--bare", "--literal-pathspecs", "--de
 
 
 def may_take_value(option: str) -> bool:
-    """Whether the word behind an option may be its value."""
+    """Whether the word after an option may be its value."""
     return "=" not in option and not option.startswith("--no-") and option not in _WITHOUT_VALUE
 
 
 def _between_options(rule: Rule, argv: Sequence[str]) -> bool:
-    """Whether the words of a rule follow each other in a call with nothing but options, and their values, between them."""
+    """Whether the words of a rule follow each other in a call with only options and their values in between."""
     at = 1
     for word in rule.words[1:]:
         may_be_value = False
@@ -372,7 +372,7 @@ def _between_options(rule: Rule, argv: Sequence[str]) -> bool:
 
 
 class _WorkspacePathRules:
-    """Path rules of one effect for one workspace: all together as one expression first, one by one when it fits."""
+    """The path rules of one effect for one workspace: first tested together as one expression, individually on a match."""
 
     def __init__(self, rules: Sequence[Rule], bases: Sequence[str]) -> None:
         self.each = [

@@ -1,9 +1,9 @@
-"""Read a shell command line the way bash does, or say that it is not understood.
+"""Parse a shell command line as bash does, or refuse to.
 
-The accepted language is small on purpose: words, quotes, `&& || ; | |& &`, newlines and plain redirections. Whatever could
-make bash run something else than the words that stand there (expansions, substitutions, here-documents, control
-structures, control characters, invisible letters) is refused, so that an accepted line means exactly what this file says.
-A test compares it with a real bash. `guess` is the opposite.
+The accepted language is deliberately small: words, quotes, `&& || ; | |& &`, newlines and plain redirections. Anything that
+could make bash run something other than the visible words (expansions, substitutions, here-documents, control structures,
+control characters, invisible letters) is refused, so that an accepted line means exactly what this parser returns. A test
+compares it with a real bash. `guess` is the opposite.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _NESTED_BRACKET = regex(r"\[[^\]]*\[")
 
 
 def words(text: str) -> tuple[str, ...]:
-    """The words of a text, for tables of many."""
+    """The words of a text, for compact tables."""
     return tuple(text.split())
 
 
@@ -74,7 +74,7 @@ class Redirect:
 
 @frozen
 class SimpleCommand:
-    """The argument list that bash would run, its redirections, and which arguments hold an unquoted `*`, `?` or `[`.
+    """The argument list that bash would run, its redirections, and which arguments contain an unquoted `*`, `?` or `[`.
 
     `joined_by` is the operator before it, empty for the first; `assignments` are the `NAME=value` before its name.
     """
@@ -87,7 +87,7 @@ class SimpleCommand:
 
     @property
     def open_assignments(self) -> tuple[str, ...]:
-        """The assignments that can make a program do something else."""
+        """The assignments that can change what a program does."""
         if not self.assignments:
             return ()
         return tuple(
@@ -108,21 +108,21 @@ class CommandLine:
 
 
 def as_fnmatch(wildcard: str) -> str | None:
-    """A wildcard of bash as the module fnmatch spells it; None for brackets that only bash reads (`[[:alpha:]]`)."""
+    """A bash wildcard in the syntax of fnmatch; None for brackets that only bash understands (`[[:alpha:]]`)."""
     if "[" not in wildcard:
         return wildcard
     return None if _NESTED_BRACKET.search(wildcard) else wildcard.replace("[^", "[!")
 
 
 def could_become(wildcard: str, word: str) -> bool:
-    """Whether a file of this name would be put in a wildcard's place."""
+    """Whether a wildcard could expand to a file of this name."""
     pattern = as_fnmatch(wildcard)
     return pattern is None or fnmatchcase(word, pattern)
 
 
 @frozen
 class NotUnderstood:
-    """A line that was not, and why."""
+    """A line that was refused, and why."""
 
     reason: str
 
@@ -154,7 +154,7 @@ _REFUSED = {
 
 
 def parse_command(text: str) -> CommandLine | NotUnderstood:
-    """What bash would run for this line, or why that cannot be said."""
+    """What bash would run for this line, or the reason why that cannot be determined."""
     if len(text) > MAX_COMMAND_CHARS:
         return NotUnderstood(f"it has {len(text)} characters, more than {MAX_COMMAND_CHARS}")
     hidden = hidden_character(text)
@@ -167,7 +167,7 @@ _CONTROL = regex(r"[\x00-\x08\x0b-\x1f\x7f]")
 
 
 def hidden_character(text: str) -> str | None:
-    """Which character of a line cannot be seen or steers a terminal, as a reason to refuse it; None when there is none."""
+    """The invisible or terminal-controlling character of a line, as a reason to refuse it; None if there is none."""
     control = _CONTROL.search(text)
     if control:
         return f"it holds the control character {control[0]!r}"
@@ -305,7 +305,7 @@ class _ShellReader:
         return self.word()
 
     def word(self) -> tuple[str, bool]:
-        """The next word with its quotes taken off, and whether it is a wildcard."""
+        """The next word without its quotes, and whether it is a wildcard."""
         text, start = self.text, self.at
         parts: list[str] = []
         plain_glob = quoted_glob = False
@@ -349,7 +349,7 @@ class _ShellReader:
         return "", "end"
 
     def is_special(self, piece: str, before: list[str], start: int) -> bool:
-        """Whether `#` or `~` of a plain piece means something to bash: a comment, a home folder."""
+        """Whether `#` or `~` in an unquoted piece has a meaning in bash: a comment, a home folder."""
         whole = "".join(before) + piece
         if not before and piece[0] == "#":
             self.refusal = "it holds a comment"

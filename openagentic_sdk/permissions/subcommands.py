@@ -1,15 +1,15 @@
-"""Reading subcommands of programs that do more than read: `git log`, `docker ps`, `aws ec2 describe-instances`.
+"""Read-only subcommands of programs that also do more: `git log`, `docker ps`, `aws ec2 describe-instances`.
 
-The tables are data, one file for each program in `reading/`, made from the manual that the file names. A row is a subcommand
-with its options, and stands for calls that change nothing, here or elsewhere, and run nothing; what no row covers in every
-word is not a reading call. The words of a row:
+The tables are data, one file per program in `reading/`, made from the manual that the file names. A row is a subcommand
+with its options, and stands for calls that change nothing, here or elsewhere, and run nothing; a call of which not every
+word is covered by a row is not read-only. The words of a row:
 
-`-x`, `--long` a switch, `-x=` an option with a value, `--long?` one whose value stands in the same word, `*` every option
-but `never_options` in any abbreviation; `args=N` at most N operands; `paths` operands are files; `tracked` prints what git
-has tracked; the other words are keys of `_DOES_MORE`.
+`-x`, `--long` a switch, `-x=` an option with a value, `--long?` one whose value is in the same word, `*` every option but
+`never_options` in any abbreviation; `args=N` at most N operands; `paths` operands are files; `tracked` prints content
+tracked by git; the other words are keys of `_DOES_MORE`.
 
-The words of a row's name are those of the subcommand, wildcards count; `@` is one or more words of `groups`, `{lists}` one
-of that list, a word with a dash must be there anywhere. The longest fitting name decides; `false` is no reading call.
+The words of a row's name are those of the subcommand, and may be wildcards; `@` is one or more words of `groups`, `{lists}`
+one of that list, a word with a dash may be at any position. The longest matching name decides; `false` is not read-only.
 """
 
 from __future__ import annotations
@@ -53,9 +53,9 @@ PROGRAMS: Mapping[str, str] = {
 
 @frozen
 class SubcommandRow:
-    """A subcommand: the words that name it, how its options are read, and the page of the manual that says so.
+    """A subcommand: the words that name it, the syntax of its options, and the page of the manual as its source.
 
-    `reader` is None where the call does more than read.
+    `reader` is None if the call does more than read.
     """
 
     words: tuple[str, ...]
@@ -70,7 +70,7 @@ class SubcommandRow:
 
     @property
     def weight(self) -> tuple[int, int]:
-        """How much the name says: of two rows that fit, the heavier one decides."""
+        """The specificity of the name: of two matching rows, the heavier one decides."""
         named = [*self.words, *self.needed_options]
         return len(named), sum(len(word) for word in named if "*" not in word and word != "@")
 
@@ -91,13 +91,13 @@ class Subcommands:
 
 @functools.cache
 def subcommands(program: str) -> Subcommands | None:
-    """The table of a program by its bare name; None where there is none."""
+    """The table of a program, by its bare name; None if there is none."""
     name = PROGRAMS.get(program)
     return None if name is None else read_table(read_packaged(__spec__, f"reading/{name}.toml"))
 
 
 def read_table(text: str) -> Subcommands:
-    """The table that a file holds."""
+    """Parse the table in a file."""
     import tomllib  # most runs ask about no such program
 
     data = tomllib.loads(text)
@@ -132,7 +132,7 @@ def _row(name: str, spec: str | bool, everywhere: str, data: Mapping[str, Any]) 
 
 
 def _reader(spec: Sequence[str]) -> tuple[Reader, frozenset[str]]:
-    """How the options of a specification are read, and the words of it that are none."""
+    """The syntax of the options in a specification, and its other words."""
     kinds: dict[str, list[str]] = {kind: [] for kind in ("short", "long", "plain")}
     valued: dict[str, list[str]] = {kind: [] for kind in ("short", "long", "plain")}
     optional: dict[str, list[str]] = {kind: [] for kind in ("short", "long", "plain")}
@@ -166,7 +166,7 @@ def _reader(spec: Sequence[str]) -> tuple[Reader, frozenset[str]]:
 
 
 def reading_row(table: Subcommands, words: Sequence[str]) -> tuple[SubcommandRow, Reader, tuple[str, ...]] | None:
-    """The row of a reading call, how its options are read, and the words behind its name; None where it may do more.
+    """The row of a reading call, the syntax of its options, and the words after its name; None if it may do more.
 
     `words` is the call without its program.
     """
@@ -187,7 +187,7 @@ def reading_row(table: Subcommands, words: Sequence[str]) -> tuple[SubcommandRow
 
 
 def _behind_globals(table: Subcommands, words: Sequence[str]) -> list[str] | None:
-    """The words from the subcommand on; None for an option before it that is not known."""
+    """The words from the subcommand on; None for an unknown option before it."""
     rest = list(words)
     named_options = {row.words[0] for row in table.rows if row.words and row.words[0].startswith("-")}
     reader = table.before
@@ -214,7 +214,7 @@ def _is_given(option: str, words: Sequence[str]) -> bool:
 
 
 def _named_length(table: Subcommands, row: SubcommandRow, words: Sequence[str]) -> int | None:
-    """How many of the words are the row's name; None when it does not fit."""
+    """The number of words that match the row's name; None if it does not match."""
     at = 0
     for pattern in row.words:
         if pattern == "@":
@@ -246,7 +246,7 @@ _DOES_MORE: Mapping[str, Callable[[Sequence[str]], bool]] = {
 
 
 def _holds_values(before: str, word: str) -> bool:
-    """Whether an option of kubectl asks for an output that holds the values of secrets."""
+    """Whether an option of kubectl requests an output that contains the values of secrets."""
     if before in ("-o", "--output"):
         return word not in ("wide", "name")
     if word.startswith(("-o", "--output")) and word not in ("-o", "--output"):

@@ -1,7 +1,7 @@
-"""What a call is about, as far as permission goes: the paths it touches, the command it runs, the host, the name.
+"""The subject of a call for permissions: the paths it touches, the command it runs, the host, the name.
 
-Everything that needs the file system happens here, once for each call and through functions that are passed in; the
-decision (`decide`) only compares.
+All file system access happens here, once per call and through functions that are passed in; the decision (`decide`) only
+compares.
 """
 
 from __future__ import annotations
@@ -55,12 +55,12 @@ class Access:
 
 @frozen
 class Workspace:
-    """Where a call happens. `cwd` is where relative paths start, `base` where relative patterns of rules do.
+    """Where a call happens. `cwd` is the base of relative paths, `base` that of relative patterns in rules.
 
-    `roots` are the resolved folders of the workspace, `protected` the places whose edit is always asked for, which
-    `find_protected` finds. `trusted` says that the project's own configuration may run (git's, for one), `confined` that
-    mounts hold what rules say of files.
-    `started_in` is where the first command of the session ran, when an earlier one has moved on from there.
+    `roots` are the resolved folders of the workspace, `protected` the places whose edit always needs a question, determined
+    by `find_protected`. `trusted` means that the project's own configuration may run programs (git's, for example),
+    `confined` that mounts enforce the rules about files. `started_in` is where the session's first command ran, if an
+    earlier one has changed the folder since.
     """
 
     cwd: str
@@ -76,22 +76,22 @@ class Workspace:
 
     @functools.cached_property
     def protected(self) -> Protected:
-        """The places whose edit is always asked for."""
+        """The places whose edit always needs a question."""
         return self.find_protected()
 
     @property
     def has_moved(self) -> bool:
-        """Whether an earlier command has left the shell in another folder than the first one had."""
+        """Whether an earlier command has changed the shell's folder."""
         return self.started_in is not None
 
     @property
     def is_in_other_repository(self) -> bool:
-        """Whether git would read another repository's configuration than where the session began."""
+        """Whether git would read the configuration of another repository than at the start of the session."""
         return self.has_moved and _repository(self.cwd) != _repository(self.started_in or self.cwd)
 
     @functools.cached_property
     def bases(self) -> tuple[str, ...]:
-        """The folders where the relative patterns of rules that forbid stand."""
+        """The folders to which relative patterns of forbidding rules refer."""
         return tuple(dict.fromkeys((self.base, self.cwd, *self.roots)))
 
 
@@ -106,10 +106,10 @@ def _repository(folder: str) -> str | None:
 
 @frozen
 class Subject:
-    """A call, ready to be compared with rules. `problem` is set when nothing can permit it as it stands.
+    """A call, ready to be compared with rules. `problem` is set if nothing can permit it in this form.
 
-    `name` is how the call names a skill or subagent, `other_names` what else the same one is called. `rule_names` are what
-    rules may call the tool besides `tool`.
+    `name` is the call's name of a skill or subagent, `other_names` are further names of the same one. `rule_names` are
+    names by which rules may refer to the tool besides `tool`.
     """
 
     tool: str
@@ -141,7 +141,7 @@ class Subject:
 
     @functools.cached_property
     def possible_accesses(self) -> tuple[Access, ...]:
-        """Every path that something in a command line could be; used to forbid, so guessed widely."""
+        """Every path that part of a command line could be: an over-approximation, used to forbid."""
         workspace, text_of_line = self.workspace, self.command or ""
         has_substitution = not isinstance(self.line, CommandLine) and not {"(", "{", "`"}.isdisjoint(text_of_line)
         texts: dict[tuple[str, bool, str], None] = {}
@@ -172,7 +172,7 @@ def describe(
     names_of: NamesOf | None = None,
     rule_names: NamesOf | None = None,
 ) -> Subject:
-    """What the call is about. `names_of` says what else the skill is called that a call names, `rule_names` the tool."""
+    """The subject of the call. `names_of` returns further names of a skill, `rule_names` those of the tool."""
     if tool == "Bash":
         command = input.get("command")
         if not isinstance(command, str) or not command.strip():
@@ -204,7 +204,7 @@ def describe(
 
 
 def _outside_of_pattern(tool: str, input: Mapping[str, Any]) -> list[str]:
-    """The folder that a Glob pattern names by itself, when it is absolute or climbs."""
+    """The folder that a Glob pattern itself names, if it is absolute or climbs."""
     pattern = input.get("pattern") if tool == "Glob" else input.get("file_glob")
     if isinstance(pattern, str) and re.search(r"[{,](?:\.\.|[/~])", pattern):
         return ["/"]
@@ -233,7 +233,7 @@ MAX_FOLDERS = 8
 
 
 def with_folders(line: CommandLine, cwd: str) -> Iterator[tuple[SimpleCommand, tuple[str, ...]]]:
-    """Each command with every folder that it may run in: a cd may fail, or run in a process of its own."""
+    """Each command with every folder in which it may run: a cd may fail, or run in a process of its own."""
     folders: tuple[str, ...] = (cwd,)
     for command in line.commands:
         yield command, folders
@@ -242,7 +242,7 @@ def with_folders(line: CommandLine, cwd: str) -> Iterator[tuple[SimpleCommand, t
 
 
 def moved_folders(folders: tuple[str, ...], target: str) -> tuple[str, ...]:
-    """The folders that a command may run in behind a cd."""
+    """The folders in which a command may run after a cd."""
     if len(folders) > MAX_FOLDERS:
         return folders
     moved = [os.path.join(folder, literal(target)) for folder in folders]
@@ -255,12 +255,12 @@ _HERE = regex(r"/+proc/+[^/]+/+(?:task/+[^/]+/+)?cwd(?=/|$)|~\+(?=/)|\$\{?\w+\}?
 
 
 def literal(word: str) -> str:
-    """A word of the shell as a path: a tilde that was quoted is a letter, /proc/self/cwd the command's own folder."""
+    """A shell word as a path: a quoted tilde is a letter, /proc/self/cwd the command's own folder."""
     return f"./{word}" if word.startswith("~") else _HERE.sub(".", word, count=1) if word.startswith("/") else word
 
 
 def _possible_paths(subject: Subject) -> Iterator[tuple[str, bool, str]]:
-    """Everything in the line that could be a path, whether it could be written, and from which folder it starts."""
+    """Everything in the line that could be a path, whether it could be written, and its starting folder."""
     line, text, cwd = subject.line, subject.command or "", subject.workspace.cwd
     if subject.runs_text:
         words = loose_words(text)
@@ -298,8 +298,9 @@ _CODED = regex("%([0-9A-Fa-f]{2})")
 
 @functools.lru_cache(maxsize=4096)
 def path_like(word: str) -> tuple[str, ...]:
-    """The texts in a word that could be a path: the word itself, what stands behind and between marks such as `=`, `@` or
-    `:`, and values that are glued to short options."""
+    """The parts of a word that could be a path: the word itself, the text after and between marks such as `=`, `@` or `:`,
+    and values attached to short options.
+    """
     is_option = word.startswith("-")
     if not _MARKS.search(word) and (not is_option or word.startswith("--") or len(word) < 3):
         return () if is_option or not word else (word,)

@@ -1,8 +1,8 @@
 """Command rules with wildcards, assignments or pipes: `git * main`, `ls*`, `PYTHONPATH=. pytest *`, `curl * | bash`.
 
-A `*` stands for any letters, blanks between words included. ` *` or `:*` at the end also stands for no more words at all. A
-rule is compared with the words of a command, so blanks in a rule are the ends of words: `git * main` never fits the one
-word `x main`. The time is linear in the length of the command, whatever the rule.
+A `*` stands for any characters, including blanks between words. ` *` or `:*` at the end also stands for no more words at
+all. A rule is compared with the words of a command, so blanks in a rule are word boundaries: `git * main` never matches the
+single word `x main`. The time is linear in the length of the command, whatever the rule.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ _END = "\0"
 class Wildcard:
     """One simple command of a rule: the assignments before it, its words, and whether more words may follow.
 
-    A word is a tuple of the letters around its wildcards: `("ls", "")` is `ls*`, `("ls",)` is `ls`. A rule with a
-    redirection has `line` instead: the letters around its wildcards, compared with a whole line.
+    A word is a tuple of the characters around its wildcards: `("ls", "")` is `ls*`, `("ls",)` is `ls`. A rule with a
+    redirection has `line` instead: the characters around its wildcards, compared with a whole line.
     """
 
     assignments: tuple[tuple[str, ...], ...]
@@ -40,23 +40,23 @@ class Wildcard:
     line: tuple[str, ...] = ()
 
     def fits_line(self, text: str) -> bool:
-        """Whether a whole line, whatever its quotes and blanks, is that of a rule with a redirection."""
+        """Whether a whole line, whatever its quotes and blanks, matches a rule with a redirection."""
         return _fits(self.line, _plain_line(text))
 
     @property
     def literal_words(self) -> int:
-        """How many of the first words are said letter by letter."""
+        """The number of leading words without wildcards."""
         return next((at for at, word in enumerate(self.words) if len(word) > 1), len(self.words))
 
     @property
     def is_prefix(self) -> bool:
-        """Whether there is no wildcard but at the end."""
+        """Whether the only wildcard is at the end."""
         return self.literal_words == len(self.words) or (
             self.literal_words == len(self.words) - 1 and self.words[-1][1:] == ("",)
         )
 
     def fits(self, argv: Sequence[str]) -> bool:
-        """Whether the words of a command are the rule's."""
+        """Whether the words of a command match the rule's."""
         pieces = [""]
         for number, word in enumerate(self.words):
             pieces[-1] += (_END if number else "") + word[0]
@@ -69,13 +69,13 @@ class Wildcard:
         return _fits(pieces, text)
 
     def sets(self, assignments: Sequence[str]) -> bool:
-        """Whether these assignments are the rule's, one by one."""
+        """Whether these assignments match the rule's, one by one."""
         return len(assignments) == len(self.assignments) and all(map(_fits, self.assignments, assignments))
 
     def could_end_in(self, words: Sequence[LooseWord]) -> int | None:
-        """How many words, which only bash can finish, could hold the rule's in their order, with anything between them.
+        """How many of these words, which only bash can expand, could contain the rule's in order, with anything in between.
 
-        A word that may become anything fits what follows the program's name, never the name itself. None when they cannot.
+        A word that may become anything matches what follows the program's name, never the name itself. None if they cannot.
         """
         wanted = [word for word in self.words if any(word)]
         if not wanted:
@@ -93,7 +93,7 @@ class Wildcard:
 
 
 def _fits(pieces: Sequence[str], text: str) -> bool:
-    """Whether the pieces stand in the text in their order, the first at its start and the last at its end."""
+    """Whether the pieces occur in the text in order, the first at its start and the last at its end."""
     first, last = pieces[0], pieces[-1]
     if len(pieces) == 1:
         return text == first
@@ -110,7 +110,7 @@ def _fits(pieces: Sequence[str], text: str) -> bool:
 
 @functools.lru_cache(maxsize=4096)
 def read_wildcards(text: str) -> tuple[Wildcard, ...]:
-    """The simple commands of a rule, as operators separate them. Raises ValueError with what cannot be understood."""
+    """Parse the simple commands of a rule, separated by operators. Raises ValueError with the invalid part."""
     text = text.strip()
     if "*" in text and _REDIRECTS.search(text) and not _UNKNOWN.search(text):
         return (Wildcard((), (), False, tuple(_plain_line(text).split("*"))),)

@@ -1,1 +1,1 @@
-"""What other rules would have done with the calls that stand in logs, and which rules would have saved questions."""
+"""The effect of other rules on the calls in existing logs, and the rules that would have saved questions."""

@@ -1,9 +1,9 @@
-"""Judge recorded calls again: by the policy of their log, or with the rules of other settings in its place.
+"""Judge recorded calls again: by the policy of their log, or with the rules of other settings instead.
 
-What a judgement depends on is in the log: the input, and in the `details` of each decision the `facts` of the call and the
-`policy` of its run (mode, trust, folders, rules). Older logs lack the last two; then they are what their run began with.
-Links and files are looked at as they are now. A verdict is `run`, `ask` (somebody has to answer) or `refuse`; of what people
-answered, only that they were asked counts.
+The log holds what a judgement depends on: the input, and in the `details` of each decision the `facts` of the call and the
+`policy` of its run (mode, trust, folders, rules). Older logs lack these two and fall back to what their run began with.
+Links and files are inspected as they are now. A verdict is `run`, `ask` (somebody has to answer) or `refuse`; of people's
+answers only the fact that they were asked counts.
 """
 
 from __future__ import annotations
@@ -50,12 +50,12 @@ _STRICTEST_FIRST = ("deny", "ask", "allow")
 
 @frozen
 class RecordedCall:
-    """A call that came before the gate, and what the gate said: `was` is `run`, `ask` or `refuse`.
+    """A call that came before the gate, and the gate's verdict: `was` is `run`, `ask` or `refuse`.
 
-    `policy` is what `Run.policy_record` gave, `facts` what `Facts.told` gave and the wish of a hook. `is_settled` is true of
-    what no rule decides (a hook that blocks, the final answer), `by_rule` of a command in a text, which only an allow rule
-    lets run. `input` is None when the log does not hold what was judged. `decision` is None while nobody has answered.
-    `objection` is what a part had against the call, or would have.
+    `policy` is the result of `Run.policy_record`, `facts` that of `Facts.told` plus a hook's request. `is_settled` is true
+    for a call that no rule decides (a hook that blocks, the final answer), `by_rule` for a command in a text, which only an
+    allow rule permits. `input` is None if the log does not contain what was judged, `decision` is None while nobody has
+    answered. `objection` is the objection that a part had, or would have, to the call.
     """
 
     session_id: str
@@ -76,7 +76,7 @@ class RecordedCall:
 
 @frozen
 class ChangedVerdict:
-    """A call whose verdict is another one under other rules, and why: `rule` and `source` name the rule that decides."""
+    """A call whose verdict differs under other rules, and why: `rule` and `source` identify the deciding rule."""
 
     call: RecordedCall
     now: str
@@ -87,7 +87,7 @@ class ChangedVerdict:
 
 @frozen
 class Backtest:
-    """What came of judging `judged` calls again. `left_out` counts those that could not be, by the reason."""
+    """The result of judging `judged` calls again. `left_out` counts those that could not be judged, by reason."""
 
     judged: int
     newly_run: tuple[ChangedVerdict, ...]
@@ -97,7 +97,7 @@ class Backtest:
 
     @property
     def is_same(self) -> bool:
-        """Whether every verdict is the recorded one."""
+        """Whether every verdict equals the recorded one."""
         return not (self.newly_run or self.newly_asked or self.newly_refused)
 
 
@@ -105,7 +105,7 @@ RulesFor = Callable[[str], SettingsRules]
 
 
 def backtest(calls: Iterable[RecordedCall], rules_for: RulesFor | None) -> Backtest:
-    """Judge the calls under other rules; `rules_for` gives those of a project, by its folder; None takes the logs' own."""
+    """Judge the calls under other rules; `rules_for` maps a project's folder to its rules; None uses the logs' own."""
     found: dict[str, list[ChangedVerdict]] = {"run": [], "ask": [], "refuse": []}
     left_out: Counter[str] = Counter()
     judge, judged = PolicyJudge(rules_for), 0
@@ -127,10 +127,10 @@ def backtest(calls: Iterable[RecordedCall], rules_for: RulesFor | None) -> Backt
 
 
 class PolicyJudge:
-    """Judges calls, each by the policy of its log; with `rules_for`, by other settings' rules in their place.
+    """Judges calls, each by the policy of its log; with `rules_for`, by other settings' rules instead.
 
-    `more_allow` are rules that count besides. The same call in the same place is judged once: nothing that is looked at
-    changes meanwhile.
+    `more_allow` are additional allow rules. The same call in the same place is judged once: nothing inspected changes
+    meanwhile.
     """
 
     def __init__(self, rules_for: RulesFor | None = None, more_allow: Sequence[str] = ()) -> None:
@@ -141,7 +141,7 @@ class PolicyJudge:
         self._verdicts: dict[tuple[Any, ...], Verdict] = {}
 
     def verdict(self, call: RecordedCall) -> Verdict | None:
-        """What the gate says of the call before anybody is asked; None for what no rule decides.
+        """The gate's verdict on the call before anybody is asked; None if no rule decides it.
 
         Raises `OptionsError` with the reason for a call that cannot be judged.
         """
@@ -189,7 +189,7 @@ class PolicyJudge:
 
 
 def call_context(call: RecordedCall) -> CallContext:
-    """What the gate was told of a call beside its tool and input."""
+    """The gate's context for a call, besides its tool and input."""
     facts, policy = call.facts, call.policy
     folder = _text(policy, "cwd") or "/"
     names, rule_names = (_texts(facts.get(key)) for key in ("names", "rule_names"))
@@ -239,8 +239,9 @@ def _texts(value: Any) -> tuple[str, ...]:
 
 
 def recorded_calls(session_id: str, events: Iterable[Event], *, after_seq: int = 0) -> Iterator[RecordedCall]:
-    """The calls of a log, with all that their judgement depends on; those up to `after_seq` (what a fork copied) are
-    left out."""
+    """The calls of a log, with everything that their judgement depends on, except those up to `after_seq` (copied by a
+    fork).
+    """
     log = _Log(session_id)
     for event in events:
         yield from (call for call in log.calls(event) if call.seq > after_seq)
@@ -248,7 +249,7 @@ def recorded_calls(session_id: str, events: Iterable[Event], *, after_seq: int =
 
 
 class _Log:
-    """What of a log decides about the calls that follow, event by event."""
+    """The state of a log that affects the judgement of later calls, updated event by event."""
 
     def __init__(self, session_id: str) -> None:
         self._session_id = session_id
@@ -264,7 +265,7 @@ class _Log:
         self._effects: dict[str, str] = {}
 
     def calls(self, event: Event) -> Iterator[RecordedCall]:
-        """Take an event; gives the calls of which everything is known by then."""
+        """Process an event; return the calls that are completely known by then."""
         match event:
             case SystemInit():
                 self._init, self._policy, self._told = event, None, None
@@ -296,7 +297,7 @@ class _Log:
                 self._skills.append(event)
 
     def rest(self) -> Iterator[RecordedCall]:
-        """What is left at the end of the log: calls that wait for a person, too."""
+        """The remaining calls at the end of the log, including those that wait for a person."""
         yield from self._waiting.values()
         for tool_use_id, question in self._questions.items():
             use = self._uses.get(tool_use_id)
@@ -375,7 +376,7 @@ class _Log:
         return call
 
     def _facts(self, told: Mapping[str, Any], tool: str) -> dict[str, Any]:
-        """The facts of a call as the log tells them, or as far as an older log lets one know."""
+        """The facts of a call according to the log, or as far as an older log allows."""
         facts = dict(told)
         if not told:
             skills = skill_policy(self._skills)
@@ -387,7 +388,7 @@ class _Log:
         return facts
 
     def _inputs(self, tool_use_id: str) -> Iterator[Mapping[str, Any]]:
-        """What of the log may be the input that was judged: as a hook left it, or as the model wrote it."""
+        """The candidates in the log for the judged input: as changed by a hook, or as written by the model."""
         written = [
             hook["tool_input"] for hook in self._hooks.get(tool_use_id, ()) if isinstance(hook.get("tool_input"), dict)
         ]
@@ -397,7 +398,7 @@ class _Log:
             yield use.input
 
     def _policy_of(self, decision: PermissionDecision | None) -> Mapping[str, Any]:
-        """The policy in force, one object for as long as it is; of an older log, its mode with no rules."""
+        """The policy in force, the same object as long as it is unchanged; for an older log, its mode without rules."""
         if self._policy is None:
             init, told = self._init, self._told
             cwd = init.cwd if init is not None else "/"
@@ -415,7 +416,7 @@ class _Log:
 
 
 def _objection_in(details: Mapping[str, Any]) -> Objection | None:
-    """What the labels of a call had against it, as its log has it."""
+    """The recorded objection of the labels to a call."""
     told = as_mapping(details.get("labels"))
     outcome, rule = told.get("outcome"), str(told.get("rule"))
     if outcome not in ("ask", "deny", "watch"):
@@ -424,7 +425,7 @@ def _objection_in(details: Mapping[str, Any]) -> Objection | None:
 
 
 def _outcome(event: PermissionDecision) -> str:
-    """What the gate had said before anybody answered."""
+    """The gate's verdict before anybody answered."""
     category = event.details.get("category")
     if event.answered_by is not None or category == "nobody" or "trial" in event.details:
         return "ask"

@@ -1,10 +1,10 @@
-"""Find the allow rules that would have saved most questions which people always answered with yes.
+"""Find the allow rules that would have saved most of the questions that people always answered with yes.
 
-A rule is suggested only when it is safe on its face: words of a command as they stood, or their beginning for programs that
-only read or check what they are given; one file, or a folder inside of the project; a host, a name, a tool. Never a program
-that runs others, code or what it is given, nothing outside of the project, and nothing that a person ever refused. Each is
-judged over all recorded calls, so that one sees what else it would have let run; what deny or ask rules and protected paths
-cover it cannot save, and is not suggested for.
+A rule is suggested only if it is evidently safe: the exact words of a command, or their beginning for programs that only
+read or check their arguments; one file, or a folder inside the project; a host, a name, a tool. Never for a program that
+runs others, code or its arguments, for anything outside the project, or for anything that a person ever refused. Each rule
+is judged over all recorded calls, to show what else it would have permitted; calls covered by deny or ask rules and
+protected paths cannot be saved, and lead to no suggestion.
 """
 
 from __future__ import annotations
@@ -53,7 +53,8 @@ _LOCAL_HOSTS = (".local", ".internal", ".localhost", ".lan", ".home", ".corp", "
 @frozen
 class Suggestion:
     """An allow rule for the project `project_dir`. `saved` are the questions that it would have saved, all answered with
-    yes; `also_runs` is what else of the recorded calls it would have let run."""
+    yes; `also_runs` are the other recorded calls that it would have permitted.
+    """
 
     rule: str
     project_dir: str
@@ -62,8 +63,8 @@ class Suggestion:
 
 
 def suggest(calls: Iterable[RecordedCall], rules_for: RulesFor | None = None) -> list[Suggestion]:
-    """The rules that save most, each on top of those before it. `rules_for` gives the rules that a project has now; None
-    takes those of each call's own log. Calls must be this installation's own: a log may come from anybody.
+    """The rules that save most, each in addition to the previous ones. `rules_for` maps a project to its current rules;
+    None uses those of each call's log. The calls must be this installation's own: a log may come from anybody.
     """
     projects: dict[str, list[RecordedCall]] = {}
     for call in calls:
@@ -109,7 +110,7 @@ def _of_project(project_dir: str, calls: Sequence[RecordedCall], rules_for: Rule
 
 
 def _outcome(judge: PolicyJudge, call: RecordedCall) -> str:
-    """What the gate says of a call; empty for one that it cannot say anything of."""
+    """The gate's verdict on a call; empty if it cannot judge it."""
     try:
         verdict = judge.verdict(call)
     except OptionsError:
@@ -120,7 +121,7 @@ def _outcome(judge: PolicyJudge, call: RecordedCall) -> str:
 
 
 def _said(call: RecordedCall) -> str:
-    """What a person answered, `yes` or `no`; empty when no person was asked."""
+    """A person's answer, `yes` or `no`; empty if no person was asked."""
     decision = call.decision
     if decision is None or decision.answered_by in (None, "hook", "callback"):
         return ""
@@ -132,7 +133,7 @@ def _said(call: RecordedCall) -> str:
 
 
 def _candidates(judge: PolicyJudge, approved: Sequence[RecordedCall], project_dir: str) -> list[str]:
-    """The rules that could be suggested for these calls, the most useful first."""
+    """The possible suggestions for these calls, most useful first."""
     counts: Counter[str] = Counter()
     prefixes: dict[tuple[str, ...], set[tuple[str, ...]]] = {}
     folders: dict[tuple[str, str], set[str]] = {}
@@ -162,7 +163,7 @@ def _candidates(judge: PolicyJudge, approved: Sequence[RecordedCall], project_di
 
 
 def _is_guarded(judge: PolicyJudge, calls: Sequence[RecordedCall], folder: str, project_dir: str) -> bool:
-    """Whether a deny or ask rule, or a protected path, is about something in a folder, or about all of it."""
+    """Whether a deny or ask rule, or a protected path, concerns a folder or something in it."""
     for gate, policy in {id(call.policy): (judge.gate(call.policy), call.policy) for call in calls}.values():
         anchors = [anchor_of(rule.pattern, project_dir, rule.root or project_dir) for rule in gate.forbidding_paths]
         named = [*anchors, *as_list(policy.get("protected"))]
@@ -174,7 +175,7 @@ def _is_guarded(judge: PolicyJudge, calls: Sequence[RecordedCall], folder: str, 
 
 
 def _exact_rules(subject: Subject, project_dir: str) -> Iterable[str]:
-    """Rules for exactly what a call is about."""
+    """Rules for exactly the subject of a call."""
     tool = subject.tool
     if subject.problem is not None:
         return
@@ -198,7 +199,7 @@ def _exact_rules(subject: Subject, project_dir: str) -> Iterable[str]:
 
 
 def _is_runner(command: SimpleCommand) -> bool:
-    """Whether a command runs another one, code, or something that its words do not say."""
+    """Whether a command runs another one, code, or something that its words do not show."""
     return base_name(command.argv[0]) in _RUNNERS or program_of(command.argv[0]) in WRAPPERS | SHELLS
 
 
@@ -222,7 +223,7 @@ def _may_be_named(command: SimpleCommand, subject: Subject, project_dir: str) ->
 
 
 def _prefixes(command: SimpleCommand) -> Iterable[tuple[str, ...]]:
-    """The first words of a command that may stand for all that begin so."""
+    """The leading words of a command that may stand for all commands that begin with them."""
     argv = command.argv
     if command.assignments or command.open_assignments or command.globs or "/" in argv[0]:
         return
@@ -236,7 +237,7 @@ def _prefixes(command: SimpleCommand) -> Iterable[tuple[str, ...]]:
 
 
 def _files(subject: Subject, project_dir: str) -> Iterable[tuple[str, str]]:
-    """The files of a file tool's call that lie in the project under every name, and are not protected."""
+    """The files of a file tool's call that are inside the project under every name, and not protected."""
     tool = "Edit" if subject.tool in EDIT_TOOLS else "Read"
     if subject.command is not None or (tool == "Read" and subject.tool not in READ_TOOLS):
         return
@@ -248,5 +249,5 @@ def _files(subject: Subject, project_dir: str) -> Iterable[tuple[str, str]]:
 
 
 def _in_project(path: str, project_dir: str) -> str:
-    """A path as a settings rule of the project writes it."""
+    """A path in the notation of the project's settings rules."""
     return literal_pattern(path.removeprefix(project_dir.rstrip("/")))

@@ -1,1 +1,1 @@
-"""What the machine can hold of the rules that forbid, and what words alone must: files, programs, what git has stored."""
+"""Which forbidding rules the machine can enforce, and which depend on words: files, programs, git's storage."""

@@ -1,6 +1,6 @@
-"""What deny and ask rules about files and programs mean on disk now: the paths that the sandbox of a command closes.
+"""What deny and ask rules about files and programs mean on disk now: the paths that a command's sandbox closes.
 
-Patterns are expanded by looking, just before the command starts; what a walk could not see to its end is said.
+Patterns are expanded by walking the disk just before the command starts; an incomplete walk is reported.
 """
 
 from __future__ import annotations
@@ -24,9 +24,10 @@ MAX_ENTRIES = 200_000
 
 @frozen
 class ClosedFiles:
-    """`hidden` cannot be read, `readonly` not be changed; `forbids` says which rule keeps a path from being written.
+    """`hidden` paths cannot be read, `readonly` ones not changed; `forbids` maps a path to the rule that forbids writing
+    it.
 
-    `problem` is set when there was more to look through than is looked at.
+    `problem` is set if there was more to search than the limit.
     """
 
     hidden: tuple[str, ...]
@@ -36,7 +37,7 @@ class ClosedFiles:
 
 
 def closed_files(rules: Sequence[Rule], bases: Sequence[str]) -> ClosedFiles:
-    """What these rules, which forbid, close; `bases` are the folders where relative patterns stand."""
+    """The paths that these forbidding rules close; `bases` are the folders for relative patterns."""
     paths = [rule for rule in rules if rule.kind == "path"]
     reads = [rule for rule in paths if rule.tool not in EDIT_TOOLS]
     edits = [rule for rule in paths if rule.tool in EDIT_TOOLS]
@@ -54,7 +55,7 @@ def closed_files(rules: Sequence[Rule], bases: Sequence[str]) -> ClosedFiles:
 
 
 def rule_by_content(book: RuleBook, bases: Sequence[str], path: str, *, write: bool) -> Rule | None:
-    """The first rule that keeps a file of which a path is another name (a hard link) from being read or written."""
+    """The first rule that forbids reading or writing a file to which a path is a hard link."""
     try:
         status = os.lstat(path)
     except (OSError, ValueError):  # no file, so no name of one
@@ -73,7 +74,7 @@ def _forbidding(rules: Sequence[Rule], bases: tuple[str, ...], path: str) -> str
 
 
 def _expanded(rules: Sequence[Rule], bases: Sequence[str]) -> tuple[list[str], bool]:
-    """The existing paths that the rules mean, and where links among them lead; whether all was seen."""
+    """The existing paths that the rules match, and the targets of links among them; whether the search was complete."""
     found: dict[str, None] = {}
     tops: dict[str, list[re.Pattern[str]]] = {}
     for rule in rules:
@@ -100,7 +101,7 @@ def _expanded(rules: Sequence[Rule], bases: Sequence[str]) -> tuple[list[str], b
 
 
 def _spelled(folder: str, names: Sequence[str]) -> list[str]:
-    """The paths below a folder that have these names, whatever the case of their letters."""
+    """The paths below a folder with these names, ignoring case."""
     found = [folder] if os.path.lexists(folder) else []
     for name in names:
         wanted = _folded(re.sub(r"\\(.)", r"\1", name))
@@ -113,7 +114,7 @@ def _folded(name: str) -> str:
 
 
 def _named(folder: str, wanted: str) -> list[str]:
-    """The names in a folder that are this one when folded."""
+    """The names in a folder that equal this one when case-folded."""
     try:
         names = os.listdir(folder)
     except OSError:  # not a folder, or none that we may list: then the command may not either
@@ -124,7 +125,7 @@ def _named(folder: str, wanted: str) -> list[str]:
 
 
 def _matching(top: str, patterns: Sequence[re.Pattern[str]], left: int) -> tuple[list[str], int]:
-    """The outermost paths below `top` that fit a pattern, and how many more could be looked at."""
+    """The outermost paths below `top` that match a pattern, and the remaining search budget."""
     together = re.compile("|".join(f"(?:{one.pattern})" for one in patterns), re.DOTALL | re.IGNORECASE)
     found: list[str] = []
     stack = [top]

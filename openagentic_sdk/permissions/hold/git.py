@@ -1,4 +1,4 @@
-"""What git has stored of files: no mount hides it, so the commands that could print it are found by their words."""
+"""Files in git's storage: no mount hides them, so commands that could print them are recognized by their words."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _WRITES = regex(
 
 
 def prints_tracked_content(subject: Subject, rules: Sequence[Rule]) -> bool:
-    """Whether git could tell, in some command of a line, what it has stored of files that the rules forbid to read."""
+    """Whether a command of a line could make git print stored content of files that the rules forbid to read."""
     if _GIT.search(subject.command or "") is None:
         return False
     line, cwd = subject.line, subject.workspace.cwd
@@ -66,14 +66,14 @@ def _prints(words: list[str]) -> bool:
 
 
 def _reads_index_only(words: Sequence[str], cwd: str) -> bool:
-    """Whether it is a `git diff` of files against the index, no older state."""
+    """Whether it is a `git diff` of files against the index, without older states."""
     plain = [word for word in words[1:] if not word.startswith("-")]
     named = all(os.path.lexists(os.path.join(cwd, word)) for word in plain)
     return words[0] == "diff" and named and not {"--cached", "--staged", "--merge-base"} & set(words)
 
 
 def _tracks(workspace: Workspace, rules: Sequence[Rule]) -> bool:
-    """Whether the index of the repository holds a path that the rules are about, or cannot be read."""
+    """Whether the repository's index contains a path that the rules are about, or cannot be read."""
     top = nearest_holding(".git", workspace.cwd)
     if top is None:
         return False
@@ -101,7 +101,7 @@ def index_names(data: bytes) -> Iterator[str]:
 
 
 def runs_settings(subject: Subject) -> str | None:
-    """What git could run, in a project that nobody trusts, because a repository names it; None where it runs nothing."""
+    """What git could run in an untrusted project because a repository names it; None if it runs nothing."""
     command, workspace = subject.command or "", subject.workspace
     if workspace.trusted or _GIT.search(command) is None:
         return None
@@ -116,7 +116,7 @@ def runs_settings(subject: Subject) -> str | None:
 
 
 def _plain_commands(line: CommandLine | NotUnderstood | None) -> tuple[SimpleCommand, ...]:
-    """The commands of a line, if git appears in them only as the name of one and nothing sets a variable; else none."""
+    """The commands of a line, if git appears in them only as a command name and nothing sets a variable; otherwise none."""
     if not isinstance(line, CommandLine):
         return ()
     for command in line.commands:
@@ -128,7 +128,7 @@ def _plain_commands(line: CommandLine | NotUnderstood | None) -> tuple[SimpleCom
 
 
 def _stays(commands: tuple[SimpleCommand, ...]) -> bool:
-    """Whether git works in the folder of a line and enters no other: it is called with its command before any option."""
+    """Whether git works in the folder of the line only: its subcommand comes before any option."""
     return bool(commands) and not any(
         command.argv[:1] == ("cd",)
         or (command.argv[:1] == ("git",) and command.argv[1:2] and command.argv[1][0] == "-")
@@ -137,6 +137,6 @@ def _stays(commands: tuple[SimpleCommand, ...]) -> bool:
 
 
 def writes_git(command: str) -> bool:
-    """Whether a command that was allowed may be one by which git stores something."""
+    """Whether an allowed command may be one by which git stores something."""
     found = _GIT.search(command)
     return found is not None and _WRITES.search(command, found.end()) is not None

@@ -1,4 +1,4 @@
-"""Programs that a deny rule is about as a whole, whose files can be hidden; and the rules that nothing but words holds."""
+"""Programs that a deny rule forbids entirely, whose files can be hidden; and the rules that only words can enforce."""
 
 from __future__ import annotations
 
@@ -15,8 +15,9 @@ _NEEDED = frozenset({"bash"})
 
 
 def program_files(rule: Rule) -> tuple[str, ...] | None:
-    """The files of a program that a rule is about as a whole; None where hiding files could not hold the rule: it is about
-    some words of it, about a builtin of the shell, or the program is one name of a file with others."""
+    """The files of a program that a rule forbids entirely; None if hiding files could not enforce the rule: it is about
+    some of the program's words or a shell builtin, or the program shares its file with others.
+    """
     if rule.kind != "command" or rule.exact or len(rule.words) != 1 or rule.words[0] in _NEEDED | BUILTINS:
         return None
     name = rule.words[0]
@@ -35,7 +36,7 @@ BUILTINS = word_set("""
 
 
 def unheld_rules(rules: Iterable[Rule], *, confined: bool) -> Iterator[Rule]:
-    """The rules of people's among these that no mount holds, so that words alone decide."""
+    """The people's rules among these that no mount enforces, so that words alone decide."""
     for rule in rules:
         is_held = rule.kind == "path" or (rule.kind == "command" and program_files(rule) is not None)
         if rule.source != BUILT_IN and rule.kind in ("path", "command", "wildcard") and not (confined and is_held):
@@ -43,6 +44,6 @@ def unheld_rules(rules: Iterable[Rule], *, confined: bool) -> Iterator[Rule]:
 
 
 def held_by_words(rule: Rule, confined: bool) -> str:
-    """Why the words of a command have to be understood where a rule forbids."""
+    """The reason why the words of a command must be understood if a rule forbids something."""
     how = "nothing but its words holds" if confined else "without a sandbox nothing but its words holds"
     return f"{how} the rule {rule.text} ({rule.source})"

@@ -1,6 +1,6 @@
-"""What a command may reach although no word of it says so: all that lies below a folder, and what an unknown word may mean.
+"""What a command may reach although none of its words shows it: everything below a folder, and the values of unknown words.
 
-Both are answered by looking: a bounded walk of the places that are meant, for a path that a rule forbids.
+Both are determined by a bounded walk of the places in question, in search of a path that a rule forbids.
 """
 
 from __future__ import annotations
@@ -39,9 +39,10 @@ _MAX_TAILS = 100
 
 @frozen
 class Reach:
-    """`folders` are read, or written, with all that lies below them; each of `endings` is the end of a word whose beginning
-    is unknown. `words` are what words with variables of the line come to, with the folder they start from. The bool says
-    whether it may be written."""
+    """`folders` are read, or written, with everything below them; each of `endings` is the end of a word with an unknown
+    beginning. `words` are the values of words with variables of the line, with their starting folder. The flag tells
+    whether it may be written.
+    """
 
     folders: tuple[tuple[str, bool], ...] = ()
     endings: tuple[tuple[str, bool], ...] = ()
@@ -50,7 +51,7 @@ class Reach:
 
 @frozen
 class Met:
-    """The first forbidden path that a walk came to, or that it ended before it had seen everything (`rule` None)."""
+    """The first forbidden path that a walk reached, or the fact that it ended early (`rule` is None)."""
 
     path: str
     rule: Rule | None
@@ -58,7 +59,7 @@ class Met:
 
 
 def reach_of(subject: Subject) -> Reach:
-    """What the command of a call may reach beside the paths that it names."""
+    """What the command of a call may reach besides the paths that it names."""
     line = subject.line
     if isinstance(line, CommandLine) and not subject.runs_text and not any(_may_reach(c.argv) for c in line.commands):
         return Reach()
@@ -82,7 +83,7 @@ def reach_of(subject: Subject) -> Reach:
 def _unknown_words(
     subject: Subject, rows: Sequence[tuple[str, Sequence[str], tuple[str, ...]]]
 ) -> tuple[dict[tuple[str, bool], None], dict[tuple[str, bool, str], None]]:
-    """How the paths end that only the shell can work out, and the words that may be paths beside such ones."""
+    """The endings of paths that only the shell can determine, and the words beside them that may be paths."""
     endings: dict[tuple[str, bool], None] = {}
     words: dict[tuple[str, bool, str], None] = {}
     # Behind a cd that only bash can follow, every name may be that of a file anywhere.
@@ -106,7 +107,7 @@ def _unknown_words(
 
 
 def _rows(subject: Subject) -> Iterator[tuple[tuple[str, ...], tuple[str, ...]]]:
-    """The commands of a call, what they wrap and what stands in their arguments, with the folders they may run in."""
+    """The commands of a call, those that they wrap and those in their arguments, with the folders they may run in."""
     line, cwd = subject.line, subject.workspace.cwd
     todo: list[tuple[tuple[str, ...], tuple[str, ...], int]]
     if isinstance(line, CommandLine) and not subject.runs_text:
@@ -141,12 +142,12 @@ def _may_reach(argv: Sequence[str]) -> bool:
 
 
 def _is_program(word: str) -> bool:
-    """Whether a word among the arguments of a wrapper may be the name of what it runs."""
+    """Whether a word among a wrapper's arguments may be the name of the program that it runs."""
     return bool(word) and word[0] not in "-+0123456789{" and "=" not in word
 
 
 def _reads_trees(name: str, argv: Sequence[str]) -> bool:
-    """Whether a program takes the folders that it names with all that lies below them."""
+    """Whether a program processes the folders that it names recursively."""
     if name == "git":
         return "grep" in argv[1:] or "--no-index" in argv
     options = TREE_PROGRAMS.get(name)
@@ -154,7 +155,7 @@ def _reads_trees(name: str, argv: Sequence[str]) -> bool:
 
 
 def _never_reads(name: str, argv: Sequence[str]) -> bool:
-    """Whether no operand of a program is the name of a file whose content it tells or changes."""
+    """Whether no operand of a program names a file whose content it shows or changes."""
     if name in NEVER_READS_IN:
         command = next((word for word in argv[1:] if not word.startswith("-")), "")
         return command in NEVER_READS_IN[name] and not any(word.startswith(_FILE_OPTIONS) for word in argv)
@@ -168,7 +169,7 @@ _FILE_OPTIONS = ("-F", "--file", "--body-file", "-t", "--template", "--input", "
 def _folders(
     subject: Subject, operands: Sequence[str], cwds: Iterable[str], *, or_here: bool, is_walk: bool = True
 ) -> list[str]:
-    """The folders among some words; where they name no file either, those that the command runs in."""
+    """The folders among some words; if they name no file either, those that the command runs in."""
     found: dict[str, None] = {}
     # The first operand of what searches is a pattern, whatever file has that name.
     plain = [word for word in operands if not word.startswith("-")]
@@ -189,7 +190,7 @@ def _folders(
 
 
 def first_met(book: RuleBook, subject: Subject, reach: Reach, most: int = MAX_ENTRIES) -> Met | None:
-    """The first path of a command's reach that a deny or ask rule speaks about."""
+    """The first path within a command's reach that a deny or ask rule is about."""
     bases, workspace = subject.workspace.bases, subject.workspace
     for text, write, cwd in reach.words:
         names = workspace.expand(text, cwd) if IS_GLOB.search(text) else (text,)
@@ -218,8 +219,9 @@ def first_met(book: RuleBook, subject: Subject, reach: Reach, most: int = MAX_EN
 
 
 def link_out(subject: Subject, argv: Sequence[str], cwds: Sequence[str]) -> str | None:
-    """The first link in the folders of a command that leads out of the workspace, where the command follows links; or the
-    folder, where there is too much to look through."""
+    """The first link in a command's folders that leads out of the workspace, if the command follows links; or the folder,
+    if there is too much to search.
+    """
     name = base_name(argv[0])
     follows = FOLLOWS_LINKS.get(name)
     if follows is None or option_in(argv[1:], follows) is None:
@@ -232,7 +234,7 @@ def link_out(subject: Subject, argv: Sequence[str], cwds: Sequence[str]) -> str 
 
 
 def _places(book: RuleBook, subject: Subject) -> list[str]:
-    """Where a word of unknown value may lead: the workspace, and what rules name outside of it."""
+    """Where a word of unknown value may lead: the workspace, and the places outside it that rules name."""
     workspace = subject.workspace
     places = [os.path.realpath(folder) for folder in (workspace.cwd, workspace.base, *workspace.roots)]
     for rule in book.paths:
@@ -244,7 +246,7 @@ def _places(book: RuleBook, subject: Subject) -> list[str]:
 
 
 def _walk(places: Iterable[str], most: int) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """Every file and folder there with its names; a last one without names when there are too many."""
+    """Iterate over every file and folder with its names; a last one without names if there are too many."""
     seen = 0
     todo = list(places)
     while todo:

@@ -1,8 +1,8 @@
-"""Where nothing but words holds a rule that forbids: whether the words of a command show all that it reads and runs.
+"""Rules that only words can enforce: whether the words of a command show everything that it reads and runs.
 
-The set is closed: programs of the tables that touch the files that their words name and run nothing. Whatever else a line
-starts asks, unless an allow rule names it: interpreters, what takes programs or lists of files from its input, its arguments
-or a file, a file that is run by its path, a program that no table knows.
+The set is closed: programs of the tables that touch only the files named by their words and run nothing. Any other program
+needs a question unless an allow rule names it: interpreters, programs that take programs or lists of files from their
+input, arguments or a file, files run by their path, unknown programs.
 """
 
 from __future__ import annotations
@@ -38,8 +38,9 @@ _MOVES_NAMES = {
 
 
 def opaque_command(policy: Policy, subject: Subject) -> str | None:
-    """Why the words of a line do not show what a deny rule forbids that only words hold; None where they do, or where no
-    such rule is in force."""
+    """The reason why the words of a line do not show whether a deny rule enforced by words is violated; None if they do, or
+    if no such rule is in force.
+    """
     line, workspace = subject.line, subject.workspace
     rule = next(unheld_rules(policy.deny.rules, confined=workspace.confined), None)
     if rule is None or not isinstance(line, CommandLine):
@@ -66,7 +67,7 @@ def _is_plain_cd(command: SimpleCommand) -> bool:
 
 
 def _opaque(command: SimpleCommand, workspace: Workspace) -> str | None:
-    """Why a command may read or run what its words do not name."""
+    """The reason why a command may read or run something that its words do not name."""
     argv = command.argv
     if command.open_assignments:
         return f"{command.open_assignments[0]} can make a program do something else"
@@ -97,7 +98,7 @@ def _subcommand(argv: Sequence[str]) -> str:
 
 
 def _shadows(command: SimpleCommand, cwds: Sequence[str], workspace: Workspace) -> str | None:
-    """Whether a command writes where programs are looked for by their names."""
+    """Whether a command writes to a folder in which programs are looked up by name."""
     words = [redirect.target for redirect in command.redirects if redirect.writes]
     if base_name(command.argv[0]) in WRITERS | {"curl", "wget"}:
         words += [text for word in command.argv[1:] for text in path_like(word)]
@@ -113,5 +114,5 @@ def _shadows(command: SimpleCommand, cwds: Sequence[str], workspace: Workspace) 
 
 
 def _is_read(command: SimpleCommand, word: str) -> bool:
-    """Whether a word of a copy is what is copied."""
+    """Whether a word of a copy command is its source."""
     return base_name(command.argv[0]) in ("cp", "tar", "gzip") and command.argv[-1] != word
