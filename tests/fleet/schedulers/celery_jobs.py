@@ -1,0 +1,32 @@
+"""Celery: `celery -A tests.fleet.schedulers.celery_jobs worker`, and `send RUN...` to put jobs into its queue."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from celery import Celery
+
+from openagentic_sdk.errors import StorageError
+
+from .shared import do_run
+
+app = Celery("jobs", broker=os.environ["OPENAGENTIC_TEST_BROKER_URL"])
+app.conf.update(
+    task_default_queue=os.environ["OPENAGENTIC_TEST_QUEUE"],
+    task_acks_late=True,
+    task_reject_on_worker_lost=True,
+    worker_prefetch_multiplier=1,
+    broker_transport_options={"visibility_timeout": 6},
+    broker_connection_retry_on_startup=True,
+)
+
+
+@app.task(name="run", autoretry_for=(StorageError,), retry_backoff=True, max_retries=None)
+def run(run_id: int) -> str:
+    return do_run(run_id)
+
+
+if __name__ == "__main__":
+    for number in sys.argv[1:]:
+        run.delay(int(number))
