@@ -80,7 +80,8 @@ class NamedAgent:
     many hosts may choose, a shared folder or a `Repository`; `default` is used if a run names none. `rate_key` is the name
     of the provider's key in limits (default: the provider's name). With `client_files`, a client's prompt attaches project
     files that it names as `@file`, if the gate allows reading them. `accepts` lists what a Responses request may bring
-    along: `instructions`, `history` and `format`, see docs/serving.md.
+    along: `instructions`, `history` and `format`, see docs/serving.md. With `ends_with_call`, an MCP client that cancels its
+    call of the agent ends the run; otherwise the run goes on.
     """
 
     options: OpenAgenticOptions | Callable[[], OpenAgenticOptions]
@@ -90,6 +91,7 @@ class NamedAgent:
     rate_key: Annotated[str, Doors(toml=True)] = ""
     client_files: Annotated[bool, Doors(toml=True)] = False
     accepts: Annotated[Sequence[str], TEXTS, Doors(toml=True)] = ()
+    ends_with_call: Annotated[bool, Doors(toml=True)] = False
 
     def made(self) -> OpenAgenticOptions:
         """The options; created anew if they are a function."""

@@ -224,7 +224,7 @@ class ModelRetry(Event):
     already shown and the incomplete message before this event are void, and the answer starts over.
 
     `control` describes how the requests of this session are written from now on, because an endpoint refused one:
-    `drop_block`, `no_reasoning`, `unsigned` or `hold_tool NAME`, and the endpoint's host, see
+    `drop_block`, `no_reasoning`, `unsigned`, `hold_tool NAME` or `cut_descriptions N`, and the endpoint's host, see
     `providers.base.ProviderSession`.
     """
 

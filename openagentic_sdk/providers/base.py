@@ -172,8 +172,8 @@ class ProviderSession:
 
     `controls` are what endpoints have made necessary, each with the host that it is for: `drop_block HOST` asks the vendor
     to drop reasoning that fits no longer, `no_reasoning HOST` leaves all of it out, `unsigned HOST` says that calls came
-    from elsewhere, `hold_tool NAME HOST` leaves out a tool whose definition was refused. They stay for the session: what a
-    conversation went through stays in it.
+    from elsewhere, `hold_tool NAME HOST` leaves out a tool whose definition was refused, `cut_descriptions N HOST` cuts
+    descriptions of tools that were too long. They stay for the session: what a conversation went through stays in it.
     """
 
     cache_key: str | None = None

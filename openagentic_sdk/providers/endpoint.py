@@ -22,7 +22,7 @@ from ..ground.loose import as_mappings, read_json
 from .base import Done, Message, ModelOutput, ProviderSession, Retrying, StreamEvent, ToolCallReady, ToolSpec
 from .bound_reasoning import without_reasoning
 from .chat_request import RequestSettings, ToolNames, function_of
-from .definitions.refusals import HOLD_TOOL, refused_tool
+from .definitions.refusals import CUT_DESCRIPTIONS, HOLD_TOOL, cut_descriptions, description_limit, refused_tool
 from .failures import cut_answer, error_in_body, hide_secrets_in, secrets_of, unexpected
 from .keys import ApiKey, Headers, KeySource, call, is_host_of
 from .reasoning import NO_REASONING, is_reasoning_refused
@@ -431,6 +431,11 @@ class EndpointProvider(ABC):
             return tools
         return [tool for tool in tools if not self.is_under(f"{HOLD_TOOL} {function_of(tool).get('name')}")]
 
+    def _description_chars(self) -> int | None:
+        """How long descriptions of tools may be in this session, as the endpoint has said; None when it has not."""
+        words = [control.split() for control in self._session.controls if control.startswith(CUT_DESCRIPTIONS)]
+        return min((int(word[1]) for word in words if word[2:] == [self.origin]), default=None)
+
     def _refused_tool(self, error: ProviderHTTPError, payload: Mapping[str, Any], names: ToolNames) -> str | None:
         """The tool whose definition was refused, unless the request demands just that tool."""
         refused = refused_tool(error, payload)
@@ -452,15 +457,21 @@ class EndpointProvider(ABC):
             sent = [without_reasoning(message) for message in messages] if self.is_under(NO_REASONING) else messages
             offered = self._offered(tools)
             payload, reading, names = self.prepare(model, sent, offered, stream=stream)
+            if max_chars := self._description_chars():
+                cut_descriptions(payload, max_chars)
             try:
                 exchange, headers = await self._open(url, payload, api_key, stream=stream)
                 break
             except ProviderHTTPError as error:
+                max_chars = description_limit(error)
                 refused = self._refused_tool(error, payload, names)
                 control = f"{HOLD_TOOL} {refused}" if refused else self.control_for(error)
+                what = f"{refused} is held back, because its definition is refused: " if refused else ""
+                if max_chars and max_chars < (self._description_chars() or max_chars + 1):
+                    control = f"{CUT_DESCRIPTIONS} {max_chars}"
+                    what = f"descriptions of tools are cut at {max_chars} characters: "
                 if control is not None and not self.is_under(control):
                     self._session.controls.add(f"{control} {self.origin}")
-                    what = f"{refused} is held back, because its definition is refused: " if refused else ""
                     yield Retrying(f"{what}{error}", 0.0, attempt, control=f"{control} {self.origin}")
                 elif attempt > 1 or not self.learn_from(error, model):
                     raise

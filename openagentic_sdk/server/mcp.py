@@ -81,7 +81,9 @@ class Face:
             if method != "tools/call":
                 raise RpcError(METHOD_NOT_FOUND, f"there is no method {method!r:.100}")
             ask = client.ask if can_elicit(client.capabilities) else None
-            caller = Caller(client.who, _tell(as_mapping(params.get("_meta")), client.say), ask)
+            # Over HTTP a legacy client that leaves has not cancelled (2025-11-25, basic/transports).
+            can_cancel = client.ask is not None
+            caller = Caller(client.who, _tell(as_mapping(params.get("_meta")), client.say), ask, can_cancel=can_cancel)
             return await self._call(params, caller)
         except RequestRefusedError as error:
             wait = None if error.retry_after_s is None else {"retryAfter": error.retry_after_s}
@@ -109,7 +111,8 @@ class Face:
         inputs = params.get("inputResponses")
         if inputs is not None and not isinstance(inputs, Mapping):
             raise RpcError(INVALID_PARAMS, "inputResponses is an object")
-        caller = Caller(client.who, _tell(meta, client.say), can_repeat=can_elicit(capabilities), inputs=inputs)
+        can_repeat = can_elicit(capabilities)
+        caller = Caller(client.who, _tell(meta, client.say), can_repeat=can_repeat, inputs=inputs, can_cancel=True)
         try:
             return {**common, **await self._call(params, caller)}
         except InputRequired as needed:
@@ -259,9 +262,13 @@ def _outcome(work: asyncio.Task[dict[str, Any]]) -> dict[str, Any]:
     if error is None:
         return {"result": work.result()}
     code = error.code if isinstance(error, RpcError) else INTERNAL_ERROR
-    return {"error": {"code": code, "message": ": ".join(error_words(error)) if code == INTERNAL_ERROR else str(error)}}
+    text = ": ".join(error_words(error)) if code == INTERNAL_ERROR else str(error)
+    return {"error": _error(code, text, error.data if isinstance(error, RpcError) else None)}
+
+
+def _error(code: int, text: str, data: Any) -> dict[str, Any]:
+    return {"code": code, "message": text, **({} if data is None else {"data": data})}
 
 
 async def _refuse(call: HttpCall, status: int, asked: str | int | None, code: int, text: str, data: Any = None) -> None:
-    error = {"code": code, "message": text, **({} if data is None else {"data": data})}
-    await call.reply(status, {"jsonrpc": "2.0", "id": asked, "error": error})
+    await call.reply(status, {"jsonrpc": "2.0", "id": asked, "error": _error(code, text, data)})

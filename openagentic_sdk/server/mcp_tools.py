@@ -7,6 +7,7 @@ asks (elicitation), or for a person at this machine.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import shlex
 import time
@@ -14,7 +15,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
-from ..errors import OpenAgentSdkError, RpcError, ToolInputError
+from ..errors import OpenAgentSdkError, RequestRefusedError, RpcError, ToolInputError
 from ..events import (
     AssistantMessage,
     Event,
@@ -64,6 +65,7 @@ class Caller:
 
     `tell` gets a line about each step. `ask` puts a request to the client and waits (`elicitation/create`, legacy);
     `can_repeat` is a client that is told to call again with answers (modern), which then come as `inputs`, by their key.
+    `can_cancel` says that a call which is given up was cancelled, and not only cut off from its client.
     """
 
     who: Principal
@@ -71,6 +73,7 @@ class Caller:
     ask: Ask | None = None
     can_repeat: bool = False
     inputs: Mapping[str, Any] | None = None
+    can_cancel: bool = False
 
 
 class InputRequired(Exception):
@@ -207,27 +210,48 @@ class RunTools:
         except RpcError:
             raise
         except OpenAgentSdkError as error:
-            return {"content": [_text(str(error))], "isError": True}
+            again_s = error.retry_after_s if isinstance(error, RequestRefusedError) else None
+            refused: dict[str, Any] = {"content": [_text(str(error))], "isError": True}
+            return refused if again_s is None else {**refused, "structuredContent": {"retryAfter": again_s}}
 
     # --- the tools ---------------------------------------------------------------------------------------------------
 
     async def _go_on(self, name: str, arguments: Mapping[str, Any], caller: Caller) -> dict[str, Any]:
         """Start a run, or answer what one waits for, and say how it ends."""
-        until, goes_on = time.monotonic() + arguments.get("wait_s", self._wait_s), True
+        until = time.monotonic() + arguments.get("wait_s", self._wait_s)
+        beginning = asyncio.create_task(self._begin(name, arguments, caller))
+        try:
+            session_id, after_seq, goes_on = await asyncio.shield(beginning)
+            return await self._until(caller, session_id, after_seq, until, goes_on=goes_on)
+        except asyncio.CancelledError:
+            if caller.can_cancel and not self._desk.is_draining:
+                self._desk.keep(self._end_with_call(caller.who, beginning))
+            else:
+                beginning.cancel()
+            raise
+
+    async def _begin(self, name: str, arguments: Mapping[str, Any], caller: Caller) -> tuple[str, int, bool]:
+        """The session of a call, the `seq` before what it brings, and whether a run goes on now."""
         session_id: Any = arguments.get("session_id")
         if caller.inputs:
-            session_id, after_seq, goes_on = await self._take_inputs(caller)
-        elif name == "run_agent":
+            return await self._take_inputs(caller)
+        if name == "run_agent":
             agent, prompt = arguments.get("agent"), arguments["prompt"]
             started = await self._desk.start(caller.who, agent, prompt, session_id=session_id)
-            session_id, after_seq = started.session_id, started.after_seq
-        else:
-            asked = await self._find_question(caller.who, session_id, arguments["question_id"])
-            if not asked.is_for_models:
-                raise ToolInputError("a person decides about this, and no model that calls a tool", path="question_id")
-            after_seq = (await self._desk.row(caller.who, session_id)).events
-            await self._desk.answer_all(caller.who, session_id, {asked.id: arguments["answer"]})
-        return await self._until(caller, session_id, after_seq, until, goes_on=goes_on)
+            return started.session_id, started.after_seq, True
+        asked = await self._find_question(caller.who, session_id, arguments["question_id"])
+        if not asked.is_for_models:
+            raise ToolInputError("a person decides about this, and no model that calls a tool", path="question_id")
+        after_seq = (await self._desk.row(caller.who, session_id)).events
+        await self._desk.answer_all(caller.who, session_id, {asked.id: arguments["answer"]})
+        return session_id, after_seq, True
+
+    async def _end_with_call(self, who: Principal, beginning: asyncio.Task[tuple[str, int, bool]]) -> None:
+        """End the run of a call that was cancelled, where its agent says so."""
+        with suppress(OpenAgentSdkError, RpcError):  # it never began, or is over: nobody waits for an answer
+            session_id = (await beginning)[0]
+            if self._desk.agents[await self._desk.agent_of(who, session_id)].ends_with_call:
+                await self._desk.cancel(who, session_id)
 
     async def _list_sessions(self, arguments: Mapping[str, Any], caller: Caller) -> dict[str, Any]:
         rows = await self._desk.rows(

@@ -412,6 +412,38 @@ class Runs(unittest.TestCase):
         again = asyncio.run(run(prompt="Again.", options=options))
         self.assertEqual((again.final_text, sent), ("Done.", [["good"]]))
 
+    def test_descriptions_that_are_too_long_for_an_endpoint_are_cut_and_no_tool_is_held_back(self) -> None:
+        sent: list[list[int]] = []
+
+        def script(connection: Connection, asked: Request) -> None:
+            sent.append([len(tool["function"]["description"]) for tool in asked.json["tools"]])
+            if max(sent[-1]) > 1024:
+                place = next(n for n, length in enumerate(sent[-1]) if length > 1024)
+                message = (
+                    f"Invalid 'tools[{place}].function.description': string too long. Expected a string with maximum "
+                )
+                message += f"length 1024, but got a string with length {sent[-1][place]} instead."
+                connection.reply(json.dumps({"error": {"message": message}}).encode(), status="400 Bad Request")
+                return
+            said = {"message": {"role": "assistant", "content": "Done."}, "finish_reason": "stop"}
+            connection.reply(json.dumps({"choices": [said]}).encode())
+
+        long = [Odd("one"), Odd("two"), Odd("three")]
+        for tool in long[1:]:
+            tool.description = "Finds things. " * 100
+        with Server(script) as server:
+            options = OpenAgenticOptions(
+                provider=OpenAICompatibleProvider(base_url=server.url), model="m", tools=long, session="s",
+                session_store=MemorySessionStore(),
+            )  # fmt: skip
+            result = asyncio.run(run(prompt="Go.", options=options))
+            again = asyncio.run(run(prompt="Again.", options=options))
+        self.assertEqual((result.final_text, again.final_text, len(sent)), ("Done.", "Done.", 3))
+        self.assertEqual([len(lengths) for lengths in sent], [3, 3, 3])
+        [retry] = [event for event in result.events if isinstance(event, ModelRetry)]
+        self.assertTrue(str(retry.control).startswith("cut_descriptions 1024 "), retry.control)
+        self.assertIn("descriptions of tools are cut at 1024 characters", retry.reason)
+
     def test_a_tool_that_the_request_demands_is_not_held_back(self) -> None:
         def script(connection: Connection, asked: Request) -> None:
             connection.reply(b'{"error": "bad schema of function \'a\'"}', status="400 Bad Request")

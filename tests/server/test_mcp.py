@@ -10,6 +10,8 @@ import unittest
 from pathlib import Path
 from typing import Any, ClassVar
 
+from openagentic_sdk import tool
+from openagentic_sdk.agents import Agents, NamedAgent
 from openagentic_sdk.errors import RpcError
 from openagentic_sdk.parts.mcp.protocol import LEGACY, MODERN
 from openagentic_sdk.server.asgi import Application, app
@@ -142,8 +144,48 @@ class ToolsTest(FaceCase):
         again = await self.call("cancel_run", session_id=started["session_id"])
         self.assertFalse(again["structuredContent"]["cancelled"])
 
+    async def test_a_cancelled_call_ends_the_run_where_the_agent_says_so_and_nowhere_else(self) -> None:
+        for ends, can_cancel in ((True, True), (False, True), (True, False)):
+            with self.subTest(ends=ends, can_cancel=can_cancel):
+                self.reached, self.opened = asyncio.Event(), asyncio.Event()
+
+                @tool(effect="read")
+                async def hold() -> str:
+                    """Wait."""
+                    self.reached.set()
+                    await self.opened.wait()
+                    return "held"
+
+                held = options([{"tool_calls": [{"name": "hold", "arguments": {}}]}, "Held."], hold)
+                desk = Desk(Agents({"held": NamedAgent(held, ends_with_call=ends)}), MemorySessionStore())
+                desk.open()
+                self.face = Face(desk, wait_s=120)
+                meta = META if can_cancel else {}  # a legacy client over HTTP has no way back, and only leaves
+                call = asyncio.create_task(self.call("run_agent", prompt="Go.", meta=meta))
+                await asyncio.wait_for(self.reached.wait(), 120)
+                call.cancel()
+                await asyncio.wait({call})
+                [row] = await desk.rows(Principal())
+                is_ended = ends and can_cancel
+                if not is_ended:
+                    self.opened.set()
+                async with asyncio.timeout(120), desk.follow(Principal(), row.id, deltas=False) as follower:
+                    ended = None
+                    while ended is None:
+                        ended = next((e for e in await follower.batch() if e.type == "result"), None)
+                self.assertEqual(ended.stop_reason, "interrupted" if is_ended else "end")
+                await desk.drain(1)
+
+    async def test_a_run_beyond_the_limit_is_refused_with_the_seconds_to_wait(self) -> None:
+        self.desk = Desk(agents(held=self.held), MemorySessionStore(), max_runs=1)
+        self.desk.open()
+        self.face = Face(self.desk, wait_s=120)
+        await self.call("run_agent", prompt="Go.", wait_s=0)
+        refused = await self.call("run_agent", prompt="Go.")
+        self.assertEqual((refused["isError"], refused["structuredContent"]), (True, {"retryAfter": 2}))
+
     async def test_what_a_caller_may_not_say_is_an_error_for_the_model(self) -> None:
-        for tool, arguments in (
+        for name, arguments in (
             ("run_agent", {"prompt": "x", "cwd": "/"}),
             ("run_agent", {"prompt": "x", "allowed_tools": ["Bash"]}),
             ("run_agent", {"prompt": ""}),
@@ -158,8 +200,8 @@ class ToolsTest(FaceCase):
             ("answer_question", {"session_id": "nowhere", "question_id": "q", "answer": "a"}),
             ("list_sessions", {"limit": 10_000}),
         ):
-            with self.subTest(tool, arguments=str(arguments)[:80]):
-                self.assertTrue((await self.call(tool, **arguments))["isError"])
+            with self.subTest(name, arguments=str(arguments)[:80]):
+                self.assertTrue((await self.call(name, **arguments))["isError"])
 
     async def test_a_question_of_the_work_is_answered_by_a_tool(self) -> None:
         asked = await self.call("run_agent", prompt="Go.", agent="asks")
@@ -397,7 +439,7 @@ class LeavingTest(FaceCase):
         os.write(
             ours[1], json.dumps({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": call}).encode() + b"\n"
         )
-        await asyncio.wait_for(reached.wait(), 120)
+        await asyncio.wait_for(self.reached.wait(), 120)
         os.close(ours[1])
         await asyncio.wait_for(serving, 120)
         os.close(theirs[1])

@@ -1,4 +1,4 @@
-"""Which tool an endpoint refuses a request for, in the words of each vendor."""
+"""Which tool an endpoint refuses a request for, and how long descriptions may be, in the words of each vendor."""
 
 from __future__ import annotations
 
@@ -9,9 +9,17 @@ from typing import Any
 from ...errors import ContextLengthError, ProviderHTTPError
 from ...ground.loose import as_list, as_mapping, as_text
 from ...ground.patterns import regex
+from ...ground.text import shortened
 
 # The control by which a tool is left out of the requests of a session (`base.ProviderSession`).
 HOLD_TOOL = "hold_tool"
+
+# The control by which descriptions of tools are cut in the requests of a session; the limit stands behind it.
+CUT_DESCRIPTIONS = "cut_descriptions"
+
+# "Invalid 'tools[3].function.description': string too long. Expected a string with maximum length 1024" (Azure, and OpenAI
+# until 2025), "tools.3.function.description: String should have at most 1024 characters" (whatever is made with pydantic).
+_TOO_LONG = regex(r"\bdescription\b.{0,120}?\b(?:maximum length|max_length|at most)\D{0,12}(\d{2,6})\b", re.I | re.S)
 
 # `tools[3].function.parameters` (OpenAI, Groq, DeepSeek), `tools.3.custom.input_schema` (Anthropic),
 # `tools[0].function_declarations[3].parameters` (Gemini), `#/toolConfig/tools/3/toolSpec` and `toolConfig.tools.4.member`,
@@ -42,12 +50,31 @@ def refused_tool(error: ProviderHTTPError, payload: Mapping[str, Any]) -> str | 
     return min(found)[2] if found else None
 
 
+def description_limit(error: ProviderHTTPError) -> int | None:
+    """The characters that the description of a tool may have, when an endpoint refuses a longer one and names the limit."""
+    words = f"{error}\n{error.body}"
+    if error.status not in (400, 422) or not _PLACE.search(words) or (match := _TOO_LONG.search(words)) is None:
+        return None
+    return int(match[1])
+
+
+def cut_descriptions(payload: Mapping[str, Any], max_chars: int) -> None:
+    """Cut the descriptions of the tools of a request, in place."""
+    for entry in _sent_entries(payload):
+        if isinstance(entry, dict) and isinstance(text := entry.get("description"), str):
+            entry["description"] = shortened(text, max_chars)
+
+
 def _sent_names(payload: Mapping[str, Any]) -> list[str]:
     """The names of the tools of a request, in their order; empty for those that are the vendor's own."""
+    return [as_text(entry.get("name")) for entry in _sent_entries(payload)]
+
+
+def _sent_entries(payload: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """The definitions of the tools of a request, in their order."""
     tools = payload.get("tools") or as_mapping(payload.get("toolConfig")).get("tools")
     entries: list[Mapping[str, Any]] = []
     for tool in map(as_mapping, as_list(tools)):
         declared = as_list(tool.get("functionDeclarations"))
         entries += map(as_mapping, declared) if declared else [tool]
-    inner = [as_mapping(entry.get("function")) or as_mapping(entry.get("toolSpec")) or entry for entry in entries]
-    return [as_text(entry.get("name")) for entry in inner]
+    return [as_mapping(entry.get("function")) or as_mapping(entry.get("toolSpec")) or entry for entry in entries]

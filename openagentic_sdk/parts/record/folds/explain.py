@@ -31,13 +31,14 @@ from ....events import (
 from ....ground.frozen import frozen
 from ....ground.loose import as_mapping, as_mappings
 from ....ground.text import shortened
-from ....providers.definitions.refusals import HOLD_TOOL
+from ....providers.definitions.refusals import CUT_DESCRIPTIONS, HOLD_TOOL
 from ....sessions.folds.usage import normalize_usage
 from ....sessions.rebuild import Conversation, Origin
 from ....sessions.request import canonical_json
 from .audit import RebuiltRequest, rebuild_requests
 
 _PREVIEW_CHARS = 100
+_WISHES = {HOLD_TOOL: "refuses a tool", CUT_DESCRIPTIONS: "takes shorter descriptions of tools only"}
 
 
 @frozen
@@ -299,8 +300,8 @@ def _what_it_broke(event: Event) -> str | None:
         case SystemInit() if event.messages_from_seq is not None:
             return "the run began with a shorter history"
         case ModelRetry() if event.control is not None:
-            held = event.control.startswith(HOLD_TOOL)
-            return f"the endpoint {'refuses a tool' if held else 'wants reasoning left out'}: {event.control}"
+            wish = _WISHES.get(event.control.partition(" ")[0], "wants reasoning left out")
+            return f"the endpoint {wish}: {event.control}"
         case ModelRequest() if event.messages is not None:
             return "a hook rewrote the messages" if event.purpose == "turn" else f"{event.purpose}: asked for by itself"
     return None
