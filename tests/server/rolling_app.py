@@ -1,0 +1,42 @@
+"""An agent for servers that are restarted under their clients: it takes six steps and asks one question, wherever it goes on."""
+
+from __future__ import annotations
+
+import asyncio
+
+from openagentic_sdk.agents import Agents, NamedAgent
+from openagentic_sdk.options import OpenAgenticOptions
+from openagentic_sdk.permissions.gate import PermissionGate
+from openagentic_sdk.testing.scripted import ScriptedProvider
+from openagentic_sdk.tools.function import tool
+from openagentic_sdk.tools.session.ask_user_question import AskUserQuestionTool
+
+STEP_S = 0.3
+ASK = {"name": "AskUserQuestion", "arguments": {"question": "Milk or lemon?"}}
+
+
+@tool(effect="read")
+async def brew(number: int) -> str:
+    """Take a while."""
+    await asyncio.sleep(STEP_S)
+    return f"brewed {number}"
+
+
+def _brews(number: int) -> dict[str, object]:
+    return {"text": f"Pot {number}.", "tool_calls": [{"name": "brew", "arguments": {"number": number}}]}
+
+
+TURNS = [*map(_brews, (1, 2, 3)), {"text": "I ask.", "tool_calls": [ASK]}, *map(_brews, (4, 5, 6)), "All are served."]
+
+
+def _options() -> OpenAgenticOptions:
+    return OpenAgenticOptions(
+        provider=ScriptedProvider(TURNS, resumable=True),
+        model="scripted",
+        tools=[brew, AskUserQuestionTool()],
+        permission_gate=PermissionGate(permission_mode="bypass"),
+        system_prompt="A test.",
+    )
+
+
+agents = Agents({"tea": NamedAgent(_options)})
