@@ -343,6 +343,7 @@ def _workspace_of(where: str, given: Mapping[str, Any], folder: Path) -> str | R
 
 def _provider_of(given: Mapping[str, Any], folder: Path) -> Provider:
     if "script" in given:
-        return ScriptedProvider.from_file(folder / Path(given["script"]).expanduser())
+        # Each session plays it from the start, and goes on where it was, whichever process it is in.
+        return ScriptedProvider.from_file(folder / Path(given["script"]).expanduser(), resumable=True)
     named = {key: given[key] for key in ("base_url", "api_key_env", "model") if key in given}
     return guarded(find_provider(given.get("provider"), **named), fallback=given.get("fallback", ()))

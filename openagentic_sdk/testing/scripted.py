@@ -99,7 +99,9 @@ class ScriptedProvider(StreamedProvider):
         self._counted = (0, 0)
 
     @classmethod
-    def from_file(cls, path: str | os.PathLike[str], *, clock: Clock | None = None) -> ScriptedProvider:
+    def from_file(
+        cls, path: str | os.PathLike[str], *, clock: Clock | None = None, resumable: bool = False
+    ) -> ScriptedProvider:
         """A provider that plays a JSON file. Raises `ScriptError` when it cannot be read as a script."""
         try:
             data = json.loads(Path(path).read_text(encoding="utf-8"))
@@ -109,7 +111,7 @@ class ScriptedProvider(StreamedProvider):
         if not isinstance(turns, list):
             raise ScriptError(f'the script {os.fspath(path)!r} needs {{"turns": [...]}}')
         name = data.get("name", "scripted") if isinstance(data, dict) else "scripted"
-        return cls(turns, name=str(name), source=os.fspath(path), clock=clock)
+        return cls(turns, name=str(name), source=os.fspath(path), clock=clock, resumable=resumable)
 
     @property
     def turns_left(self) -> int:

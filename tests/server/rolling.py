@@ -1,5 +1,5 @@
-"""Clients of six protocols that hold a conversation while their servers are restarted, each with nothing but its protocol's own
-means to come back: a cursor, a sequence number, the same input again."""
+"""Clients of six protocols in conversations while their servers are restarted, each with nothing but its own protocol's
+means to go on: a cursor, a sequence number, the same input again."""
 
 from __future__ import annotations
 
@@ -228,7 +228,9 @@ class AgUi(Talk):
         for event in self.stream("POST", "/v1/ag-ui/tea", body):
             match event:
                 case {"type": "MESSAGES_SNAPSHOT", "messages": messages}:
-                    self.texts = {each["id"]: each.get("content") or "" for each in messages if each["role"] == "assistant"}
+                    self.texts = {
+                        each["id"]: each.get("content") or "" for each in messages if each["role"] == "assistant"
+                    }
                     self.results = {each["id"]: each["content"] for each in messages if each["role"] == "tool"}
                 case {"type": "TEXT_MESSAGE_START", "messageId": wire_id}:
                     self.texts[wire_id] = ""

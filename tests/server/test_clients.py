@@ -6,9 +6,11 @@ import importlib.util
 import json
 import os
 import re
+import shlex
 import shutil
 import socket
 import subprocess
+import sys
 import tempfile
 import threading
 import unittest
@@ -18,13 +20,15 @@ from openagentic_sdk.agents import Agents, NamedAgent
 from openagentic_sdk.events import UserMessage
 from openagentic_sdk.sessions.memory import MemorySessionStore
 from tests.pythons import Process
+from tests.size import full_size
 from tests.waiting import until
 
-from ..ports import free_port
+from ..ports import free_port, until_listens
 from .support import ASK, TOKEN, WAIT_S, Gate, Served, agents, options
 
 NODE = os.environ.get("OPENAGENTIC_TEST_NODE")
-DOCUMENTED = Path(__file__).parents[2] / "docs" / "serving.md"
+ROOT = Path(__file__).parents[2]
+DOCUMENTED = ROOT / "docs" / "serving.md"
 NAME = "agents.example.com"
 NGINX = os.environ.get("OPENAGENTIC_TEST_NGINX")
 CURL = shutil.which("curl")
@@ -171,6 +175,42 @@ class OpenAI(unittest.TestCase):
 
 @unittest.skipUnless(CURL, "curl is not installed")
 class Curl(unittest.TestCase):
+    @full_size
+    def test_the_documented_commands_start_a_server_and_talk_with_it(self):
+        written = DOCUMENTED.read_text("utf-8")
+        blocks = re.findall(r"```bash\n(.*?)```", written[written.index("## Start one") :], re.DOTALL)
+        [script] = [block for block in blocks if "--script" in block]
+        start = next(number for number, block in enumerate(blocks) if block.startswith("U=http"))
+        self.assertIn("choices", blocks[start + 1])
+        folder = self.enterContext(tempfile.TemporaryDirectory())
+        port = free_port()
+        environ = {
+            **os.environ,
+            "HOME": folder,
+            "PYTHONPATH": str(ROOT),
+            "OPENAGENTIC_SDK_HOME": f"{folder}/.openagentic-sdk",
+        }
+        environ.pop("OPENAGENTIC_SDK_SERVER_TOKEN", None)
+        command = f"{shlex.quote(sys.executable)} -m openagentic_sdk"
+        script = script.replace("openagentic-sdk", f"exec {command}").replace(" --open", f" --port {port}")
+        server = subprocess.Popen(
+            ["bash", "-c", script], cwd=folder, env=environ, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL
+        )
+        self.addCleanup(server.wait)
+        self.addCleanup(server.kill)
+        until_listens(port, server)
+        wait = 'until curl -sH "$H" $U/v1/sessions/$ID | grep -q \'"state":"waiting"\'; do sleep 0.05; done'
+        talk = "\n".join(["set -e", blocks[start], wait, blocks[start + 1]]).replace(
+            "127.0.0.1:8321", f"127.0.0.1:{port}"
+        )
+        done = subprocess.run(
+            ["bash", "-c", talk], cwd=folder, env=environ, capture_output=True, text=True, timeout=WAIT_S
+        )
+        self.assertEqual((done.returncode, done.stderr), (0, ""), done.stdout)
+        self.assertIn('"final_text":"Hello, and tea."', done.stdout)
+        self.assertIn('"answer":"milk"', done.stdout)
+        self.assertIn('"final_text":"Coming."', done.stdout)
+
     @unittest.skipUnless(NGINX, "OPENAGENTIC_TEST_NGINX names nginx")
     def test_through_a_proxy_set_up_as_documented_the_first_event_comes_at_once_and_a_web_socket_opens(self):
         gate = Gate()
@@ -186,7 +226,8 @@ class Curl(unittest.TestCase):
             f"{kind}_temp_path {folder.name}/{kind};" for kind in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
         )
         [block] = re.findall(r"```nginx\n(.*?)```", DOCUMENTED.read_text(), re.DOTALL)
-        for said, here in ((NAME, NAME), ("443 ssl", f"127.0.0.1:{port}"), ("127.0.0.1:8321", served.host)):
+        both = [(f"127.0.0.1:{each}", served.host) for each in (8321, 8322)]
+        for said, here in ((NAME, NAME), ("443 ssl", f"127.0.0.1:{port}"), *both):
             self.assertIn(said, block)
             block = block.replace(said, here)
         config.write_text(
