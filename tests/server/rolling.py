@@ -13,6 +13,7 @@ from contextlib import suppress
 from typing import Any
 
 from openagentic_sdk.events import AssistantMessage, Event, ToolResult
+from tests.waiting import pause
 
 from .support import AUTH, TOKEN
 from .test_websocket import Client as Socket
@@ -57,7 +58,7 @@ class Talk(threading.Thread):
                     self.talk()
                 except (*CUT, _Again):
                     self.cuts += 1
-                    time.sleep(AGAIN_S)
+                    pause(AGAIN_S, "clients ask again after a while")
         except Exception as failure:  # noqa: BLE001 - it is told in the test's thread
             self.failure = f"{self.key}: {type(failure).__name__}: {failure}"
         self.has_begun.set()
@@ -207,7 +208,7 @@ class Pages(ByEvents):
             self.take(event)
         if self.asked and not self.is_done:
             self.answer_what_waits()
-        time.sleep(AGAIN_S)
+        pause(AGAIN_S, "clients ask again after a while")
 
 
 class AgUi(Talk):
@@ -335,7 +336,7 @@ class Mcp(Talk):
                     wait_s=0,
                 )
         self.is_done = shown["state"] == "idle" and shown["after_seq"] == shown["last_seq"]
-        time.sleep(AGAIN_S)
+        pause(AGAIN_S, "clients ask again after a while")
 
     def differs(self, log: list[Event]) -> str:
         end = log[-1].seq or 0

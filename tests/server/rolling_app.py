@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 
 from openagentic_sdk.agents import Agents, NamedAgent
 from openagentic_sdk.options import OpenAgenticOptions
@@ -18,7 +19,9 @@ ASK = {"name": "AskUserQuestion", "arguments": {"question": "Milk or lemon?"}}
 @tool(effect="read")
 async def brew(number: int) -> str:
     """Take a while."""
-    await asyncio.sleep(STEP_S)
+    with suppress(TimeoutError):  # its servers are restarted meanwhile
+        async with asyncio.timeout(STEP_S):
+            await asyncio.Event().wait()
     return f"brewed {number}"
 
 
