@@ -425,7 +425,7 @@ class PluginTest(ConfiguredCase):
         plugin = self.parent / "plugins" / "notes"
         self.write_plugin(plugin)
         registry = PluginRegistry(self.parent / "kept" / "plugins.json")
-        registry.add(str(plugin))
+        registry.add(str(plugin), [])
         project = read_project(
             self.project,
             cwd=self.project,

@@ -120,7 +120,7 @@ class Told(ProjectTestCase):
                 self.assertEqual([note.message for note in notes], [no] if row.state == "no" else [])
 
     def test_each_key_of_a_hook_is_told_as_its_row_says(self) -> None:
-        values = {"type": "command", "command": "true", "timeout": 5, "args": []}
+        values = {"type": "command", "command": "true", "timeout": 5, "args": [], "shell": "bash"}
         for row in each_row("hook"):
             with self.subTest(row.word):
                 entry = {"type": "command", "command": "true", row.word: values.get(row.word, True)}

@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from ...assemble import open_project, plugin_registry
 from ...ground.diagnostic import Diagnostic
 from ...ground.rooms import is_installed
-from ...ground.text import on_one_line
+from ...ground.text import on_one_line, plural
 from ...options import SETTING_SOURCES, OpenAgenticOptions
+from ...parts.project.agents import read_agents
+from ...parts.project.claude import claude_folders
+from ...parts.project.commands import read_commands
+from ...parts.project.marketplace import is_marketplace, listed_plugins
+from ...parts.project.notices import for_a_run, grouped
 from ...parts.project.plugins import Plugin, load_plugin
+from ...skills.index import SkillIndex, claude_home
 from ...skills.lint import check_path
 from ..actions import ActionList
 from ..exits import FAILED, OK
@@ -26,7 +33,12 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     for name, action, target, summary in (
         ("add", _add, "DIR", "trust the plugin, or the marketplace, in a folder with the files that it has now"),
         ("remove", _remove, "NAME", "forget a plugin that was added"),
-        ("check", _check, "DIR", "say what a plugin brings, and what of it is wrong or has no effect"),
+        (
+            "check",
+            _check,
+            "DIR",
+            "say what a plugin, or each of a marketplace, brings, and what is wrong or does nothing",
+        ),
     ):
         actions.add(name, action, summary).add_argument("target", metavar=target)
 
@@ -38,11 +50,32 @@ def run(args: argparse.Namespace) -> int:
 
 def _add(args: argparse.Namespace, screen: Screen) -> int:
     registry = plugin_registry()
-    for name in registry.add(args.target):
+    wrong: list[Diagnostic] = []
+    names = registry.add(args.target, wrong)
+    for name in names:
         screen.line(f"added {on_one_line(name)}")
-        added = load_plugin(name, registry.entries()[name]["root"], "plugin", [])
+        added = registry.load(name, [])
         screen.lines(_servers(added) if added is not None else ())
+    screen.lines(_how_to_enable(names))
+    _tell(for_a_run(wrong), screen)
     return OK
+
+
+def _how_to_enable(names: Sequence[str]) -> Iterator[str]:
+    """The sentence behind what was added: whether it counts already, and which setting switches it on or off."""
+    wanted = open_project(OpenAgenticOptions(setting_sources=SETTING_SOURCES)).settings.plugins
+    on = [name for name in names if wanted.get(name, name.endswith("@local"))]
+    off = [name for name in names if name not in on]
+    if on:
+        shown = json.dumps({"enabledPlugins": {on[0]: False}})
+        yield f"{_some(on)} {'counts' if len(on) == 1 else 'count'} from now on: {shown} in settings switches one off"
+    if off:
+        place, shown = os.path.join(claude_home(), "settings.json"), json.dumps({"enabledPlugins": {off[0]: True}})
+        yield f"{_some(off)} {'counts' if len(off) == 1 else 'count'} once settings say so: write {shown} into {place}"
+
+
+def _some(names: Sequence[str]) -> str:
+    return on_one_line(names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} more")
 
 
 def _remove(args: argparse.Namespace, screen: Screen) -> int:
@@ -65,21 +98,42 @@ def _tell(notes: Sequence[Diagnostic], screen: Screen) -> int:
 
 def _check(args: argparse.Namespace, screen: Screen) -> int:
     folder, notes = os.path.realpath(args.target), list[Diagnostic]()
-    plugin = load_plugin(os.path.basename(folder), folder, "plugin", notes) if os.path.isdir(folder) else None
-    if plugin is None:
-        return _tell(notes or [Diagnostic.left_out("plugin", "is no folder", folder)], screen)
+    if not os.path.isdir(folder):
+        return _tell([Diagnostic.left_out("plugin", "is no folder", folder)], screen)
+    if is_marketplace(folder):
+        listed = listed_plugins(folder, notes)
+        screen.line(f"marketplace {on_one_line(folder)}: {plural(len(listed), 'plugin')} of its own")
+        plugins = [(one.id, load_plugin(one.id, one.folder, "plugin", notes, one)) for one in listed]
+    else:
+        plugins = [(os.path.basename(folder), load_plugin(os.path.basename(folder), folder, "plugin", notes))]
+    for name, plugin in plugins:
+        if plugin is None:
+            screen.line(f"plugin {on_one_line(name)}: cannot be used")
+        else:
+            _show(plugin, notes, screen)
+    return _tell(grouped(notes), screen)
+
+
+def _show(plugin: Plugin, notes: list[Diagnostic], screen: Screen) -> None:
+    """What a plugin brings; what is wrong with that goes to `notes`."""
     screen.line(f"plugin {on_one_line(plugin.name)}")
-    for kind in ("commands", "agents"):
-        names = [file.relative.removesuffix(".md") for file in plugin.markdown(kind, kind, notes)]
-        screen.line(f"  {kind}: {on_one_line(', '.join(names)) or 'none'}")
-    for root in plugin.skill_roots():
-        findings, count = check_path(root.folder)
-        screen.line(f"  skills in {on_one_line(root.folder)}: {count}")
-        notes += findings
+    nowhere = claude_folders(plugin.root, setting_sources=(), managed_dir=None)
+    commands = read_commands(nowhere, plugin.markdown("commands", "commands", notes))
+    agents = read_agents(nowhere, plugin.markdown("agents", "agents", notes))
+    notes += (*commands.diagnostics, *agents.diagnostics)
+    names = {
+        "commands": [f"/{command.name}" for command in commands.commands],
+        "agents": [agent.name for agent in agents.agents],
+    }
+    for kind, found in names.items():
+        screen.line(f"  {kind}: {on_one_line(', '.join(found)) or 'none'}")
+    roots = plugin.skill_roots()
+    skills = SkillIndex(plugins=roots).read().skills
+    screen.line(f"  skills: {on_one_line(', '.join(skill.name for skill in skills)) or 'none'}")
+    notes += [note for root in roots for note in check_path(root.folder)[0]]
     for hook in plugin.hooks(notes):
         screen.line(f"  at {on_one_line(hook.event)} run: {on_one_line(' '.join((hook.command, *(hook.args or ()))))}")
     screen.lines(_servers(plugin))
-    return _tell(notes, screen)
 
 
 def _servers(plugin: Plugin) -> list[str]:

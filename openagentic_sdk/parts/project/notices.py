@@ -6,59 +6,121 @@ What changes nothing of a run, and what means nothing to Claude Code either, is 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+import re
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from ...ground.diagnostic import Diagnostic
+from ...ground.frozen import frozen
+from ...ground.patterns import regex
 from ...skills.ledger import ASIDE, QUIET, word_of
 
-# Places that one line names; the others are counted.
+# Places, or names, that one line has; the others are counted.
 _MAX_PLACES = 3
+_MAX_NAMES = 12
+
+
+@frozen
+class _Alike:
+    """Findings whose sentences differ in names, and the sentence for several of them.
+
+    The group `name` of the pattern differs, all others are the reason; the sentence has `{names}` for the former.
+    """
+
+    pattern: re.Pattern[str]
+    sentence: str
+
+
+def _alike(pattern: str, sentence: str) -> _Alike:
+    return _Alike(regex(pattern, re.DOTALL), sentence)
+
+
 _HIDDEN = "are hidden behind others of the same name: `openagentic-sdk why NAME` shows which one counts"
-
-
-def for_a_run(notes: Iterable[Diagnostic], kind: str = "") -> list[Diagnostic]:
-    """One finding for each reason, in the order of the first of each; `kind` is that of the files they are about."""
-    groups: dict[tuple[str, str, bool], list[Diagnostic]] = {}
-    for note in notes:
-        if note.code == ASIDE and kind == "settings":
-            key = (ASIDE, "", False)
-        elif note.code in QUIET:
-            continue
-        else:
-            key = (note.code, "" if note.code in _POOLED else note.message, note.is_error)
-        groups.setdefault(key, []).append(note)
-    return [_as_one(group) for group in groups.values()]
-
-
-def _as_one(group: Sequence[Diagnostic]) -> Diagnostic:
-    first = group[0]
-    if first.code == ASIDE:
-        named = ", ".join(dict.fromkeys(map(word_of, group)))
-        text = f"only Claude Code's own programs use {named}: `openagentic-sdk doctor --project` says more"
-        return replace(first, code="settings-key", message=text)
-    if len(group) == 1:
-        return first
-    say = _POOLED.get(first.code)
-    message = first.message if say is None else f"{len(group)} {say}"
-    return replace(first, message=f"{message} ({_places(group)})", line=0, path="")
-
-
-# Findings whose sentences differ for each file, and the sentence for several of them.
-_POOLED: Mapping[str, str] = {
-    "skill-shadowed": f"skills {_HIDDEN}",
-    "command-shadowed": f"commands {_HIDDEN}",
-    "agent-shadowed": f"agents {_HIDDEN}",
+_ALIKE: dict[str, tuple[_Alike, ...]] = {
+    "skill-shadowed": (_alike("(?P<name>'.*') is hidden behind .*", f"the skills {{names}} {_HIDDEN}"),),
+    "command-shadowed": (_alike("the command (?P<name>.*) is hidden behind .*", f"the commands {{names}} {_HIDDEN}"),),
+    "agent-shadowed": (_alike("the agent (?P<name>.*) is hidden behind .*", f"the agents {{names}} {_HIDDEN}"),),
+    "rule-not-understood": (
+        _alike(
+            "the (?P<effect>allow|ask|deny) rule (?P<name>.*?) is not understood and is (?P<outcome>.*)",
+            "the {effect} rules {names} are not understood, and each is {outcome}",
+        ),
+    ),
+    "plugin-missing": (
+        _alike(
+            "the plugin (?P<name>'.*') is not here: .*",
+            "the plugins {names} are not here: get their folders, and run `openagentic-sdk plugins add DIR` for each",
+        ),
+    ),
+    "mcp-pending": (
+        _alike(
+            "the server (?P<name>'.*') is not started: nobody has agreed .*",
+            "the servers {names} are not started: nobody has agreed to them yet: look at each and agree with "
+            "`openagentic-sdk mcp trust NAME`",
+        ),
+    ),
+    "mcp-server": (
+        _alike(
+            "the server (?P<name>'.*') is not started: .* not set in the environment: .*",
+            "the servers {names} are not started: variables that they name are not set: set them in the environment, or "
+            "give them defaults as ${{NAME:-default}} (`openagentic-sdk why NAME` names them)",
+        ),
+    ),
 }
 
 
-def _places(group: Sequence[Diagnostic]) -> str:
-    """The first few files of a group, below the folder that holds them all, and how many there are."""
-    located = {f"{note.path}:{note.line}" if note.line else note.path: None for note in group if note.path}
-    if not located:
-        return f"{len(group)} times"
-    folder = os.path.commonpath([note.path for note in group if note.path])
-    folder = folder if folder not in {note.path for note in group} else os.path.dirname(folder)
-    named = [os.path.relpath(place, folder) for place in list(located)[:_MAX_PLACES]]
-    more = f" and {len(located) - _MAX_PLACES} more" if len(located) > _MAX_PLACES else ""
-    return f"{len(located)} places in {folder}: {', '.join(named)}{more}"
+def for_a_run(notes: Iterable[Diagnostic], kind: str = "") -> list[Diagnostic]:
+    """One finding for each reason, without what changes nothing of a run; `kind` is that of the files."""
+    loud: list[Diagnostic] = []
+    aside: list[Diagnostic] = []
+    for note in notes:
+        (aside if note.code in QUIET else loud).append(note)
+    words = dict.fromkeys(word_of(note) for note in aside if note.code == ASIDE and kind == "settings")
+    if words:
+        text = f"only Claude Code's own programs use {', '.join(words)}: `openagentic-sdk doctor --project` says more"
+        first = next(note for note in aside if note.code == ASIDE)
+        loud.append(replace(first, code="settings-key", message=text))
+    return grouped(loud)
+
+
+def grouped(notes: Iterable[Diagnostic]) -> list[Diagnostic]:
+    """One finding for each reason, in the order of the first of each."""
+    groups: dict[tuple[str, str, bool], list[Diagnostic]] = {}
+    for note in notes:
+        groups.setdefault((note.code, _reason(note), note.is_error), []).append(note)
+    return [group[0] if len(group) == 1 else _as_one(reason, group) for (_, reason, _), group in groups.items()]
+
+
+def _reason(note: Diagnostic) -> str:
+    """The sentence of a finding with `{names}` in the place of the name that only it has."""
+    for each in _ALIKE.get(note.code, ()):
+        if match := each.pattern.fullmatch(note.message):
+            fixed = {key: value.replace("{", "{{") for key, value in match.groupdict().items() if key != "name"}
+            return each.sentence.replace("{names}", "\0").format(**fixed).replace("\0", "{names}")
+    return note.message
+
+
+def _as_one(reason: str, group: Sequence[Diagnostic]) -> Diagnostic:
+    names = [
+        match["name"]
+        for note in group
+        for each in _ALIKE.get(note.code, ())
+        if (match := each.pattern.fullmatch(note.message))
+    ]
+    more = f" and {len(names) - _MAX_NAMES} more" if len(names) > _MAX_NAMES else ""
+    message = reason.replace("{names}", ", ".join(names[:_MAX_NAMES]) + more)
+    places = {f"{note.path}:{note.line}" if note.line else note.path: note.path for note in group if note.path}
+    if len(set(places.values())) == 1:
+        lines = [str(note.line) for note in group if note.line]
+        return replace(group[0], message=message if len(lines) < 2 else f"{message} (lines {', '.join(lines)})")
+    if places:
+        message = f"{message} ({_shown(places)})"
+    return replace(group[0], message=message, line=0, path="")
+
+
+def _shown(places: dict[str, str]) -> str:
+    """The first few places, below the folder that holds them all, and how many there are."""
+    folder = os.path.commonpath(list(places.values()))
+    named = [os.path.relpath(place, folder) for place in list(places)[:_MAX_PLACES]]
+    more = f" and {len(places) - _MAX_PLACES} more" if len(places) > _MAX_PLACES else ""
+    return f"{len(places)} places in {folder}: {', '.join(named)}{more}"

@@ -20,7 +20,7 @@ from ...ground.frozen import frozen
 from ...ground.loose import as_list, as_mapping, as_mappings
 from ...skills.files import tree_sha256
 from ...skills.index import SkillRoot
-from ...skills.ledger import word_notes, words
+from ...skills.ledger import QUIET, word_notes, words
 from .claude import MarkdownFile, markdown_below
 from .granting import MARKETPLACE, marketplace_folder
 from .marketplace import COMPONENTS, NAME, ListedPlugin, is_marketplace, listed_plugins, read_json, with_entry
@@ -135,30 +135,40 @@ class PluginRegistry:
         except (KeyError, TypeError) as error:
             raise StorageError(f"{self.path} cannot be read: {error!r}; move it aside to begin anew") from error
 
-    def add(self, folder: str) -> list[str]:
+    def add(self, folder: str, wrong: list[Diagnostic]) -> list[str]:
         """Trust the plugin in a folder, or all of a marketplace's, with the files that it has now; gives their ids.
 
-        Raises `OptionsError` when there is none, or when one cannot be loaded.
+        What cannot be loaded goes to `wrong`. Raises `OptionsError` when there is no plugin at all.
         """
         root = os.path.realpath(folder)
         if not os.path.isdir(root):
             raise OptionsError(f"{root} is no folder: give one with {MANIFEST}, or with {MARKETPLACE}")
-        listed = listed_plugins(root, None) if is_marketplace(root) else [None]
+        listed: list[ListedPlugin | None] = [None]
+        if is_marketplace(root):
+            listed = [*listed_plugins(root, wrong)]
         added: dict[str, dict[str, str]] = {}
         for one in listed:
             place, key = (root, f"{_name_of(root)}@local") if one is None else (one.folder, one.id)
             problems: list[Diagnostic] = []
             if load_plugin(key, place, "plugin", problems, one) is None:
-                raise OptionsError(f"{place} is no plugin: {problems[-1].message}")
+                wrong += problems[-1:]
+                continue
             try:
                 added[key] = {"root": place, "digest": _digest(place, one), "market": "" if one is None else one.market}
             except OSError as error:
-                raise OptionsError(f"{place} cannot be added: {error}") from error
+                wrong.append(Diagnostic.left_out("plugin", error, place))
         if not added:
-            raise OptionsError(f"{root} names no plugin: give a folder with {MANIFEST}, or with {MARKETPLACE}")
+            why = next((note.message for note in wrong if note.code not in QUIET), "")
+            why = why or f"give a folder with {MANIFEST}, or with {MARKETPLACE}"
+            raise OptionsError(f"{root} has no plugin that can be added: {why}")
         with self._file.changing() as entries:
             entries.update(added)
         return sorted(added)
+
+    def load(self, key: str, problems: list[Diagnostic]) -> Plugin | None:
+        """One that was added, as its files are now; None, and a finding, when it cannot be used."""
+        entry = self.entries()[key]
+        return load_plugin(key, entry["root"], "plugin", problems, _in_market(key, entry["market"]))
 
     def remove(self, name: str) -> bool:
         """Forget a plugin by its id or name; False when there is none."""
@@ -222,6 +232,10 @@ def _listed(
         root = added[key]["market"]
     else:
         root = marketplace_folder(settings.marketplaces.get(key.partition("@")[2]), os.path.realpath(project_dir)) or ""
+    return _in_market(key, root)
+
+
+def _in_market(key: str, root: str) -> ListedPlugin | None:
     found = listed_plugins(root, []) if root else []
     return next((one for one in found if one.id == key), None)
 

@@ -393,6 +393,12 @@ class Entries:
         if not isinstance(command, str) or not command.strip() or not is_number or not is_list:
             self.skip(where, "an object with type command, a command and a timeout in seconds")
             return None
+        shell = entry.get("shell", "bash")
+        if shell != "bash" and args is None:
+            self.note(
+                "settings-entry", f"hooks for the shell {shell!r:.80} are not run here: write them for bash", event
+            )
+            return None
         self.notes += self.words("hook", entry)
         return CommandHook(
             event,
