@@ -16,7 +16,7 @@ from .hold.reach import Reach, first_met, link_out
 from .paths import OPTION_NAME, TOO_MANY_PATHS, is_inside, is_protected
 from .policy import READING_MODES, Policy, permits_access
 from .program_tables import NEVER_READS, NEVER_READS_IN, READERS, WILDCARD_PROOF, WRITERS
-from .programs import Reads, hazard, is_known, read_only
+from .programs import Reads, file_edits, hazard, is_known, read_only
 from .repository import is_plain_repository
 from .rules import Rule, RuleBook
 from .shell import GLOB_LETTERS, CommandLine, Redirect, SimpleCommand, base_name
@@ -25,11 +25,15 @@ from .subject import HARMLESS_DEVICES, MAX_FOLDERS, Access, Subject, Workspace, 
 
 @frozen
 class Judged:
-    """Whether a line, or part of one, may run without a question; the reason as a sentence; the rule that allowed it."""
+    """Whether a line, or part of one, may run without a question; the reason as a sentence; the rule that allowed it.
+
+    `is_edit`: the mode allows it because it only edits files, as the file tools do.
+    """
 
     allowed: bool
     reason: str
     rule: Rule | None = None
+    is_edit: bool = False
 
 
 def permits_command(policy: Policy, subject: Subject, *, reads_only: bool = False) -> Judged:
@@ -45,13 +49,14 @@ def permits_command(policy: Policy, subject: Subject, *, reads_only: bool = Fals
     if problem is not None:
         return Judged(False, problem)
     rule: Rule | None = None
-    reason = ""
+    reason, is_edit = "", False
     for command, cwds in with_folders(line, subject.workspace.cwd):
         judged = _JudgedCommand(policy, subject, command, cwds, reads_only).judge()
         if not judged.allowed:
             return judged
         rule, reason = judged.rule or rule, judged.reason
-    return Judged(True, reason, rule)
+        is_edit = is_edit or judged.is_edit
+    return Judged(True, reason, rule, is_edit)
 
 
 def names_command(policy: Policy, subject: Subject, command: SimpleCommand, cwds: tuple[str, ...]) -> bool:
@@ -76,6 +81,9 @@ def _problem_of_line(line: CommandLine, workspace: Workspace) -> str | None:
 
 # Between these, a program that takes more than plain texts may find the name of a file in an argument.
 _PARTS = regex(r"[\s'\"(){}=]+")
+
+# How much of a folder is looked at before it is copied, moved or removed without a question.
+_MOST_IN_TREE = 2000
 
 # An option with its value, whatever a wildcard in the value may become.
 _OPTION_VALUE = regex(r"--[a-z-]+=")
@@ -122,6 +130,9 @@ class _JudgedCommand:
             if judged.allowed:
                 return judged
             refused = refused or judged
+        edited = self.editing() if self.policy.mode == "acceptEdits" and not sets else None
+        if edited is not None:
+            return edited
         words = " ".join((*self.command.assignments, *argv))
         return refused or Judged(False, f"no rule allows: {words}")
 
@@ -276,6 +287,62 @@ class _JudgedCommand:
             if argv[index][0] in GLOB_LETTERS and argv[0] not in WILDCARD_PROOF:
                 return f"the wildcard {argv[index]} could become an option: write ./{argv[index]}"
         return None
+
+    def editing(self) -> Judged | None:
+        """A command that only edits files of the workspace, both ends of each; None for any other one."""
+        edits = file_edits(self.command.argv)
+        if edits is None or self.could_be_option() is not None:
+            return None
+        if edits.whole_trees and self.reads_forbidden_tree(Reads(edits.sources or edits.changes, recursive=True)):
+            return None
+        sources = {name.rstrip("/") for text in edits.sources for name in self.names(text)}
+        if any(os.path.basename(name) in ("", ".", "..") for name in sources) or self.is_glob(edits.into):
+            return None  # the contents of a folder, whose names are not these, or a place that only the shell knows
+        goals = [os.path.join(edits.into, os.path.basename(name)) for name in sources] if edits.into is not None else []
+        changed = [*edits.changes, *([edits.into] if edits.into is not None else ())]
+        for text, write in [*((text, True) for text in (*changed, *goals)), *((text, False) for text in edits.reads)]:
+            for access in self.accesses(text, write=write):
+                if permits_access(self.policy, access, self.subject).outcome != "allow":
+                    return None
+                real = access.places.real
+                if (
+                    edits.removes
+                    and text != edits.into
+                    and any(is_inside(each, (real,)) for each in self.needed_folders())
+                ):
+                    return None
+                if edits.whole_trees and text != edits.into and not self.is_plain_tree(real, edits.into is None):
+                    return None
+        name = self.command.argv[0]
+        return Judged(True, f"mode {self.policy.mode} allows {name}, which edits inside the workspace", is_edit=True)
+
+    def needed_folders(self) -> tuple[str, ...]:
+        """The folders that no command removes without a question: those of the workspace, and where it runs."""
+        return (*self.subject.workspace.roots, *map(os.path.realpath, self.cwds))
+
+    def names(self, text: str) -> tuple[str, ...]:
+        """The names that a word stands for from every folder that the command may run in; itself where nobody can say."""
+        if not self.is_glob(text):
+            return (literal(text),)
+        found = [self.subject.workspace.expand(text, cwd) for cwd in self.cwds]
+        return tuple(name for names in found for name in ((text,) if names is None else names))
+
+    def is_glob(self, text: str | None) -> bool:
+        return any(text == self.command.argv[index] for index in self.command.globs)
+
+    def is_plain_tree(self, folder: str, may_link: bool) -> bool:
+        """Whether nothing in a folder is protected, or a link unless it `may_link`, as far as one looks."""
+        looked_at = 0
+        protected = self.subject.workspace.protected
+        for place, folders, files in os.walk(folder):
+            looked_at += len(folders) + len(files)
+            if looked_at > _MOST_IN_TREE:
+                return False
+            for name in (*folders, *files):
+                path = os.path.join(place, name)
+                if protected.covers(path) or (os.path.islink(path) and not may_link):
+                    return False
+        return True
 
     def accesses(self, text: str, *, write: bool) -> Iterator[Access]:
         """The paths that a word may stand for, from every folder in which the command may run."""

@@ -82,8 +82,12 @@ def is_left_open(facts: Facts) -> bool:
     if any(layer.mode not in _TRYING_MODES and layer.mode != "bypass" for layer in layers):
         return False
     verdicts = [decide(layer, facts.subject) for layer in layers]
-    waits = [verdict for verdict in verdicts if verdict.outcome != "allow"]
-    is_open = all(each.outcome == "ask" and each.category == "unsettled" and not each.firm for each in waits)
+    # what the mode lets edit by its words alone is tried too, where it can be
+    waits = [verdict for verdict in verdicts if verdict.outcome != "allow" or verdict.category == "edits"]
+    is_open = all(
+        each.category == "edits" or (each.outcome == "ask" and each.category == "unsettled" and not each.firm)
+        for each in waits
+    )
     return is_open and (bool(waits) or facts.mode == "plan")
 
 
@@ -239,7 +243,8 @@ def _permitted(policy: Policy, subject: Subject) -> Verdict:
         judged = permits_command(policy, subject)
         if not judged.allowed:
             return Verdict("ask", judged.reason, "unsettled")
-        return Verdict("allow", judged.reason, "allow_rule" if judged.rule else "mode", judged.rule)
+        category = "edits" if judged.is_edit else "allow_rule" if judged.rule else "mode"
+        return Verdict("allow", judged.reason, category, judged.rule)
     if subject.accesses:
         verdicts = [permits_access(policy, access, subject) for access in subject.accesses]
         refused = next((verdict for verdict in verdicts if verdict.outcome != "allow"), None)

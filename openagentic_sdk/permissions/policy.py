@@ -80,9 +80,9 @@ class Policy:
 
 @frozen
 class Verdict:
-    """`outcome` is `allow`, `ask` or `deny`; `category` names the deciding step: `deny_rule`, `ask_rule`, `mode`,
-    `allow_rule`, `path`, `tools` or `unsettled`. `firm` marks an ask that neither a hook nor a rule may answer, only a
-    person or callback.
+    """`outcome` is `allow`, `ask` or `deny`; `category` names the deciding step: `deny_rule`, `ask_rule`, `mode`, `edits`
+    (the mode, by the words of a command), `allow_rule`, `path`, `tools` or `unsettled`. `firm` marks an ask that neither a
+    hook nor a rule may answer, only a person or callback.
     """
 
     outcome: Literal["allow", "ask", "deny"]

@@ -1,8 +1,9 @@
-"""What programs do with their arguments, as far as permissions depend on it: tables, and three queries.
+"""What programs do with their arguments, as far as permissions depend on it: tables, and four queries.
 
 `hazard(argv)`: does this call run, or write, something that its first words do not show? `read_only(argv)`: is it a call of
 the small set that cannot write, run or connect, and what does it read? `inner_commands(argv)`: what else could run, as an
-over-approximation for forbidding it? Long options are recognized in every abbreviation, short ones in every bundle.
+over-approximation for forbidding it? `file_edits(argv)`: does it only create, copy, move, change or remove the files that it
+names? Long options are recognized in every abbreviation, short ones in every bundle.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import functools
 import posixpath
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from ..ground.frozen import frozen
@@ -314,9 +315,14 @@ def _sed_hazard(argv: Sequence[str], named: int = 1) -> str | None:
     scripts, _, unknown = _sed_words(argv)
     if unknown:
         return f"sed {unknown} can write a file or read its script from one"
-    if not scripts or not all(_SED_SCRIPT.fullmatch(script) for script in scripts):
+    if not scripts or not all(map(is_plain_sed_script, scripts)):
         return "the sed script is not one that surely only reads"
     return None
+
+
+def is_plain_sed_script(script: str) -> bool:
+    """Whether a script of sed surely neither runs a command (`e`) nor reads or writes another file (`r`, `w`)."""
+    return _SED_SCRIPT.fullmatch(script) is not None
 
 
 def _sed_words(argv: Sequence[str]) -> tuple[list[str], list[str], str]:
@@ -562,3 +568,103 @@ def takes_code(argv: Sequence[str]) -> bool:
         return not _only_looks_up(argv)
     # The shell works out what stands in the brackets of a name, and the value of a number.
     return name in _EVALUATES and any("$(" in word or "`" in word for word in argv[1:])
+
+
+# --- what only edits files ---------------------------------------------------------------------------------------------
+
+# The letters of the options that a program may have, and its long ones: others write elsewhere, or follow links.
+_OPTIONS: Mapping[str, tuple[str, frozenset[str]]] = {
+    "mkdir": ("pv", frozenset({"--parents", "--verbose"})),
+    "touch": ("acm", frozenset({"--no-create"})),
+    "mv": ("finuv", frozenset({"--force", "--interactive", "--no-clobber", "--update", "--verbose"})),
+    "cp": (
+        "afinpRruv",
+        frozenset({"--archive", "--force", "--interactive", "--no-clobber", "--recursive", "--update", "--verbose"}),
+    ),
+    "rm": ("dfirRv", frozenset({"--dir", "--force", "--interactive", "--recursive", "--verbose"})),
+    "rmdir": ("v", frozenset({"--verbose"})),
+}  # fmt: skip
+_SED_OPTIONS = frozenset({"-E", "-r", "-n", "-s", "--regexp-extended", "--quiet", "--silent", "--separate"})
+_SED_IN_PLACE = regex(r"(?:-i|--in-place=?)([A-Za-z0-9._~-]*)")
+
+
+@frozen
+class FileEdits:
+    """What one command would do: the paths that it changes, and those that it reads.
+
+    `into`, when set, is where its `sources` go: that file, or below that folder. With `whole_trees` its folders count with
+    all that lies in them; with `removes`, the changed paths are gone afterwards.
+    """
+
+    changes: tuple[str, ...]
+    reads: tuple[str, ...] = ()
+    sources: tuple[str, ...] = ()
+    into: str | None = None
+    whole_trees: bool = False
+    removes: bool = False
+
+
+def file_edits(argv: Sequence[str]) -> FileEdits | None:
+    """What a command edits; None for one that does anything else, or that is not surely understood."""
+    name = base_name(argv[0])
+    if "/" in argv[0] and argv[0] not in (f"/bin/{name}", f"/usr/bin/{name}"):
+        return None
+    if name == "sed":
+        return _sed_edits(argv)
+    found = _edited_operands(argv[1:], *_OPTIONS[name]) if name in _OPTIONS else None
+    if found is None:
+        return None
+    options, operands = found
+    if name in ("cp", "mv"):
+        if len(operands) < 2:
+            return None
+        *sources, into = operands
+        trees = name == "mv" or not {"a", "r", "R", "--archive", "--recursive"}.isdisjoint(options)
+        changed, read = (sources, ()) if name == "mv" else ((), sources)
+        return FileEdits(tuple(changed), tuple(read), tuple(sources), into, trees, removes=name == "mv")
+    if not operands:
+        return None
+    trees = not {"r", "R", "--recursive"}.isdisjoint(options)
+    return FileEdits(tuple(operands), whole_trees=name == "rm" and trees, removes=name in ("rm", "rmdir"))
+
+
+def _edited_operands(words: Sequence[str], letters: str, long: frozenset[str]) -> tuple[set[str], list[str]] | None:
+    """The options and the other words; None if an option is not among the known ones."""
+    options: set[str] = set()
+    operands: list[str] = []
+    for index, word in enumerate(words):
+        if word == "--":
+            return options, [*operands, *words[index + 1 :]]
+        if not word.startswith("-") or word == "-":
+            operands.append(word)
+        elif word in long:
+            options.add(word)
+        elif not word.startswith("--") and set(word[1:]) <= set(letters):
+            options |= set(word[1:])
+        else:
+            return None
+    return options, operands
+
+
+def _sed_edits(argv: Sequence[str]) -> FileEdits | None:
+    scripts: list[str] = []
+    operands: list[str] = []
+    suffix: str | None = None
+    words = list(argv[1:])
+    while words:
+        word = words.pop(0)
+        in_place = _SED_IN_PLACE.fullmatch(word)
+        if in_place is not None:
+            suffix = in_place[1]
+        elif word in ("-e", "--expression") and words:
+            scripts.append(words.pop(0))
+        elif not word.startswith("-"):
+            operands.append(word)
+        elif word not in _SED_OPTIONS:
+            return None
+    if not scripts:
+        scripts, operands = operands[:1], operands[1:]
+    if suffix is None or not operands or not scripts or not all(map(is_plain_sed_script, scripts)):
+        return None
+    copies = [f"{path}{suffix}" for path in operands] if suffix else []
+    return FileEdits((*operands, *copies))

@@ -79,7 +79,7 @@ FIGURES: tuple[tuple[str, str, float], ...] = (
 # What the table of modes in docs/permissions.md says of a call without a rule: y runs, a is asked about, n does not run.
 MODES = {
     "default": "y a y a y a a y",
-    "acceptEdits": "y a y y y a a y",
+    "acceptEdits": "y a y y y y a y",
     "plan": "y a y n y n a y",
     "dontAsk": "y n y n y n n n",
     "prompt": "a a a a a a a y",
