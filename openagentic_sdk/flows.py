@@ -47,10 +47,11 @@ from .parts.agent.part import name_of
 from .parts.record.lifecycle import export_session
 from .parts.workflows.body import Branch, First, Together
 from .parts.workflows.callables import by_name, name_of_callable, result_hint, signature_of
+from .parts.workflows.elsewhere import Placement, run_elsewhere
 from .parts.workflows.fold import StepsFold
 from .parts.workflows.inbox import CANCEL, Park, deliver, has_arrived
 from .parts.workflows.part import WorkflowOutcome, WorkflowPart, WorkflowRules
-from .parts.workflows.steps import Retries, Step, StepPlan
+from .parts.workflows.steps import Retries, Step, StepPlan, Work
 from .providers.base import ModelOutput
 from .runs.background import open_questions
 from .serialization import dumps_json, loads_json
@@ -163,13 +164,26 @@ class Flow:
         deps: Any = None,
         name: str | None = None,
         retry: Retries | None = None,
+        queue: str | None = None,
+        priority: int = 0,
     ) -> Awaitable[R]:
-        """Ask an agent, in a session of its own, and get its output. Its calls are judged as they always are."""
+        """Ask an agent, in a session of its own, and get its output. Its calls are judged as they always are.
+
+        With a `queue`, and where a fleet runs this workflow, it is a run of its own there: of the fleet's agent with this
+        name, on any host, within the fleet's limits. `deps` and `retry` are for one that runs here.
+        """
         name = name or agent.name or "agent"
+        work = partial(self._spawn, name, partial(_options_of_agent, agent, deps, name))
+        if queue is not None:
+            if retry is not None or deps is not None:
+                raise OptionsError(
+                    f"flow.agent({name!r}, queue={queue!r}) takes no deps and no retry: the fleet has its own"
+                )
+            return self._elsewhere(name, prompt, Placement(queue=queue, priority=priority), work, agent.read_answer)
         plan = StepPlan(
             name=name,
             input={"prompt": prompt},
-            work=partial(self._spawn, name, partial(_options_of_agent, agent, deps, name)),
+            work=work,
             read=agent.read_answer,
             retry=retry,
         )
@@ -224,16 +238,19 @@ class Flow:
         )
         return step
 
-    def child(self, workflow: Workflow[..., R], /, *args: Any, name: str | None = None, **kwargs: Any) -> Awaitable[R]:
-        """Run another workflow, in a session of its own; it parks, and is cancelled, together with this one."""
-        name = name or workflow.name
-        plan = StepPlan(
-            name=name,
-            input={"prompt": workflow.prompt(*args, **kwargs)},
-            work=partial(self._spawn, name, partial(_options_of_child, workflow)),
-            read=workflow.read_output,
-        )
-        return self._step(plan)
+    def child(
+        self, workflow: Workflow[..., R], /, *args: Any, name: str | None = None, queue: str | None = None,
+        priority: int = 0, **kwargs: Any,
+    ) -> Awaitable[R]:  # fmt: skip
+        """Run another workflow, in a session of its own; it parks, and is cancelled, together with this one.
+
+        `queue` and `priority` are those of `agent`.
+        """
+        name, prompt = name or workflow.name, workflow.prompt(*args, **kwargs)
+        work = partial(self._spawn, name, partial(_options_of_child, workflow))
+        if queue is not None:
+            return self._elsewhere(name, prompt, Placement(queue=queue, priority=priority), work, workflow.read_output)
+        return self._step(StepPlan(name=name, input={"prompt": prompt}, work=work, read=workflow.read_output))
 
     # --- side by side --------------------------------------------------------------------------------------------------
 
@@ -339,6 +356,9 @@ class Flow:
             return value
         part.log.check(number, plan, place, record)
         return record.result.output
+
+    async def _elsewhere(self, name: str, prompt: str, where: Placement, in_place: Work, read: Callable[[str], R]) -> R:
+        return read(await run_elsewhere(self._step, self._part.run, name, prompt, where, in_place))
 
     async def _call(self, function: FunctionTool[..., Any], input: Mapping[str, Any], ctx: ToolContext) -> Any:
         output = await function.run(function.check_input(input), ctx)

@@ -6,7 +6,7 @@ import asyncio
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 from ..errors import (
     LeaseLostError,
@@ -29,11 +29,12 @@ from ..runs.background import BackgroundRun, submit
 from ..sessions.base import SessionStore
 from ..sessions.core import TENANT_KEY
 from ..sessions.seal import Seal
+from .children import RUN_OF_STEP, StepRuns, is_run_of_step, tell_end
 from .fleet import Fleet
 from .lease import Lease
 from .prepare import rated_options, within_budget, workspace_of
-from .record import FleetRun, Outcome
-from .standing import Standing, look, parked, used_behind
+from .record import OVER, FleetRun, Outcome
+from .standing import Standing, ended_itself, look, parked, used_behind
 
 # How long a run is left alone whose session somebody else uses, or whose store refused.
 BUSY_S = 1.0
@@ -79,6 +80,8 @@ async def _leave(fleet: Fleet, lease: Lease, outcome: Outcome, after_seq: int) -
             # Without an event nothing was asked of a model.
             cost_usd = 0.0 if outcome.used is None else outcome.used.cost_usd
             await off_loop(True, fleet.queue.limits.settle, run.id, run.fence, run.tenant, cost_usd)
+        if outcome.state in OVER:  # before its row says so: what dies in between is done again
+            await tell_end(fleet, run, outcome)
         return bool(await off_loop(True, partial(fleet.queue.leave, run, outcome, patience_s=lease.left_s)))
     except StorageError:
         return False  # the next worker finds in the log what became of it
@@ -113,7 +116,11 @@ def run_options(fleet: Fleet, run: FleetRun, standing: Standing) -> OpenAgenticO
     ours: dict[str, Any] = {"session_store": fleet.store, "on_storage_error": "stop"}
     ours["traceparent"] = run.traceparent
     metadata = {TENANT_KEY: run.tenant} if run.tenant else {}
-    return fleet.agents.options(run.agent, run.wishes, **ours, **place, session_metadata=metadata)
+    if run.told is not None:
+        metadata |= {"parent_session_id": run.told[0], "parent_tool_use_id": RUN_OF_STEP, "agent_name": run.agent}
+    options = fleet.agents.options(run.agent, run.wishes, **ours, **place, session_metadata=metadata)
+    steps = cast(Any, partial(StepRuns, fleet=fleet, row=run))
+    return replace(options, parts=(*options.parts, steps))
 
 
 def _named_prompt(fleet: Fleet, run: FleetRun) -> Said | None:
@@ -156,7 +163,8 @@ async def _ending(store: SessionStore, lease: Lease, background: BackgroundRun, 
         outcome: Outcome = await off_loop(True, parked, store, lease.run.session, background.last_seq, key_file)
         return outcome
     if result.stop_reason in ("interrupted", "suspended"):
-        return Outcome("cancelled", "interrupted") if lease.is_cancelled else Outcome("queued")
+        is_over = result.stop_reason == "interrupted" and await off_loop(True, ended_itself, store, lease.run.session)
+        return Outcome("cancelled", "interrupted") if lease.is_cancelled or is_over else Outcome("queued")
     if result.state == "failed":
         # A store that refused has no result: then the run is not over.
         standing: Standing = await off_loop(True, look, store, lease.run)
@@ -169,7 +177,7 @@ def _take_over(store: SessionStore, session: str) -> None:
     with suppress(SessionNotFoundError):
         store.take_over(session).close()
         for child in store.list_children(session):
-            if store.is_held(child):
+            if store.is_held(child) and not is_run_of_step(store, child):
                 _take_over(store, child)
 
 

@@ -29,9 +29,10 @@ from ..sessions.follow import Follower
 from ..sessions.seal import Seal, sdk_home
 from ..sessions.stores.locate import open_store
 from ..sessions.stores.tables import tables_of
+from .children import tell_end
 from .limits import Rates
 from .queue import NewRun, Queue
-from .record import MAX_ATTEMPTS, FleetRun, State
+from .record import MAX_ATTEMPTS, FleetRun, Outcome, State
 from .schedules import Schedule, Schedules
 from .standing import Standing, look
 from .stats import FleetStats, fleet_stats
@@ -94,6 +95,7 @@ class Fleet:
         workspace: str | None = None,
         traceparent: str | None = None,
         connection: Any = None,
+        told: tuple[str, str] | None = None,
     ) -> int:
         """Put a run of this agent into the queue; returns its number. It is durable then.
 
@@ -101,12 +103,13 @@ class Fleet:
         made if it is not there; None is a new one. With a `request_id` the same run is not put there twice. Higher
         `priority` comes first, later `run_at` (a datetime with a time zone, or seconds since 1970) later. `wishes` are as in
         `Agents.options`. On a `connection` of the caller's own (psycopg or sqlite3, to the store's database) it is part of
-        his transaction: without a commit nothing is there. An async connection of psycopg does as well.
+        his transaction: without a commit nothing is there. An async connection of psycopg does as well. `told` names a
+        workflow's session and an event: it is delivered there when the run is over.
 
         Raises `AgentNotFoundError`, `OptionsError`, `SessionNotFoundError` for a session of another tenant, `FleetError` for
         a request id that came with something else before, and `StorageError`.
         """
-        run = self._checked_run(agent, prompt, wishes, tenant, queue, priority, max_attempts, workspace)
+        run = self._checked_run(agent, prompt, wishes, tenant, queue, priority, max_attempts, workspace, told)
         if traceparent is not None and read_traceparent(traceparent) is None:
             raise OptionsError(f"traceparent {traceparent!r:.100} is none: it is 00-TRACE-SPAN-FLAGS in hex")
         check_settings({"request_id": request_id}, {"request_id": or_none(_name)})
@@ -164,6 +167,7 @@ class Fleet:
         priority: int,
         max_attempts: int,
         workspace: str | None,
+        told: tuple[str, str] | None = None,
     ) -> NewRun:
         """A run that can be enqueued once it has a session and a request id. Raises what `enqueue` raises."""
         known = self.agents[agent]
@@ -172,7 +176,7 @@ class Fleet:
         read_wish(known, workspace)
         new = NewRun(
             agent=agent,
-            body=_body(prompt, wishes),
+            body=_body(prompt, wishes, told),
             tenant=tenant,
             queue=queue,
             priority=priority,
@@ -208,11 +212,12 @@ class Fleet:
         run = await self.status(run_id)
         is_open = bool(await off_loop(True, self.queue.cancel, run_id, cancelled_by))
         if is_open and (await self.status(run_id)).state == "cancelled":
+            await tell_end(self, run, Outcome("cancelled", "interrupted"))
             standing: Standing = await off_loop(True, look, self.store, run)
             if standing.is_said and (standing.outcome is None or standing.outcome.state == "waiting"):
                 # What a park or a hand-over left open in the log.
                 with suppress(SessionNotFoundError, SessionLockedError):
-                    key_file = self._key_file(run)
+                    key_file = self.key_file(run)
                     await cancel_session(self.store, run.session, cancelled_by=cancelled_by, key_file=key_file)
         return is_open
 
@@ -231,7 +236,7 @@ class Fleet:
         answers = {asked[0] if question_id is None else question_id: answer}
         try:
             await answer_questions(
-                self.store, run.session, answers, answered_by=answered_by, key_file=self._key_file(run)
+                self.store, run.session, answers, answered_by=answered_by, key_file=self.key_file(run)
             )
         except AnswerRefusedError:
             raise
@@ -242,7 +247,7 @@ class Fleet:
     async def questions(self, run_id: int) -> list[UserQuestion]:
         """What a parked run waits to hear; `answer` takes their ids. Raises `RunNotFoundError`."""
         run = await self.status(run_id)
-        seal = Seal(self._key_file(run))
+        seal = Seal(self.key_file(run))
         found: list[UserQuestion] = await off_loop(True, open_questions, self.store, run.session, seal)
         return found
 
@@ -270,8 +275,8 @@ class Fleet:
             if follower is not None:
                 await follower.close()
 
-    def _key_file(self, run: FleetRun) -> str | None:
-        """The key of the run's agent, where the registry is known here."""
+    def key_file(self, run: FleetRun) -> str | None:
+        """The file with the key of a run's agent, where the registry is known here."""
         return (
             self._agents.options(run.agent).key_file if self._agents is not None and run.agent in self._agents else None
         )
@@ -281,12 +286,13 @@ class Fleet:
         self.queue.tables.close()
 
 
-def _body(prompt: Any, wishes: Mapping[str, Any] | None) -> str:
+def _body(prompt: Any, wishes: Mapping[str, Any] | None, told: tuple[str, str] | None) -> str:
     if prompt is not None:
         said = read_prompt(prompt, paths=False)
         if not said.text.strip() and not said.parts:
             raise OptionsError("the prompt is empty: say what should be done")
-    text = dumps_json({"prompt": prompt, "wishes": dict(wishes or {}) or None})
+    body = {"prompt": prompt, "wishes": dict(wishes or {}) or None}
+    text = dumps_json(body if told is None else {**body, "told": list(told)})
     if len(text) > MAX_BODY_BYTES:
         raise OptionsError(
             f"the prompt has {len(text)} bytes, a fleet takes {MAX_BODY_BYTES}: put it into a file or blob"

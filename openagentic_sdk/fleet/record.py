@@ -86,6 +86,12 @@ class FleetRun:
         found: Mapping[str, Any] = loads_json(self.body).get("wishes") or {}
         return found
 
+    @property
+    def told(self) -> tuple[str, str] | None:
+        """The session of the workflow whose step this run is, and the event by which that is told of its end."""
+        found = loads_json(self.body).get("told")
+        return None if found is None else (str(found[0]), str(found[1]))
+
     def to_dict(self) -> dict[str, Any]:
         """What people and programs are shown: everything but the prompt and the marks of its owner."""
         hidden = ("body", "fence", "parked_seq", "format", "lost_owner")

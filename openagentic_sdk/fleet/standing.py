@@ -7,6 +7,7 @@ import time
 from ..errors import FleetError, LogCorruptError, SessionNotFoundError
 from ..events import Result, SystemInit, SystemNotice, ToolResult, UserAnswer
 from ..ground.frozen import frozen
+from ..parts.workflows.fold import CANCELLED, StepsFold
 from ..parts.workflows.inbox import ARRIVED, Park, has_arrived
 from ..sessions.base import SessionStore
 from ..sessions.core import TENANT_KEY
@@ -91,12 +92,19 @@ def _pause(store: SessionStore, run: FleetRun, last: Result) -> Outcome | None:
     if last.stop_reason == "waiting" and run.lost_owner and not is_answered(store, run.session, at):
         # Its owner died between the log and the row.
         return parked(store, run.session, at)
+    if last.stop_reason == "interrupted" and ended_itself(store, run.session):
+        return Outcome("cancelled", "interrupted")
     if last.stop_reason == "interrupted" and 0 < run.parked_seq < at:
         since = list(store.iter_events(run.session, after_seq=run.parked_seq, limit=at - run.parked_seq))
         if not any(isinstance(event, SystemInit) for event in since):
             # It was ended where it was parked, by somebody who knows the session only.
             return Outcome("cancelled", "interrupted")
     return None
+
+
+def ended_itself(store: SessionStore, session: str) -> bool:
+    """Whether a workflow was told to end by an event, and has cleaned up: nothing is left to go on with."""
+    return load_view(store, session, (StepsFold,))[0].fold(StepsFold).find(CANCELLED) is not None
 
 
 def parked(store: SessionStore, session: str, seq: int, key_file: str | None = None) -> Outcome:

@@ -35,7 +35,9 @@ async def two_orders(flow: Flow) -> list[list[Any]]:
     return await flow.map(lambda name: flow.child(order, name), ["a", "b"])
 
 
-class FleetWorkflow(unittest.TestCase):
+class FleetCase(unittest.TestCase):
+    """A store that a fleet may use."""
+
     def setUp(self) -> None:
         folder = tempfile.mkdtemp(dir=IN_MEMORY)
         self.addCleanup(shutil.rmtree, folder, ignore_errors=True)
@@ -44,6 +46,12 @@ class FleetWorkflow(unittest.TestCase):
         self.clock = FakeClock()
         EFFECTS.clear()
 
+    def text(self, session: str) -> str:
+        """The end of a session's last run."""
+        return next(e.final_text for e in reversed(self.store.read_events(session)) if e.type == "result")
+
+
+class FleetWorkflow(FleetCase):
     def fleet(self, made: Any) -> Fleet:
         options = OpenAgenticOptions(session_store=self.store, clock=self.clock)
         fleet = Fleet(self.store, Agents({made.name: made.to_options(options)}))
@@ -97,9 +105,6 @@ class FleetWorkflow(unittest.TestCase):
         run = self.work(fleet, run_id)
         self.assertEqual((run.state, run.error), ("ended", None))
         self.assertEqual(sorted(EFFECTS), ["a", "b"])
-
-    def text(self, session: str) -> str:
-        return next(e.final_text for e in reversed(self.store.read_events(session)) if e.type == "result")
 
 
 if __name__ == "__main__":

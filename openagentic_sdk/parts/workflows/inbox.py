@@ -98,10 +98,17 @@ def deliver(
     stored = _when_free(lambda: append_signed(store, inbox, new, Seal(key_file)))
     notice = SystemNotice(ARRIVED, f"the event {name!r} came", {"event": name})
     with suppress(SessionNotFoundError):
-        for above in _ancestors(store, session_id):
+        for above in with_ancestors(store, session_id):
+            if _has_ended(store, above):
+                continue
             with suppress(SessionLockedError):  # a run that holds it looks into the inbox before it parks
                 store.append_event(above, notice)
     return bool(stored)
+
+
+def _has_ended(store: SessionStore, session_id: str) -> bool:
+    last = list(store.iter_events(session_id, after_seq=max(0, store.last_seq(session_id) - 1)))
+    return bool(last) and isinstance(last[-1], Result) and last[-1].stop_reason == "end"
 
 
 def _when_free(store: Callable[[], list[Event]]) -> list[Event]:
@@ -141,7 +148,7 @@ def has_arrived(store: SessionStore, session_id: str, seal: Seal) -> bool:
     return True  # the run finds out what is wrong with it
 
 
-def _ancestors(store: SessionStore, session_id: str) -> Iterator[str]:
+def with_ancestors(store: SessionStore, session_id: str) -> Iterator[str]:
     """A session, and those that it is inside of."""
     seen: set[str] = set()
     while session_id and session_id not in seen:

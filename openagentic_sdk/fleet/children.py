@@ -1,0 +1,130 @@
+"""The steps of a workflow that are runs of the fleet: queued by it, run by any worker, and their ends told to it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import suppress
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from ..errors import RunNotFoundError, SessionError, SessionNotFoundError
+from ..events import Result
+from ..kernel.agent import Run
+from ..kernel.recorder import off_loop
+from ..parts.custom import PackagePart
+from ..parts.workflows.elsewhere import Placement, RunsElsewhere
+from ..parts.workflows.fold import StepsFold
+from ..parts.workflows.inbox import deliver, with_ancestors
+from ..serialization import dumps_json
+from ..sessions.base import SessionStore
+from ..sessions.resume import load_view
+from ..sessions.seal import Seal
+from .record import OPEN, FleetRun, Outcome
+
+if TYPE_CHECKING:
+    from .fleet import Fleet
+
+# What the session of such a run has in the place of a call: with it, it is a child of the workflow's session.
+RUN_OF_STEP = "workflow.run"
+
+
+class StepRuns(PackagePart, RunsElsewhere):
+    """Puts the steps of the workflow that is this row's run into the fleet's queues, for its tenant."""
+
+    def __init__(self, run: Run, fleet: Fleet, row: FleetRun) -> None:
+        super().__init__(run)
+        self._fleet, self._row = fleet, row
+
+    def services(self) -> Mapping[type, object]:
+        return {RunsElsewhere: self}
+
+    async def start(self, key: str, event: str, name: str, prompt: str, where: Placement) -> Mapping[str, Any]:
+        row, session = self._row, key.rpartition(":")[0]
+        run_id = await self._fleet.enqueue(
+            name,
+            prompt,
+            request_id=f"step:{key}",
+            queue=where.queue,
+            priority=where.priority,
+            tenant=row.tenant,
+            workspace=row.workspace,
+            traceparent=row.traceparent,
+            told=(session, event),
+        )
+        return {"run": run_id, "session": (await self._fleet.status(run_id)).session}
+
+    async def look(self, run_id: int, told: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
+        row = await self._fleet.status(run_id)
+        if row.tenant != self._row.tenant:
+            raise RunNotFoundError(run_id)
+        if told is None and row.is_over:
+            told = {"stop_reason": row.stop_reason or row.state, "error": row.error}
+        if told is None:
+            return None
+        text = await off_loop(True, _answer, self._fleet.store, row.session, self.run.agent.seal)
+        return {"stop_reason": told["stop_reason"], "error": told["error"], "text": text}
+
+    async def cancel(self, run_id: int) -> None:
+        with suppress(RunNotFoundError):
+            await self._fleet.cancel(run_id, cancelled_by="the workflow")
+
+
+def _answer(store: SessionStore, session: str, seal: Seal) -> str:
+    """What the last run of a session that this installation wrote came to; empty for none."""
+    try:
+        view, _ = load_view(store, session, seal=seal)
+    except SessionNotFoundError:
+        return ""
+    for event in reversed(view.events):
+        if isinstance(event, Result) and view.is_ours(event):
+            value = event.structured_output
+            return event.final_text if value is None else dumps_json(value)
+    return ""
+
+
+async def tell_end(fleet: Fleet, row: FleetRun, outcome: Outcome) -> None:
+    """Tell the workflow whose step a run was that it is over, once; end the runs of the steps of one that was ended."""
+    if outcome.state in ("cancelled", "failed"):
+        await cancel_steps(fleet, row)
+    if row.told is None or not await off_loop(True, fleet.store.session_exists, row.told[0]):
+        return
+    session, event = row.told
+    payload = {"stop_reason": outcome.stop_reason or outcome.state, "error": outcome.error}
+    # Never the text: it is in the log of the run, and may be long.
+    told = partial(
+        deliver, fleet.store, session, event, payload, event_id=f"run {row.id}", key_file=fleet.key_file(row)
+    )
+    await off_loop(True, told)
+    for above in await off_loop(True, lambda: list(with_ancestors(fleet.store, session))):
+        for waiting in await fleet.runs(states=OPEN, session=above):
+            if waiting.is_parked:
+                await off_loop(True, fleet.queue.wake, waiting.id, waiting.parked_seq)
+
+
+async def cancel_steps(fleet: Fleet, row: FleetRun) -> None:
+    """End the runs of a workflow's steps, since the workflow has ended without waiting for them."""
+    for session, run_id in await off_loop(True, _step_runs, fleet.store, row.session):
+        with suppress(RunNotFoundError):
+            step = await fleet.status(run_id)
+            if step.told is not None and step.told[0] == session and step.tenant == row.tenant:
+                await fleet.cancel(run_id, cancelled_by=row.cancelled_by or "the workflow")
+
+
+def _step_runs(store: SessionStore, session: str) -> list[tuple[str, int]]:
+    """The runs that steps of a workflow, and of workflows inside of it, may be, each with its workflow's session."""
+    found = list[tuple[str, int]]()
+    with suppress(SessionError):
+        steps = load_view(store, session, (StepsFold,))[0].fold(StepsFold)
+        for record in map(steps.find, steps.ids()):
+            output = None if record is None or record.result is None else record.result.output
+            if isinstance(output, Mapping) and isinstance(output.get("run"), int):
+                found.append((session, output["run"]))
+        for child in store.list_children(session):
+            with suppress(SessionNotFoundError):
+                found += [] if is_run_of_step(store, child) else _step_runs(store, child)
+    return found
+
+
+def is_run_of_step(store: SessionStore, session: str) -> bool:
+    """Whether a session is that of a run of its own. Raises `SessionNotFoundError`."""
+    return bool(store.read_metadata(session)["metadata"].get("parent_tool_use_id") == RUN_OF_STEP)

@@ -1,0 +1,125 @@
+"""Agents and workflows that a workflow has run elsewhere: by whatever has queues, limits and hosts of its own.
+
+Two steps are made of each: one puts it into the queue, once, and one waits for its end like for any event. Where nothing has
+queues, the first step runs it in place, so that the same code goes on with nothing.
+"""
+
+from __future__ import annotations
+
+from asyncio import CancelledError
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+from ...errors import StepFailedError, WorkflowError
+from ...ground.frozen import frozen
+from ...kernel.agent import Run
+from ...kernel.tool import ToolContext, ToolOutput
+from .steps import Step, StepPlan, Work
+
+# How long the end of a run is waited for before one looks whether it came without a word.
+LOOK_S = 900.0
+
+
+@frozen(kw_only=True)
+class Placement:
+    """Where a step's run is put: the queue, and before which others (higher `priority` comes first)."""
+
+    queue: str
+    priority: int = 0
+
+
+class RunsElsewhere:
+    """The service that runs agents by name in other processes, and tells a workflow of their ends by an event."""
+
+    async def start(self, key: str, event: str, name: str, prompt: str, where: Placement) -> Mapping[str, Any]:
+        """Put a run into the queue, once for each `key`, whose end is told as this event; gives its `run` and `session`."""
+        raise NotImplementedError
+
+    async def look(self, run_id: int, told: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
+        """How a run ended (`stop_reason`, `text`, `error`), by its log and what was told; None for one that goes on."""
+        raise NotImplementedError
+
+    async def cancel(self, run_id: int) -> None:
+        """End a run that nobody waits for any more."""
+        raise NotImplementedError
+
+
+def runs_elsewhere(run: Run | None) -> RunsElsewhere | None:
+    """The service of a run, or of one that it is inside of."""
+    while run is not None:
+        if (found := run.parts.services.find(RunsElsewhere)) is not None:
+            return found
+        run = run.parent
+    return None
+
+
+async def run_elsewhere(
+    make: Callable[[StepPlan], Step], run: Run, name: str, prompt: str, where: Placement, in_place: Work
+) -> str:
+    """The answer of an agent or workflow of that name. Raises `StepFailedError` when it came to no end of its own."""
+
+    async def place(input: Mapping[str, Any], ctx: ToolContext) -> Any:
+        service = runs_elsewhere(run)
+        if service is None or run.parts.continue_call(ctx.tool_use_id or ""):  # it was begun in place
+            output = await in_place(input, ctx)
+            return ToolOutput({"text": output.output}, meta=output.meta)
+        found = await service.start(ctx.idempotency_key or "", _event(placed), name, prompt, where)
+        return ToolOutput(dict(found), meta={"child_session_id": found["session"]})
+
+    input = {"prompt": prompt, "queue": where.queue, "priority": where.priority}
+    placed = make(StepPlan(name=name, input=input, work=place))
+    found: Mapping[str, Any] = await placed
+    if "text" in found:
+        return str(found["text"])
+    try:
+        end = await _end(make, run, found, _event(placed))
+    except CancelledError:
+        await make(StepPlan(name="cancel_run", input={"run": found["run"]}, work=_cancelling(run)))
+        raise
+    if end["stop_reason"] != "end":
+        why = f": {end['error']}" if end["error"] else ""
+        text = f"step {placed.number} ({name}), run {found['run']}, ended as {end['stop_reason']!r}{why}"
+        raise StepFailedError(text, step=placed.number, error_type=str(end["stop_reason"]))
+    return str(end["text"])
+
+
+def _event(placed: Step) -> str:
+    return f"end of step {placed.number}"
+
+
+async def _end(make: Callable[[StepPlan], Step], run: Run, found: Mapping[str, Any], event: str) -> Mapping[str, Any]:
+    """Wait until a run is over, however often that takes a look."""
+
+    async def take(input: Mapping[str, Any], ctx: ToolContext) -> ToolOutput:
+        told = waiting.event
+        end = await _service(run).look(int(found["run"]), None if told is None else told.payload)
+        meta = {} if told is None else {"event_seq": told.seq}
+        return ToolOutput(
+            {"end": None if end is None else dict(end)}, meta={**meta, "untrusted": f"run {found['run']}"}
+        )
+
+    while True:
+        due = run.agent.clock.now() + LOOK_S
+        waiting = make(
+            StepPlan(name="wait_for", input={"event": event}, work=take, effect="read", due=due, event=event)
+        )
+        answer: Mapping[str, Any] = await waiting
+        if answer["end"] is not None:
+            end: Mapping[str, Any] = answer["end"]
+            return end
+
+
+def _cancelling(run: Run) -> Callable[[Mapping[str, Any], ToolContext], Awaitable[None]]:
+    async def cancel(input: Mapping[str, Any], ctx: ToolContext) -> None:
+        await _service(run).cancel(int(input["run"]))
+
+    return cancel
+
+
+def _service(run: Run) -> RunsElsewhere:
+    found = runs_elsewhere(run)
+    if found is None:
+        raise WorkflowError(
+            "this step is a run of a fleet, which goes on where a worker of that fleet runs the workflow"
+        )
+    return found

@@ -1,0 +1,124 @@
+"""Agents and workflows inside of a workflow as runs of the fleet: their own rows, queues and hosts, and one answer each."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+from openagentic_sdk import Agent, Flow, OpenAgenticOptions, StepFailedError, workflow
+from openagentic_sdk.agents import Agents
+from openagentic_sdk.fleet import Fleet, FleetRun, Worker
+from openagentic_sdk.parts.record.lifecycle import delete_session
+from openagentic_sdk.testing import ScriptedProvider
+
+from .test_fleet import EFFECTS, FleetCase, pack
+
+reader = Agent(ScriptedProvider(["read here"]), name="reader")
+
+
+@workflow
+async def parcel(flow: Flow, name: str) -> dict[str, str]:
+    return {"packed": await flow.step(pack, name, effect="unsafe")}
+
+
+@workflow
+async def batch(flow: Flow, names: list[str]) -> list[Any]:
+    notes = await flow.map(lambda name: flow.agent(reader, f"Read {name}.", queue="models", priority=5), names, limit=2)
+    packed = await flow.gather(flow.child(parcel, name, queue="parcels") for name in names)
+    return [notes, packed]
+
+
+@workflow
+async def patient(flow: Flow) -> str:
+    try:
+        return await flow.agent(reader, "Read it.", queue="models")
+    except StepFailedError as error:
+        return f"failed: {error.error_type}"
+
+
+class FleetSteps(FleetCase):
+    def fleet_of(self, provider: ScriptedProvider) -> Fleet:
+        options = OpenAgenticOptions(session_store=self.store)
+        made = {each.name: each.to_options(options) for each in (parcel, batch, patient)}
+        agents = Agents({**made, "reader": OpenAgenticOptions(provider=provider, model="scripted")})
+        fleet = Fleet(self.store, agents)
+        self.addCleanup(fleet.close)
+        return fleet
+
+    def finish(self, fleet: Fleet, run_id: int, queues: Sequence[str] = ()) -> FleetRun:
+        """Let workers with one slot each work until the run is over."""
+
+        def report(run: FleetRun, what: str) -> None:
+            if run.id == run_id and what.startswith(("ended", "failed", "cancelled")):
+                for worker in team:
+                    worker.drain()
+
+        team: list[Worker] = []
+
+        async def finish() -> FleetRun:
+            team.extend(Worker(fleet, slots=1, queues=queues, report=report) for _ in range(2))
+            await asyncio.gather(*(worker.work() for worker in team))
+            return await fleet.status(run_id)
+
+        return asyncio.run(finish())
+
+    def test_each_is_a_run_of_its_own_in_its_queue_and_its_answer_reaches_the_workflow_once(self) -> None:
+        fleet = self.fleet_of(ScriptedProvider(["one", "one"], resumable=True))
+        run_id = asyncio.run(fleet.enqueue("batch", batch.prompt(["a", "b"]), tenant="acme", request_id="k"))
+        run = self.finish(fleet, run_id)
+        self.assertEqual((run.state, run.error), ("ended", None))
+        self.assertEqual(
+            batch.read_output(self.text(run.session)), [["one", "one"], [{"packed": "a"}, {"packed": "b"}]]
+        )
+        rows = asyncio.run(fleet.runs())
+        self.assertEqual(
+            sorted((row.agent, row.queue, row.priority, row.tenant, row.state) for row in rows),
+            [
+                ("batch", "default", 0, "acme", "ended"),
+                *[("parcel", "parcels", 0, "acme", "ended")] * 2,
+                *[("reader", "models", 5, "acme", "ended")] * 2,
+            ],
+        )
+        self.assertEqual(sorted(EFFECTS), ["a", "b"])
+        sessions = {row.session for row in rows}
+        self.assertLessEqual(sessions - {run.session}, set(self.store.list_children(run.session)))
+        delete_session(self.store, run.session)
+        self.assertEqual(self.store.list_sessions(), [])
+
+    def test_the_same_code_runs_in_place_where_there_is_no_fleet(self) -> None:
+        self.assertEqual(
+            asyncio.run(patient.run(options=OpenAgenticOptions(session_store=self.store))).output, "read here"
+        )
+
+    def test_a_run_that_fails_is_a_step_that_failed(self) -> None:
+        fleet = self.fleet_of(ScriptedProvider([]))
+        run = self.finish(fleet, asyncio.run(fleet.enqueue("patient", patient.prompt(), request_id="k")))
+        self.assertEqual(self.text(run.session), "failed: error")
+
+    def test_a_run_that_is_cancelled_is_a_step_that_failed(self) -> None:
+        fleet, run_id = self.parked()
+        (row,) = [row for row in asyncio.run(fleet.runs()) if row.agent == "reader"]
+        asyncio.run(fleet.cancel(row.id))
+        self.assertEqual(self.text(self.finish(fleet, run_id).session), "failed: interrupted")
+
+    def test_a_workflow_that_is_cancelled_takes_its_runs_along(self) -> None:
+        fleet, run_id = self.parked()
+        asyncio.run(fleet.cancel(run_id))
+        self.assertEqual([row.state for row in asyncio.run(fleet.runs())], ["cancelled", "cancelled"])
+
+    def test_a_workflow_that_is_told_to_end_ends_its_runs_and_cleans_up(self) -> None:
+        fleet, run_id = self.parked()
+        options = OpenAgenticOptions(session_store=self.store)
+        asyncio.run(patient.cancel(asyncio.run(fleet.status(run_id)).session, options=options))
+        run = self.finish(fleet, run_id, ["default"])
+        self.assertEqual((run.state, run.stop_reason), ("cancelled", "interrupted"))
+        self.assertEqual({row.state for row in asyncio.run(fleet.runs()) if row.agent == "reader"}, {"cancelled"})
+
+    def parked(self) -> tuple[Fleet, int]:
+        """A workflow that waits for a run that no worker takes."""
+        fleet = self.fleet_of(ScriptedProvider(["late"]))
+        run_id = asyncio.run(fleet.enqueue("patient", patient.prompt(), request_id="k"))
+        asyncio.run(Worker(fleet, queues=["default"]).work(until_idle=True))
+        self.assertTrue(asyncio.run(fleet.status(run_id)).is_parked)
+        return fleet, run_id

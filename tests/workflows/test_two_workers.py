@@ -1,0 +1,75 @@
+"""A workflow whose documents are read by runs of their own, on two workers that are killed and stopped again and again."""
+
+from __future__ import annotations
+
+import random
+import signal
+import sys
+import unittest
+from contextlib import ExitStack
+from pathlib import Path
+
+from openagentic_sdk.events import ModelResponse, ToolResult
+from openagentic_sdk.fleet import Fleet
+from tests.fleet.places import FleetTest, PostgresFleetTest, end, postgres_url
+from tests.size import LARGE, full_size
+
+from .documents import agents, notes
+
+DOCUMENTS, KILLS = (500, 30) if LARGE else (12, 4)
+
+
+@full_size
+@unittest.skipUnless(sys.platform == "linux", "stops processes and looks at them in /proc")
+class TwoWorkers(FleetTest):
+    def test_each_document_is_read_once_and_noted_once_whatever_happens_to_the_workers(self) -> None:
+        self.fleet = Fleet(self.store, agents())
+        self.addCleanup(self.fleet.close)
+        run_id = self.run_async(self.fleet.enqueue("notes", notes.prompt(DOCUMENTS), request_id="k", max_attempts=1000))
+        rng, zombies = random.Random(7), []
+        flags = ("--agents", "tests.workflows.documents:agents", "--slots", "4")
+        with ExitStack() as stack:
+            team = [stack.enter_context(self.worker(*flags)) for _ in range(2)]
+            for number in range(KILLS):
+                more = DOCUMENTS * (number + 1) // (KILLS + 1)
+                self.until(lambda more=more: len(self.kept()) >= more, f"{more} documents are kept")
+                victim = team.pop(rng.randrange(2))
+                if number % 2:
+                    self.stop_at_will(victim)
+                    zombies.append(victim)
+                else:
+                    end(victim, signal.SIGKILL)
+                team.append(stack.enter_context(self.worker(*flags)))
+            self.until_over(run_id)
+            for zombie in zombies:
+                zombie.send_signal(signal.SIGCONT)
+                self.assertIn(end(zombie), (0, -signal.SIGTERM))
+            for worker in team:
+                end(worker)
+        self.check(self.status(run_id).session)
+
+    def kept(self) -> list[int]:
+        return sorted(int(text) for place in Path(self.folder).glob("kept *") if (text := place.read_text()))
+
+    def check(self, session: str) -> None:
+        """Every document has one result, one note and one paid answer."""
+        events = self.store.read_events(session)
+        self.assertEqual([event.seq for event in events], list(range(1, len(events) + 1)))
+        self.assertEqual(events[-1].structured_output, [f"{number}: A note." for number in range(DOCUMENTS)])
+        self.assertEqual(self.kept(), list(range(DOCUMENTS)))
+        ids = [event.tool_use_id for event in events if isinstance(event, ToolResult)]
+        self.assertEqual(len(ids), len(set(ids)))
+        rows = [row for row in self.run_async(self.fleet.runs(limit=DOCUMENTS + 9)) if row.agent == "reader"]
+        self.assertEqual({row.state for row in rows}, {"ended"})
+        self.assertEqual(len(rows), DOCUMENTS)
+        answers = [e for row in rows for e in self.store.read_events(row.session) if isinstance(e, ModelResponse)]
+        self.assertEqual(sum(answer.complete for answer in answers), DOCUMENTS)
+
+
+@unittest.skipUnless(postgres_url(), "OPENAGENTIC_TEST_POSTGRES_URL names a Postgres server that this needs")
+class TwoWorkersOnPostgres(TwoWorkers, PostgresFleetTest):
+    pass
+
+
+if __name__ == "__main__":
+    unittest.main()
