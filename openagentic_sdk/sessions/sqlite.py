@@ -51,7 +51,7 @@ from .stores.per_process import check_open, check_own
 from .stores.sqlite.clock import SteadyClock
 from .stores.sqlite.file import MEMORY, SqliteFile
 from .stores.sqlite.listed import ListedSqlite
-from .stores.sqlite.schema import LAST_EVENT, LAST_SEQ, place_of
+from .stores.sqlite.schema import LAST_EVENT, LAST_SEQ, is_usable, place_of
 from .stores.sqlite.search import SearchFile
 from .stores.sqlite.tables import SqliteTables
 from .stores.tables import Tables, TableStore
@@ -344,6 +344,7 @@ class SqliteSessionStore(TableStore, ListedSqlite):
         return SessionLockedError(at.id, holder) if holder else None
 
     def _new_writer(self, db: sqlite3.Connection, at: SessionRow) -> SessionWriter:
+        is_usable(db)  # a newer version may have moved the tables since this process opened them
         with suppress(OSError):
             # What a dead holder left; a living one keeps its lock on the open file all the same.
             self._lease_path(at.key, at.epoch).unlink()

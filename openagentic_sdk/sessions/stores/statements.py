@@ -6,6 +6,11 @@ from typing import Any
 
 from ...ground.packaged import read_packaged
 
+# The oldest schema whose processes may go on with tables of the newest. A version that only adds what the ones before pass
+# by leaves it as it is; one that they would damage, or misread, says its own number.
+OLDEST = 7
+MAKE_OLDEST = "CREATE TABLE IF NOT EXISTS openagentic_oldest (version integer NOT NULL)"
+
 
 def read_statements(module: Any, name: str) -> list[str]:
     """The statements of the file `name` in the folder of a module, which gives its `__spec__`."""

@@ -6,7 +6,7 @@ from contextlib import suppress
 from typing import Any
 
 from ....errors import StorageError
-from ..statements import read_migrations, read_statements
+from ..statements import MAKE_OLDEST, OLDEST, read_migrations, read_statements
 
 # One entry per version of the schema: what turns a database of the version before into this one.
 MIGRATIONS = read_migrations(
@@ -17,8 +17,8 @@ LOCK_SPACE = "hashtext('openagentic-sdk/' || current_schema())"
 
 
 def require_schema(db: Any) -> None:
-    """See that the tables are those of this version; make them when they are not and the role may do so."""
-    if _version(db) == len(MIGRATIONS):
+    """See that the tables are of this version, or newer ones that it may use; make them when not, if the role may do so."""
+    if _version(db) >= len(MIGRATIONS):
         return
     may_create = db.execute(
         "SELECT NOT pg_is_in_recovery() AND coalesce(has_schema_privilege(current_schema(), 'CREATE'), false)"
@@ -42,6 +42,9 @@ def migrate(db: Any) -> None:
         if version < len(MIGRATIONS):
             db.execute("DELETE FROM openagentic_schema")
             db.execute("INSERT INTO openagentic_schema VALUES (%s)", (len(MIGRATIONS),))
+            db.execute(MAKE_OLDEST)
+            db.execute("DELETE FROM openagentic_oldest")
+            db.execute("INSERT INTO openagentic_oldest VALUES (%s)", (OLDEST,))
         if db.execute("SELECT 1 FROM pg_available_extensions WHERE name = 'pg_trgm'").fetchone():
             _make_search(db)
 
@@ -60,9 +63,17 @@ def _version(db: Any) -> int:
         return 0
     row = db.execute("SELECT version FROM openagentic_schema").fetchone()
     version = int(row[0]) if row else 0
-    if version > len(MIGRATIONS):
+    if version > len(MIGRATIONS) and not _may_go_on(db):
         raise StorageError(
             f"the tables have schema version {version}, this package knows up to {len(MIGRATIONS)}: "
             "upgrade openagentic-sdk, or choose another database"
         )
     return version
+
+
+def _may_go_on(db: Any) -> bool:
+    """Whether the newer version that made the tables says that this one may use them."""
+    if db.execute("SELECT to_regclass('openagentic_oldest')").fetchone()[0] is None:
+        return False
+    row = db.execute("SELECT version FROM openagentic_oldest").fetchone()
+    return row is not None and row[0] <= len(MIGRATIONS)

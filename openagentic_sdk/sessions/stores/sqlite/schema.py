@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ....errors import StorageError
-from ..statements import read_migrations
+from ..statements import MAKE_OLDEST, OLDEST, read_migrations
 
 if TYPE_CHECKING:
     import sqlite3
@@ -29,21 +29,38 @@ def place_of(key: int, seq: int) -> int:
 
 def migrate(db: sqlite3.Connection) -> None:
     """Bring the database to the newest schema. Raises `StorageError` for one that a newer version of this package wrote."""
-    (version,) = db.execute("PRAGMA user_version").fetchone()
-    if version == len(MIGRATIONS):
+    if is_usable(db):
         return
     db.execute("BEGIN IMMEDIATE")
     with db:
+        if is_usable(db):
+            return
         (version,) = db.execute("PRAGMA user_version").fetchone()
-        if version > len(MIGRATIONS):
-            raise StorageError(
-                f"the database has schema version {version}, this package knows up to {len(MIGRATIONS)}: "
-                "upgrade openagentic-sdk, or choose another file"
-            )
         for step in MIGRATIONS[version:]:
             for command in step:
                 db.execute(command)
         if db.execute("SELECT 1 FROM pragma_module_list WHERE name = 'fts5'").fetchone():
             for name in _OLD_INDEX:
                 db.execute(f"DROP TABLE IF EXISTS {name}")
+        db.execute(MAKE_OLDEST)
+        db.execute("DELETE FROM openagentic_oldest")
+        db.execute("INSERT INTO openagentic_oldest VALUES (?)", (OLDEST,))
         db.execute(f"PRAGMA user_version = {len(MIGRATIONS)}")
+
+
+def is_usable(db: sqlite3.Connection) -> bool:
+    """Whether the tables are those of this version, or newer ones that it may go on with; False for older ones.
+
+    Raises `StorageError` for newer ones that it may not use.
+    """
+    (version,) = db.execute("PRAGMA user_version").fetchone()
+    if version <= len(MIGRATIONS):
+        return bool(version == len(MIGRATIONS))
+    is_said = db.execute("SELECT 1 FROM sqlite_master WHERE name = 'openagentic_oldest'").fetchone()
+    row = is_said and db.execute("SELECT version FROM openagentic_oldest").fetchone()
+    if row and row[0] <= len(MIGRATIONS):
+        return True
+    raise StorageError(
+        f"the database has schema version {version}, this package knows up to {len(MIGRATIONS)}: "
+        "upgrade openagentic-sdk, or choose another file"
+    )

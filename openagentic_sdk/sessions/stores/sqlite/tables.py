@@ -12,7 +12,7 @@ from ..tables import Execute, Rows, Statement, Steps, Tables, drive
 from .clock import offer_clock
 from .file import SqliteFile, translated
 from .forks import driver
-from .schema import LAST_SEQ
+from .schema import LAST_SEQ, is_usable
 
 if TYPE_CHECKING:
     import sqlite3
@@ -45,6 +45,7 @@ class SqliteTables(Tables):
         self, work: Callable[[Execute], T], *, steps: int = 1, durable: bool = False, patience_s: float = 30.0
     ) -> T:
         with self._file.transaction(durable=durable) as db:
+            is_usable(db)  # a newer version may have moved the tables since this process opened them
             self._file.clock.start(db)
             return work(_execute_on(db))
 

@@ -1,0 +1,276 @@
+"""Two versions of the package take turns on one store: this one, and older ones as git has them.
+
+A clone without that history has no older version, and the tests that need one are skipped with a sentence.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import random
+import sqlite3
+import subprocess
+import sys
+import tarfile
+import tempfile
+import unittest
+from contextlib import closing
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from openagentic_sdk.errors import StorageError
+from openagentic_sdk.parts.record.verify_log import verify_session
+from openagentic_sdk.sessions.store import FileSessionStore
+from openagentic_sdk.sessions.stores.locate import open_store
+from openagentic_sdk.sessions.stores.sqlite import schema
+from tests.fleet.places import FleetTest
+from tests.pythons import ROOT
+from tests.size import IN_MEMORY, LARGE, full_size
+from tests.stores import servers
+
+# The state before files had an index, SQLite a clock of its own and this version's way of search; and one whose databases
+# had the schema before the last.
+BEFORE = "934eb5e1"
+SCHEMA_BEFORE = "98ed1c2e^"
+POSTGRES_URL = os.environ.get("OPENAGENTIC_TEST_POSTGRES_URL", "")
+REDIS_URL = os.environ.get("OPENAGENTIC_TEST_REDIS_URL", "")
+
+
+@cache
+def older(commit: str) -> str:
+    """A folder with the package as it was at that commit. Skips the test where there is none."""
+    command = ["git", "-C", ROOT, "archive", commit, "openagentic_sdk"]
+    try:
+        packed = subprocess.run(command, capture_output=True, check=True).stdout
+    except (OSError, subprocess.CalledProcessError):
+        raise unittest.SkipTest(f"this clone has no history as far as {commit}") from None
+    folder = tempfile.mkdtemp(dir=IN_MEMORY)
+    unittest.addModuleCleanup(subprocess.run, ["rm", "-rf", folder], check=False)
+    with tarfile.open(fileobj=io.BytesIO(packed)) as archive:
+        archive.extractall(folder, filter="data")
+    Path(folder, "tests").symlink_to(Path(ROOT, "tests"))
+    return folder
+
+
+class VersionProcess:
+    """A process of one version with a store of its own."""
+
+    def __init__(self, test: unittest.TestCase, folder: str, url: str) -> None:
+        script = str(Path(ROOT, "tests", "stores", "version_process.py"))
+        environment = {**os.environ, "PYTHONPATH": folder, "PYTHONSAFEPATH": "1", "PYTHONWARNINGS": "ignore"}
+        self.process = subprocess.Popen(
+            [sys.executable, script, url], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment, text=True
+        )
+        test.addCleanup(self.end)
+        test.assertEqual(self.hear(), "ready")
+
+    def hear(self) -> Any:
+        assert self.process.stdout is not None
+        return json.loads(self.process.stdout.readline() or '"ended"')
+
+    def ask(self, what: str, name: str = "", text: str = "") -> Any:
+        assert self.process.stdin is not None
+        self.process.stdin.write(json.dumps({"what": what, "name": name, "text": text}) + "\n")
+        self.process.stdin.flush()
+        return self.hear()
+
+    def do(self, what: str, name: str = "", text: str = "") -> Any:
+        answer = self.ask(what, name, text)
+        if "came" not in answer:
+            raise AssertionError(f"{what} {name} {text}: {answer}")
+        return answer["came"]
+
+    def end(self) -> None:
+        self.process.kill()
+        self.process.communicate()
+
+
+class TakingTurns(unittest.TestCase):
+    """Over files; the other stores extend it."""
+
+    def make_url(self) -> str:
+        place = tempfile.TemporaryDirectory(dir=IN_MEMORY)
+        self.addCleanup(place.cleanup)
+        return f"file:{place.name}"
+
+    @full_size
+    def test_whatever_each_does_the_other_reads_lists_finds_and_goes_on_with(self) -> None:
+        folders, url = (older(BEFORE), ROOT), self.make_url()
+        for seed in range(10 if LARGE else 1):
+            self.play(random.Random(seed), [VersionProcess(self, folder, url) for folder in folders], f"{seed}-")
+        with closing(open_store(url)) as store:
+            for name in store.list_sessions() if isinstance(store, FileSessionStore) else ():
+                self.assertEqual(verify_session(store, name).problems, (), name)
+
+    def play(self, rng: random.Random, both: list[VersionProcess], prefix: str) -> None:
+        model: dict[str, list[str]] = {}
+        held: dict[str, VersionProcess] = {}
+        for step in range(60):
+            one, other = rng.sample(both, 2)
+            free = sorted(set(model) - set(held))
+            text = f"word{step} {prefix}"
+            match rng.choice(("create", "append", "append", "open", "write", "close", "fork", "tag", "delete", "kill")):
+                case "create":
+                    name = one.do("create", f"{prefix}{step}")
+                    model[name] = []
+                case "append" if free:
+                    name = rng.choice(free)
+                    one.do("append", name, text)
+                    model[name] += [text, text]
+                case "open" if free:
+                    name = rng.choice(free)
+                    one.do("open", name)
+                    held[name] = one
+                    self.assertEqual(other.ask("open", name).get("error"), "SessionLockedError")
+                case "write" if held:
+                    name = rng.choice(sorted(held))
+                    held[name].do("write", name, text)
+                    model[name].append(text)
+                case "close" if held:
+                    name = rng.choice(sorted(held))
+                    held.pop(name).do("close", name)
+                case "fork" if free:
+                    source = rng.choice(free)
+                    name = one.do("fork", source)
+                    model[name] = [*model[source], "session.forked"]
+                case "tag" if free:
+                    name = rng.choice(free)
+                    one.do("tag", name, f"tag{step}")
+                    model[name].append("session.meta")
+                case "delete" if len(free) > 3:
+                    name = rng.choice(free)
+                    one.do("delete", name)
+                    del model[name]
+                case "kill" if held:
+                    name = rng.choice(sorted(held))
+                    self.assertEqual(held[name].do("claim", name, f"{prefix}{name}"), name)
+            self.compare(model, other)
+        for name, holder in held.items():
+            holder.do("close", name)
+        for each in both:
+            each.end()
+
+    def compare(self, model: dict[str, list[str]], asked: VersionProcess) -> None:
+        rows = {name: count for name, count, _ in asked.do("list")}
+        for name, texts in model.items():
+            self.assertEqual(rows.get(name), len(texts), name)
+        for name in list(model)[-2:]:
+            self.assertEqual(asked.do("read", name), model[name])
+            if words := [text for text in model[name] if text.startswith("word")]:
+                found = [seq for session, seq in asked.do("search", text=words[-1].split()[0]) if session == name]
+                self.assertEqual(
+                    found, [n for n, text in enumerate(model[name], 1) if text.split()[0] == words[-1].split()[0]]
+                )
+
+
+class SqliteTakingTurns(TakingTurns):
+    def make_url(self) -> str:
+        return f"{super().make_url().replace('file:', 'sqlite:')}/runs.db"
+
+    @full_size
+    def test_a_process_of_an_older_schema_that_starts_again_is_refused_and_told_why(self) -> None:
+        url = self.make_url()
+        old = VersionProcess(self, older(SCHEMA_BEFORE), url)
+        old.do("create", "s")
+        old.do("append", "s", "hello")
+        new = VersionProcess(self, ROOT, url)
+        self.assertEqual(new.do("read", "s"), ["hello", "hello"])
+        again = VersionProcess(self, older(SCHEMA_BEFORE), url)
+        refused = again.ask("append", "s", "more")
+        self.assertEqual(refused.get("error"), "StorageError")
+        self.assertIn("schema version", refused["words"])
+        self.assertEqual(new.do("read", "s"), ["hello", "hello"])
+
+
+@unittest.skipUnless(POSTGRES_URL, "OPENAGENTIC_TEST_POSTGRES_URL is not set")
+class PostgresTakingTurns(SqliteTakingTurns):
+    def make_url(self) -> str:
+        return servers.own_postgres_schema(self, POSTGRES_URL)
+
+
+@unittest.skipUnless(REDIS_URL, "OPENAGENTIC_TEST_REDIS_URL is not set")
+class RedisTakingTurns(TakingTurns):
+    def make_url(self) -> str:
+        return servers.own_redis_prefix(self, REDIS_URL)
+
+
+class NewerTables(unittest.TestCase):
+    """What a newer version says of its tables decides what this one may do, also while it runs."""
+
+    def setUp(self) -> None:
+        place = tempfile.TemporaryDirectory(dir=IN_MEMORY)
+        self.addCleanup(place.cleanup)
+        self.path = Path(place.name, "runs.db")
+        self.store = open_store(f"sqlite:{self.path}")
+        self.addCleanup(self.store.close)
+        self.store.create_session(session_id="s")
+
+    def move_on(self, oldest: int | None) -> None:
+        """Do to the tables what a newer version does first."""
+        with closing(sqlite3.connect(self.path)) as db:
+            db.execute("DELETE FROM openagentic_oldest")
+            if oldest is not None:
+                db.execute("INSERT INTO openagentic_oldest VALUES (?)", (oldest,))
+            db.execute(f"PRAGMA user_version = {len(schema.MIGRATIONS) + 1}")
+            db.commit()
+
+    def test_tables_that_only_gained_something_are_used(self) -> None:
+        self.move_on(len(schema.MIGRATIONS))
+        with closing(open_store(f"sqlite:{self.path}")) as started_again:
+            self.assertEqual(started_again.list_sessions(), ["s"])
+            started_again.open_writer("s").close()
+        self.store.open_writer("s").close()
+
+    def test_tables_that_this_version_would_damage_are_refused_to_who_starts_and_to_who_runs(self) -> None:
+        for oldest in (len(schema.MIGRATIONS) + 1, None):
+            self.move_on(oldest)
+            started_again = open_store(f"sqlite:{self.path}")
+            with closing(started_again), self.assertRaisesRegex(StorageError, "upgrade openagentic-sdk"):
+                started_again.list_sessions()
+            with self.assertRaisesRegex(StorageError, "upgrade openagentic-sdk"):
+                self.store.open_writer("s")
+            with self.assertRaisesRegex(StorageError, "upgrade openagentic-sdk"):
+                self.store.tables().change(lambda execute: None)
+
+
+class RollingUpgrade(FleetTest):
+    """Workers of two versions over one database, each replaced in the middle of a run."""
+
+    @full_size
+    def test_workers_of_two_versions_hand_runs_to_each_other(self) -> None:
+        folder = older(BEFORE)
+        environment = {**os.environ, "PYTHONPATH": folder, "PYTHONSAFEPATH": "1"}
+        command = ["-m", "openagentic_sdk", "fleet", "work", "--agents", "tests.fleet.payments:agents"]
+        runs = {key: self.pay(key, 0.1) for key in ("a", "b", "c")}
+        runs["old"] = self.pay("old", 60.0)
+        old = subprocess.Popen(
+            [sys.executable, *command, "--store", self.url, "--lease", str(self.lease_s)], env=environment, cwd=folder
+        )
+        self.addCleanup(old.wait)
+        self.addCleanup(old.kill)
+        self.until(lambda: self.payments()["old"], "the old worker has paid")
+        old.kill()
+        with self.worker():
+            self.until_over(*runs.values())
+        for key, run_id in runs.items():
+            self.check_ended(run_id, key)
+        # And back: what a new worker began, an old one that starts again goes on with.
+        run_id = self.pay("new", 60.0)
+        with self.worker() as new:
+            self.until(lambda: self.payments()["new"], "the new worker has paid")
+            new.kill()
+            again = subprocess.Popen(
+                [sys.executable, *command, "--store", self.url, "--lease", str(self.lease_s)],
+                env=environment,
+                cwd=folder,
+            )
+            self.addCleanup(again.wait)
+            self.addCleanup(again.kill)
+            self.until_over(run_id)
+        self.assertEqual(self.check_ended(run_id, "new"), "unknown")
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,67 @@
+"""One process of some version of the package: takes a line of JSON for each thing to do, and answers with one.
+
+It uses only what every version since the first with five stores has: the package is the one that `sys.path` begins with.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Any
+
+from openagentic_sdk.errors import OpenAgentSdkError
+from openagentic_sdk.events import AssistantMessage, UserMessage
+from openagentic_sdk.sessions.stores.locate import open_store
+
+try:
+    from openagentic_sdk.parts.record.lifecycle import fork_session, tag_session
+except ImportError:
+    from openagentic_sdk.sessions.lifecycle import fork_session, tag_session
+
+
+def main(url: str) -> None:
+    store, writers = open_store(url), {}
+    if hasattr(store, "index_from"):
+        type(store).index_from = 1  # as in a folder of many sessions
+
+    def do(what: str, name: str, text: str) -> Any:
+        match what:
+            case "create":
+                return store.create_session(session_id=name, metadata={"cwd": "/c"})
+            case "append":
+                return [event.seq for event in store.append_events(name, [UserMessage(text), AssistantMessage(text)])]
+            case "open":
+                writers[name] = store.open_writer(name)
+            case "write":
+                return [event.seq for event in writers[name].append([UserMessage(text)])]
+            case "close":
+                writers.pop(name).close()
+            case "read":
+                events = store.read_events(name)
+                return [getattr(event, "text", event.type) for event in events]
+            case "list":
+                return [(row.id, row.events, row.last_prompt) for row in store.list_session_summaries()]
+            case "search":
+                return sorted((hit.session_id, hit.seq) for hit in store.search(text))
+            case "fork":
+                return fork_session(store, name)
+            case "tag":
+                return list(tag_session(store, name, add=[text]).tags)
+            case "delete":
+                store.delete_session(name)
+            case "claim":
+                return store.claim_request(name, text)
+        return None
+
+    print(json.dumps("ready"), flush=True)
+    for line in sys.stdin:
+        try:
+            answer = {"came": do(**json.loads(line))}
+        except OpenAgentSdkError as error:
+            answer = {"error": type(error).__name__, "words": str(error)}
+        print(json.dumps(answer), flush=True)
+    store.close()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
