@@ -26,7 +26,7 @@ from ..exits import FAILED, OK
 from ..output.render import EventPrinter, cost_words
 from ..output.terminal import Screen
 from ..output.turn import JsonPrinter
-from . import costs
+from . import context, costs
 from .files import show_file_changes
 from .stores import NEWEST, add_id, find_session
 
@@ -57,6 +57,7 @@ def add_actions(actions: ActionList) -> None:
     add_id(why, default=NEWEST)
     why.add_argument("--json", action="store_true", help="print one JSON object")
     costs.add_actions(actions)
+    context.add_actions(actions)
     tail = actions.add("tail", _tail, "print the newest events of a session")
     add_id(tail, default=NEWEST)
     tail.add_argument("-f", "--follow", action="store_true", help="go on with those that come, until Ctrl-C")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict, replace
@@ -137,8 +138,15 @@ def report_lines(report: CostReport, screen: Screen) -> list[str]:
     ]
     if report.unpriced_models:
         unpriced = ", ".join(on_one_line(name or "(no name)") for name in report.unpriced_models)
-        lines.append(f"no known price: {unpriced} (name them in `prices`)")
+        lines.append(f"no known price: {unpriced}; {price_setting(report.unpriced_models[0])}")
     return lines
+
+
+def price_setting(model: str) -> str:
+    """The setting that makes a model's price known, in a sentence."""
+    named = json.dumps(model or "MODEL")
+    price = f'OpenAgenticOptions(prices={{{named}: {{"input": USD, "output": USD}}}})'
+    return f"{price}, each for a million tokens, makes it known"
 
 
 def _line(name: str, cells: Sequence[str], names: int, widths: Sequence[int]) -> str:
@@ -195,11 +203,10 @@ def _cost_of_one(store: SessionStore, session_id: str, as_json: bool) -> int:
         lines.append(f"{on_one_line(f'{row.kind} {row.name}'.strip())}: {row.calls} calls, {known}{cached}, {cost}")
     answers = [event for event in events if isinstance(event, ModelResponse) and event.usage is not None]
     unpriced = dict.fromkeys(on_one_line(event.model or "") for event in answers if event.cost_usd is None)
-    for model in unpriced:
-        price = f'OpenAgenticOptions(prices={{"{model}": {{"input": USD, "output": USD}}}}), each for a million tokens'
-        lines.append(f"no price of {model or 'the model'} is known: {price}, would make it known")
+    lines += [f"no price of {model or 'the model'} is known: {price_setting(model)}" for model in unpriced]
     if answers:
-        lines.append(f"context: {int((answers[-1].usage or {}).get('input_tokens') or 0):,} tokens in the last request")
+        tokens = int((answers[-1].usage or {}).get("input_tokens") or 0)
+        lines.append(f"context: {tokens:,} tokens in the last request (`sessions context` has more)")
     for step, seq, report in misses:
         missed = f"bytes {report.same_bytes:,} to {report.previous_bytes:,} of the request before"
         lines.append(f"step {step} (event {seq}) repeats nothing of {missed}: {on_one_line(report.reason or '')}")

@@ -19,6 +19,7 @@ from ....errors import OpenAgentSdkError, OptionsError, ProviderError, ProviderH
 from ....ground.frozen import frozen
 from ....ground.system import working_dir
 from ....ground.text import on_one_line
+from ....parts.record.folds.costs import cost_report
 from ....providers.base import Done, ModelOutput, TextDelta
 from ....providers.endpoint import EndpointProvider
 from ....providers.named import find_provider, split_model
@@ -31,6 +32,7 @@ from ....sessions.stores.locate import ENVIRONMENT_NAME
 from ... import doctor_endpoints, doctor_machine
 from ...exits import FAILED, OK
 from ...output.terminal import Screen
+from ...stored.costs import price_setting
 from ...stored.stores import add_store_flag, open_session_store
 
 if TYPE_CHECKING:
@@ -62,6 +64,7 @@ _CITY = {
         },
     },
 }
+_MOST_ROWS = 1000
 _MARKS = {True: ("yes", "green"), False: ("no", "red"), None: ("?", "yellow")}
 
 
@@ -116,6 +119,11 @@ def run(args: argparse.Namespace) -> int:
     tell(doctor_machine.shown_lines(screen, around))
     notices = _store_notices(args.store or os.environ.get(ENVIRONMENT_NAME))
     tell(f"store: {on_one_line(notice, 500)}" for notice in notices)
+    unpriced = _unpriced_models(args.store)
+    tell(
+        f"price: no price of {on_one_line(name)} is known, and this store's sessions ask it: {price_setting(name)}"
+        for name in unpriced
+    )
     endpoints = list(doctor_endpoints.endpoint_lines(os.environ))
     tell(f"endpoint: {on_one_line(line, 500)}" for line in endpoints)
     traces = traces_of(os.environ)
@@ -136,6 +144,7 @@ def run(args: argparse.Namespace) -> int:
     machine = {
         **doctor_machine.as_json(around),
         "store": notices,
+        "unpriced_models": unpriced,
         "endpoints": endpoints,
         "traces": traces,
         "servers": servers,
@@ -161,6 +170,16 @@ def _store_notices(named: str | None) -> list[str]:
             return [notice for notice in (store.durability_notice(), store.search_notice()) if notice]
     except OpenAgentSdkError as error:
         return [str(error)]
+
+
+def _unpriced_models(named: str | None) -> list[str]:
+    """The models without a known price that the newest sessions of the store asked; empty where it cannot be read."""
+    try:
+        with closing(open_session_store(named)) as store:
+            rows = store.list_session_summaries(limit=_MOST_ROWS, include_children=True)
+            return [name for name in cost_report(rows, "model").unpriced_models if name]
+    except OpenAgentSdkError:
+        return []  # what is wrong with a store is said by the commands that need it
 
 
 def _named_endpoint(args: argparse.Namespace) -> tuple[EndpointProvider | None, str | None]:
