@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import resource
 import statistics
 import subprocess
@@ -16,6 +17,12 @@ import time
 from contextlib import suppress
 from typing import Any
 
+from openagentic_sdk.events import UserMessage
+from openagentic_sdk.server.asgi import app
+from openagentic_sdk.server.listen import SmallServer
+from openagentic_sdk.server.operations.journal import Journal
+from openagentic_sdk.sessions.stores.locate import open_store
+
 from . import Row
 from ._serving import TOKEN
 
@@ -23,6 +30,7 @@ WATCHERS = 1000
 BROADCAST = 200
 ROUNDS = 15
 REPLAY = 10_000
+LINE_ROUNDS, LINE_REQUESTS = 30, 30  # a connection takes 1,000
 
 
 class Server:
@@ -195,10 +203,58 @@ async def measure_replay(server: Server) -> list[Row]:
     return [Row(name, long * 1000, "ms", long / short, "of one event", "ratio <= 2")]
 
 
+async def measure_log_line(folder: str) -> list[Row]:
+    """What the log line of a request adds to it: the row of a session, asked for over one connection."""
+    store = open_store(f"file:{folder}/lines?durability=flush")
+    name = store.create_session()
+    store.append_events(name, [UserMessage("Tea?")])
+    took: dict[str, list[float]] = {}
+    with open(os.devnull, "w") as log:
+
+        def write(line: str) -> None:
+            log.write(f"{line}\n")
+            log.flush()
+
+        journals = {"none": Journal(), "text": Journal(write), "json": Journal(write, "json")}
+        servers = {key: SmallServer(app(None, store=store, auth=TOKEN, journal=kept)) for key, kept in journals.items()}
+        lanes = {}
+        for key, server in servers.items():
+            await server.start()
+            host = server.address.removeprefix("http://")
+            head = f"GET /v1/sessions/{name} HTTP/1.1\r\nHost: {host}\r\nAuthorization: Bearer {TOKEN}\r\n\r\n"
+            lanes[key] = (*await asyncio.open_connection("127.0.0.1", int(host.rpartition(":")[2])), head.encode())
+        for _ in range(LINE_ROUNDS):
+            for key, (reader, writer, request) in lanes.items():
+                began = time.process_time()
+                for _ in range(LINE_REQUESTS):
+                    writer.write(request)
+                    answered = await reader.readuntil(b"\r\n\r\n")
+                    await reader.readexactly(int(answered.lower().partition(b"content-length: ")[2].split()[0]))
+                took.setdefault(key, []).append((time.process_time() - began) / LINE_REQUESTS)
+        for _, writer, _ in lanes.values():
+            writer.close()
+        for server in servers.values():
+            await server.stop()
+    store.close()
+    best = {key: min(each) for key, each in took.items()}
+    return [
+        Row(
+            f"a request with its log line, {form}",
+            best[form] * 1e6,
+            "us",
+            best[form] / best["none"],
+            "without",
+            "ratio <= 1.05",
+        )
+        for form in ("text", "json")
+    ]
+
+
 async def measure() -> list[Row]:
     with tempfile.TemporaryDirectory() as folder:
         with Server(f"file:{folder}/files?durability=flush") as server:
             found = [*await measure_broadcast(server), *await measure_replay(server)]
+        found += await measure_log_line(folder)
         found += await measure_memory(folder)
         for kind in ("file", "sqlite"):
             found += await measure_append(kind, folder)

@@ -156,6 +156,8 @@ class ByEvents(Talk):
 class Sse(ByEvents):
     def talk(self) -> None:
         self.start_natively()
+        if self.asked:  # its answer, or the word that it was taken, was lost
+            self.answer_what_waits()
         cursor = {"Last-Event-ID": str(self.after)}
         for event in self.stream("GET", f"/v1/sessions/{self.session_id}/events", **cursor):
             self.take(event)
@@ -163,8 +165,6 @@ class Sse(ByEvents):
                 return
             if event["type"] == "result" and event["stop_reason"] == "waiting":
                 self.answer(self.asked)
-        if self.asked:
-            self.answer(self.asked)
 
 
 class WebSocket(ByEvents):
@@ -188,6 +188,8 @@ class WebSocket(ByEvents):
                 if event["type"] == "reply":
                     if event["status"] not in (202, 409, 503):
                         raise AssertionError(event)
+                    if event["status"] != 202:
+                        raise _Again
                     continue
                 self.take(event)
                 if event["type"] == "result" and event["stop_reason"] == "waiting":
