@@ -25,6 +25,8 @@ from ..connection import Scope
 Form = Literal["text", "json"]
 BUCKETS_S = (0.005, 0.025, 0.1, 0.5, 2.5, 10.0)
 _ID = regex(rb"[A-Za-z0-9._-]{1,100}")
+# What stands in a line as it is.
+_BARE = regex(r"[A-Za-z0-9._~/:@+-]{1,300}")
 # The place in a trace that a run is started from: what options call `traceparent`.
 TRACEPARENT: ContextVar[str | None] = ContextVar("traceparent", default=None)
 
@@ -159,5 +161,8 @@ class Journal:
 
 
 def _plain(value: Any) -> str:
-    text = on_one_line(str(value), 300)
+    text = str(value)
+    if _BARE.fullmatch(text):
+        return text
+    text = on_one_line(text, 300)
     return dumps_json(text) if " " in text or '"' in text or "=" in text else text
