@@ -69,7 +69,9 @@ class FileIndexTest(unittest.TestCase):
             found, wanted = ([row.id for row in each.list_session_summaries(**asked)] for each in (store, exact))
             self.assertEqual(found, wanted, asked)
         for word in ("maple", "asche", "nothing", "ya"):
-            found, wanted = ([(hit.session_id, hit.seq) for hit in each.search(word)] for each in (store, exact))
+            found, wanted = (
+                [(hit.session_id, hit.seq) for hit in each.search(word, limit=10_000)] for each in (store, exact)
+            )
             self.assertEqual(sorted(found), sorted(wanted), word)
         pages: list[str] = []
         page = store.page_sessions(limit=3)

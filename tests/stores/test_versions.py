@@ -211,9 +211,10 @@ class NewerTables(unittest.TestCase):
         """Do to the tables what a newer version does first."""
         with closing(sqlite3.connect(self.path)) as db:
             db.execute("DELETE FROM openagentic_oldest")
+            newer = len(schema.MIGRATIONS) + 1
             if oldest is not None:
-                db.execute("INSERT INTO openagentic_oldest VALUES (?)", (oldest,))
-            db.execute(f"PRAGMA user_version = {len(schema.MIGRATIONS) + 1}")
+                db.execute("INSERT INTO openagentic_oldest VALUES (?, ?)", (newer, oldest))
+            db.execute(f"PRAGMA user_version = {newer}")
             db.commit()
 
     def test_tables_that_only_gained_something_are_used(self) -> None:
@@ -246,7 +247,11 @@ class RollingUpgrade(FleetTest):
         runs = {key: self.pay(key, 0.1) for key in ("a", "b", "c")}
         runs["old"] = self.pay("old", 60.0)
         old = subprocess.Popen(
-            [sys.executable, *command, "--store", self.url, "--lease", str(self.lease_s)], env=environment, cwd=folder
+            [sys.executable, *command, "--store", self.url, "--lease", str(self.lease_s)],
+            env=environment,
+            cwd=folder,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
         )
         self.addCleanup(old.wait)
         self.addCleanup(old.kill)

@@ -2,9 +2,9 @@
 
 A cache that may be deleted at any time: no answer rests on it alone. It looks again at what it names before a list shows
 it, and learns of changes in three ways. Whoever makes or changes a session, or locks it to write to it, leaves a file of its
-name in `touched/`, behind the lock and before the first event; it is taken away when nobody holds the log. Names in the
-folder are compared once a second at most, and the times of all logs once a minute: that finds what is done by versions
-before this one, by other tools and by people, who leave no such file.
+name in `touched/`, behind the lock and before the first event; it is taken away when nobody holds the log. When the folder
+has changed its names are compared, where there are very many once in some seconds, and once a minute the times of all logs:
+that finds what is done by versions before this one, by other tools and by people, who leave no such file.
 """
 
 from __future__ import annotations
@@ -38,7 +38,8 @@ if TYPE_CHECKING:
 
 # A folder of fewer sessions is looked through as fast.
 LEAST_SESSIONS = 1_000
-NAMES_EVERY_S = 1.0
+# So many names are compared whenever the folder has changed.
+FEW_SESSIONS = 20_000
 LOGS_EVERY_S = 60.0
 # Looking takes at most so much of the time of a process that does nothing but list.
 SHARE = 20
@@ -286,7 +287,7 @@ class FileIndex:
         is_of_now = notes.get("boot") == boot() and notes.get("logs", now + 1) <= now
         if not is_of_now or now - notes["logs"] > max(LOGS_EVERY_S, SHARE * notes["took"]):
             self._compare(db, list_logs(self._sessions, self._log_name), boot=boot(), logs=now, names=now)
-        elif now - notes["names"] > max(NAMES_EVERY_S, SHARE * notes["took"]):
+        elif notes["few"] or now - notes["names"] > SHARE * notes["took"]:
             moved = os.stat(self._sessions).st_mtime_ns
             if moved != notes.get("folder"):
                 known = {row[0] for row in db.execute("SELECT id FROM rows WHERE size >= 0")}
@@ -314,7 +315,7 @@ class FileIndex:
             known = {row[0]: row[1:] for row in db.execute("SELECT id, tick, size, inode FROM rows")}
             self._put(db, {name: look for name, look in looks.items() if known.get(name) != look}, active=0)
             self._put(db, dict.fromkeys(known.keys() - looks.keys(), GONE), active=0)
-            self._note(db, took=elapsed_s() - notes["logs"], **notes)
+            self._note(db, took=elapsed_s() - notes["logs"], few=len(looks) <= FEW_SESSIONS, **notes)
 
     def _put(self, db: sqlite3.Connection, looks: dict[str, Look], *, active: int) -> None:
         for name, look in looks.items():

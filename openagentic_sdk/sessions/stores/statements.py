@@ -9,7 +9,8 @@ from ...ground.packaged import read_packaged
 # The oldest schema whose processes may go on with tables of the newest. A version that only adds what the ones before pass
 # by leaves it as it is; one that they would damage, or misread, says its own number.
 OLDEST = 7
-MAKE_OLDEST = "CREATE TABLE IF NOT EXISTS openagentic_oldest (version integer NOT NULL)"
+MAKE_OLDEST = "CREATE TABLE IF NOT EXISTS openagentic_oldest (version integer NOT NULL, oldest integer NOT NULL)"
+READ_OLDEST = "SELECT version, oldest FROM openagentic_oldest"
 
 
 def read_statements(module: Any, name: str) -> list[str]:

@@ -6,7 +6,7 @@ from contextlib import suppress
 from typing import Any
 
 from ....errors import StorageError
-from ..statements import MAKE_OLDEST, OLDEST, read_migrations, read_statements
+from ..statements import MAKE_OLDEST, OLDEST, READ_OLDEST, read_migrations, read_statements
 
 # One entry per version of the schema: what turns a database of the version before into this one.
 MIGRATIONS = read_migrations(
@@ -44,7 +44,7 @@ def migrate(db: Any) -> None:
             db.execute("INSERT INTO openagentic_schema VALUES (%s)", (len(MIGRATIONS),))
             db.execute(MAKE_OLDEST)
             db.execute("DELETE FROM openagentic_oldest")
-            db.execute("INSERT INTO openagentic_oldest VALUES (%s)", (OLDEST,))
+            db.execute("INSERT INTO openagentic_oldest VALUES (%s, %s)", (len(MIGRATIONS), OLDEST))
         if db.execute("SELECT 1 FROM pg_available_extensions WHERE name = 'pg_trgm'").fetchone():
             _make_search(db)
 
@@ -63,7 +63,7 @@ def _version(db: Any) -> int:
         return 0
     row = db.execute("SELECT version FROM openagentic_schema").fetchone()
     version = int(row[0]) if row else 0
-    if version > len(MIGRATIONS) and not _may_go_on(db):
+    if version > len(MIGRATIONS) and not _may_go_on(db, version):
         raise StorageError(
             f"the tables have schema version {version}, this package knows up to {len(MIGRATIONS)}: "
             "upgrade openagentic-sdk, or choose another database"
@@ -71,9 +71,9 @@ def _version(db: Any) -> int:
     return version
 
 
-def _may_go_on(db: Any) -> bool:
+def _may_go_on(db: Any, version: int) -> bool:
     """Whether the newer version that made the tables says that this one may use them."""
     if db.execute("SELECT to_regclass('openagentic_oldest')").fetchone()[0] is None:
         return False
-    row = db.execute("SELECT version FROM openagentic_oldest").fetchone()
-    return row is not None and row[0] <= len(MIGRATIONS)
+    row = db.execute(READ_OLDEST).fetchone()
+    return row is not None and row[0] == version and row[1] <= len(MIGRATIONS)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ....errors import StorageError
-from ..statements import MAKE_OLDEST, OLDEST, read_migrations
+from ..statements import MAKE_OLDEST, OLDEST, READ_OLDEST, read_migrations
 
 if TYPE_CHECKING:
     import sqlite3
@@ -44,7 +44,7 @@ def migrate(db: sqlite3.Connection) -> None:
                 db.execute(f"DROP TABLE IF EXISTS {name}")
         db.execute(MAKE_OLDEST)
         db.execute("DELETE FROM openagentic_oldest")
-        db.execute("INSERT INTO openagentic_oldest VALUES (?)", (OLDEST,))
+        db.execute("INSERT INTO openagentic_oldest VALUES (?, ?)", (len(MIGRATIONS), OLDEST))
         db.execute(f"PRAGMA user_version = {len(MIGRATIONS)}")
 
 
@@ -57,8 +57,8 @@ def is_usable(db: sqlite3.Connection) -> bool:
     if version <= len(MIGRATIONS):
         return bool(version == len(MIGRATIONS))
     is_said = db.execute("SELECT 1 FROM sqlite_master WHERE name = 'openagentic_oldest'").fetchone()
-    row = is_said and db.execute("SELECT version FROM openagentic_oldest").fetchone()
-    if row and row[0] <= len(MIGRATIONS):
+    row = is_said and db.execute(READ_OLDEST).fetchone()
+    if row and row[0] == version and row[1] <= len(MIGRATIONS):
         return True
     raise StorageError(
         f"the database has schema version {version}, this package knows up to {len(MIGRATIONS)}: "
