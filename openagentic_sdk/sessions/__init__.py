@@ -1,1 +1,1 @@
-"""Where events live, and pure folds over them."""
+"""Stores of events, and pure folds over events."""

@@ -1,8 +1,8 @@
-"""The one rule of what is an answer to a question, for every door at which somebody may answer.
+"""What counts as an answer to a question: one rule for every interface through which somebody may answer.
 
-A permission is answered with yes, no (with or without a reason), edit and what to run instead, or with another of its
-choices. Any other question with choices takes one of them, several where `details["multi_select"]` is set, and other words
-only where `details["free_text"]` is. A question without choices takes any text. Case and blanks around do not count.
+A permission is answered with yes, no (optionally with a reason), edit and what to run instead, or with another of its
+choices. Any other question with choices takes one of them, several if `details["multi_select"]` is set, and free text only
+if `details["free_text"]` is. A question without choices takes any text. Case and surrounding blanks are ignored.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _ALSO = {"y": ("yes", "accept"), "yes": ("yes", "accept"), "n": ("no", "decline"
 
 
 def read_answer(question: UserQuestion, words: str | bool) -> str | None:
-    """The answer that these words give, a choice as it is written in the question; None for what is no answer.
+    """The answer in a text, with a choice spelled as in the question; None if it is not an answer.
 
     True is yes and False is no, as for a `user_answerer`.
     """
@@ -51,7 +51,7 @@ def read_answer(question: UserQuestion, words: str | bool) -> str | None:
 
 
 def check_answer(question: UserQuestion, words: str | bool) -> str:
-    """`read_answer`. Raises `AnswerRefusedError`, which names the choices, for what is no answer."""
+    """Like `read_answer`, but raise `AnswerRefusedError`, which names the choices, for an invalid answer."""
     answer = read_answer(question, words)
     if answer is None:
         raise AnswerRefusedError(question.question_id, words, answers_of(question))
@@ -59,21 +59,21 @@ def check_answer(question: UserQuestion, words: str | bool) -> str:
 
 
 def answers_of(question: UserQuestion) -> tuple[str, ...]:
-    """What may be answered, for a person who answered something else."""
+    """The valid answers, for a person who gave an invalid one."""
     if question.kind == "permission":
         return *question.choices, "no because ...", "edit ..."
     return *map(str, question.choices), *(["a text"] if takes_own_words(question) else [])
 
 
 def takes_own_words(question: UserQuestion) -> bool:
-    """Whether any text answers it."""
+    """Whether any text is a valid answer."""
     return question.kind != "permission" and (not question.choices or question.details.get("free_text") is True)
 
 
 def pick_choices(said: str, choices: Sequence[str], *, several: bool = False, numbered: bool = False) -> list[str]:
-    """The choices that a text names, with `several` those between its commas; none when a part of it names no choice.
+    """The choices named by a text, with `several` separated by commas; empty if any part names no choice.
 
-    With `numbered`, the numbers from 1 on name them too.
+    With `numbered`, the numbers from 1 on name them, too.
     """
     known = {str(number): choice for number, choice in enumerate(choices, 1)} if numbered else {}
     known |= {_folded(choice): choice for choice in reversed(choices)}
@@ -100,7 +100,7 @@ def _folded(text: str) -> str:
 
 
 def edited_input(details: Mapping[str, Any], rest: str) -> dict[str, Any] | None:
-    """The input that `edit` puts in the place of the one asked about; None when it cannot be read."""
+    """The input that `edit` substitutes for the one in question; None if it cannot be parsed."""
     given = details.get("input")
     if details.get("tool_name") == "Bash" and rest and not rest.startswith("{"):
         return {**(given if isinstance(given, Mapping) else {}), "command": rest}

@@ -1,16 +1,16 @@
-"""Which events of a session this installation wrote: only those may allow anything when the session goes on.
+"""Which events of a session this installation wrote: only these may authorize anything when the session continues.
 
-What a run records and what could later let something run without a question (a prompt, a decision with rules to remember, a
-question and its answer, a skill's or command's grants, what a part of the caller's own keeps, a call that is still open, a
-result of a run) carries a digest that only the key of this installation can make. It covers the session's id, the event's
-`seq`, and a chain over every event up to and with this one, so an event that was moved, an edited log and an archive of
-somebody else are history: readable, and asked about again.
+Recorded events that could later let something run without a question (a prompt, a decision with rules to remember, a
+question and its answer, the grants of a skill or command, the state of a caller's own part, an open call, a run's result)
+carry a digest that only this installation's key can produce. It covers the session's id, the event's `seq`, and a chain
+over every event up to and including this one, so a moved event, an edited log and a foreign archive are history: readable,
+but asked about again.
 
     chain(n) = sha256(chain(n - 1) + the fields of event n as JSON)
     mac(n)   = HMAC(key, session id, n, chain(n))
 
-A fork begins with events of its parent, under the parent's id. Its `session.forked` has a digest over the fork's id, its own
-`seq` and fields; it vouches for the digests that were valid in the parent, and for nothing else.
+A fork begins with events of its parent, under the parent's id. Its `session.forked` has a digest over the fork's id, its
+own `seq` and fields; it vouches for the digests that were valid in the parent, and for nothing else.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ _CARRIERS = frozenset(
 class Authority:
     """A fold over one session's events that tells ours from others; it also signs the events that a run appends.
 
-    Without a usable key nothing is signed and nothing that was stored is ours; `problem` says why.
+    Without a usable key nothing is signed and no stored event is ours; `problem` explains why.
     """
 
     def __init__(self, session_id: str, seal: Seal) -> None:
@@ -85,11 +85,11 @@ class Authority:
         self._foreign: dict[int, tuple[str, bytes, tuple[str, int] | None]] = {}
 
     def is_ours(self, event: Event) -> bool:
-        """Whether this installation wrote the event. One without a `seq` was never stored: this run made it."""
+        """Whether this installation wrote the event. One without a `seq` was never stored: this run created it."""
         return event.seq is None or event.seq in self._ours
 
     def apply(self, event: Event, *, made_here: bool = False) -> None:
-        """Take one more event into account, in the order of their `seq`; `made_here` is for those just signed."""
+        """Apply one more event, in the order of `seq`; `made_here` is for those just signed."""
         if event.seq is None:
             return
         if made_here:
@@ -110,7 +110,7 @@ class Authority:
             self._foreign[event.seq] = event.mac, self._chain, None
 
     def sign(self, events: Sequence[Event], last_seq: int) -> EncodedEvents:
-        """The events with their digests, as they will stand behind event `last_seq`, which is the last one applied."""
+        """Add the digests to the events that will follow event `last_seq`, the last one applied."""
         signed, bodies, chain = [], [], self._chain
         self._signed = {}
         for seq, event in enumerate(events, start=last_seq + 1):
@@ -142,7 +142,7 @@ class Authority:
             return False
 
     def _settle_fork(self, seq: int, session_id: str) -> None:
-        """Look at a fork's marker: when it is ours, what stands before it is judged under its parent's id."""
+        """Process a fork's marker: if it is ours, the events before it are judged under the parent's id."""
         mac, body, forked_at = self._foreign[seq]
         if forked_at is None or not self._matches(mac, session_id, seq, body, _FORK):
             return
@@ -159,14 +159,14 @@ class Authority:
                 self._ours.add(number)
 
     def kept(self, seqs: Container[int]) -> dict[str, Any]:
-        """What was learned so far of these events, as JSON, for what stands beside a compaction."""
+        """The state so far as JSON, to be stored beside a compaction."""
         told = ((seq, known) for seq, known in self._foreign.items() if seq in seqs)
         foreign = [[seq, mac, covered.hex(), parent] for seq, (mac, covered, parent) in told]
         ours = sorted(seq for seq in self._ours if seq in seqs)
         return {"chain": self._chain.hex(), "ours": ours, "foreign": foreign}
 
     def restore(self, kept: Mapping[str, Any]) -> None:
-        """Go on from what `kept` gave, instead of from the events up to then."""
+        """Continue from a state returned by `kept`, instead of from the events up to then."""
         self._chain, self._ours = bytes.fromhex(kept["chain"]), set(kept["ours"])
         self._foreign = {
             seq: (mac, bytes.fromhex(covered), None if parent is None else (parent[0], parent[1]))

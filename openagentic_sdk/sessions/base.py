@@ -1,7 +1,7 @@
-"""What a session store is: a small core that a backend implements, and everything else derived from it once.
+"""The interface of a session store: a small core that a backend implements, and everything else derived from it once.
 
-All calls are plain and blocking. A store that talks to a network sets `is_remote`, and the runtime calls it off the event
-loop. Every read gives an exact prefix of what was appended, in the order of `seq`, or raises: records are never skipped.
+All calls are synchronous and blocking. A store that uses a network sets `is_remote`, and the runtime calls it off the event
+loop. Every read returns an exact prefix of what was appended, in the order of `seq`, or raises: records are never skipped.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ MOST_SCANNED = 1000
 
 @frozen
 class SessionPage:
-    """Rows of a list of sessions, and the cursor of what follows: None at the end."""
+    """Rows of a list of sessions, and the cursor of the next page: None at the end."""
 
     rows: Sequence[SessionSummary]
     next: str | None = None
@@ -72,10 +72,10 @@ class SessionPage:
 
 @frozen
 class Remains:
-    """What a session that may be damaged still has: `holes` says in sentences what is known to be gone.
+    """The readable remainder of a session that may be damaged: `holes` describes known losses in sentences.
 
-    `iter_events` gives the events up to the first that is damaged or missing, where it raises `LogCorruptError`; `blobs` are
-    the digests of its blobs, which `read_blob` reads.
+    `iter_events` yields the events up to the first damaged or missing one, where it raises `LogCorruptError`; `blobs` are
+    the digests of its blobs, readable with `read_blob`.
     """
 
     metadata: Mapping[str, Any]
@@ -86,7 +86,7 @@ class Remains:
 
 
 class SessionStore(PollingStore, Rewriting):
-    """Where sessions live: the core, and all that is derived from it, which a backend may override to be faster."""
+    """A session store: the core, and everything derived from it, overridable by faster implementations."""
 
     def last_seq(self, session_id: str) -> int:
         """The `seq` of the log's last event, 0 for an empty log. Raises `SessionNotFoundError`."""
@@ -99,14 +99,14 @@ class SessionStore(PollingStore, Rewriting):
         return self.read_summary(session_id).open_questions
 
     def take_over(self, session_id: str) -> SessionWriter:
-        """Become the writer although a holder lives: it hangs, and from now on its appends raise `LeaseLostError`.
+        """Become the writer although the holder lives: it hangs, and from now on its appends raise `LeaseLostError`.
 
-        A store whose lock belongs to the kernel cannot do this and refuses like `open_writer`.
+        A store whose lock belongs to the operating system cannot do this and refuses like `open_writer`.
         """
         return self.open_writer(session_id)
 
     def session_exists(self, session_id: str) -> bool:
-        """Whether there is such a session."""
+        """Whether the session exists."""
         return session_id in self.list_sessions()
 
     # --- lists, derived ----------------------------------------------------------------------------------------------
@@ -116,17 +116,15 @@ class SessionStore(PollingStore, Rewriting):
         return as_shown(self, self.kept_summary(session_id))
 
     def kept_summary(self, session_id: str) -> SessionSummary:
-        """What `fold_summary` gives. A store that keeps summaries in its appends returns the kept one and folds only a stale
-        one.
-        """
+        """Like `fold_summary`. A store that maintains summaries returns the stored one and folds only a stale one."""
         return self.fold_summary(session_id)
 
     def is_held(self, session_id: str) -> bool | None:
-        """Whether somebody living writes to the session; None when the store cannot tell. Raises `SessionNotFoundError`."""
+        """Whether a living process writes to the session; None if the store cannot tell. Raises `SessionNotFoundError`."""
         return None
 
     def fold_summary(self, session_id: str) -> SessionSummary:
-        """The session's row, from its whole log."""
+        """Compute the session's row from its whole log."""
         known = self.read_metadata(session_id)
         start = start_summary(session_id, known["created_at"], known["metadata"])
         return fold_session_summary(start, self.iter_events(session_id))
@@ -141,10 +139,10 @@ class SessionStore(PollingStore, Rewriting):
         include_children: bool = False,
         tenant: str | None = None,
     ) -> list[SessionSummary]:
-        """A page of rows, the session last written to first; a session that cannot be read is a row with an `error`.
+        """A page of rows, most recently written session first; an unreadable session is a row with an `error`.
 
-        `query` filters by words in title, prompts, tags, model and id. The sessions of subagents are left out unless
-        `include_children`. `tenant` shows the sessions of one tenant, "" those without one, None all.
+        `query` filters by words in title, prompts, tags, model and id. Sessions of subagents are excluded unless
+        `include_children`. `tenant` selects the sessions of one tenant, "" those without one, None all.
         """
         if not query:
             page = partial(self._list_page, cwd=cwd, tenant=tenant, include_children=include_children)
@@ -163,11 +161,11 @@ class SessionStore(PollingStore, Rewriting):
         keep: Callable[[SessionSummary], bool] | None = None,
         query: str | None = None,
     ) -> SessionPage:
-        """The rows of `list_session_summaries` behind the cursor `after`, the `next` of the page before.
+        """The rows of `list_session_summaries` after the cursor `after`, the `next` of the previous page.
 
-        Sessions that are made, written to or deleted between two pages move no other: no row comes twice, and none is left
-        out that was not written to. Of `MOST_SCANNED` rows a page holds those that `keep` accepts, so it may be shorter than
-        `limit`, or empty, and yet have a next one. Raises `OptionsError` for a cursor that no page has given.
+        Sessions created, written to or deleted between two pages do not shift others: no row appears twice, and only rows
+        that were written to can be missed. Of `MOST_SCANNED` rows, a page contains those that `keep` accepts, so it may be
+        shorter than `limit`, or empty, and yet have a next page. Raises `OptionsError` for an invalid cursor.
         """
         rows: list[SessionSummary] = []
         found = self._rows_behind(
@@ -189,9 +187,9 @@ class SessionStore(PollingStore, Rewriting):
         query: str = "",
         cwd: str | None = None,
     ) -> Iterator[tuple[Callable[[], Place], SessionSummary]]:
-        """The rows of a list behind a place, made as far as they are read, each with what tells its own place.
+        """Iterate lazily over the rows after a position, each with its own position.
 
-        A store that can leaves out rows without the words of `query`; the caller does so anyway.
+        A store may omit rows without the words of `query`; the caller filters anyway.
         """
         asked = partial(summary_matches, cwd=cwd, include_children=include_children, tenant=tenant)
         ids = self._ids_behind(after, query=query, cwd=cwd)
@@ -201,7 +199,7 @@ class SessionStore(PollingStore, Rewriting):
     def _ids_behind(
         self, after: Place | None, *, query: str = "", cwd: str | None = None
     ) -> Iterator[tuple[Callable[[], Place], str]]:
-        """`list_sessions` behind a place, found as far as it is read; a store that can leaves out what does not fit."""
+        """Iterate lazily over `list_sessions` after a position; a store may omit ids that do not match."""
         for session_id in self.list_sessions():
             place = partial(self._place_of, session_id)
             if after is None or place() < after:
@@ -219,22 +217,22 @@ class SessionStore(PollingStore, Rewriting):
     def _list_page(
         self, *, cwd: str | None, tenant: str | None, include_children: bool, limit: int | None, offset: int
     ) -> Iterator[SessionSummary]:
-        """The page of a list without a query, made as far as it is read."""
+        """A page of a list without a query, computed lazily."""
         found = self._rows_behind(None, tenant=tenant, include_children=include_children, cwd=cwd)
         return page_of((row for _, row in found), limit=limit, offset=offset)
 
     def ids_beginning(self, start: str) -> list[str]:
-        """The ids that begin with this, all of them or at least two."""
+        """The ids with this prefix: all of them, or at least two."""
         return [name for name in self.list_sessions() if start and name.startswith(start)]
 
     def update_search(self, progress: Callable[[int, int], None] | None = None) -> None:
-        """Bring the index that `search` asks up to date, if the store has one, as a search does by itself.
+        """Update the index that `search` uses, if the store has one; a search does this itself.
 
-        `progress` is told how many sessions are done, and of how many.
+        `progress` receives the number of sessions done and the total.
         """
 
     def list_children(self, session_id: str) -> list[str]:
-        """The ids of the sessions that this session's Task calls started."""
+        """The ids of the sessions started by this session's Task calls."""
         return [
             row.id
             for row in self.list_session_summaries(include_children=True)
@@ -242,7 +240,7 @@ class SessionStore(PollingStore, Rewriting):
         ]
 
     def search(self, query: str, *, limit: int = 50, tenant: str | None = None) -> list[SearchHit]:
-        """Events that hold every word of `query`, newest session first, of one tenant as in lists. A scan of all logs."""
+        """Events that contain every word of `query`, newest session first, of one tenant as in lists. Scans all logs."""
         words = search_words(query)
         hits: list[SearchHit] = []
         for session_id in self.list_sessions() if words else ():
@@ -263,7 +261,7 @@ class SessionStore(PollingStore, Rewriting):
     # --- whole sessions, derived -------------------------------------------------------------------------------------
 
     def read_remains(self, session_id: str) -> Remains:
-        """What can still be read of a session, to save it. Raises `SessionNotFoundError` when nothing is there."""
+        """What can still be read of a session, to salvage it. Raises `SessionNotFoundError` if nothing is left."""
         metadata = self.read_metadata(session_id)["metadata"]
         blobs: list[str] = []
         holes: tuple[str, ...] = ()
@@ -275,7 +273,7 @@ class SessionStore(PollingStore, Rewriting):
         return Remains(metadata, events, tuple(blobs), read_blob, holes)
 
     def list_blobs(self, session_id: str) -> list[str]:
-        """The digests of the session's blobs: derived, those that its log names and the store has.
+        """The digests of the session's blobs; by default, those named by its log that the store has.
 
         Raises `SessionNotFoundError`.
         """
@@ -298,9 +296,9 @@ class SessionStore(PollingStore, Rewriting):
         created_at: float | None = None,
         blobs: Iterable[bytes] = (),
     ) -> str:
-        """A new session with these events as they are: `seq` from 1 without a hole, and `ts`, are kept. Complete or absent.
+        """Create a session with these events unchanged: `seq` from 1 without gaps, and `ts`. Complete or not at all.
 
-        Raises `SessionExistsError`, `OptionsError`, and `InvalidEventError` for a hole.
+        Raises `SessionExistsError`, `OptionsError`, and `InvalidEventError` for a gap.
         """
         self._import_events(session_id, created_at, metadata or {}, check_sequence(events), iter(blobs))
         return session_id
@@ -308,10 +306,10 @@ class SessionStore(PollingStore, Rewriting):
     def _import_events(
         self, session_id: str, created_at: When, metadata: Metadata, events: Iterator[Event], blobs: Iterator[bytes]
     ) -> None:
-        """What `import_session` does; the `seq` of the events is checked as they are read. `created_at` None is now.
+        """Implements `import_session`; the `seq` of the events is checked as they are read. `created_at` None is now.
 
-        Derived like this the times are new, and the death of the process leaves a part behind; the stores of this package do
-        it in one transaction.
+        This default assigns new times, and a process that dies leaves a partial session; the stores of this package use one
+        transaction.
         """
         self.create_session(metadata=metadata, session_id=session_id)
         try:
@@ -326,7 +324,7 @@ class SessionStore(PollingStore, Rewriting):
     def copy_session(
         self, source_id: str, target_id: str, *, at_seq: int, tail: Sequence[Event], metadata: Mapping[str, Any]
     ) -> str:
-        """A new session: the source's events up to `at_seq` as they are, then `tail`, and the blobs. Complete or absent."""
+        """Create a session from the source's events up to `at_seq`, then `tail`, and the blobs. Complete or not at all."""
         check_copied_part(source_id, at_seq, self.last_seq(source_id))
         head = self.iter_events(source_id, limit=at_seq)
         now = time.time()
@@ -335,7 +333,7 @@ class SessionStore(PollingStore, Rewriting):
         return self.import_session(target_id, chain(head, stamped), metadata=metadata, created_at=now, blobs=blobs)
 
     def refuse_kept(self, session_id: str, doing: str = "deleted", *, may_shorten: bool = False) -> None:
-        """Raise `SessionHeldError` for a session that is held or, unless `may_shorten`, is to be kept for longer."""
+        """Raise `SessionHeldError` for a session that is on hold or, unless `may_shorten`, retained for longer."""
         held, until = False, 0.0
         try:
             summary = self.kept_summary(session_id)
@@ -351,33 +349,35 @@ class SessionStore(PollingStore, Rewriting):
             raise SessionHeldError(session_id, doing, None if held else until)
 
     def durability_notice(self) -> str | None:
-        """A sentence for people when this store may lose what it acknowledged; None when it does as `durability` says."""
+        """A sentence for people if this store may lose acknowledged events; None if it is as durable as `durability`
+        states.
+        """
         return None
 
     def search_notice(self) -> str | None:
-        """A sentence for people when search is slower than it could be; None when it is not."""
+        """A sentence for people if search is slower than it could be; otherwise None."""
         return None
 
     def migrate(self) -> None:
-        """Make what the store needs to keep sessions in, or bring it to this version; most stores do so when first used."""
+        """Create the store's schema, or upgrade it to this version; most stores do so on first use."""
         self.list_session_summaries(limit=0)
 
     def close(self) -> None:
-        """Let go of connections and handles; the store can be opened again."""
+        """Release connections and handles; the store can be used again."""
 
 
 def as_it_is(place: Place) -> Place:
-    """The place, which is known already."""
+    """Return the position, which is known already."""
     return place
 
 
 def written_cursor(place: Place) -> str:
-    """A place in a list as clients send it back."""
+    """Encode a position in a list as a cursor for clients."""
     return urlsafe_b64encode(dumps_json(place).encode("ascii")).decode("ascii").rstrip("=")
 
 
 def read_cursor(text: str | None) -> Place | None:
-    """The place that a cursor names. Raises `OptionsError`."""
+    """Decode a cursor. Raises `OptionsError`."""
     if text is None:
         return None
     try:
@@ -390,9 +390,9 @@ def read_cursor(text: str | None) -> Place | None:
 
 
 def whole_id(store: SessionStore, start: str) -> str:
-    """The id of the session that this names: its own, or the only one that begins so.
+    """The session id for a full id or a unique prefix.
 
-    Raises `SessionNotFoundError`, and `OptionsError` when several begin so.
+    Raises `SessionNotFoundError`, and `OptionsError` if the prefix is ambiguous.
     """
     if store.session_exists(start):
         return start
@@ -408,9 +408,9 @@ def whole_id(store: SessionStore, start: str) -> str:
 def as_shown(
     store: SessionStore, row: SessionSummary, is_held: Callable[[], bool | None] | None = None
 ) -> SessionSummary:
-    """A session's row as lists show it: with its subagents' questions, and not `running` when nobody runs it.
+    """A session's row as lists show it: with its subagents' questions, and not `running` if no process runs it.
 
-    `is_held` says that when it is known already.
+    Pass `is_held` if that is known already.
     """
     if row.state not in ("running", "waiting"):
         return row
@@ -439,18 +439,18 @@ def as_shown(
 
 
 def stamp_events(events: Iterable[Event], *, first_seq: int, now: float) -> list[Event]:
-    """The events as they are stored: numbered from `first_seq` on, with the time."""
+    """The events as stored: numbered from `first_seq`, with the time."""
     stamped = [stamp_event(event, first_seq + index, now) for index, event in enumerate(events)]
     return EncodedEvents(stamped, events.bodies) if isinstance(events, EncodedEvents) else stamped
 
 
 def dumps_all_stored(events: Sequence[Event]) -> list[str]:
-    """`dumps_stored` of each stamped event; what is encoded already is not encoded again."""
+    """`dumps_stored` of each stamped event; encoded ones are not encoded again."""
     return [dumps_stored(event, body) for event, body in zip(events, encode_events(events), strict=True)]
 
 
 def loads_stored(session_id: str, seq: int, text: str) -> Event:
-    """The event that should be number `seq`. Raises `LogCorruptError`."""
+    """Decode the event that should have number `seq`. Raises `LogCorruptError`."""
     try:
         event = loads_event(text, strict=False)
     except InvalidEventError:
@@ -468,9 +468,10 @@ def iter_pages(
     limit: int | None,
     page_events: int,
 ) -> Iterator[Event]:
-    """The events that a database keeps as text, read page by page: `read_page(after_seq, size)` gives `seq` and text.
+    """Iterate over events that a database stores as text, page by page: `read_page(after_seq, size)` returns `seq` and
+    text.
 
-    Raises `LogCorruptError` for a hole and for what is no event.
+    Raises `LogCorruptError` for a gap and for an invalid event.
     """
     while limit is None or limit > 0:
         size = page_events if limit is None else min(limit, page_events)
@@ -486,7 +487,7 @@ def iter_pages(
 
 
 def windows_from_end(store: SessionStore, session_id: str, last_seq: int, size: int) -> Iterator[Sequence[Event]]:
-    """The newest `size` events up to `last_seq`, then sixteen times as many, and so on; at last all of them."""
+    """Iterate over the newest `size` events up to `last_seq`, then sixteen times as many, and so on; finally all of them."""
     after_seq = last_seq
     while after_seq:
         after_seq, size = max(0, last_seq - size), size * 16
@@ -499,7 +500,7 @@ def merged_metadata(metadata: Mapping[str, Any], changes: Mapping[str, Any]) -> 
 
 
 def check_sequence(events: Iterable[Event]) -> Iterator[Event]:
-    """The same events; raises `InvalidEventError` where `seq` is not 1, 2, 3 ..."""
+    """Pass the events through; raise `InvalidEventError` where `seq` is not 1, 2, 3 ..."""
     for expected, event in enumerate(events, start=1):
         if event.seq != expected:
             raise InvalidEventError(f"event {expected} of the session has seq {event.seq}: a log has no holes")
@@ -507,15 +508,15 @@ def check_sequence(events: Iterable[Event]) -> Iterator[Event]:
 
 
 def check_copied_part(source_id: str, at_seq: int, last_seq: int) -> None:
-    """Raise `OptionsError` for a part that the source of a copy does not have."""
+    """Raise `OptionsError` for a range that the source of a copy does not have."""
     if not 0 <= at_seq <= last_seq:
         raise OptionsError(f"session {source_id!r} has events 1 to {last_seq}: it cannot be copied up to {at_seq}")
 
 
 def check_session_id(session_id: str) -> str:
-    """The id, if every store can keep it apart from others; raises `OptionsError`.
+    """Return the id if every store can distinguish it from others. Raises `OptionsError`.
 
-    Accepted are 1 to 200 printable characters; a file store accepts fewer.
+    Valid are 1 to 200 printable characters; a file store accepts fewer.
     """
     if not isinstance(session_id, str) or not 0 < len(session_id) <= MAX_ID_CHARS:
         raise OptionsError(f"session_id: {shown(session_id)} cannot be used: an id has 1 to {MAX_ID_CHARS} characters")

@@ -1,8 +1,8 @@
-"""What a run kept of its view behind a compaction, as bytes that a store keeps beside a log: a resume reads from there on.
+"""A run's view after a compaction, as bytes that a store keeps beside a log, so that a resume reads only from there.
 
-The text says which place of the log it speaks of, and a keyed digest says that this installation wrote it for this session.
-What an archive brings, what was kept for another session, and what was edited is not used. It is a cache: it may be deleted,
-and damage of the log before that place is not noticed by a resume; finding it is what verifying is for.
+The bytes name their position in the log, and a keyed digest proves that this installation wrote them for this session.
+Anything from an archive, from another session, or edited is not used. It is a cache: it may be deleted, and a resume does
+not notice damage of the log before that position; finding that is the purpose of verifying.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _PURPOSE = b"openagentic-sdk checkpoint"
 
 
 def seal_view(seal: Seal, session_id: str, place: Mapping[str, Any], kept: KeptView) -> bytes | None:
-    """The bytes to keep; None where there is no usable key, or too much to keep. `place` is JSON."""
+    """The bytes to keep; None if there is no usable key, or too much to keep. `place` is JSON."""
     try:
         body = dumps_json({**place, "kept": kept.to_dict()}).encode("ascii")
         data = seal.digest(_PURPOSE, _name(session_id), body).encode("ascii") + b"\n" + body + b"\n"
@@ -31,7 +31,7 @@ def seal_view(seal: Seal, session_id: str, place: Mapping[str, Any], kept: KeptV
 
 
 def open_view(seal: Seal, session_id: str, data: bytes | None) -> tuple[Mapping[str, Any], KeptView] | None:
-    """The place and the view that were kept; None for what this installation did not write for this session."""
+    """The stored position and view; None if this installation did not write them for this session."""
     digest, _, rest = (data or b"").partition(b"\n")
     body = rest.removesuffix(b"\n")
     try:

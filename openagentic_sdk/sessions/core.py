@@ -49,15 +49,15 @@ class SessionWriter(ABC):
         """
 
     def keep_view(self, kept: KeptView) -> None:
-        """Keep what a view must hold behind a compaction for the next resume: a cache. A store need not keep any."""
+        """Keep the view after a compaction for the next resume: a cache, which a store need not support."""
 
     def waits_for_disk(self, events: Sequence[Event]) -> bool:
-        """Whether `append` of these would keep its caller waiting, so that an event loop calls it in a thread."""
+        """Whether `append` of these events would block, so that an event loop must call it in a thread."""
         return False
 
     @abstractmethod
     def close(self) -> None:
-        """Give the right back. Closing twice is allowed."""
+        """Release the right to write. Closing twice is allowed."""
 
     def __enter__(self) -> SessionWriter:
         return self
@@ -69,35 +69,37 @@ class SessionWriter(ABC):
 
 
 class StoreCore(ABC):
-    """The calls that a backend must have, and what a run asks of every store."""
+    """The methods that a backend must implement, and those that a run needs of every store."""
 
     is_remote: ClassVar[bool] = False
     durability: str = "memory"
 
     @cached_property
     def seal(self) -> Seal:
-        """Makes and checks the digests of what is kept beside logs; by default with the key of this installation."""
+        """Creates and checks the digests of data kept beside logs; by default with this installation's key."""
         return Seal()
 
     @abstractmethod
     def create_session(self, *, metadata: Mapping[str, Any] | None = None, session_id: str | None = None) -> str:
-        """A new, empty session; returns its id. Raises `SessionExistsError`, and `OptionsError` for an unusable id."""
+        """Create an empty session; return its id. Raises `SessionExistsError`, and `OptionsError` for an invalid id."""
 
     @abstractmethod
     def open_writer(self, session_id: str) -> SessionWriter:
-        """Become the session's one writer. Raises `SessionNotFoundError`, or `SessionLockedError` at once."""
+        """Become the session's only writer. Raises `SessionNotFoundError`, or `SessionLockedError` immediately."""
 
     @abstractmethod
     def iter_events(self, session_id: str, *, after_seq: int = 0, limit: int | None = None) -> Iterator[Event]:
-        """The stored events with `seq > after_seq`, at most `limit`. Raises `SessionNotFoundError`, `LogCorruptError`."""
+        """Iterate over stored events with `seq > after_seq`, at most `limit`. Raises `SessionNotFoundError`,
+        `LogCorruptError`.
+        """
 
     @abstractmethod
     def read_run_state(self, session_id: str) -> str:
-        """How the session's newest run stands by its log, see `SessionSummary.state`. Raises `SessionNotFoundError`."""
+        """The state of the session's newest run by its log, see `SessionSummary.state`. Raises `SessionNotFoundError`."""
 
     @abstractmethod
     def open_question_ids(self, session_id: str) -> tuple[str, ...]:
-        """The questions that the session waits for, and those of its subagents. Raises `SessionNotFoundError`."""
+        """The open questions of the session and of its subagents. Raises `SessionNotFoundError`."""
 
     @abstractmethod
     def read_metadata(self, session_id: str) -> dict[str, Any]:
@@ -109,23 +111,23 @@ class StoreCore(ABC):
 
     @abstractmethod
     def list_sessions(self) -> list[str]:
-        """The ids of all sessions, the one last written to first."""
+        """The ids of all sessions, most recently written first."""
 
     @abstractmethod
     def delete_session(self, session_id: str, *, expected_seq: int | None = None) -> None:
         """Remove the session and its blobs. Raises `SessionNotFoundError`, or `SessionLockedError` while a run uses it.
 
         With `expected_seq`, raises `ConcurrencyError` and removes nothing unless the log's last event has that `seq`. A
-        session that is held or to be kept (`refuse_kept`) is not removed.
+        session that is on hold or retained (`refuse_kept`) is not removed.
         """
 
     @abstractmethod
     def put_blob(self, session_id: str, data: bytes) -> str:
-        """Store a big value beside the log, durable before this returns; returns its sha256."""
+        """Store a large value durably beside the log; return its SHA-256."""
 
     @abstractmethod
     def read_blob(self, session_id: str, sha256: str) -> bytes:
-        """The bytes of a blob. Raises `SessionNotFoundError`, or `StorageError` when there is no such blob."""
+        """The bytes of a blob. Raises `SessionNotFoundError`, or `StorageError` if there is no such blob."""
 
     # --- derived -----------------------------------------------------------------------------------------------------
 
@@ -136,7 +138,7 @@ class StoreCore(ABC):
     def append_events(
         self, session_id: str, events: Sequence[Event], *, expected_seq: int | None = None
     ) -> list[Event]:
-        """Append outside of a run, under the session's lock; returns the stored events.
+        """Append outside a run, under the session's lock; return the stored events.
 
         With `expected_seq`, raises `ConcurrencyError` and writes nothing unless the log's last event has that `seq`.
         """
@@ -145,12 +147,12 @@ class StoreCore(ABC):
             return writer.append(events)
 
     def append_event(self, session_id: str, event: Event) -> Event:
-        """Append one event outside of a run; returns it as it was stored."""
+        """Append one event outside a run; return it as stored."""
         return self.append_events(session_id, [event])[0]
 
     def read_kept_view(self, session_id: str) -> tuple[KeptView | None, Iterator[Event]]:
-        """What a run kept of its view behind the last compaction, and the events behind that; None, and all events, when
-        nothing was kept or what was kept is not this installation's, or not of this log.
+        """The stored view after the last compaction, and the events after it; None, and all events, if nothing was stored,
+        or not by this installation or for this log.
         """
         found = open_view(self.seal, session_id, self.read_checkpoint(session_id))
         if found is not None:
@@ -160,7 +162,7 @@ class StoreCore(ABC):
         return None, self.iter_events(session_id)
 
     def keep_view(self, session_id: str, kept: KeptView) -> None:
-        """Keep a view for the next resume. What cannot be kept is left out: it is a cache."""
+        """Keep a view for the next resume. Failures are ignored: it is a cache."""
         with suppress(SessionError):
             place = {"seq": kept.horizon, "event": _digest_of_event(self, session_id, kept.horizon)}
             data = seal_view(self.seal, session_id, place, kept)
@@ -168,19 +170,19 @@ class StoreCore(ABC):
                 self.keep_checkpoint(session_id, data)
 
     def keep_checkpoint(self, session_id: str, data: bytes) -> None:
-        """Keep these bytes beside the log in the place of earlier ones: a cache that goes with the session and that no copy,
-        import or archive brings along. A store need not keep any.
+        """Keep these bytes beside the log, replacing earlier ones: a cache that is deleted with the session and that no
+        copy, import or archive includes. A store need not support it.
         """
 
     def read_checkpoint(self, session_id: str) -> bytes | None:
-        """What `keep_checkpoint` was given last; None when there is nothing any more."""
+        """The bytes last passed to `keep_checkpoint`; None if they are gone."""
         return None
 
     def claim_request(self, session_id: str, request_id: str) -> str:
-        """Bind a request id to this session, unless another session has it; returns the session that has it now.
+        """Bind a request id to this session, unless another session has it; return the session that has it now.
 
-        A deleted session has none. Derived, a search of all logs, which two processes may do at once: a store with an index
-        answers by one look and lets one of them win. Raises `SessionNotFoundError`.
+        A deleted session has none. This default searches all logs, which two processes may do at once; a store with an
+        index looks it up and lets one of them win. Raises `SessionNotFoundError`.
         """
         self.read_metadata(session_id)
         for name in self.list_sessions():
@@ -192,23 +194,23 @@ class StoreCore(ABC):
 
 
 def new_session_id() -> str:
-    """An id that no session has."""
+    """A new random session id."""
     return os.urandom(16).hex()
 
 
 def session_of_request(request_id: str) -> str:
-    """The id of the session that a request id makes where its caller names none: the same in every process and store."""
+    """The session id derived from a request id whose caller names no session: the same in every process and store."""
     return f"request-{json_sha256(request_id)[:32]}"
 
 
 def _digest_of_event(store: StoreCore, session_id: str, seq: int) -> str | None:
-    """What tells the log up to an event from another log: the digest of that event, whose place and time are its own."""
+    """A digest that distinguishes the log up to an event from another log: that of the event with its position and time."""
     for event in store.iter_events(session_id, after_seq=seq - 1, limit=1):
         return json_sha256(dumps_stored(event))
     return None
 
 
 def check_expected_seq(session_id: str, expected_seq: int | None, last_seq: int) -> None:
-    """Raise `ConcurrencyError` when another event is the last one than was expected; None expects nothing."""
+    """Raise `ConcurrencyError` if the last event is not the expected one; None expects nothing."""
     if expected_seq is not None and last_seq != expected_seq:
         raise ConcurrencyError(session_id, expected_seq, last_seq)

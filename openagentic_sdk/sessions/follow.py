@@ -1,8 +1,8 @@
-"""Watch a session's log as it grows, from this process or another: every stored event once, in order, without a gap.
+"""Follow a session's log as it grows, in this process or another: every stored event once, in order, without gaps.
 
-However many follow, a store is watched once: by one thread at a time, for all sessions that are followed. A run of this
-process tells its followers itself, so that they also see its deltas, which are in no store. Nothing is kept per follower but
-where it stands: one that does not keep up reads from the store what it missed.
+A store is watched once, whatever the number of followers: by one thread at a time, for all followed sessions. A run in this
+process notifies its followers directly, so that they also see its deltas, which are in no store. Only the position is kept
+per follower: one that falls behind reads what it missed from the store.
 """
 
 from __future__ import annotations
@@ -46,15 +46,15 @@ async def follow(
     until_result: bool = False,
     left_s: float = 7.0,
 ) -> AsyncGenerator[AnyEvent, None]:
-    """The events with `seq > after_seq`, those that are there at once and the others as they come.
+    """Iterate over the events with `seq > after_seq`, the stored ones at once and later ones as they come.
 
-    With `deltas` also those of a run in this process, as they are shown, from the first behind the newest event on; they
-    have no `seq`. Goes on for ever, or with `until_result` ends behind a `result` when nothing follows it yet. One that was
-    `suspended` is no end, since another process may go on: then, and when the process of the run died, it ends once nobody
-    has gone on for `left_s` seconds; the `state` of the session's row tells which it was.
+    With `deltas` also those of a run in this process, as they are shown, starting after the newest event; they have no
+    `seq`. Continues forever, or with `until_result` ends after a `result` that nothing follows yet. A `suspended` result is
+    not an end, because another process may continue: then, and if the run's process died, it ends once nobody has continued
+    for `left_s` seconds; the `state` of the session's row tells which it was.
 
-    Raises `SessionNotFoundError` when there is no such session, or when it is deleted, `OptionsError` for an invalid
-    `after_seq`, and `EventLoopError` where asyncio does not run.
+    Raises `SessionNotFoundError` if the session does not exist or is deleted, `OptionsError` for an invalid `after_seq`,
+    and `EventLoopError` without asyncio.
     """
     follower = Follower(store, session_id, after_seq=after_seq, deltas=deltas)
     ended, left_at = False, math.inf
@@ -74,13 +74,13 @@ async def follow(
 
 
 async def _is_left(store: SessionStore, session_id: str) -> bool:
-    """Whether the session's request has lost its process, and nobody has gone on with it yet."""
+    """Whether the session's request has lost its process, and nobody has continued it yet."""
     row = await run_in_thread(partial(store.read_summary, session_id), name=_THREAD, moment_s=0)
     return row.state in LEFT_STATES
 
 
 class Follower:
-    """Follows one session. `after_seq` is where it stands. Its maker closes it."""
+    """Follows one session. `after_seq` is its position. Its creator must close it."""
 
     def __init__(self, store: SessionStore, session_id: str, *, after_seq: int = 0, deltas: bool = False) -> None:
         check_settings({"after_seq": after_seq}, {"after_seq": COUNT})
@@ -100,13 +100,13 @@ class Follower:
 
     @property
     def is_level(self) -> bool:
-        """Whether it has seen all that is known to be there."""
+        """Whether it has seen everything known so far."""
         return self._knows_end and self.after_seq >= self._feed.last_seq
 
     async def batch(self, timeout_s: float | None = None) -> Sequence[Event]:
-        """What is there, one event or more; waits for it. Nothing when the time is over, or behind a call of `wake`.
+        """Wait for one or more events and return them; empty on timeout, or after a call of `wake`.
 
-        Raises `SessionNotFoundError` and what else the store raises.
+        Raises `SessionNotFoundError` and other errors of the store.
         """
         while not self._is_woken:
             if self._feed.error is not None:
@@ -125,7 +125,7 @@ class Follower:
         return ()
 
     def _wake_in(self, timeout_s: float | None) -> None:
-        """Call `wake` when nothing has come by then. One timer does for many waits: it finds out that it is too early."""
+        """Call `wake` unless something comes by then. One timer serves many waits, and re-arms itself if it is too early."""
         if timeout_s is None:
             self._wake_at = math.inf
             return
@@ -147,23 +147,23 @@ class Follower:
             self._timer = self._watch.loop.call_later(left_s, self._is_time)
 
     def wake(self) -> None:
-        """Let the `batch` that is waited for, else the next one, return at once."""
+        """Let the pending `batch`, or the next one, return immediately."""
         self._is_woken = True
         self.notice()
 
     def notice(self) -> None:
-        """Something may have come."""
+        """Handle a notification that something may have come."""
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
 
     async def close(self) -> None:
-        """Follow no more."""
+        """Stop following."""
         if self._timer is not None:
             self._timer.cancel()
         await self._watch.leave(self)
 
     def _take(self) -> list[Event]:
-        """What is at hand: events behind the one that was seen last, then the deltas behind those."""
+        """The events available after the last one seen, then the deltas after those."""
         recent = self._feed.recent
         fresh_events = islice(recent, max(0, len(recent) - (self._feed.last_seq - self.after_seq)), None)
         events = list(_first_page(fresh_events))
@@ -196,9 +196,9 @@ class Follower:
 
 
 class Feed:
-    """What is at hand of one session: its newest events without a hole, and the deltas behind the last of them.
+    """The cached end of one session: its newest events without a gap, and the deltas after the last of them.
 
-    `last_seq` is that of the last event that anybody here has seen, -1 before the first look.
+    `last_seq` is that of the last event seen by any follower here, -1 before the first look.
     """
 
     def __init__(self) -> None:
@@ -210,11 +210,11 @@ class Feed:
         self.error: Exception | None = None
 
     def reaches(self, after_seq: int) -> bool:
-        """Whether all events behind this one are at hand."""
+        """Whether all events after this one are cached."""
         return bool(self.recent) and (self.recent[0].seq or 0) <= after_seq + 1 and after_seq < self.last_seq
 
     def learn(self, seq: int) -> None:
-        """The log reaches at least to here. Who waits is told: no look for news finds what is known already."""
+        """Note that the log reaches at least this far, and notify the waiters: polling does not report known events."""
         if seq > self.last_seq:
             self.last_seq = seq
             self._forget()
@@ -222,7 +222,7 @@ class Feed:
             self.tell()
 
     def add(self, events: Sequence[Event]) -> None:
-        """Events that were just stored, or shown; what is known already is left out."""
+        """Add events just stored or shown; known ones are ignored."""
         is_new = False
         for event in events:
             if event.seq is None:
@@ -240,7 +240,7 @@ class Feed:
             self.tell()
 
     def _keep(self, event: Event) -> None:
-        """Have one more event at hand; the oldest make room for it."""
+        """Cache one more event, evicting the oldest."""
         self.recent.append(event)
         self._recent_chars += _chars(event)
         while len(self.recent) > MAX_RECENT_EVENTS or (self._recent_chars > MAX_PAGE_CHARS and len(self.recent) > 1):
@@ -251,20 +251,20 @@ class Feed:
         self._recent_chars = 0
 
     def fail(self, error: Exception) -> None:
-        """The session cannot be followed any more."""
+        """Let the followers fail: the session cannot be followed any more."""
         self.error = error
         self.tell()
 
     def tell(self) -> None:
-        """Let all who follow look what there is."""
+        """Notify all followers."""
         for follower in self.followers:
             follower.notice()
 
 
 class Watch:
-    """All who follow sessions of one store in one event loop, and the one thread that looks for news for them.
+    """All followers of one store's sessions in one event loop, and the one thread that polls for them.
 
-    What a run of this loop stores and shows is at hand from its start on, also for who comes later.
+    Events that a run of this loop stores and shows are cached from its start, also for later followers.
     """
 
     def __init__(self, store: SessionStore, loop: asyncio.AbstractEventLoop) -> None:
@@ -278,20 +278,20 @@ class Watch:
         self._task: asyncio.Task[None] | None = None
 
     def enter(self, follower: Follower) -> Feed:
-        """Somebody follows from now on."""
+        """Add a follower."""
         feed = self._feeds.setdefault(follower.session_id, Feed())
         feed.followers.append(follower)
         return feed
 
     def look_for(self, session_id: str) -> None:
-        """Somebody waits for news of this session: look for it from now on, as long as somebody follows."""
+        """Poll for news of this session from now on, as long as it has followers."""
         if session_id not in self._looked_for:
             self._changes += 1
         if self._task is None or self._task.done():
             self._task = asyncio.create_task(self._look())
 
     async def leave(self, follower: Follower) -> None:
-        """Somebody follows no more. Behind the last one nothing reads the store any longer."""
+        """Remove a follower. After the last one, nothing polls the store."""
         feed = self._feeds.get(follower.session_id)
         if feed is None or follower not in feed.followers:
             return
@@ -304,7 +304,7 @@ class Watch:
             await asyncio.shield(self._task)
 
     def publish(self, session_id: str, events: Sequence[Event]) -> None:
-        """Hand events to all who follow this session."""
+        """Pass events to all followers of this session."""
         feed = self._feeds.get(session_id)
         if feed is None:
             if not any(isinstance(event, SystemInit) for event in events):
@@ -319,7 +319,7 @@ class Watch:
             self._running.add(session_id)
 
     def _followed(self) -> dict[str, int]:
-        """Where those sessions stand that somebody follows. The watcher's thread asks too, so the dict is copied first."""
+        """The positions of the followed sessions. Also called from the watcher's thread, so the dict is copied first."""
         feeds = list(self._feeds.items())
         return {name: feed.last_seq for name, feed in feeds if feed.followers and feed.last_seq >= 0}
 
@@ -338,9 +338,9 @@ class Watch:
         self._looked_for = {}
 
     def _find_news(self, changes: int) -> dict[str, Sequence[Event] | Exception]:
-        """The new events of the followed sessions; nothing when a follower comes or leaves, or after a while.
+        """The new events of the followed sessions; empty if a follower comes or leaves, or on timeout.
 
-        In a thread. Looking at many sessions costs time, and takes at most a twentieth of it.
+        Runs in a thread. Polling many sessions takes time, at most a twentieth of the thread's.
         """
         for _ in range(_MAX_LOOKS):
             known, began, busy_s = self._followed(), time.monotonic(), time.thread_time()
@@ -365,12 +365,12 @@ class Watch:
 
 
 def _read_page(store: SessionStore, session_id: str, after_seq: int, limit: int) -> list[Event]:
-    """The stored events behind a cursor, as many as one page has. In a thread."""
+    """The stored events after a cursor, at most one page. Runs in a thread."""
     return list(_first_page(store.read_events(session_id, after_seq=after_seq, limit=limit)))
 
 
 def _first_page(events: Iterable[Event]) -> Iterator[Event]:
-    """The first events, up to the one with which they have `MAX_PAGE_CHARS`."""
+    """The first events, up to the one that reaches `MAX_PAGE_CHARS`."""
     chars = 0
     for event in events:
         yield event
@@ -380,7 +380,7 @@ def _first_page(events: Iterable[Event]) -> Iterator[Event]:
 
 
 def _chars(value: object) -> int:
-    """About how many characters of JSON an event has, or a value of it."""
+    """The approximate number of JSON characters of an event, or of a value in it."""
     if isinstance(value, str):
         return len(value)
     if isinstance(value, Mapping):
@@ -395,7 +395,7 @@ _LOCK = Lock()
 
 
 def watch_of(store: SessionStore) -> Watch:
-    """The watch of this store in this event loop. Raises `EventLoopError` where none runs."""
+    """The watch of this store in this event loop. Raises `EventLoopError` if none is running."""
     loop = running_loop("follow()")
     with _LOCK:
         watches = _WATCHES.setdefault(store, [])
@@ -407,7 +407,7 @@ def watch_of(store: SessionStore) -> Watch:
 
 
 def publish(store: SessionStore, session_id: str, events: Sequence[Event]) -> None:
-    """Tell the followers in this process what a run has stored or shown, from that run's own event loop."""
+    """Notify the followers in this process of what a run has stored or shown, from that run's own event loop."""
     for watch in _WATCHES.get(store, ()):
         if watch.loop is asyncio.get_running_loop():
             watch.publish(session_id, events)

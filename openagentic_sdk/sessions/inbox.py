@@ -1,6 +1,6 @@
-"""What any process may say to the one that runs a session: cancel, steer, answer. It waits in the store until it is taken.
+"""Messages from any process to the one that runs a session: cancel, steer, answer. They wait in the store until taken.
 
-A message is not an event: it becomes one when the run takes it up, and is removed then. Its sender does not need the right
+A message is not an event: it becomes one when the run accepts it, and is then removed. Its sender does not need the right
 to write to the session, which the run holds.
 """
 
@@ -20,7 +20,7 @@ MAX_WAITING = 256
 
 @frozen
 class InboxMessage:
-    """A message that waits; numbers rise in the order in which messages can be read, over all sessions of a store."""
+    """A waiting message; numbers increase in the order in which messages become readable, over all sessions of a store."""
 
     number: int
     session_id: str
@@ -28,7 +28,7 @@ class InboxMessage:
 
 
 def dumps_message(message: Mapping[str, Any]) -> str:
-    """The message as it is kept, JSON in ASCII. Raises `InvalidEventError`."""
+    """Encode the message as ASCII JSON. Raises `InvalidEventError`."""
     if not isinstance(message, Mapping):
         raise InvalidEventError(f"a message to a session is an object of JSON, not {type(message).__name__}")
     text = dumps_json(dict(message))
@@ -38,12 +38,12 @@ def dumps_message(message: Mapping[str, Any]) -> str:
 
 
 def loads_message(number: int, session_id: str, text: str) -> InboxMessage:
-    """The message that was kept."""
+    """Decode a stored message."""
     return InboxMessage(number, session_id, loads_json(text))
 
 
 def is_sendable(session_id: str) -> bool:
-    """Whether a database can be asked for the id; no session has another one."""
+    """Whether a database can be queried for the id; every session's id is of this kind."""
     return "\0" not in session_id and session_id.encode("utf-8", "replace").decode() == session_id
 
 
@@ -56,7 +56,7 @@ def refuse_message() -> OptionsError:
 
 
 def full_inbox(session_id: str) -> StorageError:
-    """The error of a session whose messages are not read."""
+    """The error of a session whose messages are not being read."""
     return StorageError(
         f"{MAX_WAITING} messages wait for session {session_id!r} and nobody takes them: is it running?",
         session_id=session_id,

@@ -1,7 +1,7 @@
-"""Sessions in memory, for tests and for runs that nobody needs to keep.
+"""Sessions in memory, for tests and for runs whose log is not needed later.
 
-Events go through JSON like everywhere else, so what cannot be stored fails here too, and a caller who changes what it
-passed or got changes nothing in the store.
+Events are converted to JSON as everywhere else, so values that cannot be stored fail here, too, and modifying an argument
+or a result changes nothing in the store.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Sessions in a Postgres database, shared by many hosts. Needs psycopg 3: the extra `postgres`.
 
-An append is one statement: it moves the session's row only for the epoch of its writer and the `seq` that it expects, and
-inserts the events only if it did. No connection is held between two statements. Events are kept as ASCII text, so U+0000 and
-lone surrogates survive.
+An append is one statement: it updates the session's row only for its writer's epoch and the expected `seq`, and inserts the
+events only if it did. No connection is held between two statements. Events are stored as ASCII text, so U+0000 and lone
+surrogates survive.
 """
 
 from __future__ import annotations
@@ -110,13 +110,13 @@ _REMOVE_MESSAGES = """
 
 
 class PostgresSessionStore(TableStore, RemoteStore[PostgresServer]):
-    """Sessions in the database that `url` names (`postgresql://user@host/database`), in tables named `openagentic_*`.
+    """Sessions in the database at `url` (`postgresql://user@host/database`), in tables named `openagentic_*`.
 
-    The tables are made when the store is first used, or by `openagentic-sdk store migrate` where the role may not do
-    that. Each append is on the server's disk before it returns, unless the server is set up otherwise. `patience_s`
-    (None: 30) bounds every wait for the server, while it restarts and when it hangs; one that is given is also how long a
-    server is waited for that was never reached, and without one, a first connection that fails is an error at once.
-    Poolers may stand between, in session or transaction mode, and a standby can be read.
+    The tables are created on first use, or by `openagentic-sdk store migrate` if the role may not do that. Each append is
+    on the server's disk before it returns, unless the server is configured otherwise. `patience_s` (None: 30) limits every
+    wait for the server, during its restart or when it hangs; if given, it also limits the wait for a server that was never
+    reached, otherwise a first connection that fails is an error at once. Poolers in session or transaction mode are
+    supported, and a standby can be read.
     """
 
     durability = "fsync"
@@ -184,7 +184,7 @@ class PostgresSessionStore(TableStore, RemoteStore[PostgresServer]):
         self._call(session_id, lambda db: db.execute(command, (self._position_on(db, session_id).key, names)))
 
     def scrub(self, session_id: str) -> Sequence[str]:
-        """Have the server reclaim the rows that were replaced, as far as this role may."""
+        """Make the server reclaim the replaced rows, as far as this role may."""
         tables = [f"openagentic_{name}" for name in ("events", "blobs", "sessions", "checkpoints", "messages")]
         tables += ["openagentic_words"] if self._call(None, has_index) else []
         with suppress(StorageError):
@@ -227,10 +227,10 @@ class PostgresSessionStore(TableStore, RemoteStore[PostgresServer]):
         )
 
     def search(self, query: str, *, limit: int = 50, tenant: str | None = None) -> list[SearchHit]:
-        """Events that hold every word of `query`, newest session first, of one tenant as in lists.
+        """Events that contain every word of `query`, newest session first, of one tenant as in lists.
 
-        Asks a trigram index that is brought up to date first, in small steps, so appends cost nothing. Where the extension
-        pg_trgm is not to be had, and on a standby, every log is read.
+        Uses a trigram index that is first brought up to date in small steps, so appends cost nothing. Without the extension
+        pg_trgm, and on a standby, every log is read.
         """
         words = search_words(query)
         key = tenant and text_key(tenant)
@@ -389,7 +389,7 @@ class PostgresSessionStore(TableStore, RemoteStore[PostgresServer]):
     def _make_once(
         self, session_id: str, created_at: float, metadata: Mapping[str, Any], fill: Callable[[Any, SessionRow], None]
     ) -> str:
-        """Make a session in one transaction, once, although the answer to its end may be lost; returns its id."""
+        """Create a session in one transaction, exactly once even if the commit's answer is lost; return its id."""
         start = LogHead(start_summary(check_session_id(session_id), created_at, metadata))
         known, made = dumps_json(dict(metadata)), set()
 
@@ -410,11 +410,11 @@ class PostgresSessionStore(TableStore, RemoteStore[PostgresServer]):
         return session_id
 
     def _give_time(self, db: Any) -> None:
-        """Each step of what takes many is waited for as long as any other call."""
+        """Give each step of a long operation the time limit of a single call."""
         db.deadline = time.monotonic() + self._patience_s
 
     def _add_events(self, db: Any, at: SessionRow, head: LogHead, stamped: Sequence[Event]) -> LogHead:
-        """Put numbered events behind `head` into a session that cannot be seen yet; returns the new head."""
+        """Append numbered events after `head` to a session that is not visible yet; return the new head."""
         batch = Batch.of(head, stamped)
         self._give_time(db)
         db.execute(
@@ -435,7 +435,7 @@ def _position(
 
 
 def _columns(head: LogHead) -> tuple[Any, ...]:
-    """What of a head stands in columns of its own."""
+    """The fields of a head that have their own columns."""
     summary = head.summary
     tenant = text_key(summary.tenant) if summary.tenant else ""
     parts = (text_key(summary.cwd), text_key(summary.parent), tenant, summary.is_child, head.to_json())

@@ -1,16 +1,16 @@
-"""Fold events into the messages that a chat-completions model is sent.
+"""Fold events into the messages for a chat-completions model.
 
-From any prefix of any log, the messages are valid. Each assistant message with calls is followed at once by exactly one
+For any prefix of any log, the messages are valid. Each assistant message with calls is immediately followed by exactly one
 result per call; there are no orphan results, no empty messages, no lone surrogates, and arguments are JSON. The fold is
-pure, and messages that were once sent stay as they were, so that prompt caches keep working; only a compaction, a rewind or
-a cut at resume changes what came before.
+pure, and messages once sent do not change, so that prompt caches keep working; only a compaction, a rewind or a limit at
+resume changes earlier ones.
 
-Reasoning that a vendor signed fits only behind the very request that it answered. Each answer knows that request's digest,
-and the fold knows the digest of what it would send now: where the two differ, whatever the reason, that is left out.
+Reasoning signed by a vendor is valid only after the exact request that it answered. Each answer has that request's digest,
+and the fold computes the digest of what it would send now: if the two differ, for any reason, the reasoning is omitted.
 
-The conversation is a list of blocks. A block is what must stay together: a user message, or an assistant message with the
-results of its calls. What changes the view of earlier blocks puts a new list upon the one before, so that a rewind finds
-what was in view then, and no compaction is ever replayed.
+The conversation is a list of blocks. A block must stay together: a user message, or an assistant message with the results
+of its calls. A change to the view of earlier blocks pushes a new list, so that a rewind finds the previous view, and no
+compaction is ever replayed.
 """
 
 from __future__ import annotations
@@ -60,9 +60,9 @@ def rebuild_messages(
     """The messages of a log, oldest first, without the system prompt.
 
     `max_events` and `max_bytes` keep the newest blocks that fit (`max_bytes` counts the messages as JSON); None is no
-    limit. A block is never split, the newest one always stays, and the user message that a kept tool loop answers stays
-    with it. Opaque vendor fields are included for messages of `provider` only. A user message with attachments has a list of
-    parts as its content; what is in a blob is named by `sha256`, and only a request that leaves holds its bytes.
+    limit. A block is never split, the newest one is always kept, and so is the user message that a kept tool loop answers.
+    Opaque vendor fields are included only in messages for `provider`. A user message with attachments has a list of parts
+    as its content; blobs are referenced by `sha256`, and only an outgoing request contains their bytes.
     """
     conversation = Conversation()
     for event in events:
@@ -73,7 +73,7 @@ def rebuild_messages(
 
 
 def standing_events(events: Iterable[Event]) -> list[Event]:
-    """The events that no later rewind took back."""
+    """The events that no later rewind removed."""
     standing: list[Event] = []
     for event in events:
         if isinstance(event, SessionRewound):
@@ -84,7 +84,7 @@ def standing_events(events: Iterable[Event]) -> list[Event]:
 
 @frozen
 class _SentRequest:
-    """A request: its `seq`, the digest of all of it, the model that was asked, and what it carried besides messages."""
+    """A request: its `seq`, its digest, the requested model, and its contents besides messages."""
 
     seq: int
     sha256: str
@@ -94,14 +94,16 @@ class _SentRequest:
 
 @frozen
 class _Audience:
-    """Whom a message is for: a provider and, when it is known, what requests carry; `before` is the digest of all before."""
+    """The recipient of a message: a provider and, if known, the context of its requests; `before` is the digest of the
+    prefix.
+    """
 
     provider: str | None
     context: ModelContext | None
     before: RunningDigest
 
     def takes(self, message: Message, answers: _SentRequest | None) -> bool:
-        """Whether the vendor takes the reasoning in a message back: from the same model, and behind the same request."""
+        """Whether the vendor accepts the reasoning in a message: from the same model, and after the same request."""
         if self.context is None:
             return True
         if answers is None or answers.model != self.context.model:
@@ -116,9 +118,9 @@ class _Audience:
 
 @mutable
 class _MessageBlock:
-    """A stretch of the conversation that must stay whole; `seqs` are the events that it was made of.
+    """An indivisible stretch of the conversation; `seqs` are the events of which it consists.
 
-    `answers` is the request that an assistant's block answers, None when the log does not have it.
+    `answers` is the request that an assistant's block answers, None if it is not in the log.
     """
 
     seqs: list[int]
@@ -149,17 +151,17 @@ class _MessageBlock:
 
     @property
     def pictures(self) -> list[Message]:
-        """What of the results text cannot say, as parts of the message behind them."""
+        """The non-text contents of the results, as parts of the following message."""
         results, cleared = self.results, self.cleared
         shown = [results[call_id] for call_id in self.calls if call_id in results and call_id not in cleared]
         return [part for result in shown for part in _pictures(result)]
 
     def is_empty_for(self, provider: str | None) -> bool:
-        """Whether it makes no message: an answer of vendor fields alone is one for that vendor only."""
+        """Whether it renders to no message: an answer of vendor fields alone exists only for that vendor."""
         return not (self.calls or self.text or (self.extras and self.provider == provider))
 
     def render(self, asked: _Audience | None = None) -> list[Message]:
-        """The block's messages, for whom they are; None for nobody in particular leaves opaque fields out."""
+        """The block's messages for an audience; None for no particular one omits opaque fields."""
         if self.is_user:
             text = sendable(self.text or "")
             if not self.parts:
@@ -191,7 +193,7 @@ class _MessageBlock:
 
 @frozen
 class Origin:
-    """The events that one message was made of: the first and last `seq`, and what they are."""
+    """The events from which one message was built: the first and last `seq`, and their kind."""
 
     first_seq: int
     last_seq: int
@@ -199,7 +201,7 @@ class Origin:
 
 
 def _origins(block: _MessageBlock, provider: str | None) -> list[Origin]:
-    """One per message that the block renders to."""
+    """One origin per message that the block renders to."""
     if block.is_user:
         return [Origin(block.first_seq, block.first_seq, block.kind)]
     if block.is_empty_for(provider):
@@ -216,16 +218,16 @@ def _origins(block: _MessageBlock, provider: str | None) -> list[Origin]:
 
 
 def untrack_blocks(conversation: Conversation, since: int) -> int:
-    """Let the garbage collector look no more at blocks in view, from place `since` on; returns the place behind them."""
+    """Exclude the blocks in view from index `since` on from garbage collection; return the index after them."""
     untrack(conversation._view[since:])
     return len(conversation._view)
 
 
 class Conversation:
-    """The fold itself, event by event. `messages()` may be asked at any time and costs O(new) besides one list copy.
+    """The fold itself, event by event. `messages()` can be called at any time and costs O(new) plus a list copy.
 
-    `horizon` is the `seq` of the compaction before which everything was let go of, 0 while nothing was: a rewind to before
-    it cannot be folded any more, only the whole log can.
+    `horizon` is the `seq` of the compaction before which everything was released, 0 if nothing was: a rewind to before it
+    can only be folded from the whole log.
     """
 
     def __init__(self, *, provider: str | None = None) -> None:
@@ -252,7 +254,7 @@ class Conversation:
         provider: str | None = None,
         context: ModelContext | None = None,
     ) -> Conversation:
-        """The conversation with these blocks in view, each given as its events, behind a compaction at `horizon`."""
+        """Rebuild the conversation with these blocks in view, each given as its events, after a compaction at `horizon`."""
         conversation = cls(provider=provider)
         for events in blocks:
             conversation._turn = None
@@ -270,14 +272,14 @@ class Conversation:
         return conversation
 
     def apply(self, event: Event) -> None:
-        """Take one more event into account. Events of the log's other kinds change nothing."""
+        """Apply one more event. Events of other kinds change nothing."""
         self._position = event.seq or self._position + 1
         fold = _FOLDS.get(event.type)
         if fold is not None:
             fold(self, event)
 
     def clear(self) -> None:
-        """Forget everything, a little at a time: it holds up no other thread for long."""
+        """Release everything, a little at a time, so that no other thread is held up for long."""
         lists: list[list[Any]] = [self._settled, *(view for _, view in self._views)]
         for each in lists:
             while each:
@@ -286,20 +288,20 @@ class Conversation:
         self._views = [(0, self._view)]
 
     def blocks(self) -> list[list[int]]:
-        """What is in view, as the `seq` of the request that each block answers and of the events that made it what it is."""
+        """The view: for each block, the `seq` of the request that it answers and of the events that determine it."""
         return [
             [*([block.answers.seq] if block.answers else ()), *block.seqs, *block.cleared_at] for block in self._view
         ]
 
     def messages(self, before: Iterable[Message] = ()) -> list[Message]:
-        """The messages as they would be sent now, in a new list behind those of `before`; calls without a result get one
-        that says so."""
+        """The messages to send now, in a new list after those of `before`; calls without a result get a placeholder."""
         rest, _ = self._settle()
         return [*before, *self._settled, *rest]
 
     def request_sha256(self, appended: Sequence[Mapping[str, Any]] = ()) -> str:
-        """The digest of the request that would be sent now: of the system prompt, `messages()` and what is appended to them,
-        the model and the tools."""
+        """The digest of the request that would be sent now: the system prompt, `messages()` and what is appended to them,
+        the model and the tools.
+        """
         digest = self._settle()[1]
         if appended:
             digest = digest.copy()
@@ -307,21 +309,21 @@ class Conversation:
         return digest.hexdigest()
 
     def size_bytes(self) -> int:
-        """The size of `messages()` as canonical JSON; what did not change since the last time is not measured again."""
+        """The size of `messages()` as canonical JSON; unchanged ones are not measured again."""
         return self._settle()[1].size_bytes - self._system_bytes
 
     @property
     def has_parts(self) -> bool:
-        """Whether one of `messages()` is more than a text."""
+        """Whether any of `messages()` is more than a text."""
         return self._settle()[1].has_parts
 
     @property
     def unsettled(self) -> int:
-        """How many blocks are still to be rendered for the first time, or again because something before them changed."""
+        """The number of blocks to be rendered for the first time, or again because something before them changed."""
         return len(self._view) - self._settled_blocks
 
     def _settle(self) -> tuple[list[Message], RunningDigest]:
-        """Render what is not settled. Gives the messages of what may still change, and the digest of all that is in view."""
+        """Render what is not settled. Return the messages that may still change, and the digest of everything in view."""
         blocks = self._view
         are_many = len(blocks) - self._settled_blocks > MANY_BLOCKS
         while self._settled_blocks < len(blocks):
@@ -344,21 +346,21 @@ class Conversation:
         return rest, digest
 
     def messages_up_to(self, seq: int) -> list[Message]:
-        """The messages that a compaction up to `seq` would take out of view."""
+        """The messages that a compaction up to `seq` would remove from view."""
         every = _Audience(self.provider, None, self._digest)
         return [message for block in self._view if block.last_seq <= seq for message in block.render(every)]
 
     def summary_seq(self) -> int:
-        """The `seq` of the compaction whose summary stands first in view; 0 when none does."""
+        """The `seq` of the compaction whose summary is first in view; 0 if there is none."""
         first = self._view[:1]
         return first[0].first_seq if first and first[0].kind == "summary" else 0
 
     def origins(self) -> list[Origin]:
-        """For each of `messages()` in the same order, which events it was made of."""
+        """For each of `messages()`, in the same order, its events."""
         return [origin for block in self._view for origin in _origins(block, self.provider)]
 
     def outputs(self) -> list[tuple[ToolUse, ToolResult]]:
-        """The calls in view whose output the model sees, oldest first; none of an answer that still waits for a result."""
+        """The calls in view whose output the model sees, oldest first, but none of an answer that lacks results."""
         return [
             (use, block.results[call_id])
             for block in self._view
@@ -368,12 +370,12 @@ class Conversation:
         ]
 
     def open_calls(self) -> list[ToolUse]:
-        """The calls that were asked for and have no result, oldest first."""
+        """The calls without a result, oldest first."""
         # Of what is settled, none is open.
         return [use for block in self._view[self._settled_blocks :] if block.calls for use in block.open_calls]
 
     def cut_seq(self, max_events: int | None, max_bytes: int | None) -> int | None:
-        """The first event to keep so that both limits hold, or None when nothing has to go."""
+        """The first event to keep within both limits, or None if nothing has to be removed."""
         if max_events is None and max_bytes is None:
             return None
         blocks = self._view
@@ -388,7 +390,7 @@ class Conversation:
         return None
 
     def cut(self, first_seq: int | None) -> None:
-        """Hide what came before `first_seq`, but for the user message that the first kept block answers."""
+        """Hide everything before `first_seq`, except the user message that the first kept block answers."""
         if first_seq is not None:
             self._position += 1
             self._start_late(first_seq)
@@ -406,7 +408,7 @@ class Conversation:
             self.told[event.about] = event.text
 
     def _context(self, event: ModelContext) -> None:
-        """What follows is asked with other facts. What they are the start of is rendered and digested anew."""
+        """Later requests have another context: the messages after it are rendered and digested anew."""
         self.context, self.provider = event, event.provider
         self._unsettle()
 
@@ -427,7 +429,7 @@ class Conversation:
         turn.provider, turn.extras = event.provider, event.extras
 
     def _retry(self, event: ModelRetry) -> None:
-        """What had come of an attempt that failed is no part of the conversation; the next one begins again."""
+        """Drop the partial answer of a failed attempt from the conversation; the next attempt starts over."""
         if event.mid_answer and self._turn is not None:
             self._turn.text = self._turn.extras = None
         if event.model is not None and self._asked is not None:
@@ -447,7 +449,7 @@ class Conversation:
         self._by_call[call_id] = turn
 
     def _tool_result(self, event: ToolResult) -> None:
-        """A result counts when its call is in view and has none yet."""
+        """Accept a result if its call is in view and has none yet."""
         block = self._by_call.get(event.tool_use_id)
         if block is not None and event.tool_use_id not in block.results:
             block.results[event.tool_use_id] = event
@@ -459,9 +461,9 @@ class Conversation:
             self._start_late(event.messages_from_seq)
 
     def _end(self, event: Result) -> None:
-        """A prompt that was refused for what it brought does not refuse every later one: its attachments are left out.
+        """Omit a rejected prompt's attachments, so that they do not cause every later request to be rejected.
 
-        So are the pictures of the results that a refused request ended with.
+        The same applies to the pictures of results at the end of a rejected request.
         """
         last = self._view[-1:]
         if event.error_type in _REFUSALS and last and last[0].is_user and last[0].parts:
@@ -523,7 +525,7 @@ class Conversation:
         self._unsettle()
 
     def _unsettle(self) -> None:
-        """Render everything anew when it is next asked for."""
+        """Render everything again on the next request."""
         context = self.context
         self._settled: list[Message] = []  # messages of the first `_settled_blocks` blocks in view
         self._settled_blocks = 0
@@ -533,7 +535,7 @@ class Conversation:
 
 
 def _differs_in_found_tools(then: ModelContext, now: ModelContext) -> bool:
-    """Whether two contexts are the same but for tools whose definitions stand where they were found."""
+    """Whether two contexts differ only in tools whose definitions are at the place where they were found."""
     fixed = [[tool for tool in one.tools if not tool.get("defer_loading")] for one in (then, now)]
     return fixed[0] == fixed[1] and (then.model, then.system_prompt) == (now.model, now.system_prompt)
 
@@ -572,15 +574,14 @@ def _summary(event: SessionCompacted, seq: int) -> _MessageBlock:
 
 
 def system_messages(prompt: str) -> list[Message]:
-    """The system prompt as the first message of a request; none for an empty one."""
+    """The system prompt as the first message of a request; none if it is empty."""
     return [{"role": "system", "content": prompt}] if prompt else []
 
 
 def fit_rewritten(
     messages: Sequence[Mapping[str, Any]], instead_of: Sequence[Mapping[str, Any]], model: str
 ) -> list[Mapping[str, Any]]:
-    """Messages that a hook put in the place of others: from the first one that is another on, reasoning that was bound to
-    what stood before it is left out."""
+    """Messages substituted by a hook: from the first changed one on, omit reasoning that is bound to the prefix."""
     same = 0
     while same < min(len(messages), len(instead_of)) and messages[same] == instead_of[same]:
         same += 1
@@ -593,7 +594,7 @@ def size_of(messages: Sequence[Mapping[str, Any]]) -> int:
 
 
 def describe_attachment(part: Mapping[str, Any]) -> str:
-    """What a reader sees in the place of an attachment of a prompt: `[image cat.png, image/png, 1,234 bytes]`."""
+    """The placeholder of a prompt's attachment for readers: `[image cat.png, image/png, 1,234 bytes]`."""
     known = (
         part.get("name") or part.get("url"),
         part.get("media_type"),
@@ -603,7 +604,7 @@ def describe_attachment(part: Mapping[str, Any]) -> str:
 
 
 def _cleared_text(cleared: Mapping[str, Any]) -> str:
-    """What stands in the place of an output that was cleared."""
+    """The placeholder of a cleared output."""
     size, name = cleared.get("bytes"), cleared.get("sha256")
     return (
         f"[This output of {size} bytes was cleared to save space. "
@@ -612,7 +613,7 @@ def _cleared_text(cleared: Mapping[str, Any]) -> str:
 
 
 def result_text(result: ToolResult | None) -> str:
-    """What the model reads as a call's result: text as it is, anything else as JSON, errors with their kind in front."""
+    """A call's result as the model reads it: text unchanged, anything else as JSON, errors preceded by their type."""
     if result is None:
         return NO_RESULT
     shown = _without_picture(result.output) if _is_picture(result.output) else result.output
@@ -628,7 +629,7 @@ def result_text(result: ToolResult | None) -> str:
 
 
 def _is_picture(output: Any) -> bool:
-    """Whether a tool gave something that text cannot say: a picture, a document or a sound."""
+    """Whether a tool returned something that text cannot express: a picture, a document or a sound."""
     if isinstance(output, str) or not isinstance(output, Mapping):
         return False
     kind, held = output.get("type"), [output.get("data"), output.get("sha256")]
@@ -646,7 +647,7 @@ def _without_picture(output: Mapping[str, Any], where: str = "follows below") ->
 
 
 def _without_refused(result: ToolResult) -> ToolResult:
-    """The result without what the endpoint may have refused in it."""
+    """The result without the parts that the endpoint may have rejected."""
     if not _pictures(result):
         return result
     where = "was refused and is left out"

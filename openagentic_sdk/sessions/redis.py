@@ -80,13 +80,13 @@ _FIELDS = (
 
 
 class RedisSessionStore(RedisInbox):
-    """Sessions on the server that `url` names (`redis://host:port/number`), under keys that begin with `prefix`.
+    """Sessions on the server at `url` (`redis://host:port/number`), under keys that begin with `prefix`.
 
-    `?prefix=NAME` in the URL does the same. `patience_s` (None: 30) bounds every wait for the server, while it restarts
-    and when it hangs; one that is given is also how long a server is waited for that was never reached. `durability` is
-    known once the store was used: `fsync`, `flush` (survives the death of the server's process), `everysec` (up to two
-    seconds are lost then), `snapshot` or `memory`. Where one is asked for, here or by `?durability=flush|barrier|fsync`,
-    a server whose settings keep less is refused with a `StorageError`.
+    `?prefix=NAME` in the URL does the same. `patience_s` (None: 30) limits every wait for the server, during its restart or
+    when it hangs; if given, it also limits the wait for a server that was never reached. `durability` is known after first
+    use: `fsync`, `flush` (survives the death of the server's process), `everysec` (which then loses up to two seconds),
+    `snapshot` or `memory`. If one is requested, here or by `?durability=flush|barrier|fsync`, a server with weaker settings
+    is refused with a `StorageError`.
     """
 
     def __init__(
@@ -108,7 +108,7 @@ class RedisSessionStore(RedisInbox):
 
     @property
     def durability(self) -> str:  # type: ignore[override]
-        """What survives the server; `unknown` before the first call."""
+        """What survives a failure of the server; `unknown` before the first call."""
         return self._server.durability
 
     def durability_notice(self) -> str | None:
@@ -129,8 +129,8 @@ class RedisSessionStore(RedisInbox):
         raise SessionNotFoundError(session_id, self._server.where)
 
     def _adopt(self, session_id: str, db: Any) -> bool:
-        """Move a session of format 1, as whose keys it is found; False when there is none. Raises `SessionLockedError` while
-        a process of that version holds it.
+        """Migrate a session of format 1, found by its keys; return False if there is none. Raises `SessionLockedError`
+        while a process of that version holds it.
         """
         name = self._server.old_name
         old = [name(kind, session_id) for kind in ("head", "log", "blobs")]
@@ -353,7 +353,7 @@ class RedisSessionStore(RedisInbox):
         return [self._key(kind, session_id) for kind in ("head", "log", "blobs")]
 
     def _indexes(self, head: LogHead) -> list[str]:
-        """The lists that a session stands in."""
+        """The lists that contain a session."""
         return [self._key("by", name) for name in _index_names(head)]
 
     def _ids(self, index: str, offset: int, limit: int | None) -> list[str]:
@@ -368,7 +368,7 @@ class RedisSessionStore(RedisInbox):
         return [name.decode() for name in names]
 
     def _ids_of_keys(self, index: str) -> list[str]:
-        """The ids as the sessions' own keys show them: a server that deletes keys may have deleted the lists."""
+        """The ids according to the sessions' own keys: a server that evicts keys may have evicted the lists."""
         prefixes = [self._key(kind, "") for kind in ("head", "log")]
 
         def ask(client: Any) -> set[str]:
@@ -478,7 +478,7 @@ def _is_ours(fields: Sequence[bytes | None]) -> bool:
 
 
 def _position(session_id: str, fields: Sequence[bytes | None], length: int, left_ms: int) -> SessionRow:
-    """The position that a session's hash describes; one that an older version wrote lacks the last four fields."""
+    """The position in a session's hash; one written by an older version lacks the last four fields."""
     texts = [(field or b"").decode("ascii") for field in fields]
     created_at, metadata, epoch, holder, summary, updated, revision, key, last_seq, found, _ = texts
     if not _is_ours(fields):

@@ -1,8 +1,8 @@
-"""The digest that says exactly what a model was asked.
+"""The digest that identifies exactly what a model was asked.
 
 The canonical form of a request is lines of JSON (keys sorted, ASCII, compact): one line per message in order, the system
-prompt first, then one line `{"model": ..., "tools": [...]}`. Its sha256 stands in `model.request`, so that anybody can
-rebuild a request from the log and compare.
+prompt first, then one line `{"model": ..., "tools": [...]}`. Its SHA-256 is recorded in `model.request`, so that anybody
+can rebuild a request from the log and compare.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ def json_sha256(value: Any) -> str:
 
 
 def request_sha256(model: str, messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]]) -> str:
-    """The digest of a request from nothing."""
+    """Compute the digest of a request from scratch."""
     digest = RunningDigest(model, tools)
     digest.add(messages)
     return digest.hexdigest()
 
 
 class RunningDigest:
-    """The digest of a request whose messages come one after the other; it may be asked for at any time.
+    """The digest of a request whose messages are added one by one; it can be read at any time.
 
-    `size_bytes` is what the messages weigh in canonical form, `has_parts` says whether one of them is more than a text.
+    `size_bytes` is the size of the messages in canonical form, `has_parts` is true if any of them is more than a text.
     """
 
     def __init__(self, model: str, tools: Sequence[Mapping[str, Any]]) -> None:
@@ -49,7 +49,7 @@ class RunningDigest:
         self._last_line = _last_line(model, tools)
 
     def add(self, messages: Iterable[Mapping[str, Any]]) -> None:
-        """Take more messages into account."""
+        """Add more messages."""
         for message in messages:
             line = canonical_json(message)
             self.has_parts = self.has_parts or isinstance(message.get("content"), list)
@@ -57,13 +57,13 @@ class RunningDigest:
             self._lines.update(line + b"\n")
 
     def copy(self) -> RunningDigest:
-        """Another one at the same place, to go on from there in two ways."""
+        """Return a copy that can continue independently."""
         other = copy(self)
         other._lines = self._lines.copy()
         return other
 
     def hexdigest(self, tools: Sequence[Mapping[str, Any]] | None = None) -> str:
-        """The digest of the request as it is now; with `tools`, as it would be with these instead."""
+        """The digest of the request so far; with `tools`, of the request with these tools instead."""
         whole = self._lines.copy()
         whole.update(self._last_line if tools is None else _last_line(self._model, tools))
         return whole.hexdigest()
@@ -76,9 +76,9 @@ def _last_line(model: str, tools: Sequence[Mapping[str, Any]]) -> bytes:
 
 
 class RequestDigest:
-    """The same digest for one request after another: only messages that were not there last time are read again.
+    """The same digest for consecutive requests: only new messages are read.
 
-    The conversation's fold keeps its messages as objects, so that only the system prompt is written to be compared.
+    The conversation's fold keeps its messages as objects, so that only the system prompt is encoded for comparison.
     """
 
     def __init__(self) -> None:

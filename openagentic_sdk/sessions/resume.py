@@ -1,4 +1,4 @@
-"""Fold a stored session for a run, from its last compaction on where that is known."""
+"""Fold a stored session for a run, starting at its last compaction if that is stored."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ def load_view(
     provider: str | None = None,
     seal: Seal | None = None,
 ) -> tuple[SessionView, KeptView | None]:
-    """The session's view with these folds, without what went out of sight with compactions, and what a store should keep for
-    the next time.
+    """The session's view with these folds, without what compactions removed, and the state that a store should keep for the
+    next time.
 
-    The latter is None when nothing would be gained. What was kept without one of the folds, or by another version of it, is
-    not used: then the whole log is read. A rewind to before a compaction needs what was let go of: then, too, the log is
-    folded from its start, and nothing is let go of up to that rewind. With a `seal`, the view tells what this installation
-    wrote from what it did not. Raises what `iter_events` raises.
+    The latter is None if nothing would be gained. A stored state without one of the folds, or with another version of it,
+    is not used: then the whole log is read. A rewind to before a compaction needs what was released: then, too, the log is
+    folded from its start, and nothing is released up to that rewind. With a `seal`, the view distinguishes this
+    installation's events. Re-raises the errors of `iter_events`.
     """
     kept, events = store.read_kept_view(session_id)
     authority = None if seal is None else Authority(session_id, seal)

@@ -1,6 +1,6 @@
-"""The one way in which what a log says is ever taken out of it: fields that are erased under a proof, see `parts.record`.
+"""The only way to remove contents from a log: erasing fields under a proof, see `parts.record`.
 
-Nothing else rewrites a log. A store that can do this replaces events whole, all of them or none, in one step.
+Nothing else rewrites a log. A store that supports this replaces events atomically, all of them or none.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ Change = Callable[[Sequence[Event]], Mapping[int, Event]]
 
 
 class Rewriting(StoreCore):
-    """What a store does to forget."""
+    """The erasing methods of a store."""
 
     def rewrite_events(self, session_id: str, change: Change) -> None:
-        """Put other events in the place of some, as their writer; what is kept beside the log of before goes with them.
+        """Replace some events, as their writer; caches of the old log are removed with them.
 
         Raises `SessionLockedError` while somebody writes, and `StorageError` for a store that cannot do this.
         """
@@ -33,33 +33,33 @@ class Rewriting(StoreCore):
         )
 
     def delete_blobs(self, session_id: str, digests: Collection[str]) -> None:
-        """Remove these blobs; missing ones are no error."""
+        """Delete these blobs. A missing one is not an error."""
         if digests:
             raise StorageError(f"{type(self).__name__} cannot remove blobs", session_id=session_id)
 
     def list_outputs(self, session_id: str) -> Sequence[str]:
-        """The names of files beside the log in which calls kept what was too long for an event."""
+        """The names of the files beside the log in which calls stored outputs too long for an event."""
         return ()
 
     def read_output(self, session_id: str, name: str) -> bytes:
-        """The bytes of one of them. Raises `StorageError`."""
+        """The bytes of one such file. Raises `StorageError`."""
         raise StorageError(f"session {session_id!r} has no kept output {name!r}", session_id=session_id)
 
     def delete_outputs(self, session_id: str, names: Collection[str]) -> None:
-        """Remove these; missing ones are no error."""
+        """Delete these files. A missing one is not an error."""
 
     def scrub(self, session_id: str) -> Sequence[str]:
-        """Remove what the store itself still has of bytes that were replaced or deleted; returns sentences about what it
-        cannot remove. A session that was deleted meanwhile is no error.
+        """Remove the store's own remains of replaced or deleted bytes; return sentences about what it cannot remove. A
+        session deleted meanwhile is not an error.
         """
         return ()
 
 
 def sign_again(session_id: str, before: Sequence[Event], after: Sequence[Event], seal: Seal) -> list[Event]:
-    """The events of a log after some were rewritten, with the digests of what was ours made anew, as `before` shows it.
+    """The events of a log after some were rewritten, with new digests for those that were ours according to `before`.
 
-    From the first rewritten event on no other digest can fit any more: it goes, since with what is left it would say what
-    stood there before.
+    From the first rewritten event on no other digest can match any more: it is removed, because together with the rest it
+    would reveal what was erased.
     """
     known = Authority(session_id, seal)
     for event in before:

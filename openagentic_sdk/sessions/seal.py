@@ -1,8 +1,8 @@
-"""The key of this installation, and digests that only its holders can make.
+"""The key of this installation, and digests that only its holders can compute.
 
-What stands in a store may come from anywhere: an archive, a backup, another machine. What carries a digest made with this
-key was written here, or by a host that was given the same key. The key is a file outside of every store, readable for its
-owner alone: the one that OPENAGENTIC_SDK_KEY names, else `installation.key` in the SDK's home folder.
+Contents of a store may come from anywhere: an archive, a backup, another machine. Whatever has a digest made with this key
+was written here, or by a host that was given the same key. The key is a file outside every store, readable only by its
+owner: the one named by OPENAGENTIC_SDK_KEY, otherwise `installation.key` in the SDK's home folder.
 """
 
 from __future__ import annotations
@@ -29,20 +29,20 @@ _INNER, _OUTER = (bytes(map(pad.__xor__, range(256))) for pad in (0x36, 0x5C))
 
 @runtime_checkable
 class Signer(Protocol):
-    """Vouches for the record of a session, see `parts.record.signers`."""
+    """Signs the record of a session, see `parts.record.signers`."""
 
     def sign(self, statement: bytes) -> Mapping[str, Any]:
-        """`{"by", ...}`, JSON. Raises `OptionsError` where it cannot be used, `StorageError` when it failed."""
+        """Return `{"by", ...}` as JSON. Raises `OptionsError` if it is not usable, `StorageError` if it failed."""
 
 
 def key_path() -> Path:
-    """Where the key is. Raises `OptionsError` when no file is named and there is no home folder."""
+    """The path of the key. Raises `OptionsError` if no file is named and there is no home folder."""
     named = os.environ.get(KEY_FILE_NAME)
     return Path(named) if named else sdk_home() / KEY_NAME
 
 
 def known_home() -> Path | None:
-    """Where this library keeps what outlives a run; None when there is no such place."""
+    """The folder for data that outlives a run; None if there is none."""
     named = os.environ.get(HOME_NAME)
     if named:
         return Path(os.path.expanduser(named))
@@ -51,7 +51,7 @@ def known_home() -> Path | None:
 
 
 def sdk_home() -> Path:
-    """Like `known_home`. Raises `OptionsError` when there is no such place."""
+    """Like `known_home`. Raises `OptionsError` if there is none."""
     home = known_home()
     if home is None:
         raise OptionsError(
@@ -62,9 +62,9 @@ def sdk_home() -> Path:
 
 
 def read_key(path: Path, *, create: bool = False) -> bytes | None:
-    """The key, made when it is not there and `create`; None without one.
+    """Read the key; create a missing one if `create`, otherwise return None.
 
-    Raises `OptionsError` for a file that others can read or write, that is too short, or that cannot be made.
+    Raises `OptionsError` for a file that others can read or write, that is too short, or that cannot be created.
     """
     how = os.O_RDONLY | BINARY | NO_FOLLOW
     try:
@@ -90,7 +90,7 @@ def read_key(path: Path, *, create: bool = False) -> bytes | None:
 
 
 def _create_key(path: Path) -> None:
-    """Two processes that make it at once end up with the same one."""
+    """Create the key; two processes that do so at once end up with the same one."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     unfinished = path.with_name(f".{path.name}.{os.urandom(8).hex()}")
     fd = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL | BINARY | NO_FOLLOW, 0o600)
@@ -105,14 +105,14 @@ def _create_key(path: Path) -> None:
 
 
 class Seal:
-    """Digests under one key, which is read when it is first needed. `path` None is the key of this installation."""
+    """Digests under one key, which is read on first use. `path` None is the key of this installation."""
 
     def __init__(self, path: str | os.PathLike[str] | None = None) -> None:
         self._path = None if path is None else Path(path)
         self._keyed: tuple[Any, Any] | None = None
 
     def digest(self, *parts: bytes) -> str:
-        """The digest of the parts, as they are told apart. The key is made when there is none. Raises `OptionsError`."""
+        """The digest of the parts, unambiguously separated. A missing key is created. Raises `OptionsError`."""
         made = self._made(parts, create=True)
         assert made is not None
         return made
@@ -139,6 +139,6 @@ class Seal:
 
 
 def _keyed(key: bytes) -> tuple[Any, Any]:
-    """The inner and the outer hash of HMAC-SHA256, as far as the key goes into them."""
+    """The inner and outer hash of HMAC-SHA256, initialized with the key."""
     block = (sha256(key).digest() if len(key) > _BLOCK_BYTES else key).ljust(_BLOCK_BYTES, b"\0")
     return sha256(block.translate(_INNER)), sha256(block.translate(_OUTER))

@@ -1,8 +1,8 @@
 """Sessions in one SQLite file: thousands of them, shared by threads and processes of one machine.
 
-An append is one transaction whose insert only succeeds for the epoch that its writer was given and at the `seq` that it
-expects; a writer that hung while another took its session over changes nothing. Whether a holder lives is asked of the
-kernel: it locks a file beside the database, and the lock dies with it.
+An append is one transaction whose insert only succeeds for its writer's epoch and the expected `seq`; a writer that hung
+while another took over its session changes nothing. The operating system tells whether a holder lives: it locks a file
+beside the database, and the lock ends with the process.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ _TOUCH = (
 
 
 class SqliteSessionStore(TableStore, ListedSqlite):
-    """Sessions in the SQLite file at `path`, which is made with its folder when the store is first used.
+    """Sessions in the SQLite file at `path`, which is created with its folder on first use.
 
     The path `:memory:` is a database that ends with the store.
 
@@ -252,7 +252,7 @@ class SqliteSessionStore(TableStore, ListedSqlite):
         return stamped, self._write(db, key, head, stamped)
 
     def _write(self, db: sqlite3.Connection, key: int, head: LogHead, events: Sequence[Event]) -> LogHead:
-        """Insert numbered events behind `head`, and keep the summary where they change more than its counters."""
+        """Insert numbered events after `head`, and store the summary if they change more than its counters."""
         rows, updated = [], head.updated
         lines = dumps_all_stored(events)
         for seq, (event, line) in enumerate(zip(events, lines, strict=True), start=head.last_seq + 1):
@@ -377,9 +377,9 @@ class SqliteSessionStore(TableStore, ListedSqlite):
             return self._insert(db, writer.key, head, events)
 
     def _append_one(self, writer: _SqliteWriter, stamped: Sequence[Event], updated: float) -> bool:
-        """Append a stamped event that changes nothing of the session's row, in one statement; False: nothing is stored.
+        """Append a stamped event that does not change the session's row, in one statement; False if nothing was stored.
 
-        Most events of a run are like this: its row is the newest already, and only a counter of its summary moves.
+        Most events of a run are of this kind: its row is the newest already, and only a counter of its summary moves.
         """
         [event], [line] = stamped, dumps_all_stored(stamped)
         values = (place_of(writer.key, event.seq or 0), updated, line, writer.key, writer.epoch)
@@ -391,7 +391,7 @@ class SqliteSessionStore(TableStore, ListedSqlite):
 
 
 class _SqliteWriter(SessionWriter):
-    """Knows where its log stands, which the fence in each append proves to be right."""
+    """Tracks the end of its log; the fence in each append proves it right."""
 
     def __init__(self, store: SqliteSessionStore, at: SessionRow, epoch: int, lease: LeaseFile) -> None:
         self.session_id, self.key, self.epoch, self.lease = at.id, at.key, epoch, lease
@@ -403,7 +403,7 @@ class _SqliteWriter(SessionWriter):
         self._stands(at)
 
     def _stands(self, at: SessionRow) -> None:
-        """Take over where the log stands, by its row."""
+        """Read the end of the log from its row."""
         self._head, self.metadata = at.head, at.metadata
         self._last_seq, self._updated = at.head.last_seq, at.head.updated
 
@@ -413,7 +413,7 @@ class _SqliteWriter(SessionWriter):
 
     @property
     def head(self) -> LogHead:
-        """Where the log stands. Most events only count, so the counters go ahead of the rest of it."""
+        """The end of the log. Most events only change the counters, so these may be ahead of the rest."""
         if self._head.last_seq != self._last_seq:
             self._head = self._head.counted(self._last_seq, self._updated)
         return self._head

@@ -77,10 +77,10 @@ REQUESTS_NAME = "requests"
 
 
 class FileSessionStore(ListedFiles):
-    """Sessions under `root_dir`, which is made when the first session is.
+    """Sessions under `root_dir`, which is created with the first session.
 
     `durability` is `flush`, `barrier` or `fsync`, see `log`. With `read_only` nothing is ever written, not even a repair.
-    `seal` makes and checks the digests of what is kept beside logs; by default with the key of this installation.
+    `seal` creates and checks the digests of data kept beside logs; by default with this installation's key.
     """
 
     def __init__(
@@ -161,7 +161,7 @@ class FileSessionStore(ListedFiles):
         return writer
 
     def iter_events(self, session_id: str, *, after_seq: int = 0, limit: int | None = None) -> Iterator[Event]:
-        """Like `SessionStore.iter_events`; lines before `after_seq` that are on disk are not checked, nor are they read."""
+        """Like `SessionStore.iter_events`; durable lines up to `after_seq` are neither checked nor read."""
         path = self.session_dir(session_id) / LOG_NAME
         return islice(self._events(session_id, path, max(0, after_seq)), None if limit is None else max(0, limit))
 
@@ -193,7 +193,7 @@ class FileSessionStore(ListedFiles):
         return super().wait_for_news(known, timeout_s=timeout_s, messages_after=messages_after)
 
     def _has_news(self, session_id: str, after_seq: int, timeout_s: float) -> bool:
-        """A log that is as long as when it had none is not read again."""
+        """Whether the log may have new events; one of unchanged size is not read again."""
         if timeout_s > 0:
             return super()._has_news(session_id, after_seq, timeout_s)
         try:
@@ -227,7 +227,7 @@ class FileSessionStore(ListedFiles):
             return is_locked(fd)
 
     def kept_summary(self, session_id: str) -> SessionSummary:
-        """The summary that is kept beside the log, with the events folded in that came since it was kept."""
+        """The summary stored beside the log, with later events folded in."""
         folder = self.session_dir(session_id)
         beside = SummaryBeside(self._disk, folder)
         kept = beside.kept()
@@ -241,7 +241,7 @@ class FileSessionStore(ListedFiles):
         return start_summary(session_id, known.created_at, known.metadata)
 
     def list_lost(self) -> list[str]:
-        """The ids of sessions whose log is gone: it was removed, and what was kept beside it was not."""
+        """The ids of sessions whose log was removed, while files beside it remain."""
         sessions = self.root_dir / "sessions"
         names = os.listdir(sessions) if sessions.is_dir() else []
         folders = {name: sessions / name for name in sorted(names) if is_session_id(name)}
@@ -255,7 +255,7 @@ class FileSessionStore(ListedFiles):
         return is_session_id(session_id) and is_session_folder(self._folder(session_id))
 
     def claim_request(self, session_id: str, request_id: str) -> str:
-        """Like `SessionStore.claim_request`. A look at one file; the first claim of a request id also writes it."""
+        """Like `SessionStore.claim_request`. Reads one file; the first claim of a request id also writes it."""
         path = self.root_dir / REQUESTS_NAME / json_sha256(request_id)
         self.session_dir(session_id)
         if owner := self._request_owner(path):
@@ -271,7 +271,7 @@ class FileSessionStore(ListedFiles):
                 return owner or session_id
 
     def _request_owner(self, path: Path) -> str | None:
-        """The session that a file of a request id names; None for a session that was deleted."""
+        """The session named in a request id's file; None if it was deleted."""
         name = (read_cache(path) or b"").decode("ascii", "replace")
         return name if self.session_exists(name) else None
 
@@ -334,7 +334,7 @@ class FileSessionStore(ListedFiles):
         return data
 
     def _build(self, session_id: str, created_at: float, metadata: Mapping[str, Any] | None, **content: Any) -> str:
-        """Make a session complete or not at all; returns its id. `content` is what `build_folder` takes."""
+        """Create a session atomically; return its id. `content` is passed to `build_folder`."""
         self._refuse_when_read_only(session_id)
         if not self._is_swept:
             self._is_swept = True
@@ -359,7 +359,7 @@ class FileSessionStore(ListedFiles):
     def _copied_summary(
         self, source: Path, start: SessionSummary, at_seq: int, tail: Sequence[Event]
     ) -> SessionSummary | None:
-        """The summary of a copy; None when the source's is not known at `at_seq`, and the first list folds it."""
+        """The summary of a copy; None if the source's is not known at `at_seq`, so that the first list folds it."""
         kept = SummaryBeside(self._disk, source).kept()
         head = copied_head(LogHead(kept.summary if kept else start), start, at_seq, None)
         return head.after(tail).summary if head.is_kept else None
@@ -410,7 +410,7 @@ class FileSessionStore(ListedFiles):
 
 
 class _Passed:
-    """Folds events while they go by; those without a time get `now`."""
+    """Folds events as they pass by; those without a time get `now`."""
 
     def __init__(self, start: SessionSummary, now: float) -> None:
         self._summary, self._now = start, now
@@ -424,7 +424,7 @@ class _Passed:
                 self.summary()
 
     def summary(self) -> SessionSummary:
-        """The summary of all that went by."""
+        """The summary of all events that passed by."""
         self._summary = fold_session_summary(self._summary, self._waiting)
         self._waiting.clear()
         return self._summary

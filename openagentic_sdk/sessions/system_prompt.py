@@ -1,4 +1,4 @@
-"""A system prompt with who put which slice of it there, as `model.context` records it."""
+"""A system prompt with the origin of each slice, as `model.context` records it."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from ..ground.frozen import frozen
 
 @frozen
 class PromptPart:
-    """A slice of the prompt, `text[start:end]`, and who put it there.
+    """A slice of the prompt, `text[start:end]`, and its origin.
 
     `kind` is `base`, `output-style`, `memory`, `rules`, `mcp-server`, `skill-index` or, in older sessions, `active-skill`;
-    `source` the path of the file or the skill, or the name of the server.
+    `source` is the path of the file or the skill, or the name of the server.
     """
 
     kind: str
@@ -21,13 +21,13 @@ class PromptPart:
 
 @frozen
 class SystemPrompt:
-    """The text, and which part of it comes from where; the parts cover all of it but the blank lines between them."""
+    """The text, and the origin of each part; the parts cover all of it except the blank lines between them."""
 
     text: str
     parts: tuple[PromptPart, ...]
 
     def facts(self) -> dict[str, str]:
-        """What of it may change while a session lasts, each by what it is about."""
+        """The parts that may change during a session, by subject."""
         return {
             f"{part.kind}:{part.source}": self.text[part.start : part.end]
             for part in self.parts
@@ -35,7 +35,7 @@ class SystemPrompt:
         }
 
     def begins_like(self, other: SystemPrompt) -> bool:
-        """Whether the two differ at most in what may change. A prompt whose parts are not known is like no other."""
+        """Whether the two differ at most in what may change. A prompt with unknown parts differs from all others."""
         fixed, theirs = (
             [(part.kind, one.text[part.start : part.end]) for part in one.parts if part.kind not in _CHANGING]
             for one in (self, other)

@@ -1,4 +1,4 @@
-"""How a process learns what others do with a session: new events, and messages to its run."""
+"""How a process learns of others' changes to a session: new events, and messages to its run."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ POLLS = Backoff(0.002, 0.03)
 
 
 class PollingStore(StoreCore):
-    """Waiting by looking again and again; a backend that is told of news overrides it."""
+    """Waiting by polling; a backend with notifications overrides it."""
 
     # Whether messages to a run reach it from every process that has the store: `put_message`.
     has_inbox: ClassVar[bool] = False
 
     def wait_for_events(self, session_id: str, *, after_seq: int, timeout_s: float) -> bool:
-        """Block until the log has an event after `after_seq` or the time is over; says whether it has."""
+        """Block until the log has an event after `after_seq`; return False on timeout."""
         deadline, polls = time.monotonic() + timeout_s, POLLS.waits()
         while True:
             if any(True for _ in self.iter_events(session_id, after_seq=after_seq, limit=1)):
@@ -35,10 +35,10 @@ class PollingStore(StoreCore):
     def wait_for_news(
         self, known: Mapping[str, int], *, timeout_s: float, messages_after: int | None = None
     ) -> set[str]:
-        """Block until one of the sessions in `known` has an event behind the `seq` that stands there, or the time is over.
+        """Block until one of the sessions in `known` has an event after the given `seq`, or until the timeout.
 
-        With `messages_after` also until one has a message above that number. Returns the ids of those that have something,
-        and of those that cannot be read, whose reading says why.
+        With `messages_after` also until one has a message above that number. Returns the ids of those with news, and of
+        those that cannot be read, so that reading them reports the reason.
         """
         look = self._news_finder(known, messages_after)
         deadline, polls = time.monotonic() + timeout_s, POLLS.waits()
@@ -52,7 +52,7 @@ class PollingStore(StoreCore):
             time.sleep(min(max(next(polls), 20 * (now - began)), deadline - now))
 
     def _news_finder(self, known: Mapping[str, int], messages_after: int | None) -> Callable[[float], set[str]]:
-        """What looks once for the news of these sessions; it may wait for them as long as it is told."""
+        """A function that looks once for news of these sessions; it may block for the given time."""
 
         def look(timeout_s: float) -> set[str]:
             news = {session_id for session_id, seq in known.items() if self._has_news(session_id, seq, timeout_s)}
@@ -71,20 +71,20 @@ class PollingStore(StoreCore):
     # --- messages to who runs a session --------------------------------------------------------------------------------
 
     def put_message(self, session_id: str, message: Mapping[str, Any]) -> int:
-        """Leave a message, an object of JSON, for the run of the session; returns its number. It is durable then.
+        """Store a message, a JSON object, durably for the run of the session; return its number.
 
-        Wakes `wait_for_news`. Raises `SessionNotFoundError`, `InvalidEventError` for what is no JSON or has more than 256
-        KiB, `StorageError` when too many wait, and `OptionsError` where the store has no inbox.
+        Wakes `wait_for_news`. Raises `SessionNotFoundError`, `InvalidEventError` for a message that is not JSON or exceeds
+        256 KiB, `StorageError` if too many are waiting, and `OptionsError` if the store has no inbox.
         """
         raise refuse_message()
 
     def read_messages(self, session_ids: Collection[str], *, after: int = 0) -> list[InboxMessage]:
-        """The messages that wait for these sessions with a number above `after`, oldest first; none for unknown ones.
+        """The waiting messages of these sessions with a number above `after`, oldest first; none for unknown sessions.
 
-        Numbers rise in the order in which messages can be read: none below one that was read comes later.
+        Numbers increase in the order in which messages become readable: none below a number already read appears later.
         """
         raise refuse_message()
 
     def remove_messages(self, numbers: Collection[int]) -> None:
-        """Take messages out, once what they say is in the log. Unknown numbers are no error."""
+        """Remove messages once their content is in the log. An unknown number is not an error."""
         raise refuse_message()

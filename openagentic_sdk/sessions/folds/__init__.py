@@ -1,1 +1,1 @@
-"""What events say, as pure folds: usage, summaries, requests, comparisons, exports."""
+"""Pure folds over events: usage, summaries, requests, comparisons, exports."""

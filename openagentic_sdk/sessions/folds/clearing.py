@@ -1,8 +1,8 @@
-"""Which old outputs make room when a conversation grows too long, before any of it is summarised.
+"""Choose the old outputs to clear when a conversation grows too long, before any of it is summarized.
 
-Pure. An output that was read long ago is the cheapest thing to lose: the call stays in view, and a note in the output's
-place says where it is kept. What is likely to be needed again stays: the newest outputs, errors, and the files that were
-read last. Clearing changes what came before, so it is done seldom and for much.
+Pure. An output read long ago is the cheapest thing to lose: the call stays in view, and a note replaces the output and
+names its location. Outputs likely to be needed again are kept: the newest ones, errors, and the files read last. Clearing
+changes the prefix of requests, so it is done rarely and in large steps.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _ENOUGH, _GOAL = 0.65, 0.5
 
 @frozen
 class OldOutput:
-    """An output that may go: the call's id, what the model read, and the digest of the blob that holds it already."""
+    """An output that may be cleared: the call's id, what the model read, and the digest of the blob that holds it."""
 
     tool_use_id: str
     text: str
@@ -48,7 +48,7 @@ def plan_clearing(
     bytes_per_token: float = BYTES_PER_TOKEN,
     overhead_bytes: int = 0,
 ) -> ClearingPlan | None:
-    """What to clear; None without a limit, and when all that may go is not enough: then the conversation is summarised."""
+    """The outputs to clear; None without a limit, or if clearing is not enough: then the conversation is summarized."""
     goal, enough = (limits.budget_bytes(share, bytes_per_token) for share in (_GOAL, _ENOUGH))
     if goal is None or enough is None:
         return None
@@ -81,7 +81,7 @@ def plan_clearing(
 
 
 def _path_of(use: ToolUse, result: ToolResult) -> str | None:
-    """The file that a call was about."""
+    """The file that a call refers to."""
     files: Any = (result.meta or {}).get("files")
     named = use.input.get("file_path")
     return next(iter(files), None) if files else named if isinstance(named, str) else None

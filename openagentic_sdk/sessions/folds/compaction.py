@@ -1,8 +1,8 @@
-"""When a conversation grows too long: where to cut it, what the summary is made of, and what it must carry on.
+"""Compaction of a conversation that grows too long: where to cut it, the input of the summary, and what must be preserved.
 
-All of it is pure. It cuts only where no call is open, and it always finds a way on, without a model if need be. A compaction
-is one event; the log keeps everything, and a rewind to before that event takes it back. Between two compactions the
-messages before the cut do not change, so prompt caches keep working.
+All of it is pure. It cuts only where no call is open, and it always succeeds, without a model if need be. A compaction is
+one event; the log keeps everything, and a rewind to before that event undoes it. Between two compactions the messages
+before the cut do not change, so prompt caches keep working.
 """
 
 from __future__ import annotations
@@ -50,9 +50,10 @@ INSTRUCTION_BEHIND = (
 
 @frozen
 class ContextLimits:
-    """How long a conversation may get. None is no limit; tokens are estimated, bytes are those of the messages as JSON.
+    """The maximum length of a conversation. None is no limit; tokens are estimated, bytes are those of the messages as
+    JSON.
 
-    Compaction starts at the share `start_at` of a limit and keeps the newest messages up to the share `keep`.
+    Compaction starts at the fraction `start_at` of a limit and keeps the newest messages up to the fraction `keep`.
     """
 
     max_tokens: int | None = None
@@ -61,7 +62,7 @@ class ContextLimits:
     keep: float = 0.3
 
     def budget_bytes(self, share: float, bytes_per_token: float) -> int | None:
-        """What that share of the narrower limit is in bytes; None without a limit."""
+        """That fraction of the narrower limit in bytes; None without a limit."""
         by_tokens = None if self.max_tokens is None else self.max_tokens * bytes_per_token
         limits = [limit for limit in (by_tokens, self.max_bytes) if limit is not None]
         return int(min(limits) * share) if limits else None
@@ -69,10 +70,10 @@ class ContextLimits:
 
 @frozen
 class CompactionPlan:
-    """A cut: what is in view up to `up_to_seq` goes, and stands in `messages` for the summary.
+    """A cut: everything in view up to `up_to_seq` is removed, and given as `messages` for the summary.
 
-    `prompt` is the newest prompt when it goes too, `todos` and `skills` are what is still in force at the cut, `files_read`
-    and `files_changed` what tools did in the session so far.
+    `prompt` is the newest prompt if it is removed, too; `todos` and `skills` are those still in force at the cut,
+    `files_read` and `files_changed` the files that tools have accessed in the session so far.
     """
 
     up_to_seq: int
@@ -87,14 +88,14 @@ class CompactionPlan:
 
 
 def estimate_tokens(size_bytes: int, bytes_per_token: float = BYTES_PER_TOKEN) -> int:
-    """What a request of that size costs, roughly."""
+    """A rough estimate of the tokens in a request of that size."""
     return round(size_bytes / bytes_per_token)
 
 
 def corrected_bytes_per_token(size_bytes: int, reported_input_tokens: int | None) -> float:
-    """What a token really weighed in the last request, by the endpoint's own count; the usual weight when it said nothing.
+    """The measured bytes per token of the last request, by the endpoint's count; the usual value if it reported none.
 
-    `size_bytes` is the whole request: messages, system prompt and tool definitions.
+    `size_bytes` is that of the whole request: messages, system prompt and tool definitions.
     """
     if not reported_input_tokens or reported_input_tokens < 0 or size_bytes <= 0:
         return BYTES_PER_TOKEN
@@ -102,13 +103,13 @@ def corrected_bytes_per_token(size_bytes: int, reported_input_tokens: int | None
 
 
 def is_near_limit(size_bytes: int, limits: ContextLimits, bytes_per_token: float = BYTES_PER_TOKEN) -> bool:
-    """Whether a request of that size should be preceded by a compaction."""
+    """Whether a compaction should precede a request of that size."""
     budget = limits.budget_bytes(limits.start_at, bytes_per_token)
     return budget is not None and size_bytes >= budget
 
 
 def is_over_limit(size_bytes: int, limits: ContextLimits, bytes_per_token: float = BYTES_PER_TOKEN) -> bool:
-    """Whether a request of that size leaves no room for an answer of some length."""
+    """Whether a request of that size leaves no room for a useful answer."""
     budget = limits.budget_bytes(0.95, bytes_per_token)
     return budget is not None and size_bytes >= budget
 
@@ -121,12 +122,12 @@ def plan_compaction(
     overhead_bytes: int = 0,
     conversation: Conversation | None = None,
 ) -> CompactionPlan | None:
-    """Where to cut this log; None when nothing can go because a call is open or there is no conversation yet.
+    """Choose where to cut this log; None if nothing can be removed because a call is open or there is no conversation yet.
 
-    `overhead_bytes` is what each request carries besides messages. The newest messages are kept as far as `limits.keep`
-    allows; when even the last exchange is larger than that and the limit is passed, everything goes into the summary.
-    Without any limit (compaction on demand) half of the conversation stays. `conversation` is the fold of the events, when
-    it is at hand; then of events before the last compaction only those that are still in force need to be given.
+    `overhead_bytes` is the size of everything in a request besides messages. The newest messages are kept as far as
+    `limits.keep` allows; if even the last exchange is larger and the limit is exceeded, everything goes into the summary.
+    Without any limit (compaction on demand) half of the conversation is kept. `conversation` is the fold of the events, if
+    available; then of the events before the last compaction only those still in force are needed.
     """
     events = list(events)
     if conversation is None:
@@ -154,7 +155,7 @@ def plan_compaction(
 
 
 def _carried(events: Sequence[Event], up_to_seq: int) -> tuple[str | None, Sequence[Mapping[str, Any]], Sequence[str]]:
-    """The newest prompt if it is cut off, the to-dos and the active skills, as far as no rewind took them back."""
+    """The newest prompt if it is cut off, the to-dos and the active skills, unless a rewind removed them."""
     prompt: UserMessage | None = None
     todos: Sequence[Mapping[str, Any]] = ()
     skills: dict[str, None] = {}
@@ -172,7 +173,7 @@ def _carried(events: Sequence[Event], up_to_seq: int) -> tuple[str | None, Seque
 
 
 def touched_files(events: Iterable[Event]) -> tuple[list[str], list[str]]:
-    """The files that tools read, and those that they changed, by what the calls' results say; each once, newest last."""
+    """The files that tools read, and those that they changed, according to the results; each once, newest last."""
     read: dict[str, None] = {}
     changed: dict[str, None] = {}
     effects: dict[str, str] = {}
@@ -195,19 +196,19 @@ def touched_files(events: Iterable[Event]) -> tuple[list[str], list[str]]:
 
 
 def summary_request(plan: CompactionPlan, max_bytes: int) -> list[Message]:
-    """What to ask a model for the summary: one user message of at most `max_bytes` as JSON, without tools."""
+    """The request for a summary: one user message of at most `max_bytes` as JSON, without tools."""
     instruction = {"role": "user", "content": INSTRUCTION}
     room = max_bytes - size_of([instruction])
     return [{"role": "user", "content": INSTRUCTION + transcript(plan.messages, max(room, 0))}]
 
 
 def fallback_summary(plan: CompactionPlan) -> str:
-    """A summary that needs no model: the conversation itself, its oldest outputs cut, then its oldest parts dropped."""
+    """A summary without a model: the conversation with its oldest outputs truncated, then its oldest parts dropped."""
     return transcript(plan.messages, FALLBACK_CHARS)
 
 
 def finish_summary(plan: CompactionPlan, text: str) -> str:
-    """The summary as it is stored: the text, else one that needs no model, and what must not be lost whatever it says."""
+    """The summary to store: the model's text or the fallback, plus everything that must be preserved regardless."""
     parts = [_middle_cut(text.strip() or fallback_summary(plan), MAX_SUMMARY_CHARS)]
     if plan.prompt is not None:
         parts.append(f"The request that is being worked on:\n{_middle_cut(plan.prompt, MAX_SUMMARY_CHARS)}")
@@ -232,7 +233,7 @@ def compacted_event(
     method: str = "model",
     bytes_per_token: float = BYTES_PER_TOKEN,
 ) -> SessionCompacted:
-    """The event that puts the plan into force; `summary` is what `finish_summary` returned."""
+    """The event that applies the plan; `summary` is the result of `finish_summary`."""
     after = plan.bytes_kept + len(json.dumps(summary))
     return SessionCompacted(
         plan.up_to_seq,
@@ -247,7 +248,7 @@ def compacted_event(
 
 
 def transcript(messages: Sequence[Message], max_bytes: int) -> str:
-    """The messages as text of at most `max_bytes` as JSON: first the oldest outputs are cut, then the oldest parts go."""
+    """The messages as text of at most `max_bytes` as JSON: the oldest outputs are truncated first, then parts dropped."""
     parts = [_SummaryPart(*_as_text(message)) for message in messages]
     total = sum(part.bytes for part in parts)
     for limit in _OUTPUT_CHARS:
@@ -278,7 +279,7 @@ class _SummaryPart:
 
 
 def _newest(parts: Sequence[_SummaryPart], max_bytes: int) -> str:
-    """The newest parts that fit, and of the first that does not fit what the room allows."""
+    """The newest parts that fit, and as much as fits of the next one."""
     note = "[the beginning was left out]\n\n"
     room = max_bytes - _json_bytes(note)
     kept: list[str] = []
@@ -318,7 +319,7 @@ def _json_bytes(text: str) -> int:
 
 
 def _middle_cut(text: str, max_chars: int) -> str:
-    """The text, or its beginning and end when it is longer."""
+    """The text; its beginning and end if it is too long."""
     if len(text) <= max_chars:
         return text
     keep = max(0, max_chars - len(_CUT))
@@ -326,7 +327,7 @@ def _middle_cut(text: str, max_chars: int) -> str:
 
 
 def _middle_cut_to_bytes(text: str, max_bytes: int) -> str:
-    """`_middle_cut` to a size as JSON; empty when there is no room worth using."""
+    """`_middle_cut` to a size as JSON; empty if there is too little room."""
     chars = min(len(text), max_bytes)
     while chars > MIN_SUMMARY_CHARS // 4:
         cut = _middle_cut(text, chars)

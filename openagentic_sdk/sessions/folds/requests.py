@@ -1,4 +1,4 @@
-"""Which prompts of a log have request ids, and which of them were answered, as a fold."""
+"""A fold of the prompts in a log that have request ids, and of their answers."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ REFUSED = ("blocked:stop", "blocked:after_model_call", "blocked:input_guardrail"
 
 @frozen
 class KeyedRequest:
-    """A prompt or rewind with a request id: its newest `seq`, the digest of a prompt's content (None in older logs), and the
-    end of the run that answered it, None while none has.
+    """A prompt or rewind with a request id: its newest `seq`, the digest of a prompt's content (None in older logs), and
+    the end of the run that answered it, None while there is none.
     """
 
     seq: int
@@ -28,9 +28,9 @@ class KeyedRequest:
 
 
 class Requests(dict[str, KeyedRequest]):
-    """The requests of a log by their ids.
+    """The requests of a log by id.
 
-    `asked` are the ids of the newest prompt (None without one) and of the messages that were sent while it was worked on.
+    `asked` are the ids of the newest prompt (None without one) and of the messages sent while it was being worked on.
     """
 
     asked: tuple[str | None, ...] = ()
@@ -38,7 +38,7 @@ class Requests(dict[str, KeyedRequest]):
 
     @classmethod
     def restored(cls, kept: Mapping[str, Any]) -> Requests:
-        """What `kept` was taken of."""
+        """Rebuild the value from `kept`."""
         requests = cls()
         for name, (seq, digest, answer) in kept["by_id"].items():
             requests[name] = KeyedRequest(seq, digest, cast(Result, event_from_dict(answer)) if answer else None)
@@ -52,7 +52,7 @@ class Requests(dict[str, KeyedRequest]):
         return {"by_id": by_id, "asked": self.asked, "is_answered": self._is_answered}
 
     def apply(self, event: _Counts, last_text: str) -> None:
-        """Take one more event into account; `last_text` is the newest answer of its run."""
+        """Apply one more event; `last_text` is the newest answer of its run."""
         was_answered, self._is_answered = self._is_answered, isinstance(event, AssistantMessage)
         if isinstance(event, AssistantMessage | SystemInit):
             return
@@ -80,16 +80,16 @@ class Requests(dict[str, KeyedRequest]):
             self[name] = replace(self[name], answer=self[name].answer or end)
 
     def answer_to(self, request_id: str | None) -> Result | None:
-        """The end of the run that answered this prompt, or None while none has."""
+        """The end of the run that answered this prompt, or None while there is none."""
         request = None if request_id is None else self.get(request_id)
         return None if request is None else request.answer
 
     def is_due(self, request_id: str | None) -> bool:
-        """Whether a prompt under this id is to be stored: it has no answer, and is not the newest one already."""
+        """Whether to store a prompt with this id: it has no answer, and is not already the newest one."""
         return request_id is None or (request_id not in self.asked and self.answer_to(request_id) is None)
 
     def check(self, request_id: str, prompt_sha256: str, session_id: str) -> None:
-        """Raise `RequestConflictError` for a request id that came with other content. An older log cannot tell."""
+        """Raise `RequestConflictError` for a request id that was used for other content. An older log cannot tell."""
         request = self.get(request_id)
         if request is not None and request.prompt_sha256 not in (None, prompt_sha256):
             raise RequestConflictError(request_id, session_id, "with another prompt")

@@ -1,7 +1,7 @@
-"""Find words in what was said and done: pure functions over events, shared by every store's search.
+"""Search words in events: pure functions, shared by every store's search.
 
-A word matches where a word of the text begins with it, without regard to case and accents. SQLite's full text index is made
-of these words too, so both ways of searching give the same hits.
+A word matches if a word of the text begins with it, ignoring case and accents. SQLite's full text index is built from the
+same words, so both ways of searching return the same hits.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _WORD = regex(r"[^\W_]+")
 
 @frozen
 class SearchHit:
-    """One event that was found: where it stands, what kind it is, and the words in their context, on one line."""
+    """One matching event: its position, its kind, and the words in context on one line."""
 
     session_id: str
     seq: int
@@ -31,12 +31,12 @@ class SearchHit:
 
 
 def search_words(text: str) -> list[str]:
-    """The words of a text, or of what is asked for, as they are compared."""
+    """The words of a text or query in the form in which they are compared."""
     return _WORD.findall(fold_text(text))
 
 
 def event_text(event: Event) -> str:
-    """What can be found of an event: what people, the model and tools said. Empty for bookkeeping."""
+    """The searchable text of an event: that of people, the model and tools. Empty for bookkeeping."""
     if isinstance(event, UserMessage | AssistantMessage | AssistantReasoning):
         return event.text
     if isinstance(event, ToolUse):
@@ -49,7 +49,7 @@ def event_text(event: Event) -> str:
 
 
 def scan_events(session_id: str, events: Iterable[Event], words: Sequence[str], limit: int) -> list[SearchHit]:
-    """The first `limit` of the events whose text holds all the words."""
+    """The first `limit` events whose text contains all the words."""
     hits: list[SearchHit] = []
     for event in events:
         if len(hits) >= limit:
@@ -61,7 +61,7 @@ def scan_events(session_id: str, events: Iterable[Event], words: Sequence[str], 
 
 
 def text_matches(text: str, words: Sequence[str]) -> bool:
-    """Whether for each word some word of the text begins with it."""
+    """Whether each word is the prefix of some word of the text."""
     folded = fold_text(text)
     if not all(word in folded for word in words):
         return False
@@ -69,7 +69,7 @@ def text_matches(text: str, words: Sequence[str]) -> bool:
 
 
 def context_of(text: str, words: Sequence[str]) -> str:
-    """The line of text around the first word that is found."""
+    """The line of text around the first match."""
     text, wanted = unicodedata.normalize("NFC", text), tuple(words)
     found = (match.start() for match in _WORD.finditer(text) if fold_text(match[0]).startswith(wanted))
     place = next(found, 0)
@@ -79,7 +79,7 @@ def context_of(text: str, words: Sequence[str]) -> str:
 
 
 def fold_text(text: str) -> str:
-    """The text as it is compared: no case, no accents, compatible characters made equal."""
+    """The text in the form in which it is compared: without case and accents, compatible characters made equal."""
     if text.isascii():
         return text.lower()
     # A letter may show its case only when what is special about it is gone.
@@ -89,7 +89,7 @@ def fold_text(text: str) -> str:
 
 
 def _strings(value: Any) -> Iterator[str]:
-    """Every text inside a JSON value, without recursion: values nest as deep as a hostile tool likes."""
+    """Every string inside a JSON value, without recursion: values may be nested arbitrarily deep."""
     stack = [value]
     while stack:
         item = stack.pop()

@@ -1,12 +1,12 @@
-"""What a session itself spent, by day and then by model, tool and skill: a small record that its summary carries.
+"""A session's own spending, by day and then by model, tool and skill: a small record in its summary.
 
-The record is JSON, and folding any split of a log into batches gives the same one. An answer of a model is paid by the calls
-that it makes, in equal shares, or by `(answer)` when it makes none, and by the skills that are active. What subagents spent
-stands in their own records; here only its sum, by name, for those whose session is gone. Days are UTC. The last hours
-are there too, by model.
+The record is JSON, and folding any split of a log into batches yields the same one. An answer of a model is charged to the
+calls that it makes, in equal shares, or to `(answer)` if it makes none, and to the active skills. Spending of subagents is
+in their own records; this one contains only its sum, by name, for those whose session is gone. Days are UTC. The last hours
+are recorded, too, by model.
 
-A cell is `[calls, prompt tokens that no cache had, from the cache, into the cache, answer tokens, of these reasoning, US
-dollars, calls without a known price]`.
+A cell is `[calls, uncached prompt tokens, tokens read from the cache, tokens written to the cache, answer tokens, of these
+reasoning, US dollars, calls without a known price]`.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def spends(event: Event) -> bool:
 
 
 def spent_after(spent: Spent, event: Event) -> Spent:
-    """The record behind one more event that `spends`; the given one is not changed."""
+    """The record after one more event that `spends`; the given one is not modified."""
     match event:
         case ModelRequest():
             return {**spent, "purpose": name_of(event.purpose)}
@@ -92,7 +92,7 @@ def spent_after(spent: Spent, event: Event) -> Spent:
 
 
 def cell_of(usage: Mapping[str, Any] | None, cost_usd: float | None) -> Cell:
-    """One call as a cell; a price that is missing, below 0 or not finite is unknown."""
+    """One call as a cell; a price that is missing, negative or not finite is unknown."""
     tokens = normalize_usage(usage)
     is_known = cost_usd is not None and isfinite(cost_usd) and 0 <= cost_usd < 1e12
     dollars = cost_usd if is_known and cost_usd is not None else 0.0
@@ -113,21 +113,21 @@ def cell_of(usage: Mapping[str, Any] | None, cost_usd: float | None) -> Cell:
 
 
 def add_cells(a: Cell, b: Cell, share: float = 1) -> list[float]:
-    """`a` and a share of `b`."""
+    """`a` plus a share of `b`."""
     if share == 1:
         return list(map(add, a, b))
     return [x + y * share for x, y in zip(a, b, strict=True)]
 
 
 def name_of(text: str) -> str:
-    """A name as records have it: short, on one line."""
+    """A name in the form used in records: short, on one line."""
     if len(text) <= MAX_NAME_CHARS and text.isprintable():
         return text
     return "".join(char for char in text[:MAX_NAME_CHARS] if is_plain(char) and char.isprintable())
 
 
 def settled(spent: Spent) -> Spent:
-    """The record with the last answer among what is split by tool: no more calls of it come."""
+    """Close the record: charge the last answer to its tools, since it will make no more calls."""
     if "last" not in spent:
         return spent
     known = dict(spent)
@@ -141,7 +141,7 @@ def settled(spent: Spent) -> Spent:
 
 
 def time_names(ts: float) -> tuple[str, str]:
-    """The day and the hour of a time, both since 1970 (UTC), as the record calls them."""
+    """The record's names of the day and the hour of a time, both since 1970 (UTC)."""
     day = min(max(int(ts // SECONDS_PER_DAY), 0), _LAST_DAY)
     return str(day), str(min(max(int(ts // SECONDS_PER_HOUR), day * 24), day * 24 + 23))
 
@@ -177,6 +177,6 @@ def _answered(spent: Spent, event: ModelResponse) -> Spent:
 
 
 def _put(cells: Mapping[str, Cell], name: str, cell: Cell, share: float = 1) -> dict[str, Cell]:
-    """The cells with a share of one more under a name; when there are too many names, under `(other)`."""
+    """The cells with one more share under a name; under `(other)` if there are too many names."""
     name = name if name in cells or len(cells) < MAX_NAMES else OTHER
     return {**cells, name: add_cells(cells.get(name, ZERO), cell, share)}

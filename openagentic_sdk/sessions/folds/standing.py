@@ -1,8 +1,8 @@
-"""How a request stands: one fold of a session's log, and the lease of whoever runs it, for every door that shows it.
+"""The state of a request: one fold of a session's log and the lease of its runner, for every interface that shows it.
 
-A request is a prompt that was taken, with all runs that work on it: a run may park on a question, be suspended with its
-process or lose its process, and each time another run goes on with the same request. It is over when a `result` says so, or
-when another prompt takes its place.
+A request is an accepted prompt with all runs that work on it: a run may park on a question, be suspended with its process
+or lose its process, and each time another run continues the same request. It is over when a `result` ends it, or when
+another prompt replaces it.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ _PAUSES: Mapping[str, State] = {"waiting": "parked", "suspended": "suspended"}
 
 @frozen
 class Request:
-    """A request as its log has it. Its events are those from `after_seq` (exclusive) to `last_seq`.
+    """A request according to its log. Its events are those from `after_seq` (exclusive) to `last_seq`.
 
-    `state` is that of the log alone, see `with_lease`. `result` is the newest one of its runs, `deaths` how many of them
-    were followed by another one without a result. `is_newest` is False once another prompt was taken.
+    `state` is that of the log alone, see `with_lease`. `result` is the newest one of its runs, `deaths` the number of runs
+    that were followed by another one without a result. `is_newest` is False once another prompt was accepted.
     """
 
     id: str
@@ -51,8 +51,8 @@ class Request:
 
 @mutable
 class _Course:
-    """`is_open` says that a run has begun and has no result, `began` is the `seq` before it, `has_asked` whether it asked
-    the model for anything; `questions` are those without an answer.
+    """`is_open` means that a run has begun and has no result, `began` is the `seq` before it, `has_asked` whether it asked
+    the model for anything; `questions` are the unanswered ones.
     """
 
     state: State = "running"
@@ -83,22 +83,22 @@ class _Course:
 
 
 def state_after(result: Result) -> State:
-    """How a request stands behind this end of a run."""
+    """The state of a request after this end of a run."""
     return _PAUSES.get(result.stop_reason, "over")
 
 
 def is_end(event: Event) -> bool:
-    """Whether no run goes on behind this event by itself: it is over, or waits for a person."""
+    """Whether no run continues by itself after this event: the request is over, or waits for a person."""
     return isinstance(event, Result) and state_after(event) != "suspended"
 
 
 def with_lease(state: State, is_held: bool | None) -> State:
-    """The state, when it is known whether a living process holds the session (None: it is not)."""
+    """The state, given whether a living process holds the session (None: unknown)."""
     return "dead" if state == "running" and is_held is False else state
 
 
 def find_request(events: Iterable[Event], is_wanted: Callable[[str], bool]) -> Request | None:
-    """The first request of a log whose id is wanted, from the events of its session; None when there is none. Pure."""
+    """The first request of a log with one of the given ids, from the events of its session; None if there is none. Pure."""
     found: Request | None = None
     began, last_seq, fold = 0, 0, _Course()
     for event in events:

@@ -1,8 +1,8 @@
-"""An answer as it grows: the same messages, under the same ids, whether their pieces come live or from a stored log.
+"""A growing answer: the same messages with the same ids, whether their pieces come live or from a stored log.
 
-Live, deltas come first and the stored message adds what they lacked; from a log it is one piece. Whoever was cut off after
-any piece of the one finds its place in the other: a piece says which message it belongs to and how much of it came before.
-Only the reasoning of an attempt that failed is in no log.
+Live, deltas come first and the stored message adds the rest; from a log there is one piece. A reader cut off after any
+piece of one finds its position in the other: a piece names its message and the length of what came before. Only the
+reasoning of a failed attempt is in no log.
 """
 
 from __future__ import annotations
@@ -25,10 +25,11 @@ from ...ground.text import sendable
 
 @frozen
 class Piece:
-    """What a message grew by. `id` names it within its session, `text` may be empty, `at` is how many letters came before.
+    """An addition to a message. `id` identifies it within its session, `text` may be empty, `at` is the number of
+    characters before it.
 
-    `seq` is that of the request, or of the retry, that the message answers; `ends` says that nothing follows, and then
-    `whole` is the message as it is stored, None for reasoning that is not. An `incomplete` message was cut.
+    `seq` is that of the request, or of the retry, that the message answers; `ends` means that nothing follows, and then
+    `whole` is the stored message, None for reasoning that is not stored. An `incomplete` message was cut off.
     """
 
     id: str
@@ -43,7 +44,7 @@ class Piece:
 
 @mutable
 class _Growing:
-    """A message so far: its pieces, how long they are together, and half a letter that waits for its other half."""
+    """A message so far: its pieces, their total length, and a surrogate waiting for its other half."""
 
     pieces: list[str] = field(default_factory=list)
     chars: int = 0
@@ -59,13 +60,13 @@ class _Growing:
         return piece
 
     def lacks(self, whole: str) -> str:
-        """What of the stored message was not there yet; nothing when that is another one, with its secrets masked."""
+        """The remainder of the stored message; empty if that differs because its secrets are masked."""
         said = "".join(self.pieces)
         return whole[len(said) :] if whole.startswith(said) else ""
 
 
 class Streamed:
-    """The fold, over the events of one agent: those of its subagents need one each."""
+    """The fold, over the events of one agent; each subagent needs one of its own."""
 
     def __init__(self) -> None:
         self._name: str | None = None
@@ -73,7 +74,7 @@ class Streamed:
         self._growing: dict[bool, _Growing] = {}
 
     def take(self, event: Event) -> list[Piece]:
-        """What the event adds to messages, in order; nothing for most."""
+        """The additions of the event to messages, in order; none for most events."""
         match event:
             case ModelRequest() if event.purpose == "turn":
                 return self._begin(event, f"{event.step}.1")
@@ -107,11 +108,11 @@ class Streamed:
         return []
 
     def parent_id(self, event: Event) -> str:
-        """The id of the message that the calls of this answer belong to, whether it says anything or not."""
+        """The id of the message to which this answer's calls belong, whether it has text or not."""
         return self._id(False, event)
 
     def _begin(self, event: Event, attempt: str | None) -> list[Piece]:
-        """The next message, behind the end of what was left open."""
+        """The next message, after the end of the one left open."""
         left = [
             Piece(self._id(is_thought, event), self._seq, "", growing.chars, is_thought, ends=True, is_incomplete=True)
             for is_thought, growing in self._growing.items()
@@ -128,5 +129,5 @@ class Streamed:
 
 
 def message_id(event: ModelRequest | ModelRetry) -> str:
-    """The id of the message that answers a stored request, whether anything of it came or not."""
+    """The id of the message that answers a stored request, whether any of it arrived or not."""
     return f"message.{event.seq}"

@@ -1,8 +1,8 @@
-"""What a list of sessions shows of one session, as a pure fold over its events.
+"""The row of one session in a list of sessions, as a pure fold over its events.
 
-`fold_session_summary` over any split of a log into batches gives the same summary, so a store keeps it up to date inside
-each append and a list never reads a log. Titles come from `session.meta` events alone: nothing that a tool, a file or a
-prompt says can rename a session.
+`fold_session_summary` over any split of a log into batches yields the same summary, so a store updates it in each append
+and a list never reads a log. Titles come from `session.meta` events alone: no content of a tool, a file or a prompt can
+rename a session.
 """
 
 from __future__ import annotations
@@ -54,16 +54,15 @@ LAST_TIME = 253402300799.0
 class SessionSummary:
     """One row of a list of sessions.
 
-    `state` is that of the newest request, see `standing.ROW_STATES`: `idle` or `failed` when it is over, `running`,
-    `waiting` (a person is asked), `suspended` (its process was told to end; a resume goes on with it), or `stopped`: by its
-    log it runs, and nobody runs it any more: its process was killed. The fold alone cannot know that and says `running`.
-    `open_questions` are those of the session and, where a store shows it, of its subagents; `subagents` are the sessions of
-    those that are at work or parked. `steps` are the model calls of the runs that ended.
-    `spent` is what the session itself spent, see `spent`; `costs.cost_report` reads it.
-    `events` is the `seq` of the last event that is folded in. `updated` rises with every event, in epoch seconds.
-    `parent` is the session that this one was forked from or, when `is_child`, whose Task call it belongs to. `tenant` is
-    whose session it is, None without one. `held` and `kept_until` (epoch seconds) keep it from being deleted. `cost_usd` is
-    None when unknown. `error` says why a row could not be read; everything else of such a row is empty.
+    `state` is that of the newest request, see `standing.ROW_STATES`: `idle` or `failed` if it is over, `running`, `waiting`
+    (a person is asked), `suspended` (its process was told to end; a resume continues it), or `stopped`: its log says that
+    it runs, but its process was killed. The fold alone cannot tell that and says `running`. `open_questions` are those of
+    the session and, where a store shows it, of its subagents; `subagents` are the sessions of those that are running or
+    parked. `steps` counts the model calls of the runs that ended. `spent` is the session's own spending, see `spent`;
+    `costs.cost_report` reads it. `events` is the `seq` of the last event folded in. `updated` increases with every event,
+    in epoch seconds. `parent` is the session from which this one was forked or, if `is_child`, whose Task call it belongs
+    to. `tenant` is the session's owner, None without one. `held` and `kept_until` (epoch seconds) prevent its deletion.
+    `cost_usd` is None if unknown. `error` explains why a row could not be read; all other fields of such a row are empty.
     """
 
     id: str = ""
@@ -93,12 +92,12 @@ class SessionSummary:
 
     @property
     def label(self) -> str:
-        """What to call the session in one line: its title, else its first prompt, else its id."""
+        """A one-line name of the session: its title, otherwise its first prompt, otherwise its id."""
         return self.title or self.first_prompt or self.id
 
 
 def start_summary(session_id: str, created_at: float, metadata: Mapping[str, Any]) -> SessionSummary:
-    """The summary of a session without events: what is known from its creation."""
+    """The summary of a session without events, from its creation data."""
     agent = _text_or_none(metadata.get("agent_name")) or _text_or_none(metadata.get("agent"))
     tags = metadata.get(TAGS_KEY)
     return SessionSummary(
@@ -145,7 +144,7 @@ Counters = tuple[int, float]
 
 
 def counted(counters: Counters, events: Iterable[Event]) -> Counters:
-    """What the fold makes of these behind events that `moves_summary` is false of, and that are not the first of a log."""
+    """The summary after events for which `moves_summary` is false, and which are not the first of a log."""
     seq, updated = counters
     for event in events:
         seq, updated = event.seq or seq + 1, time_after(updated, event.ts)
@@ -160,18 +159,18 @@ def _spend(state: dict[str, Any], event: ModelResponse | SubagentFinished) -> No
 
 
 def time_after(updated: float, ts: float | None) -> float:
-    """The `updated` of a summary behind an event of time `ts`; `updated` is the one before it, 0.0 for the first event."""
+    """The `updated` of a summary after an event at time `ts`; `updated` is the previous one, 0.0 for the first event."""
     tick = updated + _TICK_S
     return ts if ts is not None and tick <= ts <= LAST_TIME else tick
 
 
 def summary_to_dict(summary: SessionSummary) -> dict[str, Any]:
-    """The summary as JSON values, with the version of the fold that made it."""
+    """The summary as JSON values, with the version of its fold."""
     return {"version": SUMMARY_VERSION, **summary.__dict__}
 
 
 def summary_from_dict(data: Any) -> SessionSummary | None:
-    """The summary that a dict holds; None when another version of the fold, or something else, wrote it."""
+    """The summary in a dict; None if another version of the fold, or something else, wrote it."""
     if not isinstance(data, Mapping) or data.get("version") != SUMMARY_VERSION:
         return None
     values: dict[str, Any] = {}
@@ -196,7 +195,7 @@ def summary_from_dict(data: Any) -> SessionSummary | None:
 
 
 def failed_summary(session_id: str, error: Exception) -> SessionSummary:
-    """The row of a session that cannot be read."""
+    """The row of an unreadable session."""
     return SessionSummary(id=session_id, state="failed", error=f"{type(error).__name__}: {error}")
 
 
@@ -208,7 +207,8 @@ def summary_matches(
     include_children: bool = False,
     tenant: str | None = None,
 ) -> bool:
-    """Whether a list asked for this row: folder, tenant equal, every word of `query` in title, prompts, tags, model or id.
+    """Whether a row matches a list's filters: folder, tenant, and every word of `query` in title, prompts, tags, model or
+    id.
 
     The tenant "" is that of sessions without one.
     """
@@ -225,19 +225,19 @@ def summary_matches(
 
 
 def summary_text(summary: SessionSummary) -> str:
-    """What the words of a list's query are looked for in, without case."""
+    """The text in which a list's query is searched, without case."""
     told = (summary.id, summary.title, summary.first_prompt, summary.last_prompt, summary.model, *summary.tags)
     return "\n".join(part or "" for part in told).casefold()
 
 
 def page_of(rows: Iterable[SessionSummary], *, limit: int | None, offset: int) -> Iterator[SessionSummary]:
-    """Rows `offset` to `offset + limit`, taking no more from `rows` than that needs."""
+    """Rows `offset` to `offset + limit`, consuming no more of `rows` than necessary."""
     first = min(max(0, offset), sys.maxsize)
     return islice(rows, first, None if limit is None else min(first + max(0, limit), sys.maxsize))
 
 
 def plain_line(text: str, max_chars: int = MAX_TEXT_CHARS) -> str:
-    """The text on one line that is safe to print: no control, format or surrogate characters, cut with an ellipsis."""
+    """The text on one line that is safe to print: no control, format or surrogate characters, truncated with an ellipsis."""
     head = shown = text[: max_chars * 4]
     if not (head.isascii() and head.isprintable()):
         shown = "".join(" " if char.isspace() else char for char in head if char.isspace() or is_plain(char))
@@ -250,7 +250,7 @@ def _text_or_none(value: Any) -> str | None:
 
 
 def total_tokens(usage: Mapping[str, Any] | None) -> int:
-    """Tokens in and out together; 0 when the endpoint did not say."""
+    """Input and output tokens together; 0 if the endpoint reported none."""
     normal = normalize_usage(usage)
     return normal["input_tokens"] + normal["output_tokens"] if normal else 0
 

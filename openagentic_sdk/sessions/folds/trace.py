@@ -1,4 +1,4 @@
-"""Where a run stands in its caller's trace: `traceparent` as W3C Trace Context writes it."""
+"""The trace context of a run's caller: `traceparent` in the format of W3C Trace Context."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 
 def read_traceparent(text: Any) -> tuple[str, str] | None:
-    """The ids of the trace and of the span above, or None for anything else (W3C Trace Context, section 3.2.2)."""
+    """The trace id and parent span id, or None if invalid (W3C Trace Context, section 3.2.2)."""
     match = (
         re.fullmatch(r"(?!ff)[0-9a-f]{2}-([0-9a-f]{32})-([0-9a-f]{16})-[0-9a-f]{2}", text)
         if isinstance(text, str)

@@ -1,9 +1,9 @@
-"""What a session has spent: tokens in one normal form, whatever the endpoint calls them, and their sum over a log.
+"""A session's usage: tokens in one normal form, whatever the endpoint calls them, and their sum over a log.
 
 The normal form is `{"input_tokens", "cached_input_tokens", "cache_write_tokens", "output_tokens", "reasoning_tokens"}`.
 `input_tokens` is the whole prompt, `cached_input_tokens` and `cache_write_tokens` are the parts of it that were read from
 and written to the vendor's cache; `output_tokens` is the whole answer and `reasoning_tokens` a part of it. So a request's
-size is input plus output. "Unknown" is None, never 0. `cache_write_1h_tokens`, there only when it is not 0, is the part of
+size is input plus output. Unknown is None, never 0. `cache_write_1h_tokens`, present only if it is not 0, is the part of
 `cache_write_tokens` that stays in the cache for an hour and costs more.
 """
 
@@ -49,11 +49,11 @@ _OBJECTS = frozenset(path.partition(".")[0] for path in (*_CACHED, *_WRITTEN, *_
 
 
 def normalize_usage(raw: Mapping[str, Any] | None) -> Usage | None:
-    """The normal form of what an endpoint sent, or None when it says neither what went in nor what came out.
+    """The normal form of an endpoint's usage, or None if it reports neither input nor output.
 
-    The Messages API counts cached tokens beside `input_tokens`, all others within; LiteLLM gives its names to sums of the
-    other kind. xAI and Gemini leave reasoning out of `completion_tokens` but not out of `total_tokens`; whatever the total
-    has above the parts was output.
+    The Messages API counts cached tokens beside `input_tokens`, all others within; LiteLLM uses its names for sums of the
+    other kind. xAI and Gemini exclude reasoning from `completion_tokens` but include it in `total_tokens`; the excess of
+    the total over its parts was output.
     """
     if raw.__class__ is not dict and not isinstance(raw, Mapping):
         return None
@@ -84,7 +84,7 @@ def normalize_usage(raw: Mapping[str, Any] | None) -> Usage | None:
 
 
 def add_usage(a: Mapping[str, Any] | None, b: Mapping[str, Any] | None) -> Usage | None:
-    """Both together, in the normal form; None only when neither is known."""
+    """The sum in the normal form; None only if neither is known."""
     one, other = normalize_usage(a), normalize_usage(b)
     if one is None or other is None:
         return one or other
@@ -93,12 +93,12 @@ def add_usage(a: Mapping[str, Any] | None, b: Mapping[str, Any] | None) -> Usage
 
 
 def add_cost(a: float | None, b: float | None) -> float | None:
-    """Both together; None as soon as one is not known."""
+    """The sum; None if either is unknown."""
     return None if a is None or b is None else a + b
 
 
 def cached_share(usage: Mapping[str, Any] | None) -> float | None:
-    """How much of the prompts the vendor had in its cache, from 0 to 1; None when no prompt's size is known."""
+    """The fraction of the prompts that was in the vendor's cache, 0 to 1; None if no prompt's size is known."""
     tokens = normalize_usage(usage)
     if tokens is None or not tokens["input_tokens"]:
         return None
@@ -106,7 +106,7 @@ def cached_share(usage: Mapping[str, Any] | None) -> float | None:
 
 
 def usage(events: Iterable[Event]) -> Usage | None:
-    """What a session has spent, its subagents included; None when no endpoint said anything."""
+    """A session's total usage, including its subagents; None if no endpoint reported any."""
     total: Usage | None = None
     for event in own_spending(events):
         total = add_usage(total, event.usage)
@@ -114,10 +114,10 @@ def usage(events: Iterable[Event]) -> Usage | None:
 
 
 def own_spending(events: Iterable[Event]) -> list[ModelResponse | SubagentFinished]:
-    """The events that say what this session spent, each once.
+    """The events that record this session's own spending, each once.
 
-    What a fork copied was paid for by its parent. A caller's list of events also holds those of subagents, whose sum
-    stands in `subagent.finished`; they carry another `parent_tool_use_id` than the session's own events.
+    Events copied by a fork were paid for by its parent. A caller's list of events also contains those of subagents, whose
+    sum is in `subagent.finished`; they have another `parent_tool_use_id` than the session's own events.
     """
     spending: list[ModelResponse | SubagentFinished] = []
     seen: set[int] = set()
@@ -136,7 +136,7 @@ def own_spending(events: Iterable[Event]) -> list[ModelResponse | SubagentFinish
 
 
 def _numbers(raw: Mapping[str, Any]) -> dict[str, int]:
-    """What an endpoint counted, by where it stands; a dot goes one object down."""
+    """An endpoint's counts by path; a dot goes one object down."""
     numbers: dict[str, int] = {}
     for name, value in raw.items():
         if value.__class__ is dict or isinstance(value, Mapping):
@@ -155,7 +155,7 @@ def _first(numbers: Mapping[str, int], names: Iterable[str]) -> int | None:
 
 
 def _count(value: Any) -> int | None:
-    """A number of tokens, or None for anything that cannot be one."""
+    """A number of tokens, or None for an invalid value."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1e15:
         return None
     return int(value)

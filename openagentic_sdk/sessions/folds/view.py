@@ -1,11 +1,11 @@
-"""The state of a session, folded from its log event by event: what the kernel needs, and the folds of features beside it.
+"""The state of a session, folded from its log event by event: the kernel's, and that of features in folds beside it.
 
-The kernel's own state is that of calls, questions and answers, prompts and results, the conversation, and what was spent. A
+The kernel's own state comprises calls, questions and answers, prompts and results, the conversation, and spending. A
 feature registers a `Fold`, and the log is read once for all of them.
 
-Behind a compaction, a view can let go of what went out of the model's sight. What must stay is a value, `KeptView`: a view
-that was made of it folds what comes as the view of the whole log does. The same value is what is kept beside a log, so that
-a resume reads from the last compaction on.
+After a compaction, a view can release what the model no longer sees. The rest is a value, `KeptView`: a view restored from
+it folds later events like the view of the whole log. The same value is stored beside a log, so that a resume reads only
+from the last compaction on.
 """
 
 from __future__ import annotations
@@ -53,8 +53,8 @@ F = TypeVar("F", bound="Fold")
 class Cut:
     """A compaction, as folds see it.
 
-    `open_call_ids` are the calls that the model still waits for, `standing` the view's events that no rewind took back, and
-    `prompt_seq` is the `seq` of the newest prompt of a person among them, 0 when there is none.
+    `open_call_ids` are the calls that the model still waits for, `standing` the view's events that no rewind removed, and
+    `prompt_seq` is the `seq` of a person's newest prompt among them, 0 if there is none.
     """
 
     open_call_ids: Container[str | None]
@@ -63,11 +63,11 @@ class Cut:
 
 
 class Fold:
-    """The state that one feature folds from a log, beside the kernel's.
+    """The state that one feature folds from a log, in addition to the kernel's.
 
-    A view makes each of its folds once, without arguments, and `view.fold(TheFold)` returns it: the same object for as long
-    as the view lives. `name` and `version` identify its state in a checkpoint; raise `version` with each change of what
-    `kept` returns or `in_force` yields. `reads` are the types of events that `apply` is called with.
+    A view creates each of its folds once, without arguments, and `view.fold(TheFold)` returns it: the same object as long
+    as the view lives. `name` and `version` identify its state in a checkpoint; increase `version` with each change of what
+    `kept` returns or `in_force` yields. `reads` are the types of events that `apply` receives.
     """
 
     name: ClassVar[str]
@@ -75,23 +75,23 @@ class Fold:
     reads: ClassVar[tuple[type[Event], ...]] = ()
 
     def apply(self, event: Any, view: SessionView) -> None:
-        """Take one more event of the types in `reads` into account. The view's own state includes it already."""
+        """Apply one more event of the types in `reads`. The view's own state includes it already."""
 
     def in_force(self, view: SessionView, cut: Cut) -> Iterable[int]:
-        """The `seq` of the events that must stay behind a compaction although the model does not see them."""
+        """The `seq` of the events that must be kept after a compaction although the model does not see them."""
         return ()
 
     def kept(self) -> Mapping[str, Any]:
-        """A copy, as JSON, of the state that cannot be folded from the events that stay."""
+        """A copy, as JSON, of the state that cannot be folded from the kept events."""
         return {}
 
     def restore(self, kept: Mapping[str, Any]) -> None:
-        """Go on from what `kept` returned. The events that stayed were applied before."""
+        """Continue from a state returned by `kept`. The kept events were applied before."""
 
 
 @mutable
 class CallRecord:
-    """One tool call as far as the log knows it."""
+    """One tool call, as far as the log describes it."""
 
     use: ToolUse
     decision: PermissionDecision | None = None
@@ -106,11 +106,11 @@ _FREED_AT_ONCE = 200
 
 @frozen
 class KeptView:
-    """What of a session's view must stay behind a compaction: events that are in view or in force, and sums over the rest.
+    """The part of a session's view to keep after a compaction: events in view or in force, and sums over the rest.
 
     `blocks` are the messages in view, each as the `seq` of its events, `horizon` is the compaction's `seq`. `requests` is
-    what `Requests.kept` returned, `authority` what `Authority.kept` returned. `folds` maps each fold's name to its version
-    and to what its `kept` returned.
+    the result of `Requests.kept`, `authority` that of `Authority.kept`. `folds` maps each fold's name to its version and
+    the result of its `kept`.
     """
 
     events: tuple[Event, ...]
@@ -125,7 +125,7 @@ class KeptView:
     folds: Mapping[str, tuple[int, Mapping[str, Any]]] = field(default_factory=dict)
 
     def has(self, folds: Iterable[type[Fold]]) -> bool:
-        """Whether all of these folds can go on from here: each was kept, and in its present version."""
+        """Whether all of these folds can continue from here: each was kept, in its current version."""
         return all(fold.name in self.folds and self.folds[fold.name][0] == fold.version for fold in folds)
 
     def to_dict(self) -> dict[str, Any]:
@@ -134,7 +134,7 @@ class KeptView:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> KeptView | None:
-        """The value of what `to_dict` gave; None for that of another version. What is given is trusted to be ours."""
+        """Rebuild the value from `to_dict`; None for another version. The input is trusted to be ours."""
         if data.get("version") != KEPT_VERSION:
             return None
         known = {name: value for name, value in data.items() if name != "version"}
@@ -151,13 +151,14 @@ _Calls = tuple["Callable[[SessionView, Any], None] | None", "tuple[Callable[[Any
 class SessionView:
     """The state of a session, as a fold over its events.
 
-    `events` are those since the last compaction of which the older ones were let go, and of these what is still in force.
+    `events` are those since the last compaction at which older ones were released, and those of the older ones still in
+    force.
 
     `usage` and `cost_usd` sum this session's model calls and those of its finished subagents; `cost_usd` is None as soon as
-    one call had no price. `last_text` is the last answer's text of the newest run. `steps` counts model requests. `requests`
-    are the prompts with a request id, `answers` maps the id of each answered question to its answer.
-    `last_request_tokens` is what the newest request weighed, None when the endpoint did not say. `controls` is how requests
-    are written since endpoints refused some. The state of features is in their folds: `fold`.
+    one call had no price. `last_text` is the last answer's text of the newest run. `steps` counts model requests.
+    `requests` are the prompts with a request id, `answers` maps the id of each answered question to its answer.
+    `last_request_tokens` is the size of the newest request, None if the endpoint reported none. `controls` describes how
+    requests are written since endpoints refused some. The state of features is in their folds: `fold`.
     """
 
     def __init__(
@@ -191,7 +192,7 @@ class SessionView:
         provider: str | None = None,
         authority: Authority | None = None,
     ) -> SessionView:
-        """The view that `kept` was taken of, which has these folds; `authority` knows already what `kept` says."""
+        """Rebuild the view from `kept` with these folds; `authority` includes what `kept` holds already."""
         view = cls(folds, provider=provider, authority=authority)
         view.events = list(kept.events)
         for event in kept.events:
@@ -207,14 +208,14 @@ class SessionView:
         return view
 
     def fold(self, kind: type[F]) -> F:
-        """The fold of this type. Raises `FoldNotFoundError` when the view was made without it."""
+        """The fold of this type. Raises `FoldNotFoundError` if the view was created without it."""
         found = self._folds.get(kind)
         if not isinstance(found, kind):
             raise FoldNotFoundError(kind.name, [fold.name for fold in self._folds])
         return found
 
     def kept(self) -> KeptView:
-        """What of this view must stay. To be asked right behind a compaction."""
+        """The part of this view to keep. Call it right after a compaction."""
         blocks = self.conversation.blocks()
         stay = {seq for block in blocks for seq in block}
         called = {event.tool_use_id for event in self.events if isinstance(event, ToolUse) and event.seq in stay}
@@ -241,7 +242,7 @@ class SessionView:
         )
 
     def forget(self, kept: KeptView) -> None:
-        """Let go of all but `kept`, which was just taken of this view. Another thread may do it while nothing is applied."""
+        """Release everything except `kept`, which was just taken from this view. Thread-safe while nothing is applied."""
         if self.authority is not None:
             self.authority.restore(kept.authority)
         old = dict(vars(self))
@@ -258,7 +259,7 @@ class SessionView:
             del old["events"][-_FREED_AT_ONCE:]
 
     def _in_force(self, cut: Cut) -> Iterator[int]:
-        """The `seq` of what counts for the kernel though the model does not see it."""
+        """The `seq` of the events that matter to the kernel although the model does not see them."""
         notices: set[tuple[str, str]] = set()
         for event in self.events:
             seq, counts = event.seq or 0, False
@@ -284,11 +285,11 @@ class SessionView:
                 yield seq
 
     def is_ours(self, event: Event) -> bool:
-        """Whether the event may allow something: this installation wrote it. A view that only reports does not ask."""
+        """Whether the event may authorize something: this installation wrote it. A view for reports does not check."""
         return self.authority is None or self.authority.is_ours(event)
 
     def apply(self, event: Event, *, made_here: bool = False) -> None:
-        """Take one more stored event into account; `made_here` when this very run made it."""
+        """Apply one more stored event; `made_here` is true if this very run created it."""
         if self.authority is not None:
             self.authority.apply(event, made_here=made_here)
         self.events.append(event)
@@ -308,29 +309,29 @@ class SessionView:
             read(event, self)
 
     def _bind(self, kind: str) -> _Calls:
-        """What is called for events of this type: the kernel's function, and `apply` of each fold that reads them."""
+        """The functions to call for events of this type: the kernel's, and `apply` of each fold that reads them."""
         reads = tuple(map(attrgetter("apply"), map(self._folds.__getitem__, self._readers.get(kind, ()))))
         self._dispatch[kind] = calls = _FOLDS.get(kind), reads
         return calls
 
     def extend(self, events: Iterable[Event]) -> SessionView:
-        """Apply all of them; returns self."""
+        """Apply all events; return self."""
         for event in events:
             self.apply(event)
         return self
 
     def open_calls(self) -> list[CallRecord]:
-        """The calls that the model still waits for, in the order in which it asked."""
+        """The calls that the model still waits for, in the order of its requests."""
         return [*map(self.calls.__getitem__, map(attrgetter("tool_use_id"), self.conversation.open_calls()))]
 
     def open_inner_calls(self) -> list[CallRecord]:
-        """The calls without a result that were made inside of others, by the code that those run."""
+        """The calls without a result that code made inside other calls."""
         return [record for record in self.calls.values() if record.use.is_inside and record.result is None]
 
     def answer_to(self, question: UserQuestion, taken: Container[str] = ()) -> UserAnswer | None:
-        """The first recorded answer to the same question about the very same arguments of the same call.
+        """The first recorded answer to the same question about exactly the same arguments of the same call.
 
-        Each is taken once: those in `taken` were.
+        Each is used once: those in `taken` were.
         """
         answered = (
             same.question_id for same in self._same_questions(question, taken) if same.question_id in self.answers
@@ -339,12 +340,12 @@ class SessionView:
         return None if first is None else self.answers[first]
 
     def open_question_like(self, question: UserQuestion, taken: Container[str] = ()) -> UserQuestion | None:
-        """The same question of the same call, when it was asked before and has no answer yet."""
+        """The same question of the same call, if it was asked before and has no answer yet."""
         open_ones = (same for same in self._same_questions(question, taken) if same.question_id not in self.answers)
         return next(open_ones, None)
 
     def _same_questions(self, question: UserQuestion, taken: Container[str]) -> Iterator[UserQuestion]:
-        """The recorded questions about the very same arguments of the same call, but for those in `taken`."""
+        """The recorded questions about exactly the same arguments of the same call, except those in `taken`."""
         wanted = (question.kind, question.prompt, question.details.get("input_sha256"))
         for question_id in self._asked_by.get(question.tool_use_id or "", ()):
             earlier = self._questions[question_id]
@@ -357,11 +358,11 @@ class SessionView:
         return tool_use_id in self._asked_by
 
     def has_answer(self, tool_use_id: str) -> bool:
-        """Whether an answer to a question of this call is stored."""
+        """Whether the answer to a question of this call is stored."""
         return any(question_id in self.answers for question_id in self._asked_by.get(tool_use_id, ()))
 
     def open_questions(self) -> list[UserQuestion]:
-        """The questions without an answer, oldest first."""
+        """The unanswered questions, oldest first."""
         return [question for key, question in self._questions.items() if key not in self.answers]
 
     @property
@@ -390,7 +391,7 @@ class SessionView:
         self.last_request_tokens = None  # it was the size of what is gone
 
     def _forked(self, event: SessionForked) -> None:
-        """What the copied events cost was paid by the session that they came from."""
+        """Reset the costs: the session that the events were copied from paid for them."""
         self.usage, self.cost_usd = None, 0.0
 
     def _asked(self, event: UserMessage | SessionRewound | Result) -> None:
@@ -458,9 +459,9 @@ _FOLDS: Mapping[str, Callable[[SessionView, Any], None]] = {
 
 @cache
 def _readers(folds: tuple[type[Fold], ...]) -> Mapping[str, Sequence[type[Fold]]]:
-    """The folds that read each type of event, in their order; made once per set of folds.
+    """The folds that read each type of event, in order; computed once per set of folds.
 
-    Raises `OptionsError` when two of them have one name.
+    Raises `OptionsError` if two of them have the same name.
     """
     readers: dict[str, list[type[Fold]]] = {}
     names = [fold.name for fold in folds]

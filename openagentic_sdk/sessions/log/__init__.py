@@ -1,1 +1,1 @@
-"""The log as files: lines, locks, reading, checking and what is kept beside them."""
+"""The log as files: lines, locks, reading, checking, and the files beside it."""

@@ -1,4 +1,4 @@
-"""A log's bytes by whole lines, unchecked."""
+"""Read a log's bytes in whole lines, unchecked."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ _CHUNK_BYTES = 1 << 18
 
 
 def split_lines(block: bytes) -> list[bytes]:
-    """The lines of a block, without their newlines; `bytes.splitlines` would split at a carriage return too."""
+    """The lines of a block, without newlines; `bytes.splitlines` would also split at carriage returns."""
     return block.removesuffix(b"\n").split(b"\n")
 
 
 def settled_size(disk: Disk, fd: int) -> int:
-    """How long the file is, with nothing of a write that is under way: a batch is read whole or not at all.
+    """The size of the file without a write in progress: a batch is read as a whole or not at all.
 
-    While a write is under way, Linux lets the file grow page by page before everybody's eyes. To look for a hole, ext4 and
-    tmpfs wait for its end (they take the inode's lock, `ext4_llseek`); XFS and Btrfs hold readers up themselves.
+    During a write, Linux grows the file visibly, page by page. Searching for a hole makes ext4 and tmpfs wait for its end
+    (they take the inode's lock, `ext4_llseek`); XFS and Btrfs block readers themselves.
     """
     size, hole = disk.lseek(fd, 0, os.SEEK_END), getattr(os, "SEEK_HOLE", None)
     if size == 0 or hole is None:
@@ -32,7 +32,7 @@ def settled_size(disk: Disk, fd: int) -> int:
 
 
 def line_blocks(disk: Disk, fd: int, offset: int) -> Iterator[bytes]:
-    """Many finished lines at a time; what stands behind the file's last newline, if anything, comes last."""
+    """Iterate over blocks of complete lines; bytes after the file's last newline, if any, come last."""
     rest: list[bytes] = []
     end = settled_size(disk, fd)
     while offset < end:
@@ -52,7 +52,7 @@ def line_blocks(disk: Disk, fd: int, offset: int) -> Iterator[bytes]:
 
 
 def offset_of(disk: Disk, fd: int, seq: int) -> int:
-    """Where line `seq` begins."""
+    """The offset at which line `seq` begins."""
     offset, lines_before = 0, seq - 1
     for block in line_blocks(disk, fd, 0):
         lines = block.count(b"\n")
@@ -63,14 +63,14 @@ def offset_of(disk: Disk, fd: int, seq: int) -> int:
 
 
 def claimed_dur(disk: Disk, fd: int, offset: int) -> int:
-    """The highest `dur` of the finished lines from `offset` on, damaged ones left out."""
+    """The highest `dur` of the complete lines from `offset` on, ignoring damaged ones."""
     blocks = (block for block in line_blocks(disk, fd, offset) if block.endswith(b"\n"))
     envelopes = (read_envelope(line) for block in blocks for line in split_lines(block))
     return max((envelope.dur for envelope in envelopes if envelope), default=0)
 
 
 def read_range(disk: Disk, fd: int, start: int, end: int) -> bytes:
-    """The bytes from `start` to `end`, fewer when the file ends before."""
+    """The bytes from `start` to `end`, fewer at end of file."""
     disk.lseek(fd, start, os.SEEK_SET)
     parts: list[bytes] = []
     while start < end and (part := disk.read(fd, end - start)):

@@ -1,4 +1,4 @@
-"""The checkpoint of a log that is a file: a file beside it, which says offset, `seq` and chain value of its place."""
+"""The checkpoint of a log in a file: a file beside it with the offset, `seq` and chain value of its position."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Checkpoint:
         self._seal = seal
 
     def write(self, position: Position, kept: KeptView) -> None:
-        """Keep a view of the log up to `position`. What cannot be kept is left out: it is a cache."""
+        """Keep a view of the log up to `position`. Failures are ignored: it is a cache."""
         place = {"offset": position.offset, "seq": position.seq, "crc": position.crc}
         data = seal_view(self._seal, self._session_id, place, kept)
         if data is not None:
@@ -36,7 +36,7 @@ class Checkpoint:
                 write_durably(self._disk, self._path, data, sync=False)
 
     def read(self) -> tuple[Position, KeptView] | None:
-        """The kept view and the place that it speaks of; None unless this installation wrote it for this session."""
+        """The kept view and its position; None unless this installation wrote it for this session."""
         found = open_view(self._seal, self._session_id, read_cache(self._path))
         if found is None:
             return None
@@ -45,7 +45,7 @@ class Checkpoint:
 
 
 def stands_at(disk: Disk, fd: int, position: Position) -> bool:
-    """Whether the log has this chain value at this place."""
+    """Whether the log has this chain value at this position."""
     seal = read_range(disk, fd, position.offset - SEAL_LENGTH - 1, position.offset)
     try:
         own = int(seal[len(b',"crc":"') : -len(b'"}\n')], 16)

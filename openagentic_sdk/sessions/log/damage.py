@@ -1,7 +1,7 @@
-"""What happened to a damaged log, told from its lines: which were edited, deleted, doubled, moved or mixed with others.
+"""What happened to a damaged log, inferred from its lines: edited, deleted, doubled, moved or interleaved ones.
 
-Each line says its number and what all lines before it add up to. So a line that is wrong in its place still tells what was
-there, and lines behind it can be told to be what was written although the chain from the log's start is broken.
+Each line contains its number and the checksum of all lines before it. So a line that is wrong in its place still shows what
+was there, and later lines can be proved to be as written although the chain from the log's start is broken.
 """
 
 from __future__ import annotations
@@ -20,7 +20,9 @@ from .line import HEAD, HEAD_PATTERN, SEAL_LENGTH, BadLineError, Envelope, check
 
 @frozen
 class LogDamage:
-    """`name` is `edited`, `deleted`, `doubled`, `moved`, `interleaved` or `line ends`; `text` says it with the numbers."""
+    """`name` is `edited`, `deleted`, `doubled`, `moved`, `interleaved` or `line ends`; `text` describes it with the
+    numbers.
+    """
 
     name: str
     text: str
@@ -28,7 +30,9 @@ class LogDamage:
 
 @frozen
 class Fragment:
-    """An event behind the damage. `is_proved` when the line before it says what stands before it; others only look whole."""
+    """An event behind the damage. `is_proved` is true if the preceding line's checksum confirms it; others only look
+    intact.
+    """
 
     seq: int
     event: dict[str, Any]
@@ -36,7 +40,7 @@ class Fragment:
 
 
 def name_change(disk: Disk, fd: int, offset: int, expected: int, crc: int) -> LogDamage:
-    """What was done to the log where line `expected`, at `offset` behind checksum `crc`, is not what was written."""
+    """What was done to the log where line `expected`, at `offset` after checksum `crc`, is not as written."""
     lines = _lines(disk, fd, offset)
     line = next(lines)
     if (plain := as_written(line, offset)) != line:
@@ -82,14 +86,14 @@ def name_change(disk: Disk, fd: int, offset: int, expected: int, crc: int) -> Lo
 
 
 def as_written(line: bytes, offset: int) -> bytes:
-    """The line without what editors for other systems add: a carriage return at its end, a mark at the file's start."""
+    """The line without the additions of editors on other systems: a trailing carriage return, a byte order mark."""
     if offset == 0:
         line = line.removeprefix(BOM_UTF8)
     return line[:-1] if line.endswith(b"\r") and line.startswith(HEAD) else line
 
 
 def fragments(disk: Disk, fd: int, offset: int, good: int) -> Iterator[Fragment]:
-    """The intact events behind damage at `offset`, of a log whose first `good` events are intact before it."""
+    """The intact events after damage at `offset`, in a log whose first `good` events are intact."""
     before: Envelope | None = None
     for line in _lines(disk, fd, offset):
         envelope = read_envelope(line)
@@ -108,12 +112,12 @@ def fragments(disk: Disk, fd: int, offset: int, good: int) -> Iterator[Fragment]
 
 
 def _follows(line: bytes, before: Envelope) -> bool:
-    """Whether the line is what was written behind that one."""
+    """Whether the line was written right after that one."""
     return line.endswith(b',"crc":"%08x"}' % crc32(line[:-SEAL_LENGTH], before.crc_behind))
 
 
 def _lines(disk: Disk, fd: int, offset: int) -> Iterator[bytes]:
-    """The finished lines from `offset` on."""
+    """The complete lines from `offset` on."""
     for block in line_blocks(disk, fd, offset):
         if block.endswith(b"\n"):
             yield from split_lines(block)

@@ -1,10 +1,10 @@
-"""One session's log: a file of JSON lines that is only ever appended to.
+"""One session's log: an append-only file of JSON lines.
 
     append -> encode -> number and seal -> one write -> (barrier: one fdatasync) -> acknowledged
 
 What `append` has returned survives the death of the process at level `flush`, the death of the machine at level `fsync`,
-and at level `barrier` the death of the machine for every event that matters after the fact (`line.is_barrier`) and all
-before it. A write that fails is taken back; a disk whose state cannot be known any more is not written to again.
+and at level `barrier` the death of the machine for every event that matters afterwards (`line.is_barrier`) and all before
+it. A failed write is taken back; a disk whose state can no longer be known is not written to again.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EINTR, errn
 
 
 class LogWriter(SessionWriter):
-    """The one writer of a log; made by `open_log`. Threads may share it: they append one after the other."""
+    """The only writer of a log, created by `open_log`. Threads may share it: their appends are serialized."""
 
     def __init__(
         self, disk: Disk, fd: int, path: Path, end: LogEnd, *, session_id: str, durability: Durability, clock: Clock
@@ -74,15 +74,15 @@ class LogWriter(SessionWriter):
 
     @property
     def position(self) -> Position:
-        """Where the log ends."""
+        """The end of the log."""
         return Position(self._end, self._seq, self._crc)
 
     def keep_summary(self, summary: SummaryFile) -> None:
-        """Write the summary anew with each append, from now on. It ends where the log does, and is closed with it."""
+        """Rewrite the summary with each append from now on. It must end where the log does, and is closed with it."""
         self._summary = summary
 
     def keep_views(self, keep: Callable[[Position, KeptView], None]) -> None:
-        """Hand `keep` what `keep_view` is given, and the place in the log that it speaks of."""
+        """Pass the argument of `keep_view` to `keep`, with its position in the log."""
         self._keep = keep
 
     def keep_view(self, kept: KeptView) -> None:
@@ -122,7 +122,7 @@ class LogWriter(SessionWriter):
         return stored
 
     def sync(self) -> None:
-        """Put everything that was appended on disk, whatever the durability level. Raises `StorageError`."""
+        """Sync everything appended to disk, whatever the durability level. Raises `StorageError`."""
         with self._own_lock():
             self._check_handle()
             self._sync()
@@ -143,7 +143,7 @@ class LogWriter(SessionWriter):
             self._disk.close(fd)
 
     def _own_lock(self) -> threading.Lock:
-        """The lock, which in a forked child may be held for ever by a thread of its parent."""
+        """The lock; in a forked child, a thread of the parent could hold it forever."""
         if os.getpid() != self._pid:
             raise SessionLockedError(self.session_id, f"process {self._pid}, from which this one was forked")
         return self._lock
@@ -164,7 +164,7 @@ class LogWriter(SessionWriter):
             raise
 
     def _take_back(self, cause: OSError) -> None:
-        """Cut off what a failed write left, or give the handle up when the disk cannot say what it holds."""
+        """Truncate what a failed write left, or give up the handle if the disk cannot tell what it holds."""
         if cause.errno not in _NO_ROOM:
             self._unusable = f"a write failed ({cause.strerror})"
             distrust(self._disk, self._fd, self._path, self._end)
@@ -189,7 +189,7 @@ class LogWriter(SessionWriter):
         self._durable_seq, self._durable_end = self._seq, self._end
 
     def _check_handle(self) -> None:
-        """Raise unless the log is ours to write to, and ends where we left it."""
+        """Raise unless we may write to the log, and it ends where we left it."""
         self._check_usable()
         try:
             stat = self._disk.fstat(self._fd)
@@ -202,8 +202,8 @@ class LogWriter(SessionWriter):
         self._check_size(stat.st_size)
 
     def _check_end(self) -> None:
-        """Raise unless the log ends where we left it. That it was deleted, the next event that matters notices: looking for
-        that too costs as much as writing a line.
+        """Raise unless the log ends where we left it. Its deletion is noticed at the next barrier: checking for that each
+        time would cost as much as writing a line.
         """
         self._check_usable()
         try:
@@ -239,10 +239,10 @@ class LogWriter(SessionWriter):
 
 
 def open_log(path: Path, *, session_id: str, durability: Durability, clock: Clock, disk: Disk) -> LogWriter:
-    """Become the one writer of an existing log; a torn tail is moved aside and reported in the log.
+    """Become the only writer of an existing log; a torn tail is moved aside and recorded in the log.
 
-    Raises `SessionNotFoundError`, `SessionLockedError`, `LogCorruptError`, and `StorageError` when the disk refuses or the
-    log was written by a newer version.
+    Raises `SessionNotFoundError`, `SessionLockedError`, `LogCorruptError`, and `StorageError` if the disk fails or a newer
+    version wrote the log.
     """
     try:
         fd = disk.open(str(path), os.O_RDWR | os.O_APPEND | BINARY | NO_FOLLOW)
@@ -317,7 +317,7 @@ def _repaired_writer(
 
 
 def cut_log(disk: Disk, fd: int, path: Path, end: int) -> None:
-    """Cut off what stands behind the last good line. Raises `OSError`."""
+    """Truncate the log after its last good line. Raises `OSError`."""
     try:
         disk.ftruncate(fd, end)
         # Without this, a power loss could mix old bytes of the cut line with new ones.
@@ -328,7 +328,9 @@ def cut_log(disk: Disk, fd: int, path: Path, end: int) -> None:
 
 
 def seal_events(events: Iterable[Event], position: Position, now: float) -> Iterator[bytes]:
-    """The lines of a log that is on disk before anybody sees it, behind `position`. Times are kept, `now` fills in."""
+    """The lines, after `position`, of a log that is synced before anybody sees it. Times are kept; `now` fills in missing
+    ones.
+    """
     seq, crc = position.seq, position.crc
     for event in events:
         ts = dumps_time(now if event.ts is None else event.ts)

@@ -1,4 +1,4 @@
-"""A session's folder: which names it may have, what stands in it, and how it appears, complete or not at all."""
+"""A session's folder: its valid names, its contents, and its atomic creation."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _NO_WAIT = getattr(os, "O_NONBLOCK", 0)
 
 
 def is_session_id(text: str) -> bool:
-    """Whether the text can name a session: 1 to 128 letters, digits, `.`, `_` and `-`, the first a letter or digit."""
+    """Whether the text is a valid session id: 1 to 128 letters, digits, `.`, `_` and `-`, the first a letter or digit."""
     if not isinstance(text, str):
         return False
     is_spelled_so = (
@@ -50,14 +50,14 @@ def is_session_id(text: str) -> bool:
 
 
 def _most_path_chars() -> int:
-    """How long a path may be, with the zero byte behind it."""
+    """The maximum length of a path, including the terminating zero byte."""
     return os.pathconf("/", "PC_PATH_MAX") if hasattr(os, "pathconf") else 260
 
 
 def is_session_folder(folder: Path) -> bool:
-    """Whether a session is there. A link instead of a folder could lead out of the store, so it is no session.
+    """Whether the session exists. A link in place of a folder could lead out of the store, so it is not a session.
 
-    Where a disk ignores case, `ABC` is found as `abc` as well, and is not that session.
+    On a case-insensitive disk, `ABC` is also found as `abc`, which is not that session.
     """
     try:
         found = os.lstat(folder)
@@ -86,9 +86,9 @@ def build_folder(
     blobs: Iterable[tuple[str, bytes]] = (),
     summary: Callable[[], SessionSummary | None] = lambda: None,
 ) -> None:
-    """Make the folder of a session complete or not at all. `summary` is asked when the lines are written.
+    """Create the folder of a session atomically. `summary` is called once the lines are written.
 
-    Raises `OptionsError` for a name that is no id, `SessionExistsError` and `StorageError`.
+    Raises `OptionsError` for an invalid id, `SessionExistsError` and `StorageError`.
     """
     name = meta.session_id
     if not is_session_id(name):
@@ -124,7 +124,7 @@ def build_folder(
 
 
 def sweep_unfinished(parent: Path) -> None:
-    """Remove what processes that were killed while they made sessions have left; nothing while one is being made."""
+    """Remove the leftovers of processes killed while creating sessions; nothing while one is being created."""
     if sys.platform == "win32" or not parent.is_dir():
         return
     fd = os.open(parent, os.O_RDONLY)
@@ -174,7 +174,7 @@ def _fill_folder(
 
 
 def open_cache(path: Path, how: int = os.O_RDONLY) -> int | None:
-    """A handle of a cache file that opening never waits for, whatever stands there; None for a link and when it is gone."""
+    """Open a cache file without ever blocking, whatever kind of file it is; None for a link and for a missing file."""
     try:
         return os.open(path, how | BINARY | NO_FOLLOW | _NO_WAIT)
     except OSError:
@@ -182,7 +182,7 @@ def open_cache(path: Path, how: int = os.O_RDONLY) -> int | None:
 
 
 def read_cache(path: Path) -> bytes | None:
-    """The bytes of a cache file; None when there is none that could be one."""
+    """The bytes of a cache file; None if there is no plausible one."""
     fd = open_cache(path)
     try:
         return None if fd is None else read_open_cache(fd)
@@ -194,7 +194,7 @@ def read_cache(path: Path) -> bytes | None:
 
 
 def read_open_cache(fd: int) -> bytes | None:
-    """The bytes of an open cache file; None for anything but a plain file of a believable size."""
+    """The bytes of an open cache file; None unless it is a regular file of a plausible size."""
     found = os.fstat(fd)
     if not stat.S_ISREG(found.st_mode) or found.st_size > MAX_CACHE_BYTES:
         return None
@@ -203,7 +203,7 @@ def read_open_cache(fd: int) -> bytes | None:
 
 @contextlib.contextmanager
 def storage_errors(session_id: str, what: str) -> Iterator[None]:
-    """Turn what the system refuses into a `StorageError` about the session: it "cannot be read", for instance."""
+    """Convert errors of the system to a `StorageError` about the session: for example, it "cannot be read"."""
     try:
         yield
     except OSError as error:
@@ -214,9 +214,9 @@ def storage_errors(session_id: str, what: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def folder_lock(folder: Path, *, shared: bool = False) -> Iterator[None]:
-    """Keep other processes out of what holds the same lock; `shared` keeps out only those that want it for themselves.
+    """Exclude other processes that take the same lock; `shared` excludes only exclusive holders.
 
-    Raises `FileNotFoundError` when the folder is deleted while its lock is waited for, whatever has its name then.
+    Raises `FileNotFoundError` if the folder is deleted while waiting for its lock, even if its name is reused.
     """
     if sys.platform == "win32":
         yield
@@ -233,7 +233,7 @@ def folder_lock(folder: Path, *, shared: bool = False) -> Iterator[None]:
 
 @frozen
 class Meta:
-    """What `meta.json` holds."""
+    """The contents of `meta.json`."""
 
     session_id: str
     created_at: float
@@ -241,7 +241,7 @@ class Meta:
 
     @classmethod
     def from_json(cls, text: bytes, session_id: str) -> Meta:
-        """Raises `InvalidEventError` for anything but what `to_json` writes."""
+        """Parse the output of `to_json`. Raises `InvalidEventError` for anything else."""
         data = loads_json(text)
         created_at, metadata = (
             (data.get("created_at"), data.get("metadata")) if isinstance(data, dict) else (None, None)

@@ -1,4 +1,4 @@
-"""Messages to the runs of the sessions in a folder: one small file of all that wait, which each change replaces whole."""
+"""Messages to the runs of the sessions in a folder: one small file of all waiting ones, replaced by each change."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ _Waiting: TypeAlias = list[tuple[int, str, str]]
 
 
 class InboxFile:
-    """The inbox in a folder, which is made with the first message. Its methods raise `OSError`.
+    """The inbox in a folder, created with the first message. Its methods raise `OSError`.
 
-    The file holds the highest number that was ever given too, so that numbers only rise.
+    The file also stores the highest number ever assigned, so that numbers only increase.
     """
 
     def __init__(self, disk: Disk, folder: Path, *, sync: bool) -> None:
@@ -32,11 +32,11 @@ class InboxFile:
         self._guard = threading.Lock()
 
     def read(self) -> list[InboxMessage]:
-        """All that wait, oldest first. Raises `StorageError` for a file that nobody here wrote."""
+        """All waiting messages, oldest first. Raises `StorageError` for an invalid file."""
         return [loads_message(*each) for each in self._read()[1]]
 
     def put(self, session_id: str, text: str, check: Callable[[], object]) -> int:
-        """Keep one more; returns its number. `check` raises what keeps the session from getting it."""
+        """Add a message; return its number. `check` raises if the session cannot receive it."""
         if not self._folder.is_dir():
             make_folder(self._disk, self._folder, sync=self._sync)
         with self._guard, folder_lock(self._folder):
@@ -48,13 +48,13 @@ class InboxFile:
             return last + 1
 
     def remove(self, numbers: Collection[int]) -> None:
-        """Forget those with these numbers."""
+        """Remove the messages with these numbers."""
         with self.without(lambda each: each[0] in numbers):
             return
 
     @contextlib.contextmanager
     def without(self, is_doomed: Callable[[tuple[int, str, str]], bool]) -> Iterator[None]:
-        """Forget those that are doomed, and keep everybody else out of the inbox while the block runs."""
+        """Remove the doomed messages, and lock the inbox while the block runs."""
         if not self._folder.is_dir():
             yield
             return
@@ -80,7 +80,7 @@ class InboxFile:
 
 
 class MessageFiles(RewritingFiles):
-    """What `FileSessionStore` does to tell runs something."""
+    """The inbox methods of `FileSessionStore`."""
 
     has_inbox = True
     read_only: bool
@@ -88,7 +88,7 @@ class MessageFiles(RewritingFiles):
 
     @abstractmethod
     def _refuse_when_read_only(self, session_id: str) -> None:
-        """Raise `StorageError` where nothing is written."""
+        """Raise `StorageError` if the store is read-only."""
 
     def put_message(self, session_id: str, message: Mapping[str, Any]) -> int:
         self._refuse_when_read_only(session_id)

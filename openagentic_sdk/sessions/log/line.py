@@ -2,10 +2,10 @@
 
     {"v":1,"seq":7,"ts":1760000000.5,"type":"user.message","text":"hi","dur":5,"crc":"89abcdef"}
 
-`crc` is the CRC-32 of every byte of the file that stands before `,"crc":`. So the lines are a chain: a changed, dropped,
-moved or doubled line is noticed at the next seal, one good seal vouches for all lines before it, and the checksum goes on
-from line to line without reading them again. Head and seal stand where they stand in every version of the format, so any
-reader can check any log. Lines with neither of the two, as older tools wrote them, are bytes like others.
+`crc` is the CRC-32 of every byte of the file before `,"crc":`. So the lines form a chain: a changed, dropped, moved or
+doubled line is noticed at the next seal, one good seal vouches for all lines before it, and the checksum continues from
+line to line without reading them again. Head and seal have the same position in every version of the format, so any reader
+can check any log. Lines without either, as older tools wrote them, are treated like any other bytes.
 """
 
 from __future__ import annotations
@@ -52,14 +52,14 @@ _SEAL = regex(rb',"dur":(\d{1,18}),"crc":"([0-9a-f]{8})"\}')
 
 
 def check_durability(level: Any) -> Durability:
-    """The level, if it is one; raises `OptionsError`."""
+    """Return the durability level. Raises `OptionsError` for an unknown one."""
     if level not in DURABILITY_LEVELS:
         raise OptionsError(f"durability {level!r} is unknown: choose one of {', '.join(DURABILITY_LEVELS)}")
     return cast(Durability, level)
 
 
 class BadLineError(ValueError):
-    """A line that is not what was appended; `kind` as in `LogCorruptError`."""
+    """A line that differs from what was appended; `kind` as in `LogCorruptError`."""
 
     def __init__(self, kind: str) -> None:
         super().__init__(kind)
@@ -68,7 +68,7 @@ class BadLineError(ValueError):
 
 @frozen
 class Envelope:
-    """What a line says about itself, unchecked. `crc_behind` is the checksum for what follows its newline."""
+    """A line's description of itself, unchecked. `crc_behind` is the checksum for what follows its newline."""
 
     version: int
     seq: int
@@ -96,14 +96,16 @@ _BARRIERS = (
 
 
 def is_barrier(event: Event) -> bool:
-    """Whether, at durability `barrier`, the event must be on disk before the run goes on."""
+    """Whether, at durability `barrier`, the event must be on disk before the run continues."""
     if isinstance(event, ToolStarted):
         return event.effect != "read"
     return isinstance(event, _BARRIERS)
 
 
 def encode_event(event: Event) -> str:
-    """The event's own fields as JSON, without braces and envelope. Raises `InvalidEventError` for what JSON cannot say."""
+    """The event's own fields as JSON, without braces and envelope. Raises `InvalidEventError` for values JSON cannot
+    express.
+    """
     if not isinstance(event, UnknownEvent):
         return dumps_fields(event)
     if not isinstance(event.data.get("type"), str):
@@ -112,7 +114,7 @@ def encode_event(event: Event) -> str:
 
 
 class EncodedEvents(list[Event]):
-    """Events on their way into a log, each with the JSON that `encode_event` gives: what signed them has made it already."""
+    """Events on their way into a log, each with the JSON from `encode_event`, which signing has already produced."""
 
     def __init__(self, events: Iterable[Event], bodies: Sequence[str]) -> None:
         super().__init__(events)
@@ -120,17 +122,17 @@ class EncodedEvents(list[Event]):
 
 
 def joined(first: Sequence[Event], then: Sequence[Event]) -> Sequence[Event]:
-    """Both as one batch."""
+    """Combine both into one batch."""
     return EncodedEvents((*first, *then), (*encode_events(first), *encode_events(then))) if first else then
 
 
 def encode_events(events: Sequence[Event]) -> Sequence[str]:
-    """The JSON of each event, as `encode_event` gives it."""
+    """The JSON of each event, from `encode_event`."""
     return events.bodies if isinstance(events, EncodedEvents) else [encode_event(event) for event in events]
 
 
 def seal_line(body: str, *, seq: int, ts: str, dur: int, crc: int) -> tuple[bytes, int]:
-    """The whole line with its newline, and the checksum behind it. `ts` is JSON."""
+    """The complete line with its newline, and the checksum after it. `ts` is JSON."""
     text = f'{{"v":{FORMAT_VERSION},"seq":{seq},"ts":{ts},{body},"dur":{dur}'.encode("ascii")
     own = crc32(text, crc)
     seal = b',"crc":"%08x"}\n' % own
@@ -138,7 +140,7 @@ def seal_line(body: str, *, seq: int, ts: str, dur: int, crc: int) -> tuple[byte
 
 
 def check_line(line: bytes, seq: int, crc: int) -> int:
-    """Check a line (without its newline) that should be number `seq` behind checksum `crc`; returns the checksum behind it.
+    """Check a line (without its newline) that should be number `seq` after checksum `crc`; return the checksum after it.
 
     Raises `BadLineError`.
     """
@@ -165,9 +167,9 @@ def check_line(line: bytes, seq: int, crc: int) -> int:
 
 
 def check_block(block: bytes, seq: int, crc: int) -> tuple[int, int] | None:
-    """Check many finished lines, the first being number `seq`, by the seal of the last.
+    """Check many complete lines, the first being number `seq`, by the seal of the last.
 
-    Returns the last one's number and the checksum behind it, or None when the lines must be looked at one by one.
+    Returns the last one's number and the checksum after it, or None if the lines must be checked one by one.
     """
     own = crc32(memoryview(block)[: -SEAL_LENGTH - 1], crc)
     seal = b',"crc":"%08x"}\n' % own
@@ -178,7 +180,7 @@ def check_block(block: bytes, seq: int, crc: int) -> tuple[int, int] | None:
 
 
 def read_envelope(line: bytes) -> Envelope | None:
-    """What a line says of itself, None for a line that is damaged or has no envelope. Nothing is proved by it."""
+    """A line's envelope; None for a line that is damaged or has none. Nothing is verified."""
     head = HEAD_PATTERN.match(line)
     seal = _SEAL.fullmatch(line, max(0, line.rfind(b',"dur":')))
     if head is None or seal is None or b"\0" in line:
@@ -188,7 +190,7 @@ def read_envelope(line: bytes) -> Envelope | None:
 
 
 def decode_line(line: bytes, seq: int) -> Event:
-    """The event of a checked line; an unknown type is kept as it is. Raises `BadLineError`."""
+    """Decode the event of a checked line; an unknown type is kept verbatim. Raises `BadLineError`."""
     sealed = line.startswith(HEAD)
     data = _load_object(line, "ascii" if sealed else "utf-8-sig")
     if not sealed:
@@ -218,16 +220,16 @@ def _load_object(line: bytes, encoding: str) -> dict[str, Any]:
 
 
 def stamp_event(event: Event, seq: int, ts: float) -> Event:
-    """The event with its place in the log."""
+    """The event with its position in the log."""
     if isinstance(event, UnknownEvent):
         return UnknownEvent({**event.data, "seq": seq, "ts": ts})
     return changed(event, seq=seq, ts=ts)
 
 
 def dumps_stored(event: Event, body: str | None = None) -> str:
-    """The JSON of a stamped event as a database keeps it: ASCII, so U+0000 and lone surrogates survive every server.
+    """The JSON of a stamped event as a database stores it: ASCII, so U+0000 and lone surrogates survive every server.
 
-    `body` is what `encode_event` gives, when that is known already. Raises `InvalidEventError` for what JSON cannot say, and
-    for values nested deeper than every reader can follow.
+    `body` is the result of `encode_event`, if known. Raises `InvalidEventError` for values that JSON cannot express, and
+    for values nested too deeply for some readers.
     """
     return f'{{"seq":{event.seq},"ts":{dumps_time(event.ts or 0)},{body or encode_event(event)}}}'

@@ -1,7 +1,8 @@
-"""One writer per session, by a lock on an open file that the kernel holds and gives back when the holder dies.
+"""One writer per session, by a lock on an open file that the operating system releases when the holder dies.
 
-No PID file, no clock, no time limit. The lock belongs to the open file, so a second handle in the same process is refused
-like one of another process. On network file systems such locks are best effort; the log's size check stands behind them.
+No PID file, no clock, no timeout. The lock belongs to the open file, so a second handle in the same process is refused like
+one in another process. On network file systems such locks are best effort; the check of the log's size is the second line
+of defence.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ if sys.platform == "win32":
     import msvcrt
 
     def try_lock(fd: int) -> bool:
-        """Take the exclusive lock on an open file. False when another handle has it."""
+        """Take the exclusive lock on an open file. Return False if another handle has it."""
         os.lseek(fd, _WINDOWS_LOCK_BYTE, os.SEEK_SET)
         try:
             msvcrt.locking(fd, msvcrt.LK_NBLCK, 1)
@@ -39,7 +40,7 @@ if sys.platform == "win32":
         return not is_free
 
     def wait_for_lock(fd: int) -> None:
-        """Take the exclusive lock, however long that takes: only for moments."""
+        """Wait for the exclusive lock without a limit: only for locks held briefly."""
         os.lseek(fd, _WINDOWS_LOCK_BYTE, os.SEEK_SET)
         msvcrt.locking(fd, msvcrt.LK_LOCK, 1)
 
@@ -47,7 +48,7 @@ if sys.platform == "win32":
         """Do nothing: a folder cannot be locked on this system."""
 
     def unlock(fd: int) -> None:
-        """Give the lock back."""
+        """Release the lock."""
         os.lseek(fd, _WINDOWS_LOCK_BYTE, os.SEEK_SET)
         msvcrt.locking(fd, msvcrt.LK_UNLCK, 1)
 
@@ -55,7 +56,7 @@ else:
     import fcntl
 
     def try_lock(fd: int) -> bool:
-        """Take the exclusive lock on an open file. False when another handle has it."""
+        """Take the exclusive lock on an open file. Return False if another handle has it."""
         for moment_s in (*_MOMENTS_S, None):
             try:
                 fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -76,15 +77,15 @@ else:
         return False
 
     def wait_for_lock(fd: int) -> None:
-        """Take the exclusive lock, however long that takes: only for moments."""
+        """Wait for the exclusive lock without a limit: only for locks held briefly."""
         fcntl.flock(fd, fcntl.LOCK_EX)
 
     def share_lock(fd: int) -> None:
-        """Take the lock together with others that share it."""
+        """Take the shared lock."""
         fcntl.flock(fd, fcntl.LOCK_SH)
 
     def unlock(fd: int) -> None:
-        """Give the lock back, also when a forked child still holds a copy of the handle."""
+        """Release the lock, even if a forked child still holds a copy of the handle."""
         fcntl.flock(fd, fcntl.LOCK_UN)
 
 
@@ -93,13 +94,13 @@ _HELD: set[int] = set()
 
 
 def hold(fd: int) -> None:
-    """Let the lock on this open file end with this process: a child that it forks would keep it for as long as it lives."""
+    """Bind the lock on this open file to this process: a forked child would otherwise keep it alive."""
     _watch_forks()
     _HELD.add(fd)
 
 
 def let_go(fd: int) -> None:
-    """The file is about to be closed."""
+    """Forget the file, which is about to be closed."""
     _HELD.discard(fd)
 
 
@@ -121,7 +122,7 @@ def _close_inherited() -> None:
 
 
 def lock_holder(fd: int) -> str:
-    """Who holds the lock on an open file, as far as the system tells: Linux lists the locks of its processes."""
+    """The holder of the lock on an open file, if the system reports it: Linux lists the locks of its processes."""
     try:
         with open("/proc/locks", encoding="ascii") as file:
             locks = [line.split() for line in file]
@@ -134,7 +135,7 @@ def lock_holder(fd: int) -> str:
 
 
 class LeaseFile:
-    """A locked file that says which process of this machine writes a session."""
+    """A locked file that names the process of this machine that writes a session."""
 
     def __init__(self, path: Path) -> None:
         path.parent.mkdir(exist_ok=True)
@@ -146,7 +147,9 @@ class LeaseFile:
         os.write(self._fd, f"process {self._pid}".encode())
 
     def release(self) -> None:
-        """Unlock and remove the file. Releasing twice is allowed, and does nothing in a child of the process that locked."""
+        """Unlock and remove the file. Releasing twice is allowed, and does nothing in a child of the process that locked
+        it.
+        """
         if self.is_held and self._pid == os.getpid():
             self.is_held = False
             with suppress(OSError):
@@ -156,7 +159,7 @@ class LeaseFile:
 
 
 def living_holder(path: Path, *, missing: str | None = None) -> str | None:
-    """The living holder of a lease, None without one; `missing` when there is no such file."""
+    """The living holder of a lease, or None; `missing` if there is no such file."""
     try:
         fd = os.open(path, os.O_RDWR | BINARY)
     except FileNotFoundError:

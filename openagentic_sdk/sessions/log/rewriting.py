@@ -1,4 +1,4 @@
-"""How session files forget: a log takes the place of another in one step, and nothing beside it knows more."""
+"""Erase from session files: one log atomically replaces another, and no file beside it keeps the erased data."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _OURS = (LOG_NAME, META_NAME, SUMMARY_NAME, BLOBS_NAME)
 
 
 class RewritingFiles(SessionStore):
-    """What `FileSessionStore` does to erase."""
+    """The erasing methods of `FileSessionStore`."""
 
     root_dir: Path
     _disk: Disk
@@ -37,7 +37,7 @@ class RewritingFiles(SessionStore):
         """The session's folder. Raises `SessionNotFoundError`."""
 
     def rewrite_events(self, session_id: str, change: Change) -> None:
-        """Like `SessionStore.rewrite_events`; the new log is on disk before it takes the name of the old one."""
+        """Like `SessionStore.rewrite_events`; the new log is synced before it replaces the old one."""
         with self.open_writer(session_id), storage_errors(session_id, "cannot be rewritten"):
             folder = self.session_dir(session_id)
             events = self.read_events(session_id)
@@ -72,8 +72,8 @@ class RewritingFiles(SessionStore):
                 self._disk.unlink(str(self.session_dir(session_id) / OUTPUTS_NAME / name))
 
     def scrub(self, session_id: str) -> Sequence[str]:
-        """Remove what crashes and damage have left of the session: files that are no part of it, and what is in those that
-        tell of lost events. They may hold any part of any line.
+        """Remove the remains of crashes and damage: files that are not part of the session, and the contents of those about
+        lost events. They may contain any part of any line.
         """
         sessions = self.root_dir / "sessions"
         with storage_errors(session_id, "cannot be cleaned up"):

@@ -1,8 +1,8 @@
-"""Reading a log: from the start or from its last durable line, each line checked against the one before.
+"""Read a log from its start or from its last durable line, checking each line against the one before.
 
-What a reader gets is an exact prefix of what was appended. Where the lines stop being good, one of two things is true.
-Either a crash explains it: the last line is unfinished, or unsynced pages came back as zeros, and no later line says
-(`dur`) that this was on disk; then the log ends there. Or nothing explains it, and `LogCorruptError` says where.
+A reader receives an exact prefix of what was appended. Where the good lines end, there are two cases. Either a crash
+explains it: the last line is unfinished, or unsynced pages came back as zeros, and no later line claims (`dur`) that this
+was on disk; then the log ends there. Or nothing explains it, and `LogCorruptError` gives the position.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _NEAR_BYTES = 1 << 20
 
 @frozen
 class Position:
-    """A place behind a good line: its byte offset, the line's `seq` and checksum, and whether its newline is there."""
+    """A position after a good line: its byte offset, the line's `seq` and checksum, and whether its newline is there."""
 
     offset: int = 0
     seq: int = 0
@@ -46,7 +46,7 @@ class Position:
     terminated: bool = True
 
     def finished(self) -> Position:
-        """The place behind the newline."""
+        """The position after the newline."""
         if self.terminated:
             return self
         return Position(self.offset + 1, self.seq, crc32(b"\n", self.crc))
@@ -59,8 +59,8 @@ START = Position()
 class LogEnd:
     """Where the good lines of a log end. `size` above `position.offset` means that a torn tail follows.
 
-    `dur` is the highest `seq` that a line claims to be on disk and `durable_offset` where that line ends (0 for none),
-    `version` the highest format version among the lines that were looked at.
+    `dur` is the highest `seq` that a line claims to be on disk and `durable_offset` the end of that line (0 for none),
+    `version` the highest format version among the examined lines.
     """
 
     position: Position
@@ -75,9 +75,9 @@ class LogEnd:
 
 
 class LogReader:
-    """Good lines from `position` on. When they are exhausted, `position` is the place behind the last one.
+    """Iterates over good lines from `position` on. At the end, `position` is the position after the last one.
 
-    `session_id` is for the text of `LogCorruptError`.
+    `session_id` is for the message of `LogCorruptError`.
     """
 
     def __init__(self, disk: Disk, fd: int, session_id: str | None, position: Position = START) -> None:
@@ -87,12 +87,12 @@ class LogReader:
         self._session_id = session_id
 
     def __iter__(self) -> Iterator[bytes]:
-        """Lines without their newline. Raises `LogCorruptError` unless the log ends at a place that a crash explains."""
+        """Iterate over lines without newlines. Raises `LogCorruptError` unless a crash explains where the log ends."""
         for block in self.blocks():
             yield from split_lines(block)
 
     def events(self, after_seq: int = 0) -> Iterator[Event]:
-        """The lines' events, those up to `after_seq` left out. Raises like `__iter__`, and for a line that is no event."""
+        """Iterate over the lines' events after `after_seq`. Raises like `__iter__`, and for a line that is not an event."""
         seq = self.position.seq
         try:
             for line in self:
@@ -104,7 +104,7 @@ class LogReader:
             raise LogCorruptError(self._session_id, seq, offset, bad.kind) from bad
 
     def blocks(self) -> Iterator[bytes]:
-        """Many good lines at a time, each with its newline, save perhaps the log's last. Raises like `__iter__`."""
+        """Iterate over blocks of good lines with their newlines, except possibly the log's last. Raises like `__iter__`."""
         while True:
             before = self.position
             try:
@@ -138,7 +138,7 @@ class LogReader:
             yield line + b"\n"
 
     def _unfinished_line(self, line: bytes) -> Iterator[bytes]:
-        """A last line that lacks nothing but its newline is whole; anything else is left behind `position`."""
+        """Accept a last line that lacks only its newline; leave anything else after `position`."""
         line = line.rstrip(b"\0")
         here = self.position
         try:
@@ -150,7 +150,7 @@ class LogReader:
         yield line
 
     def _judge(self, kind: str) -> None:
-        """End the log here when the next line is what a crash leaves; else raise, and say what was done to it."""
+        """End the log here if the next line is what a crash leaves; otherwise raise, and describe the damage."""
         here = self.position
         line = split_lines(next(line_blocks(self._disk, self._fd, here.offset)))[0]
         if b"\0" not in line:
@@ -164,9 +164,9 @@ class LogReader:
         raise LogCorruptError(self._session_id, here.seq + 1, here.offset, kind)
 
     def _check_form(self, line: bytes, kind: str) -> None:
-        """Raise for a log of which not even the first line begins as one does, or holds others: no crash leaves that.
+        """Raise for a file whose first line does not begin like a log's, or that contains other data: no crash causes that.
 
-        What is too short to hold an event in any form is left to be moved aside.
+        What is too short to contain an event in any form is left to be moved aside.
         """
         begins = line.startswith(b'{"'[: len(line)]) or not line[:SECTOR_BYTES].strip(b"\0")
         holds_others = b"\0" not in line and HEAD_PATTERN.search(line, 1)
@@ -176,13 +176,13 @@ class LogReader:
 
 
 def cut_block(block: bytes, behind: Position, lines: int) -> tuple[bytes, Position]:
-    """The first lines of a good block that stands at `behind`, and the place where they end."""
+    """The first lines of a good block at `behind`, and the position where they end."""
     part = b"".join(line + b"\n" for line in split_lines(block)[:lines])
     return part, Position(behind.offset + len(part), behind.seq + lines, crc32(part, behind.crc))
 
 
 def position_behind(disk: Disk, fd: int, seq: int) -> Position | None:
-    """The place behind line `seq`, found by counting lines; None unless that line is sealed and its newline is there."""
+    """The position after line `seq`, found by counting lines; None unless that line is sealed and complete."""
     offset = offset_of(disk, fd, seq + 1)
     line = read_range(disk, fd, offset_of(disk, fd, seq), offset)
     envelope = read_envelope(line[:-1]) if line.endswith(b"\n") else None
@@ -190,7 +190,7 @@ def position_behind(disk: Disk, fd: int, seq: int) -> Position | None:
 
 
 def find_end(disk: Disk, fd: int, session_id: str | None) -> LogEnd:
-    """Where the log ends, found from its end: only lines that may not be on disk yet are checked.
+    """Find the end of the log from its end: only lines that may not be on disk yet are checked.
 
     Raises `LogCorruptError` for damage in these.
     """
@@ -206,7 +206,7 @@ def find_end(disk: Disk, fd: int, session_id: str | None) -> LogEnd:
 
 
 def _find_anchor(disk: Disk, fd: int, size: int) -> tuple[Envelope | None, Position]:
-    """The last line that has an envelope, and the place behind the line that it says is on disk."""
+    """The last line with an envelope, and the position after the line that it claims to be on disk."""
     window_bytes = _FIRST_WINDOW_BYTES
     while True:
         start = max(0, size - window_bytes)
@@ -219,7 +219,7 @@ def _find_anchor(disk: Disk, fd: int, size: int) -> tuple[Envelope | None, Posit
 
 
 def find_seq(disk: Disk, fd: int, seq: int) -> Position:
-    """The place behind line `seq`, or behind one before it: near it, unless nothing says that it is on disk."""
+    """The position after line `seq`, or after an earlier line: a near one, unless nothing claims that it is on disk."""
     size = disk.fstat(fd).st_size
     window_bytes = _FIRST_WINDOW_BYTES
     while seq > 0 and window_bytes <= _NEAR_BYTES:
@@ -237,7 +237,7 @@ def find_seq(disk: Disk, fd: int, seq: int) -> Position:
 
 
 def _bisect(disk: Disk, fd: int, size: int, seq: int, last_seq: int) -> Position:
-    """The place behind a line not far before `seq`, found by halves; the start of a log whose numbers do not rise."""
+    """The position after a line not far before `seq`, found by bisection; the start if its numbers do not increase."""
     found, low, high = START, 0, size
     while high - low > _FIRST_WINDOW_BYTES:
         middle = (low + high) // 2
@@ -254,7 +254,7 @@ def _bisect(disk: Disk, fd: int, size: int, seq: int, last_seq: int) -> Position
 
 
 def _line_behind(disk: Disk, fd: int, offset: int, end: int) -> Position | None:
-    """The place behind the first whole line that begins behind `offset`; None when there is none up to `end`."""
+    """The position after the first complete line that begins after `offset`; None if there is none up to `end`."""
     window_bytes = _FIRST_WINDOW_BYTES
     while True:
         window = read_range(disk, fd, offset, min(end, offset + window_bytes))

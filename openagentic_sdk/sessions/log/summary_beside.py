@@ -1,4 +1,4 @@
-"""The summary beside a log, found, brought up to date with the log's end, and kept again."""
+"""The summary file beside a log: find it, bring it up to date with the log's end, and store it again."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ class SummaryBeside:
         self._folder = folder
 
     def kept(self) -> KeptSummary | None:
-        """The summary as it stands there; None when there is none that could be this session's."""
+        """The stored summary; None if there is none that could be this session's."""
         # Its writer may be at it while it is read, which takes but a moment.
         looks = (self._ours(read_cache(self._folder / SUMMARY_NAME)) for _ in range(LOOKS))
         return next((kept for kept in looks if kept), None)
 
     def brought_up(self, fd: int, start_summary: Callable[[], SessionSummary], *, keep: bool) -> SessionSummary:
-        """The summary of all that the open log holds, folded on from the kept one, else from the start; `keep` stores it.
+        """The summary of the whole open log, folded on from the stored one, otherwise from the start; `keep` stores it.
 
-        A kept one that disagrees with the log stays where it is: it is a witness of what the log lost.
+        A stored one that disagrees with the log is left in place, as evidence of what the log lost.
         """
         # In this order: a summary that was kept for these metadata, and a log that has all that it says.
         start, kept = start_summary(), self.kept()
@@ -59,17 +59,17 @@ class SummaryBeside:
         return fresh.summary
 
     def _keep(self, fresh: KeptSummary) -> None:
-        """Put a summary beside the log, unless the log's writer has kept a newer one meanwhile."""
+        """Store a summary beside the log, unless the log's writer has stored a newer one meanwhile."""
         kept = self.kept()
         size = (self._folder / LOG_NAME).stat().st_size
         if not (kept and fresh.position.offset <= kept.position.offset <= size):
             write_durably(self._disk, self._folder / SUMMARY_NAME, fresh.to_json(), sync=False)
 
     def open_for_writer(self, end: Position) -> tuple[int, KeptSummary] | None:
-        """The kept summary of a log that ends at `end`, open for the log's writer; None when there is none to go on with.
+        """Open the stored summary of a log that ends at `end` for the log's writer; None if it cannot be continued.
 
-        A summary that was kept of an end that the log has lost is moved aside: what comes now could be as long, and it is a
-        witness that something is missing.
+        A summary of an end that the log has lost is moved aside: the log could grow to the same length, and the summary is
+        evidence of the loss.
         """
         path = self._folder / SUMMARY_NAME
         # Windows would not let a change of the metadata replace an open file.
@@ -92,7 +92,7 @@ class SummaryBeside:
         return None if found is None else (cache, found)
 
     def _caught_up(self, kept: KeptSummary, end: Position) -> KeptSummary | None:
-        """The summary with the events folded in up to `end`; None when it is of a log that stood here before."""
+        """The summary with the events up to `end` folded in; None if it belongs to an earlier log at this path."""
         if kept.position == end:
             return kept
         if kept.position.offset >= end.offset:
@@ -112,6 +112,6 @@ class SummaryBeside:
         return KeptSummary(summary, reader.position)
 
     def _ours(self, text: bytes | None) -> KeptSummary | None:
-        """None as well for the summary of the session that this folder was copied from."""
+        """The summary if it is this session's; None also for that of the session from which this folder was copied."""
         kept = KeptSummary.from_json(text) if text else None
         return kept if kept and kept.summary.id == self._folder.name else None

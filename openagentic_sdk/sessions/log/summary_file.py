@@ -1,7 +1,7 @@
-"""The summary of a log as it is kept beside it: a cache that says up to which byte it was folded, and may be deleted.
+"""The summary stored beside a log: a cache that records up to which byte it was folded, and may be deleted.
 
-The writer of a log writes its summary anew, in place, with each append: right behind the events, so it never says more than
-the log. A checksum shows a text that was read or cut in the middle of that; a text that says less is folded on from there.
+The writer of a log rewrites its summary in place with each append: right after the events, so it is never ahead of the log.
+A checksum detects a text that was read or cut off in mid-write; a text that lags behind is folded on from there.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from .scan import Position
 
 @frozen
 class KeptSummary:
-    """A summary and the place in the log behind the last event that is folded in."""
+    """A summary and the position in the log after the last event folded in."""
 
     summary: SessionSummary
     position: Position
@@ -42,7 +42,7 @@ class KeptSummary:
 
     @classmethod
     def from_json(cls, text: bytes) -> KeptSummary | None:
-        """None for anything but what this version's `to_json` writes, followed by nothing but blanks."""
+        """Parse this version's `to_json`, followed only by blanks; None for anything else."""
         body, _, seal = text.rstrip().rpartition(b',"check":')
         try:
             data = loads_json(text) if seal == b'"%08x"}' % crc32(body) else None
@@ -64,8 +64,8 @@ Find = Callable[[Position], tuple[int, KeptSummary] | None]
 class SummaryFile:
     """The summary beside a log that has a writer and now ends at `end`.
 
-    `find` opens it for writing and says what it should hold at such an end; None when there is none to go on with. It is a
-    cache: when it cannot be written it is left as it is, and the next list folds the rest.
+    `find` opens it for writing and returns its contents for such an end; None if it cannot be continued. It is a cache: if
+    it cannot be written it is left as it is, and the next list folds the rest.
     """
 
     def __init__(self, find: Find, end: Position) -> None:
@@ -74,7 +74,7 @@ class SummaryFile:
         self._begin(end)
 
     def _begin(self, end: Position) -> None:
-        """Let go of the file that was written to, and go on with the one that stands there."""
+        """Release the previous file, and continue with the current one."""
         self.close()
         found = self._find(end)
         if found is None:
@@ -86,9 +86,9 @@ class SummaryFile:
         self._head_bytes = self._sums_bytes = self._head_crc = self._sums_crc = 0
 
     def add(self, events: Sequence[Event], offset: int, crc: int) -> None:
-        """Fold in the events that were just written to the log, which now ends at `offset` with the checksum `crc`.
+        """Fold in the events just written to the log, which now ends at `offset` with the checksum `crc`.
 
-        Only what they change of the file is written: most change its tail, those that a model call is paid with its sums.
+        Only the changed part of the file is written: most events change its tail, those that charge a model call its sums.
         """
         if self._fd < 0 or events[0].seq != self._counters[0] + 1:
             # An append was interrupted before it came here.
@@ -109,7 +109,7 @@ class SummaryFile:
             self.close()
 
     def _write_moved(self, known: SessionSummary, offset: int, crc: int) -> None:
-        """Write what is another than in `known`, which is in the file as far as anything is known to be."""
+        """Write the differences from `known`, the file's contents as far as known."""
         try:
             if not os.fstat(self._fd).st_nlink:
                 # A list that looked between an event and its summary has put its own in this one's place.
@@ -131,7 +131,7 @@ class SummaryFile:
             self.close()
 
     def close(self) -> None:
-        """Let go of the file. Closing twice is allowed."""
+        """Release the file. Closing twice is allowed."""
         if self._fd >= 0:
             fd, self._fd = self._fd, -1
             with suppress(OSError):
@@ -160,6 +160,6 @@ def _sums_text(summary: SessionSummary) -> bytes:
 
 
 def _tail_text(offset: int, crc: int, counters: Counters, sums_crc: int) -> bytes:
-    """What most events change and nothing else: always as long, so that it alone can be written anew."""
+    """The fields that most events change, in a fixed length, so that they alone can be rewritten."""
     text = b',"offset":%15d,"seq":%10d,"crc":%10d,"updated":%24a' % (offset, counters[0], crc, counters[1])
     return text + b',"check":"%08x"}\n' % crc32(text, sums_crc)

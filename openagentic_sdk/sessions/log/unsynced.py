@@ -1,7 +1,7 @@
-"""A log of which a sync failed: what its file shows may be in memory only, and no later sync of that file proves otherwise.
+"""A log whose sync failed: its file may show data that is only in memory, and no later sync of that file proves otherwise.
 
 Linux drops the pages that it could not write and reports success for the next sync, while reads still return them. So the
-log is marked, and whoever opens it for writing first puts what it shows into a new file, whose own sync counts.
+log is marked, and whoever opens it for writing first copies its contents to a new file, whose own sync counts.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ _CHUNK_BYTES = 1 << 20
 
 
 def distrust(disk: Disk, fd: int, path: Path, size: int) -> None:
-    """Mark an open log that has `size` good bytes, so that nobody believes a later sync of it.
+    """Mark an open log with `size` good bytes, so that no later sync of it is trusted.
 
-    The mark must outlive this process, but not the kernel: whatever a later one reads comes from the disk.
+    The mark must outlive this process, but not the operating system: whatever a later one reads comes from the disk.
     """
     found = os.fstat(fd)
     DISTRUSTED.add((found.st_dev, found.st_ino))
@@ -42,13 +42,13 @@ def distrust(disk: Disk, fd: int, path: Path, size: int) -> None:
 
 
 def marked_size(log_name: str, names: Iterable[str]) -> int | None:
-    """The size that marks among the `names` of a folder give the log; None when it has no mark."""
+    """The size of the log according to the marks among the `names` of a folder; None without a mark."""
     sizes = [name.removeprefix(log_name + MARK) for name in names if name.startswith(log_name + MARK)]
     return max((int(size) if size.isdecimal() else 0 for size in sizes), default=None)
 
 
 def remove_marks(disk: Disk, path: Path, names: Iterable[str]) -> None:
-    """Remove the marks of a log that stands in a new file, and in which what was lost of the old one is reported."""
+    """Remove the marks of a log that is in a new file and contains a report of what the old one lost."""
     for name in names:
         if name.startswith(path.name + MARK):
             with suppress(FileNotFoundError):
@@ -56,9 +56,9 @@ def remove_marks(disk: Disk, path: Path, names: Iterable[str]) -> None:
 
 
 def renew_log(disk: Disk, fd: int, path: Path) -> int:
-    """Put what an open, locked log shows into a new file on disk that takes its name; returns that one, open and locked.
+    """Copy the contents of an open, locked log to a new, synced file that replaces it; return that one, open and locked.
 
-    Until this has returned, the mark stays, and a second attempt begins anew.
+    Until this has returned, the mark is kept, and a second attempt starts over.
     """
     found = disk.fstat(fd)
     new_fd = replace_log(disk, path, _chunks(disk, fd), mode=found.st_mode & 0o777)
@@ -70,9 +70,9 @@ def renew_log(disk: Disk, fd: int, path: Path) -> int:
 def replace_log(
     disk: Disk, path: Path, blocks: Iterable[bytes], *, mode: int = 0o600, stale: Sequence[Path] = ()
 ) -> int:
-    """Let a new file take the name of a log whose lock the caller holds, once it is on disk; returns it, open and locked.
+    """Let a new, synced file replace a log whose lock the caller holds; return it, open and locked.
 
-    `stale` are caches of the old log, which are removed before. Raises `OSError`.
+    `stale` are caches of the old log, which are removed first. Raises `OSError`.
     """
     fd = -1
     try:

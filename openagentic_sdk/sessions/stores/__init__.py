@@ -1,1 +1,1 @@
-"""What the stores share, and the parts of those in databases: schemas, connections, searching, writers."""
+"""The shared parts of stores, and those of databases: schemas, connections, search, writers."""

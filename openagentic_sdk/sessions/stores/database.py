@@ -1,4 +1,4 @@
-"""What the stores in databases do alike: a session is a row that says where its log stands, and events in pages."""
+"""The common base of stores in databases: a session is a row with the end of its log, and events in pages."""
 
 from __future__ import annotations
 
@@ -34,10 +34,11 @@ _PAGE_ROWS = 100
 
 @frozen
 class SessionRow:
-    """A session's row: `key` is what the database calls it, `metadata` is JSON, `head` is where its log stands.
+    """A session's row: `key` is its database key, `metadata` is JSON, `head` is the end of its log.
 
-    `revision` rises with each change of the metadata, `epoch` with each writer; `holder` is the one that holds it now, and
-    its lease runs for `lease_left_s` more seconds. Lists are in the order of `touched`, which each write makes the highest.
+    `revision` increases with each change of the metadata, `epoch` with each writer; `holder` is the current one, whose
+    lease has `lease_left_s` seconds left. Lists are in the order of `touched`, to which each write assigns the highest
+    value.
     """
 
     key: Any
@@ -56,7 +57,7 @@ class SessionRow:
 
 
 class DatabaseStore(SessionStore):
-    """A store whose appends keep each session's row. What differs are the questions to the database."""
+    """A store whose appends update each session's row. Subclasses implement the queries."""
 
     page_events: ClassVar[int] = 500
     _clock: Clock
@@ -67,25 +68,25 @@ class DatabaseStore(SessionStore):
 
     @abstractmethod
     def _lock_of(self, at: SessionRow) -> SessionLockedError | None:
-        """What refuses other writers of the session that stands there; None when no living one holds it."""
+        """The error that refuses other writers of this session; None if no living process holds it."""
 
     @abstractmethod
     def _event_rows(self, at: SessionRow, after_seq: int, size: int) -> Sequence[tuple[int, str]]:
-        """`seq` and JSON of the next events of the session that stands there."""
+        """`seq` and JSON of the next events of this session."""
 
     @abstractmethod
     def _put_in_place(self, at: SessionRow, rows: Sequence[tuple[int, str]], head: LogHead) -> None:
-        """In one step: these texts in the place of those events, this head, and no checkpoint. Raises `LeaseLostError`."""
+        """In one step, replace these events' texts and the head, and delete the checkpoint. Raises `LeaseLostError`."""
 
     @abstractmethod
     def _keep_folded(self, at: SessionRow, folded: SessionSummary) -> None:
-        """Keep the summary of the session that stands there, unless it was written to or changed since."""
+        """Store the summary of this session, unless it was written to or changed since."""
 
     @abstractmethod
     def _page(
         self, *, cwd: str | None, tenant: str | None, include_children: bool, limit: int | None, offset: int
     ) -> Iterator[SessionRow]:
-        """The rows of the sessions in the order of lists."""
+        """The rows of the sessions in list order."""
 
     def create_session(self, *, metadata: Mapping[str, Any] | None = None, session_id: str | None = None) -> str:
         return self.import_session(session_id or new_session_id(), (), metadata=metadata)
@@ -155,7 +156,7 @@ class DatabaseStore(SessionStore):
     def _shown_behind(
         self, after: Place | None, page: Callable[..., Iterator[SessionRow]]
     ) -> Iterator[tuple[Callable[[], Place], SessionSummary]]:
-        """`_rows_behind`, by the rows that `page(before=, limit=)` finds."""
+        """Implements `_rows_behind` with the rows returned by `page(before=, limit=)`."""
         before = None if after is None else after[0]
         while rows := list(page(before=before, limit=_PAGE_ROWS)):
             for at in rows:
@@ -164,7 +165,7 @@ class DatabaseStore(SessionStore):
                     yield partial(as_it_is, (at.touched, 0.0, at.id)), row
 
     def _shown(self, at: SessionRow) -> SessionSummary | None:
-        """The row that a list shows; None when the session was deleted just now."""
+        """The row for a list; None if the session was just deleted."""
         try:
             if at.head.is_kept:
                 return as_shown(self, at.head.summary, lambda: self._lock_of(at) is not None)
@@ -176,14 +177,14 @@ class DatabaseStore(SessionStore):
 
 
 def intact_blob(session_id: str, sha256: str, data: bytes | None) -> bytes:
-    """The blob of that digest, as it was found. Raises `StorageError` when it is not there or another one."""
+    """Return the blob if it has that digest. Raises `StorageError` if it is missing or different."""
     if data is None or hashlib.sha256(data).hexdigest() != sha256:
         raise StorageError(f"session {session_id!r} has no intact blob {sha256}", session_id=session_id)
     return bytes(data)
 
 
 def search_hits(rows: Iterable[tuple[str, int, str]], words: Sequence[str]) -> list[SearchHit]:
-    """The events that an index of words found, given as the session's id, `seq` and JSON; damaged ones are left out."""
+    """The hits of a word index, given as the session's id, `seq` and JSON; damaged events are skipped."""
     hits: list[SearchHit] = []
     for session_id, seq, text in rows:
         with suppress(LogCorruptError):  # what was damaged since it was indexed hides nothing but itself
@@ -193,7 +194,7 @@ def search_hits(rows: Iterable[tuple[str, int, str]], words: Sequence[str]) -> l
 
 
 def text_key(text: str | None) -> str:
-    """A text of any length and letters as a name that a server finds it by."""
+    """A key for a text of any length and characters, usable on a server."""
     return hashlib.sha256(dumps_json(text).encode("ascii")).hexdigest()
 
 

@@ -1,9 +1,9 @@
 """This process as a holder of sessions on a server: its name there, its lease, and its heartbeat.
 
-A session's row names its holder; the holder's lease is one row for all the sessions of a process, so a heartbeat costs the
-same for one session and for a thousand. When a process dies, its lease runs out; on the host where it died another
-process sees at once that its file is no longer locked. A process that is taken for dead by mistake does no harm: each append
-also carries the epoch that its writer was given.
+A session's row names its holder; the holder's lease is one row for all sessions of a process, so a heartbeat costs the same
+for one session and for a thousand. When a process dies, its lease expires; on the same host, another process detects at
+once that its file is no longer locked. A process that is wrongly considered dead does no harm: each append also carries its
+writer's epoch.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ BEAT_S = LEASE_S / 3
 
 
 class Holder:
-    """One process. `renew(name)` makes its lease on the server end `LEASE_S` from now.
+    """One process. `renew(name)` extends its lease on the server to `LEASE_S` from now.
 
-    The heartbeat is a thread that lives while the process holds a session, so neither a busy event loop nor a long tool
-    lets the lease run out.
+    The heartbeat is a thread that runs while the process holds a session, so neither a busy event loop nor a long tool lets
+    the lease expire.
     """
 
     def __init__(self, renew: Callable[[str], None]) -> None:
@@ -48,7 +48,7 @@ class Holder:
                 self._file = LeaseFile(folder / number)
 
     def claim(self, key: Any, epoch: int) -> None:
-        """Say that this process is about to hold the session `key` at that epoch; its lease runs from before that."""
+        """Announce that this process will hold the session `key` at that epoch; its lease runs from before that."""
         with self._guard:
             if time.monotonic() - self._renewed > BEAT_S:
                 self._beat()
@@ -58,22 +58,22 @@ class Holder:
                 threading.Thread(target=self._run, name="openagentic-lease", daemon=True).start()
 
     def drop(self, key: Any, epoch: int) -> None:
-        """Say that this process does not hold the session any more."""
+        """Announce that this process no longer holds the session."""
         with self._guard:
             self._claims.discard((key, epoch))
             self._guard.notify_all()
 
     def holds(self, key: Any, epoch: int) -> bool:
-        """Whether a writer of this process is open; a claim whose answer was lost does not count."""
+        """Whether this process has an open writer; a claim whose answer was lost does not count."""
         return (key, epoch) in self._claims
 
     def release_later(self, release: Callable[[], None]) -> None:
-        """Give a session back with the next heartbeat, because the server cannot be reached now."""
+        """Release a session with the next heartbeat, because the server is unreachable now."""
         with self._guard:
             self._unreleased.append(release)
 
     def close(self) -> None:
-        """End the heartbeat."""
+        """Stop the heartbeat."""
         with self._guard:
             self._claims.clear()
             self._unreleased.clear()
@@ -105,7 +105,7 @@ class Holder:
 
 
 def is_dead(name: str) -> bool:
-    """Whether the holder of this name was a process of this host that has died; False when that cannot be told here."""
+    """Whether this holder was a process of this host that has died; False if that cannot be determined here."""
     folder = _folder()
     try:
         return folder is not None and living_holder(folder / name.partition(" ")[0], missing="unknown") is None
@@ -114,7 +114,7 @@ def is_dead(name: str) -> bool:
 
 
 def _folder() -> Path | None:
-    """Where the processes of this user lock their files; None when somebody else made that folder."""
+    """The folder in which this user's processes lock their files; None if somebody else owns it."""
     user = os.getuid() if hasattr(os, "getuid") else 0
     folder = Path(tempfile.gettempdir()) / f"openagentic-sdk-{user}"
     try:

@@ -1,6 +1,6 @@
-"""Which store a name means: `file:`, `sqlite:`, `postgresql:`, `redis:` or `memory:`.
+"""Find a store by name: `file:`, `sqlite:`, `postgresql:`, `redis:` or `memory:`.
 
-Only the module of the store that is named is imported; a driver that is missing is one sentence.
+Only the module of the named store is imported; a missing driver is reported in one sentence.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ FORMS = "file:FOLDER, sqlite:FILE, postgresql://USER@HOST/DATABASE, redis://HOST
 
 
 def open_store(url: str | None = None) -> SessionStore:
-    """The store that `url` names; None is what `OPENAGENTIC_SDK_STORE` names.
+    """Open the store named by `url`, or by `OPENAGENTIC_SDK_STORE` if it is None.
 
-    When that is not set either: files in `OPENAGENTIC_SDK_HOME`, else in `~/.openagentic-sdk`. What begins with `/`, `~` or
+    The default is files in `OPENAGENTIC_SDK_HOME`, otherwise in `~/.openagentic-sdk`. A name that begins with `/`, `~` or
     `.` is a folder of files. A path may begin with `~`; `sqlite:x.db` is relative, `sqlite:///var/x.db` absolute. Files and
-    SQLite take `?durability=flush|barrier|fsync`. Nothing is connected or made yet. Raises `OptionsError`.
+    SQLite accept `?durability=flush|barrier|fsync`. Nothing is connected or created yet. Raises `OptionsError`.
     """
     url = url or os.environ.get(ENVIRONMENT_NAME)
     if not url:
@@ -56,7 +56,7 @@ def _open_sqlite(url: str) -> SessionStore:
 
 
 def _load(module: str, name: str) -> Callable[..., SessionStore]:
-    """A store whose module or driver few programs need, and all who need it pay for."""
+    """Import a store whose module or driver few programs need."""
     return cast(Callable[..., SessionStore], getattr(import_module(f"..{module}", __package__), name))
 
 
@@ -73,7 +73,7 @@ _OPENERS: Mapping[str, Callable[[str], SessionStore]] = {
 
 
 def _path_and_durability(url: str) -> tuple[Path, str]:
-    """The path of a `file:` or `sqlite:` name, and its setting; a Windows path like `file:C:/x` stays whole."""
+    """The path in a `file:` or `sqlite:` name, and its setting; a Windows path like `file:C:/x` is kept whole."""
     rest = url.partition(":")[2]
     path, _, query = rest.partition("?")
     if path.startswith("//"):

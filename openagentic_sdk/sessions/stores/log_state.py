@@ -1,7 +1,7 @@
-"""Where a log stands, as a database keeps it beside the log: the summary, and two counters that are always right.
+"""The end of a log, as a database stores it beside the log: the summary, and two counters that are always right.
 
-A summary that another version of the fold wrote is not used; then only id and counters of a head can be relied on, and the
-row is folded anew when a list shows it.
+A summary written by another version of the fold is not used; then only id and counters of a head are reliable, and the row
+is folded again when a list shows it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ..folds.summary import SessionSummary, fold_session_summary, start_summary,
 
 @frozen
 class LogHead:
-    """`summary.events` is the `seq` of the last event; `is_kept` says whether the rest of the summary is right too."""
+    """`summary.events` is the `seq` of the last event; `is_kept` is true if the rest of the summary is right, too."""
 
     summary: SessionSummary
     is_kept: bool = True
@@ -28,26 +28,26 @@ class LogHead:
 
     @property
     def updated(self) -> float:
-        """The time of the last event, to which the next one's is put; 0.0 before the first."""
+        """The time of the last event, a lower bound for the next one's; 0.0 before the first."""
         return self.summary.updated if self.summary.events else 0.0
 
     def counted(self, last_seq: int, updated: float) -> LogHead:
-        """The head when events up to `last_seq` have been appended that change nothing but the counters."""
+        """The head after appending events up to `last_seq` that change only the counters."""
         return LogHead(changed(self.summary, events=last_seq, updated=updated), self.is_kept)
 
     def after(self, events: Iterable[Event]) -> LogHead:
-        """The head when these stored events have been appended."""
+        """The head after appending these stored events."""
         return LogHead(fold_session_summary(self.summary, events), self.is_kept)
 
     def to_json(self) -> str | None:
-        """The summary as it is kept; None when it is not right."""
+        """The summary to store; None if it is not right."""
         return dumps_json(summary_to_dict(self.summary)) if self.is_kept else None
 
 
 def read_head(
     session_id: str, created_at: float, metadata: str, kept: str | None, last_seq: int | None, updated: float | None
 ) -> LogHead:
-    """The head that a row of the database describes."""
+    """The head in a row of the database."""
     summary = summary_from_dict(loads_json(kept)) if kept else None
     start = summary or start_summary(session_id, created_at, loads_json(metadata))
     updated = updated or start.updated
@@ -57,10 +57,10 @@ def read_head(
 
 
 def copied_head(source: LogHead, start: SessionSummary, at_seq: int, updated: float | None) -> LogHead:
-    """The head of a copy that ends at `at_seq`, whose last event moved the row's time to `updated`.
+    """The head of a copy that ends at `at_seq`, whose last event set the row's time to `updated`.
 
-    Only that of a whole copy is known at once; folding a part of a long log would make the copy wait. Neither is one that
-    begins with another folder or model than the source shows: its events may or may not say the same.
+    Only that of a complete copy is known immediately; folding part of a long log would delay the copy. Neither is that of a
+    copy with another initial folder or model than its source: its events may or may not override them.
     """
     if at_seq == 0:
         return LogHead(start)

@@ -1,7 +1,7 @@
-"""Who in this process waits for events of which session: one listener is told, and asks, for all of them.
+"""The waiters for events of sessions in this process: one listener is notified, and polls, for all of them.
 
-A writer only notifies the processes that follow its session. Being told is a hint that may get lost; every `POLL_S` the
-listener asks where all the followed sessions stand, in one question, and more often where a server cannot notify.
+A writer notifies only the processes that follow its session. A notification is a hint that may get lost; every `POLL_S` the
+listener queries the ends of all followed sessions at once, and more often if a server cannot notify.
 """
 
 from __future__ import annotations
@@ -23,26 +23,26 @@ LINGER_S = 5.0
 
 
 class Listener(Protocol):
-    """A connection on which a server says which sessions have news."""
+    """A connection on which a server announces the sessions that have news."""
 
     def hear(self, timeout_s: float) -> set[str]:
-        """The ids of the sessions that have news, as soon as one has; empty when the time is over."""
+        """Wait for notifications; return the ids of the sessions with news, none on timeout."""
 
     def close(self) -> None:
-        """End the connection."""
+        """Close the connection."""
 
 
 class NewsSource(Protocol):
-    """What a store gives for its followers. Each call may raise `SessionError`."""
+    """The interface of a store to its followers. Each call may raise `SessionError`."""
 
     def listen(self, channel: str) -> Listener | None:
-        """Listen to what writers send to `channel`; None where the server cannot notify."""
+        """Listen to notifications on `channel`; None if the server cannot notify."""
 
     def follow(self, session_ids: Collection[str], channel: str, for_s: float) -> None:
-        """Ask the writers of these sessions to notify `channel`, for so long."""
+        """Ask the writers of these sessions to notify `channel` for this time."""
 
     def places(self, session_ids: Collection[str]) -> dict[str, tuple[int, int]]:
-        """The last `seq` and the highest number of a waiting message of each; those that do not exist are left out."""
+        """The last `seq` and the highest waiting message number of each session; missing sessions are omitted."""
 
 
 class _NewsWaiters:
@@ -70,9 +70,9 @@ class News:
         self._running = False
 
     def wait(self, known: Mapping[str, int], messages_after: int | None, timeout_s: float) -> dict[str, bool]:
-        """The sessions that have an event behind the known one, or a message above that number, before the time is over.
+        """Wait for sessions to get an event after the known one, or a message above that number; return them.
 
-        Each with whether it is still there.
+        Each comes with whether it still exists. Returns none on timeout.
         """
         deadline = time.monotonic() + timeout_s
         entries: dict[str, _NewsWaiters] = {}
@@ -104,7 +104,7 @@ class News:
                     entry.left = time.monotonic()
 
     def close(self) -> None:
-        """Let the waiting go, and end the listener."""
+        """Release the waiters, and stop the listener."""
         with self._changed:
             for entry in self._followed.values():
                 entry.is_gone = True
@@ -112,7 +112,7 @@ class News:
             self._changed.notify_all()
 
     def _begin(self, entries: Mapping[str, _NewsWaiters]) -> None:
-        """Ask to be told first and look then, so that nothing falls in between."""
+        """Subscribe first and query then, so that nothing is missed in between."""
         if entries:
             self._source.follow(entries, self._channel, FOLLOW_S)
             for entry in entries.values():
@@ -155,7 +155,7 @@ class News:
         self._end(listener)
 
     def _wanted(self) -> list[str]:
-        """The sessions that somebody follows or just did; none ends the listener."""
+        """The sessions that are, or just were, followed; none stops the listener."""
         now = time.monotonic()
         with self._changed:
             for name, entry in list(self._followed.items()):

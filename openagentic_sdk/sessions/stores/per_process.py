@@ -11,12 +11,12 @@ from ...errors import StorageError
 
 
 class Shared(Protocol):
-    """What several stores of a process use together."""
+    """A resource that several stores of a process share."""
 
     users: int
 
     def close(self) -> None:
-        """End it: the last of them has gone."""
+        """Close it after its last user has left."""
 
 
 T = TypeVar("T")
@@ -24,10 +24,10 @@ S = TypeVar("S", bound=Shared)
 
 
 class PerProcess(Generic[T]):
-    """A value that each process makes for itself, when it first asks for it.
+    """A value that each process creates on first use.
 
-    What a child inherits by `os.fork()` is kept and never touched: closing it there would say goodbye on a connection that
-    the parent still uses.
+    A value inherited through `os.fork()` is kept and never touched: closing it would terminate a connection that the parent
+    still uses.
     """
 
     def __init__(self, make: Callable[[], T]) -> None:
@@ -46,12 +46,12 @@ class PerProcess(Generic[T]):
         return self._values[pid]
 
     def take(self) -> T | None:
-        """This process's value, to close it; the next `get` makes another. None when there is none."""
+        """Remove and return this process's value, to close it; the next `get` creates another. None if there is none."""
         return self._values.pop(os.getpid(), None)
 
 
 class SharedByName(Generic[S]):
-    """What the stores of a process share, one for each name, made for the first that joins and closed behind the last."""
+    """Resources shared by the stores of a process, one per name, created for the first user and closed after the last."""
 
     def __init__(self, make: Callable[..., S]) -> None:
         self._make = make
@@ -59,7 +59,7 @@ class SharedByName(Generic[S]):
         self._guard: PerProcess[threading.Lock] = PerProcess(threading.Lock)
 
     def join(self, *name: Any) -> S:
-        """The one of that name, for one more store."""
+        """The resource of that name, for one more store."""
         with self._guard.get():
             shared = self._known.get().get(name) or self._make(*name)
             self._known.get()[name] = shared
@@ -67,7 +67,7 @@ class SharedByName(Generic[S]):
             return shared
 
     def leave(self, shared: S) -> None:
-        """A store that uses it closes."""
+        """Note that a store that used it has closed."""
         with self._guard.get():
             shared.users -= 1
             if shared.users > 0:
@@ -79,7 +79,7 @@ class SharedByName(Generic[S]):
 
 
 def check_own(session_id: str, pid: int) -> None:
-    """Refuse to append with the writer of another process."""
+    """Refuse to append with a writer of another process."""
     if pid != os.getpid():
         raise StorageError(
             f"this writer was opened in process {pid}, before os.fork(): only that process may append with it; open the "
@@ -89,6 +89,6 @@ def check_own(session_id: str, pid: int) -> None:
 
 
 def check_open(session_id: str, is_open: bool) -> None:
-    """Refuse to append with a writer that was closed."""
+    """Refuse to append with a closed writer."""
     if not is_open:
         raise StorageError("this writer is closed: open the session again", session_id=session_id)

@@ -1,8 +1,8 @@
-"""What the stores on servers do alike: who may write, and that a batch is stored once whatever answers are lost.
+"""The common base of stores on servers: writer exclusion, and exactly-once appends even if answers are lost.
 
 Nothing is held on the server while a run waits: a session's row names its holder, and each append is one step that only
-takes effect for the epoch of its writer and at the `seq` that it expects. When an answer is lost, nobody knows whether the
-step took effect; then the log is compared, word for word, with what was sent.
+takes effect for its writer's epoch and the expected `seq`. If an answer is lost, nobody knows whether the step took effect;
+then the log is compared, word for word, with what was sent.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ PATIENCE_S = 30.0
 
 @frozen
 class Batch:
-    """Events as they are sent, the times after each, the head behind them, and whether they move more than its counters."""
+    """Events as sent, the times after each, the head after them, and whether they change more than its counters."""
 
     expected_seq: int
     lines: tuple[str, ...]
@@ -66,7 +66,7 @@ def _leave(servers: SharedByName[S], joined: PerProcess[S]) -> None:
 
 
 class RemoteStore(DatabaseStore, Generic[S]):
-    """A store on a server. What differs are the steps that the server takes whole or not at all."""
+    """A store on a server. Subclasses implement the atomic steps."""
 
     is_remote = True
     _patience_s: float
@@ -76,15 +76,15 @@ class RemoteStore(DatabaseStore, Generic[S]):
 
     @property
     def _server(self) -> S:
-        """This process's way to the server."""
+        """This process's handle of the server."""
         return self._joined.get()
 
     def _wait_for_server(self, patience_s: float | None) -> None:
-        """Bound every wait for the server; None: a first connection that fails is not tried again."""
+        """Limit every wait for the server; None: a first connection that fails is not retried."""
         self._patience_s, self._first_s = (PATIENCE_S, 0.0) if patience_s is None else (patience_s, patience_s)
 
     def _join(self, *name: Any) -> None:
-        """Share the server of this name with the other stores of this process, from the first use on."""
+        """Share the server of this name with the other stores of this process, from first use on."""
         self._joined = PerProcess(partial(self._servers.join, *name))
         when_collected(self, _leave, self._servers, self._joined)
 
@@ -101,22 +101,22 @@ class RemoteStore(DatabaseStore, Generic[S]):
 
     @abstractmethod
     def _send(self, db: Any, at: SessionRow, batch: Batch, epoch: int, holder: str) -> bool:
-        """Append the batch if epoch, holder, revision and last `seq` still are those of `at`; says whether it did.
+        """Append the batch if epoch, holder, revision and last `seq` are still those of `at`; return whether it did.
 
-        The row has this `epoch` and `holder` afterwards.
+        The row then has this `epoch` and `holder`.
         """
 
     @abstractmethod
     def _claim(self, db: Any, at: SessionRow, holder: str) -> bool:
-        """Give the session the next epoch and this holder, if its epoch still is that of `at`; "" makes it free."""
+        """Give the session the next epoch and this holder if its epoch is still that of `at`; "" releases it."""
 
     @abstractmethod
     def _delete(self, db: Any, at: SessionRow) -> bool:
-        """Delete the session, if epoch, holder and last `seq` still are those of `at`."""
+        """Delete the session if epoch, holder and last `seq` are still those of `at`."""
 
     @abstractmethod
     def _change_metadata(self, db: Any, at: SessionRow, metadata: str, head: LogHead) -> bool:
-        """Set metadata and summary and raise the revision, if revision and last `seq` still are those of `at`."""
+        """Set metadata and summary and increment the revision if revision and last `seq` are still those of `at`."""
 
     def _call(self, session_id: str | None, work: Callable[[Any], T]) -> T:
         return self._server.call(session_id, work, self._patience_s, first_s=self._first_s)
@@ -144,7 +144,7 @@ class RemoteStore(DatabaseStore, Generic[S]):
                 return writer
 
     def _writer_at(self, at: SessionRow) -> SessionWriter | None:
-        """The writer behind that place; None when somebody else was faster."""
+        """The writer after that position; None if somebody else was faster."""
         holder, epoch = self._server.holder, at.epoch + 1
         holder.claim(at.key, epoch)
         try:
@@ -157,7 +157,7 @@ class RemoteStore(DatabaseStore, Generic[S]):
         return None
 
     def _claim_once(self, db: Any, at: SessionRow, holder: str) -> bool:
-        """Claim, and know a claim of ours whose answer was lost."""
+        """Claim the session, and recognize a claim of ours whose answer was lost."""
         if self._claim(db, at, holder):
             return True
         now = self._position_on(db, at.id)
@@ -174,7 +174,7 @@ class RemoteStore(DatabaseStore, Generic[S]):
         return None if is_dead(at.holder) else SessionLockedError(at.id, at.holder.partition(" ")[2], at.lease_left_s)
 
     def _release(self, at: SessionRow) -> None:
-        """Make the session free, unless somebody else holds it by now."""
+        """Release the session, unless somebody else holds it by now."""
         self._server.call(at.id, lambda db: self._claim(db, at, ""), min(self._patience_s, 1.0))
 
     # --- appending ---------------------------------------------------------------------------------------------------
@@ -193,7 +193,7 @@ class RemoteStore(DatabaseStore, Generic[S]):
                 return stamped
 
     def _store_once(self, at: SessionRow, batch: Batch, epoch: int, holder: str) -> bool:
-        """Store the batch behind that place, once; False when the session does not stand there any more."""
+        """Store the batch after that position, once; False if the session's log no longer ends there."""
         attempts = 0
 
         def attempt(db: Any) -> bool:
@@ -207,7 +207,7 @@ class RemoteStore(DatabaseStore, Generic[S]):
         return self._call(at.id, attempt)
 
     def _is_stored(self, db: Any, at: SessionRow, batch: Batch) -> bool:
-        """Whether a batch whose answer was lost took effect: the log holds it, word for word, at its place."""
+        """Whether a batch whose answer was lost took effect: the log contains it, word for word, at its position."""
         rows = self._event_rows_on(db, at, batch.expected_seq, len(batch.lines))
         return bool(rows) and [text for _, text in rows] == list(batch.lines)
 
@@ -268,7 +268,7 @@ class RemoteStore(DatabaseStore, Generic[S]):
 
 
 class RemoteWriter(SessionWriter):
-    """Knows where its log stands, which the epoch in each append proves to be right."""
+    """Tracks the end of its log; the epoch in each append proves it right."""
 
     def __init__(self, store: RemoteStore[Any], at: SessionRow, holder: Holder) -> None:
         self.session_id = at.id
@@ -319,7 +319,7 @@ class RemoteWriter(SessionWriter):
         return True
 
     def _look(self) -> None:
-        """Learn where the log stands. Raises when it is another's by now."""
+        """Read the end of the log. Raises if somebody else holds it by now."""
         now = self._store._position(self.session_id)
         if (now.key, now.epoch) != (self._at.key, self.epoch):
             raise LeaseLostError(self.session_id, self.last_seq, now.head.last_seq)

@@ -1,4 +1,4 @@
-"""A server as the stores of one process share it: its connections, its lease as a holder of sessions, its followers."""
+"""A server shared by the stores of one process: its connections, its lease as a holder of sessions, its followers."""
 
 from __future__ import annotations
 
@@ -19,7 +19,9 @@ RETRIES = Backoff(0.005, 0.1)
 
 
 class StoreServer(ABC):
-    """What differs is how a driver connects. `where` names the server for people; `refusal` is what its driver raises."""
+    """Subclasses implement how a driver connects. `where` names the server for people; `refusal` is the driver's error
+    class.
+    """
 
     kind: ClassVar[str]
 
@@ -34,14 +36,14 @@ class StoreServer(ABC):
 
     @abstractmethod
     def call(self, session_id: str | None, work: Callable[[Any], T], patience_s: float, *, first_s: float = 0.0) -> T:
-        """Do the work on a connection, again from its start while the server is away, for `patience_s` at most.
+        """Do the work on a connection; restart it while the server is away, for at most `patience_s`.
 
         A server that this process has never reached is tried for `first_s`. Raises `StorageError`.
         """
 
     @abstractmethod
     def _renew(self, name: str) -> None:
-        """Make the lease of the holder of that name end `LEASE_S` from now."""
+        """Extend the lease of the holder of that name to `LEASE_S` from now."""
 
     @abstractmethod
     def _disconnect(self) -> None:

@@ -1,4 +1,4 @@
-"""Read the SQL files of the stores: statements between blank lines, and `-- version N` before those that make a version."""
+"""Read the SQL files of the stores: statements separated by blank lines, and `-- version N` before those of a version."""
 
 from __future__ import annotations
 
@@ -14,12 +14,14 @@ READ_OLDEST = "SELECT version, oldest FROM openagentic_oldest"
 
 
 def read_statements(module: Any, name: str) -> list[str]:
-    """The statements of the file `name` in the folder of a module, which gives its `__spec__`."""
+    """The statements of the file `name` in the folder of a module, which passes its `__spec__`."""
     return _statements(read_packaged(module, name))
 
 
 def read_migrations(module: Any, **words: str) -> list[list[str]]:
-    """The statements of `schema.sql` by version; a version without any is that of `fleet.sql`, with these words in it."""
+    """The statements of `schema.sql` by version; a version without any is that of `fleet.sql`, with these words
+    substituted.
+    """
     _, *versions = read_packaged(module, "schema.sql").split("\n-- version ")
     fleet = [each.format(**words) for each in read_statements(__spec__, "fleet.sql")]
     return [_statements(f"-- {version}") or fleet for version in versions]

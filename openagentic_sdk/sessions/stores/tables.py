@@ -1,4 +1,4 @@
-"""A store's database as other rooms use it: rows of their own, changed in its transactions, by its clock."""
+"""A store's database for other rooms' own rows, changed in its transactions, by its clock."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ Steps = Generator[Statement, Rows, T]
 
 
 class Tables(ABC):
-    """One database. Statements are written once for all kinds: what differs stands in the attributes, as SQL.
+    """One database. Statements are written once for all kinds; differences are attributes, as SQL.
 
-    `now` is the database's clock, in seconds since 1970, and `wall` that of the calendar, where a file has another one;
-    `at_wall` is a time of the calendar, a value, as `now` will count it. `skip_locked` makes a SELECT lock its rows and
-    leave out those that others have locked. `sessions` is the store's table, with `id` and `{last_seq}`; `conflict` is
-    what the driver raises for a row that a unique index refuses.
+    `now` is the database's clock, in seconds since 1970, and `wall` the calendar's, if a file has a separate one; `at_wall`
+    converts a calendar time, a value, to the scale of `now`. `skip_locked` makes a SELECT lock its rows and skip those
+    locked by others. `sessions` is the store's table, with `id` and `{last_seq}`; `conflict` is the driver's error for a
+    row that violates a unique index.
     """
 
     now: ClassVar[str]
@@ -44,38 +44,38 @@ class Tables(ABC):
     def change(
         self, work: Callable[[Execute], T], *, steps: int = 1, durable: bool = False, patience_s: float = 30.0
     ) -> T:
-        """Do the work, in one transaction when it has several `steps`; again from its start when the connection breaks.
+        """Do the work, in one transaction if it has several `steps`; restart it if the connection breaks.
 
-        So it must know the traces of its own that an answer which was lost left behind. `durable` waits for the disk where
-        the store does not do so anyway. Raises `StorageError`.
+        So it must recognize its own traces from an attempt whose answer was lost. `durable` waits for the disk if the store
+        does not do so anyway. Raises `StorageError`.
         """
 
     @abstractmethod
     async def change_on(self, connection: Any, steps: Steps[T]) -> T:
-        """Go through the steps on a connection of the caller's own, in the transaction that he has begun.
+        """Execute the steps on the caller's own connection, in the transaction that the caller has begun.
 
-        Raises `OptionsError` for what is no connection to this database, and `StorageError`.
+        Raises `OptionsError` for a value that is not a connection to this database, and `StorageError`.
         """
 
     @abstractmethod
     def take_turn(self, execute: Execute) -> None:
-        """Wait, in a transaction, until that of everybody who took his turn before has ended."""
+        """In a transaction, wait until all transactions that took a turn before have ended."""
 
     @abstractmethod
     def telling(self, channel: str) -> Statement | None:
-        """What wakes those who wait for the channel, once its transaction has taken effect; None where they look anyway."""
+        """The statement that wakes the channel's waiters once its transaction has committed; None if they poll anyway."""
 
     @abstractmethod
     def wait(self, channel: str, timeout_s: float) -> bool:
-        """Block until somebody told the channel something, or the time is over; says whether."""
+        """Block until the channel is notified; return False on timeout."""
 
     @abstractmethod
     def close(self) -> None:
-        """Wait for nothing any more."""
+        """Stop waiting."""
 
 
 def drive(steps: Steps[T], execute: Execute) -> T:
-    """What comes of the steps, each executed."""
+    """Execute each of the steps and return their result."""
     try:
         statement = next(steps)
         while True:
@@ -96,14 +96,14 @@ _CLAIMED = (
 
 
 class TableStore(ABC):
-    """A store that lets other rooms use its database."""
+    """A store whose database other rooms may use."""
 
     @abstractmethod
     def tables(self) -> Tables:
         """The database."""
 
     def claim_request(self, session_id: str, request_id: str) -> str:
-        """As in `SessionStore`: a row that only one of many can insert."""
+        """Like `SessionStore.claim_request`: a row that only one of many can insert."""
         tables, name = self.tables(), json_sha256(request_id)
         claimed = partial(tables.read, _CLAIMED.format(sessions=tables.sessions), (name,))
         if not (rows := claimed()):
@@ -116,7 +116,7 @@ class TableStore(ABC):
 
 
 def tables_of(store: object) -> Tables:
-    """The database behind a store. Raises `FleetStoreError` for a store that has none which processes share."""
+    """The database of a store. Raises `FleetStoreError` for a store without one that processes can share."""
     if not isinstance(store, TableStore):
         raise FleetStoreError(type(store).__name__)
     return store.tables()

@@ -1,1 +1,1 @@
-"""What each feature folds from a log, beside the kernel's view."""
+"""The folds of individual features, in addition to the kernel's view."""

@@ -1,4 +1,4 @@
-"""The folds of all features of this package, for an agent that has them all and for readers that show everything."""
+"""The folds of all features of this package, for an agent with all of them and for readers that show everything."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ from .untrusted import UntrustedFold
 
 
 class ObservedFilesFold(Fold):
-    """The files that the session has seen: a tool may change one only as the model last saw it.
+    """The files that the session has seen: a tool may change one only in the state that the model last saw.
 
-    `digests` maps each file's path to the digest of what the model saw.
+    `digests` maps each file's path to the digest of that state.
     """
 
     name = "observed_files"
@@ -45,7 +45,9 @@ class ObservedFilesFold(Fold):
             self.digests.update({str(path): str(digest) for path, digest in files.items()})
 
     def _restored(self, event: FilesRestored, view: SessionView) -> None:
-        """A model that was taken back too may change files that are again as it saw them, without another look."""
+        """Let a model that was rewound, too, change files that are restored to the state it saw, without reading them
+        again.
+        """
         journal = next((e for e in reversed(view.events) if isinstance(e, FilesRestoring)), None)
         for file in journal.files if journal is not None else ():
             path, digest = str(file.get("path")), file.get("sha256")
@@ -62,9 +64,9 @@ class ObservedFilesFold(Fold):
 
 
 class TextCommandsFold(Fold):
-    """The commands that the texts of skills and commands ran.
+    """The commands run by the texts of skills and commands.
 
-    `ends` maps the id of each to its end, None while it has none.
+    `ends` maps the id of each to its end, None as long as there is none.
     """
 
     name = "text_commands"
@@ -77,15 +79,15 @@ class TextCommandsFold(Fold):
         self.ends[event.command_id] = event if isinstance(event, TextCommandFinished) else None
 
     def in_force(self, view: SessionView, cut: Cut) -> Iterable[int]:
-        """Those of the present turn: what ran for it before a crash is not run again."""
+        """Those of the current turn: commands that ran for it before a crash do not run again."""
         mine = (event.seq or 0 for event in view.events if isinstance(event, self.reads))
         return [seq for seq in mine if seq > cut.prompt_seq]
 
 
 class SubagentsFold(Fold):
-    """The subagents that started and have not ended: `open` maps the session of each to the event that started it.
+    """The subagents that have started and not ended: `open` maps the session of each to the event that started it.
 
-    Those of the session that a fork was made from are that one's.
+    Subagents of the session from which a fork was made belong to that session.
     """
 
     name = "subagents"
@@ -104,7 +106,7 @@ class SubagentsFold(Fold):
             self.open.pop(event.child_session_id, None)
 
     def in_force(self, view: SessionView, cut: Cut) -> Iterable[int]:
-        """Those of open subagents with their calls, and those of calls that the model still waits for."""
+        """The events of open subagents with their calls, and of calls that the model still waits for."""
         open_ids = {started.tool_use_id for started in self.open.values()}
         calls = [view.calls[call_id] for call_id in open_ids if call_id in view.calls]
         told = (part for record in calls for part in (record.use, record.result) if part is not None)
@@ -116,7 +118,7 @@ class SubagentsFold(Fold):
 
 
 class PartStatesFold(Fold):
-    """The states that the caller's own parts keep in the log and that no rewind took back, oldest first."""
+    """The states of the caller's own parts in the log that no rewind removed, oldest first."""
 
     name = "part_states"
     reads = (PartState, SessionRewound)
@@ -131,7 +133,7 @@ class PartStatesFold(Fold):
             self.events.append(event)
 
     def newest(self, part: str) -> PartState | None:
-        """The state that holds for the part of this name."""
+        """The current state of the part with this name."""
         return next((event for event in reversed(self.events) if event.part == part), None)
 
     def in_force(self, view: SessionView, cut: Cut) -> Iterable[int]:
@@ -155,9 +157,9 @@ class LoadedToolsFold(Fold):
 
 
 class TodosFold(Fold):
-    """The model's to-do list, whose newest state outlives compactions.
+    """Keeps the newest state of the model's to-do list across compactions.
 
-    There is no state here: whoever shows the list, or carries it over a compaction, reads the newest event.
+    The fold has no state: whoever shows the list, or preserves it across a compaction, reads the newest event.
     """
 
     name = "todos"

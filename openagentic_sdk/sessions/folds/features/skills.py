@@ -1,4 +1,4 @@
-"""The events that decide which skills are active and what the present turn is granted."""
+"""The events that determine which skills are active and what the current turn is granted."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from ..view import Cut, Fold, SessionView
 
 
 class SkillsFold(Fold):
-    """`events` are the events that decide it, `changes` rises whenever they change."""
+    """`events` are the determining events, `changes` increases whenever they change."""
 
     name = "skills"
     reads = (
@@ -62,12 +62,12 @@ class SkillsFold(Fold):
 
 
 def history(view: SessionView) -> list[Event]:
-    """The view's events as they count here: skills and commands from elsewhere are without what they would allow."""
+    """The view's events as they count here: skills and commands from elsewhere are stripped of their grants."""
     return [_as_allowed(event, view) for event in view.events]
 
 
 def _as_allowed(event: Event, view: SessionView) -> Event:
-    """What a skill or command that was brought here from elsewhere still says: all but what it would allow."""
+    """A skill or command from elsewhere without its grants."""
     if isinstance(event, SkillActivated | CommandExpanded) and not view.is_ours(event):
         return replace(event, grants=(), model=None)
     return event

@@ -1,8 +1,9 @@
-"""Where a result came from, when that is none of the project's own files: the web, an MCP server, a file elsewhere.
+"""The origin of results that are not from the project's own files: the web, an MCP server, a file elsewhere.
 
-Whoever wrote such content may have meant it for the model that reads it, so what a session keeps after reading some is
-marked with it (see `tools.memory`). A command line is judged by its letters alone, on the side of caution: a program that
-fetches, an address, or a word that is a path out of the project. What the project's own programs print counts as its own.
+Such content may have been written to influence the model that reads it, so what a session stores after reading some is
+marked with its origin (see `tools.memory`). A command line is judged by its text alone, conservatively: a program that
+fetches, an address, or a word that is a path out of the project. The output of the project's own programs counts as its
+own.
 """
 
 from __future__ import annotations
@@ -38,9 +39,9 @@ _HARMLESS = regex(r"/(?:usr/(?:local/)?)?s?bin/[^/]+|/dev/(?:null|zero|stdin|std
 
 
 class UntrustedFold(Fold):
-    """`sources` maps what of elsewhere the session has read, the first hundred of it, to the `seq` of its event.
+    """`sources` maps the outside content that the session has read, up to a hundred entries, to the `seq` of its event.
 
-    `place` is the newest run's working directory and then the folders that belong to the session.
+    `place` is the newest run's working directory, followed by the folders that belong to the session.
     """
 
     name = "untrusted"
@@ -87,9 +88,9 @@ class UntrustedFold(Fold):
 def untrusted_source(
     name: str, input: Mapping[str, Any], result: ToolResult, cwd: str, roots: Sequence[str]
 ) -> str | None:
-    """Where the result of a call came from, in a few words; None for what counts as the project's own.
+    """The origin of a call's result, in a few words; None if it counts as the project's own.
 
-    A tool may say so itself, with a text under `untrusted` in its output's `meta`. `roots` are the project's folders.
+    A tool may declare it with a text under `untrusted` in its output's `meta`. `roots` are the project's folders.
     """
     if result.outcome in ("denied", "cancelled"):
         return None  # nothing of it was seen
@@ -122,7 +123,7 @@ def untrusted_command(command: str, cwd: str, roots: Sequence[str]) -> str | Non
 
 
 def is_outside(path: str, cwd: str, roots: Sequence[str]) -> bool:
-    """Whether a path, as somebody wrote it, leads out of the project's folders."""
+    """Whether a path, as written by somebody, leads out of the project's folders."""
     if path.startswith(("~", "$")):
         return path.startswith("~") or ("/" in path and not path.startswith(("$PWD/", "$CLAUDE_PROJECT_DIR/")))
     if not path.startswith("/") and ".." not in path.split("/"):
@@ -132,5 +133,5 @@ def is_outside(path: str, cwd: str, roots: Sequence[str]) -> bool:
 
 
 def short_source(text: str) -> str:
-    """Where something came from, in a few words on one line."""
+    """An origin in a few words on one line."""
     return on_one_line(text, _MAX_CHARS)

@@ -1,4 +1,4 @@
-"""psycopg, with connections whose every wait ends. Imported only when a Postgres store is made."""
+"""A psycopg driver with a time limit on every wait. Imported only when a Postgres store is created."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ KEEPALIVE = {"keepalives_idle": 10, "keepalives_interval": 5, "keepalives_count"
 
 
 class WaitedTooLong(psycopg.OperationalError):
-    """The server did not answer in time; the connection is closed, and what was sent may or may not have taken effect."""
+    """The server did not answer in time; the connection is closed, and its last statement may have taken effect."""
 
 
 class BoundedConnection(psycopg.Connection[Any]):
-    """Waits for the server until `deadline`, a time of `time.monotonic`; None waits for ever."""
+    """Waits for the server until `deadline`, a time of `time.monotonic`; None waits without a limit."""
 
     deadline: float | None = None
 
@@ -35,9 +35,9 @@ class BoundedConnection(psycopg.Connection[Any]):
 
 
 def connect(url: str, timeout_s: float) -> BoundedConnection:
-    """A connection that commits each statement by itself, and prepares those that come often unless a pooler stands between.
+    """Open a connection in autocommit mode that prepares frequent statements, unless there is a pooler.
 
-    Behind a pooler the next statement may reach another backend, which knows nothing of what was prepared.
+    Behind a pooler the next statement may reach another backend, which lacks the prepared statements.
     """
     known = conninfo.conninfo_to_dict(url)
     limits = {name: value for name, value in KEEPALIVE.items() if name not in known}
@@ -56,7 +56,7 @@ def connect(url: str, timeout_s: float) -> BoundedConnection:
 
 
 def _until(deadline: float | None, work: Any) -> Generator[Any, Any, Any]:
-    """The same generator, which psycopg resumes each 0.1 s with nothing to read; it fails when the deadline has passed."""
+    """Wrap the generator, which psycopg resumes every 0.1 s without data, to fail after the deadline."""
     try:
         wanted = next(work)
         while True:

@@ -27,7 +27,7 @@ COALESCE_S = 0.02
 
 
 def driver() -> Any:
-    """The module that talks to psycopg. Raises `OptionsError` when that is not installed."""
+    """The module that uses psycopg. Raises `OptionsError` if that is not installed."""
     try:
         from . import driver as psycopg_driver
     except ImportError:
@@ -36,7 +36,7 @@ def driver() -> Any:
 
 
 class PostgresServer(StoreServer):
-    """One Postgres server as one process sees it."""
+    """One Postgres server from the point of view of one process."""
 
     kind = "Postgres"
 
@@ -97,7 +97,7 @@ class PostgresServer(StoreServer):
             self._slots.release()
 
     def connect(self, timeout_s: float) -> Any:
-        """A new connection; the first one makes the tables, or sees that they are there."""
+        """Open a connection; the first one creates the tables, or verifies that they exist."""
         db = self._driver.connect(self.url, timeout_s)
         if not self.is_ready:
             try:
@@ -109,7 +109,7 @@ class PostgresServer(StoreServer):
         return db
 
     def migrate(self) -> None:
-        """Make the tables and the index, or bring them to this version."""
+        """Create the tables and the index, or upgrade them to this version."""
         with self.translated():
             db = self._driver.connect(self.url, 10.0)
             try:
@@ -153,7 +153,7 @@ SERVERS = SharedByName(PostgresServer)
 
 
 class Notifier:
-    """Tells followers in the background, many at once: a notification in each append would make all commits queue up."""
+    """Notifies followers in the background, many at once: a notification in each append would serialize all commits."""
 
     def __init__(self, server: PostgresServer) -> None:
         self._server = server
@@ -162,7 +162,7 @@ class Notifier:
         self._running = False
 
     def tell(self, session_id: str) -> None:
-        """The session has something new."""
+        """Queue a notification that the session has news."""
         with self._changed:
             self._waiting.add(session_id)
             self._changed.notify()
@@ -171,7 +171,7 @@ class Notifier:
                 threading.Thread(target=self._run, name="openagentic-notify", daemon=True).start()
 
     def close(self) -> None:
-        """Forget what is not sent: followers look by themselves."""
+        """Discard unsent notifications: followers also poll."""
         with self._changed:
             self._waiting.clear()
 
@@ -211,7 +211,7 @@ _FOLLOW = """
 
 
 class PostgresNews:
-    """How followers ask a Postgres server. Their wishes stand in a table that each append looks into."""
+    """The news source of a Postgres server. Subscriptions are rows in a table that each append checks."""
 
     def __init__(self, server: PostgresServer) -> None:
         self._server = server
@@ -250,7 +250,7 @@ class PostgresNews:
 
 
 class PostgresListener:
-    """A connection on which the server tells this process of news."""
+    """A connection on which the server notifies this process of news."""
 
     def __init__(self, server: PostgresServer, db: Any) -> None:
         self._server = server

@@ -1,7 +1,7 @@
-"""A trigram index over the words of a Postgres store, brought up to date when somebody searches.
+"""A trigram index over the words of a Postgres store, updated by searches.
 
-It holds the words as the scan compares them, each behind a blank, so that "a word begins with" is a piece of text: what the
-index finds is what the scan finds.
+It stores the words in the form in which the scan compares them, each after a blank, so that a word prefix is a substring:
+the index finds exactly what the scan finds.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _ADD = """
 
 
 def has_index(db: Any) -> bool:
-    """Whether there is an index that this role may bring up to date."""
+    """Whether there is an index that this role may update."""
     return bool(db.execute(_HAS_INDEX).fetchone()[0])
 
 
@@ -52,9 +52,9 @@ def search_index(
     limit: int,
     tenant: str | None,
 ) -> list[SearchHit] | None:
-    """The events that hold every one of the words, newest session first; None when there is no index.
+    """The events that contain every word, newest session first; None if there is no index.
 
-    `tenant` is as the table has it; None searches all sessions.
+    `tenant` is the value in the table; None searches all sessions.
     """
     if not call(None, has_index):
         return None

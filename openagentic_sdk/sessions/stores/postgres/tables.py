@@ -1,4 +1,4 @@
-"""A Postgres server as other rooms use it for rows of their own."""
+"""A Postgres server for other rooms' own rows."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _LOOK_S = 0.1
 
 
 class PostgresTables(Tables):
-    """The database of a Postgres store; `server` gives this process's server."""
+    """The database of a Postgres store; `server` returns this process's server."""
 
     now = wall = "extract(epoch FROM clock_timestamp())::float8"
     at_wall = "%s"
@@ -76,7 +76,7 @@ class PostgresTables(Tables):
         return "SELECT pg_notify(%s, '-')", (channel,)
 
     def wait(self, channel: str, timeout_s: float) -> bool:
-        """One thread at a time waits. Where the server cannot notify, the time simply passes."""
+        """Wait; one thread at a time. If the server cannot notify, the time just passes."""
         with self._guard:
             deadline = time.monotonic() + timeout_s
             while not self._closing.is_set() and (left_s := deadline - time.monotonic()) > 0:
@@ -112,7 +112,7 @@ def _execute_on(db: Any) -> Execute:
 
 
 async def _rows_of(connection: Any, command: str, values: Sequence[Any]) -> Rows:
-    """The rows of a statement on a connection of the caller's, async or not, which may give its own in another shape."""
+    """The rows of a statement on the caller's connection, async or not, whose rows may have another shape."""
     psycopg = driver().psycopg
     cursor = connection.cursor(row_factory=psycopg.rows.tuple_row)
     if isinstance(connection, psycopg.AsyncConnection):

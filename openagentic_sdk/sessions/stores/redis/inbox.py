@@ -16,7 +16,7 @@ TOKEN_S = 600
 
 
 class RedisInbox(RewritingRedis):
-    """What `RedisSessionStore` does to tell runs something."""
+    """The inbox methods of `RedisSessionStore`."""
 
     has_inbox = True
 
@@ -56,6 +56,6 @@ class RedisInbox(RewritingRedis):
             self._call(None, partial(run, "remove_messages", keys, arguments))
 
     def _doomed(self, session_id: str) -> list[str]:
-        """The keys that go with the session, but for its lists."""
+        """The keys to delete with the session, except its lists."""
         beside = [self._key(kind, session_id) for kind in ("followers", "inbox")]
         return [*self._own(session_id), beside[0], self._server.old_name("head", session_id), beside[1]]

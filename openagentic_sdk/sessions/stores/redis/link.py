@@ -1,4 +1,4 @@
-"""This process's connections to a Redis server, and what the server says of itself."""
+"""This process's connections to a Redis server, and the server's information about itself."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ REPLICA = (
 
 
 def driver() -> ModuleType:
-    """The driver. Raises `OptionsError` when it is not installed."""
+    """The driver. Raises `OptionsError` if it is not installed."""
     try:
         import redis
     except ImportError:
@@ -57,7 +57,7 @@ def driver() -> ModuleType:
 
 
 class RedisServer(StoreServer):
-    """One Redis server as one process sees it."""
+    """One Redis server from the point of view of one process."""
 
     kind = "Redis"
     durability = "unknown"
@@ -75,7 +75,7 @@ class RedisServer(StoreServer):
         self._client: Any = None
 
     def client(self) -> Any:
-        """The client, which takes a connection from its pool for each command. Raises what the driver raises."""
+        """The client, which takes a connection from its pool for each command. Re-raises the driver's errors."""
         with self._guard:
             if self._client is None:
                 redis = driver()
@@ -99,7 +99,7 @@ class RedisServer(StoreServer):
             return self._client
 
     def notices(self) -> list[str]:
-        """What people should know before they trust the server with sessions, as it is now."""
+        """What people should know before they trust the server, in its current state, with sessions."""
         with self.translated():
             client = self.client()
             self.learn(client)
@@ -135,16 +135,16 @@ class RedisServer(StoreServer):
                 self._client = None
 
     def name(self, kind: str, rest: str) -> str:
-        """The name of a key."""
+        """The full name of a key."""
         return f"{self.prefix}:{FORMAT}:{kind}:{rest}"
 
     def old_name(self, kind: str, rest: str) -> str:
-        """The name that the key had in format 1."""
+        """The name of the key in format 1."""
         return f"{self.prefix}:{kind}:{rest}"
 
     def learn(self, client: Any) -> None:
-        """What survives the server, as far as it says: some keep their settings to themselves. Raises `StorageError` when
-        that is less than was asked for.
+        """Determine the server's durability as far as it reveals its settings. Raises `StorageError` if it is lower than
+        requested.
         """
         # The policies named volatile-* only delete keys that end by themselves anyway: leases and half-made copies.
         self.evicts = str(_info(client, "memory").get("maxmemory_policy", "")).startswith("allkeys")
@@ -177,7 +177,7 @@ SERVERS = SharedByName(RedisServer)
 
 
 class _RedisNews:
-    """How followers ask a Redis server. Their wishes stand in a set beside the session, which each append looks into."""
+    """The news source of a Redis server. Subscriptions are a set beside the session that each append checks."""
 
     def __init__(self, server: RedisServer) -> None:
         self._server = server
@@ -235,7 +235,7 @@ class _RedisListener:
 
 
 def without_settings(url: str) -> tuple[str, str | None, str | None]:
-    """The URL as the driver takes it, and the prefix and the durability that it names. Raises `OptionsError` for no URL."""
+    """The URL for the driver, and the prefix and durability in it. Raises `OptionsError` for an invalid URL."""
     try:
         parts = urlsplit(url)
         query = dict(parse_qsl(parts.query))
@@ -266,7 +266,7 @@ def _setting(client: Any, name: str) -> str | None:
 
 
 def _info(client: Any, section: str) -> dict[str, Any]:
-    """What the server says of itself; empty when it does not tell this user."""
+    """The server's INFO; empty if this user may not read it."""
     try:
         return dict(client.info(section))
     except driver().ResponseError:

@@ -1,4 +1,4 @@
-"""How a Redis store forgets: events replaced in one transaction, and the server asked to write its file anew."""
+"""Erase from a Redis store: replace events in one transaction, and make the server rewrite its file."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PAGE_ROWS = 100
 
 
 class RewritingRedis(RemoteStore[RedisServer]):
-    """What `RedisSessionStore` does to erase, and to list."""
+    """The erasing and listing methods of `RedisSessionStore`."""
 
     _servers = SERVERS
 
@@ -34,7 +34,7 @@ class RewritingRedis(RemoteStore[RedisServer]):
 
     @abstractmethod
     def _adopt_all(self, db: Any) -> None:
-        """Move the sessions of an older format."""
+        """Migrate the sessions of an older format."""
 
     def delete_blobs(self, session_id: str, digests: Collection[str]) -> None:
         head, _, blobs = self._own(session_id)
@@ -63,7 +63,7 @@ class RewritingRedis(RemoteStore[RedisServer]):
                 return
 
     def scrub(self, session_id: str) -> Sequence[str]:
-        """Have the server write its file anew, where it keeps one."""
+        """Make the server rewrite its file, if it has one."""
         with suppress(SessionError):
             self._call(None, lambda client: client.bgrewriteaof())
         return (

@@ -1,7 +1,7 @@
-"""The Lua scripts of the Redis store: each change is one of them, so the server makes it whole or not at all.
+"""The Lua scripts of the Redis store: each change is one script, so the server applies it completely or not at all.
 
-Each gets the names of its keys, and answers with what it found instead of failing. A session is known by its `key`, which no
-other session of the same id ever has. One whose `format` is another than ours is left as it is.
+Each receives the names of its keys, and returns what it found instead of failing. A session is identified by its `key`,
+which no other session with the same id ever has. Sessions of another `format` are left untouched.
 """
 
 from __future__ import annotations
@@ -25,5 +25,5 @@ def _scripts() -> dict[str, str]:
 
 
 def run(script: str, keys: Sequence[str], arguments: Sequence[Any], client: Any) -> Any:
-    """The answer of the script with this name in `scripts.lua`."""
+    """Run the script with this name in `scripts.lua` and return its answer."""
     return client.register_script(_scripts()[script])(keys, arguments)

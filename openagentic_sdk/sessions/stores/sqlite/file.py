@@ -46,7 +46,7 @@ class SqliteFile:
 
     @contextmanager
     def reading(self, session_id: str | None = None) -> Iterator[sqlite3.Connection]:
-        """The connection, for this thread alone. What SQLite refuses becomes an error of ours."""
+        """The connection, for this thread alone. SQLite's errors are converted to ours."""
         with translated(session_id, self.path):
             opened = self._opened.get()
             with opened.lock:
@@ -55,7 +55,7 @@ class SqliteFile:
 
     @contextmanager
     def transaction(self, session_id: str | None = None, *, durable: bool = False) -> Iterator[sqlite3.Connection]:
-        """A transaction that takes effect whole when the block ends well, and not at all otherwise."""
+        """A transaction that takes effect completely if the block succeeds, and not at all otherwise."""
         with translated(session_id, self.path):
             opened = self._opened.get()
             with opened.lock:
@@ -72,7 +72,7 @@ class SqliteFile:
                     raise
 
     def changes_one(self, command: str, values: tuple[object, ...], *, durable: bool) -> bool:
-        """Whether this one statement changed a row; False also when SQLite refused it, or others wait to write."""
+        """Whether this one statement changed a row; False also if SQLite refused it, or others are waiting to write."""
         opened = self._opened.get()
         with opened.lock:
             try:
@@ -85,7 +85,7 @@ class SqliteFile:
                 return False
 
     def written(self) -> tuple[int, int]:
-        """Two numbers that change with whatever is written, by others and on this connection."""
+        """Two numbers that change with every write, by others and on this connection."""
         with self.reading() as db:
             (by_others,) = db.execute("PRAGMA data_version").fetchone()
             return by_others, db.total_changes
@@ -131,10 +131,10 @@ class SqliteFile:
 
 
 class _Opened(Guarded):
-    """A connection, and its place among those who want to write.
+    """A connection, and its place in the queue of writers.
 
-    SQLite lets the connection write that asks at the right moment, and one that writes all the time leaves the others no
-    such moment. So a connection that could not write soon locks the file `queue`, which all look at before they write.
+    SQLite grants a write to the connection that asks at the right moment, and one that writes constantly leaves the others
+    no such moment. So a connection that could not write soon locks the file `queue`, which all check before they write.
     """
 
     def __init__(self, path: Path, connection: sqlite3.Connection, queue: Path | None) -> None:
@@ -147,7 +147,7 @@ class _Opened(Guarded):
             self._queue = os.open(queue, os.O_RDWR | os.O_CREAT | BINARY, 0o600)
 
     def begin(self) -> None:
-        """Begin a transaction that writes. Raises what SQLite raises when others write for too long."""
+        """Begin a write transaction. Raises SQLite's error if others write for too long."""
         if self._queue < 0 or not self.somebody_waits():
             try:
                 self.wait_at_most(TRY_S)
@@ -175,11 +175,11 @@ class _Opened(Guarded):
             self._queue = -1
 
     def somebody_waits(self) -> bool:
-        """Whether another connection could not write soon and waits for the next moment."""
+        """Whether another connection could not write soon and waits for the next opportunity."""
         return self._queue >= 0 and is_locked(self._queue)
 
     def wait_at_most(self, seconds: float) -> None:
-        """How long the next statements wait for others to finish."""
+        """Set how long the next statements wait for others to finish."""
         if seconds != self._waits_s:
             self.connection.execute(f"PRAGMA busy_timeout = {int(seconds * 1000)}")
             self._waits_s = seconds
@@ -191,7 +191,7 @@ class _Opened(Guarded):
 
 
 def _use_wal(db: sqlite3.Connection) -> None:
-    """Switch to the write-ahead log. SQLite does not wait for others here, whatever its time limit says."""
+    """Switch to the write-ahead log. SQLite does not wait for others here, whatever its timeout."""
     deadline = time.monotonic() + BUSY_S
     while True:
         try:
@@ -205,7 +205,7 @@ def _use_wal(db: sqlite3.Connection) -> None:
 
 @contextmanager
 def translated(session_id: str | None, path: Path) -> Iterator[None]:
-    """SQLite's errors, and those of the files beside it, as ours."""
+    """Convert errors of SQLite, and of the files beside it, to ours."""
     try:
         yield
     except UnicodeEncodeError:

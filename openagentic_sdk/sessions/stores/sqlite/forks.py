@@ -1,9 +1,9 @@
-"""What a process may not do to files that SQLite has open: fork in the middle of something, and close a handle of its own.
+"""What a process must not do to files that SQLite has open: fork during an operation, and close a handle of its own.
 
-What SQLite knows of a process's locks stands in the process's memory, and a child gets a copy of it, but not the locks. A
-new connection to the same file would rely on locks that only the parent holds, and when the parent ends, others take the
-file for unused and delete the log that the child writes to. So a fork waits until no connection is in the middle of
-something, and the child closes its copies, which forgets the locks; nothing is on its way then that closing could undo.
+SQLite tracks a process's locks in memory, and a child inherits a copy of that memory, but not the locks. A new connection
+to the same file would rely on locks that only the parent holds, and when the parent ends, others consider the file unused
+and delete the log to which the child writes. So a fork waits until no connection is in an operation, and the child closes
+its copies, which resets the tracked locks; nothing is pending then that closing could undo.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ FORK_PATIENCE_S = 5.0
 
 
 class Driver(Protocol):
-    """What is used of the module `sqlite3`."""
+    """The used part of the module `sqlite3`."""
 
     Connection: type[sqlite3.Connection]
     Error: type[sqlite3.Error]
@@ -38,14 +38,14 @@ class Driver(Protocol):
 
 
 def driver() -> Driver:
-    """The module `sqlite3`, which no other store needs, and this one only when its file is opened."""
+    """The module `sqlite3`, imported only when a file is opened."""
     import sqlite3
 
     return cast(Driver, sqlite3)
 
 
 class Guarded:
-    """A connection to the file at `path`, used only by who holds `lock`. Made inside `connecting()`."""
+    """A connection to the file at `path`, used only while holding `lock`. Created inside `connecting()`."""
 
     def __init__(self, path: Path, connection: sqlite3.Connection) -> None:
         self.path = path
@@ -67,7 +67,7 @@ _forking = threading.Lock()
 
 
 def check_usable(path: Path) -> None:
-    """Refuse a file that was in the middle of something when this process was forked."""
+    """Refuse a file that was in an operation when this process was forked."""
     if path in _UNUSABLE:
         raise StorageError(
             f"{path} cannot be used in this process: it was forked while another thread was writing to it. Fork when "
@@ -77,16 +77,16 @@ def check_usable(path: Path) -> None:
 
 @contextmanager
 def connecting() -> Iterator[None]:
-    """Nothing is forked while a connection is made, until it is guarded."""
+    """Delay forks while a connection is created, until it is guarded."""
     _watch_forks()
     with _forking:
         yield
 
 
 def make_private(path: Path) -> None:
-    """Make the file, for its owner alone, when it is not there; SQLite gives the files beside it the same permissions.
+    """Create the file with access for its owner alone; SQLite gives the files beside it the same permissions.
 
-    One that is there is not touched: closing any handle of a file takes all locks of this process from it.
+    An existing file is not touched: closing any handle of a file releases all locks of this process on it.
     """
     with suppress(FileExistsError):
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | BINARY, 0o600))

@@ -1,4 +1,4 @@
-"""How an SQLite store forgets: events replaced in one transaction, and no page of the file left that has them still."""
+"""Erase from an SQLite store: replace events in one transaction, and leave no page of the file that still contains them."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 
 
 class RewritingSqlite(SqliteWaiting):
-    """What `SqliteSessionStore` does to erase."""
+    """The erasing methods of `SqliteSessionStore`."""
 
     path: Path
     _index: SearchFile
 
     @abstractmethod
     def _keep_summary(self, db: sqlite3.Connection, key: int, head: LogHead) -> None:
-        """Keep where the log stands in the session's row."""
+        """Store the end of the log in the session's row."""
 
     def delete_blobs(self, session_id: str, digests: Collection[str]) -> None:
         with self._file.transaction(session_id, durable=True) as db:
@@ -34,9 +34,9 @@ class RewritingSqlite(SqliteWaiting):
             db.executemany("DELETE FROM blobs WHERE session = ? AND sha256 = ?", [(key, digest) for digest in digests])
 
     def scrub(self, session_id: str) -> Sequence[str]:
-        """Write the database anew without its free pages, empty its write-ahead log, and begin the index of words anew.
+        """Rewrite the database without its free pages, empty its write-ahead log, and restart the index of words.
 
-        Waits until no other process reads; raises `StorageError` when that does not happen.
+        Waits until no other process reads; raises `StorageError` if that does not happen.
         """
         self._index.remove()
         with self._file.reading(session_id) as db:

@@ -1,7 +1,7 @@
-"""A full text index over the events of an SQLite store, in a file beside it, brought up to date when somebody searches.
+"""A full text index over the events of an SQLite store, in a file beside it, updated by searches.
 
-Appends never wait for it: it has a file, a lock and connections of its own, and only reads the store. It keeps no texts,
-only in which events each word stands, and can be deleted at any time.
+Appends never wait for it: it has a file, a lock and connections of its own, and only reads the store. It contains no texts,
+only the events of each word, and can be deleted at any time.
 """
 
 from __future__ import annotations
@@ -74,12 +74,12 @@ class SearchFile:
         self._lock = PerProcess(threading.RLock)
 
     def update(self, progress: Progress | None = None) -> None:
-        """Bring the index up to date, where there can be one."""
+        """Update the index, if there can be one."""
         with suppress(driver().DatabaseError), self._opened() as index:
             self._catch_up(index, progress)
 
     def search(self, words: Sequence[str], limit: int, tenant: str | None = None) -> list[SearchHit] | None:
-        """The events that hold every one of the words, newest session first; None when there can be no index.
+        """The events that contain every word, newest session first; None if there can be no index.
 
         `tenant` is JSON, of one tenant or of null; None searches all sessions.
         """
@@ -101,7 +101,7 @@ class SearchFile:
         return None
 
     def forget(self, session_id: str) -> None:
-        """Take a session that is going to be deleted out of the index, or give up the index when that cannot be done."""
+        """Remove a session about to be deleted from the index, or delete the index if that is not possible."""
         if not self._path.exists():
             return
         try:
@@ -213,7 +213,7 @@ class SearchFile:
             self.remove()
 
     def _step(self, index: Guarded, key: int, session_id: str) -> bool:
-        """Index the next events of a session; says whether there may be more."""
+        """Index the next events of a session; return whether there may be more."""
         with index.lock, index.connection as db:
             db.execute("BEGIN IMMEDIATE")
             row = db.execute("SELECT seq FROM upto WHERE session = ?", (key,)).fetchone()

@@ -1,4 +1,4 @@
-"""An SQLite file as other rooms use it for rows of their own."""
+"""An SQLite file for other rooms' own rows."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class SqliteTables(Tables):
         return execute
 
     def take_turn(self, execute: Execute) -> None:
-        """Changes of a file are one after the other anyway."""
+        """Do nothing: changes of a file are serialized anyway."""
 
     def telling(self, channel: str) -> Statement | None:
         return None
@@ -83,7 +83,7 @@ class SqliteTables(Tables):
         return True
 
     def close(self) -> None:
-        """The file is the store's."""
+        """Do nothing: the file belongs to the store."""
 
 
 def _execute_on(db: sqlite3.Connection) -> Execute:

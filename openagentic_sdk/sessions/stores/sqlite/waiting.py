@@ -1,4 +1,4 @@
-"""How those who share an SQLite file learn of each other: it is looked at when something was written to it."""
+"""Notification between the users of an SQLite file: it is queried whenever something was written to it."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class SqliteWaiting(DatabaseStore):
         return has_news and self.last_seq(session_id) > after_seq
 
     def _news_finder(self, known: Mapping[str, int], messages_after: int | None) -> Callable[[float], set[str]]:
-        """Looks at the sessions only when something was written to the file."""
+        """Query the sessions only if something was written to the file."""
         seen = (-1, -1)
         command = f"SELECT id, coalesce({LAST_SEQ}, 0) FROM sessions WHERE id IN ({{}})"
 
@@ -52,7 +52,7 @@ class SqliteWaiting(DatabaseStore):
         return look
 
     def _rows_of(self, session_ids: Collection[str], command: str, values: tuple[Any, ...]) -> list[Any]:
-        """The rows of a query that takes as many ids at a time as every SQLite does."""
+        """The rows of a query, with as many ids at a time as every SQLite accepts."""
         names = [name for name in session_ids if is_sendable(name)]
         rows: list[Any] = []
         with self._file.reading() as db:
