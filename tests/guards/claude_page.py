@@ -46,8 +46,8 @@ HEAD = """
 Made from [ledger.json](../openagentic_sdk/skills/ledger.json) by `python3 -m tests.guards.generated`; a test compares the
 two, and another walks the rows. The table stands on the documentation of Claude Code {version}, each section on the pages
 that it names. A word that does nothing here is named when a run starts, one line for each reason; what changes nothing of a
-run is left to `openagentic-sdk doctor`. Words that Claude Code does not document either are not named, unless they look like
-a slip of the pen.
+run is left to `openagentic-sdk doctor --project`. Words that Claude Code does not document either are not named, unless they
+look like a slip of the pen.
 
 {counts}
 """

@@ -21,6 +21,7 @@ COMMANDS = {
     "fleet": "queue runs for many hosts, work on them, answer and end them",
     "export": "write a session for other programs: OpenTelemetry, messages, Markdown, JSON",
     "bundle": "write everything into one file that a bare Python runs",
+    "why": "say what a name leads to here: a skill, command, agent, rule, hook, server or documented word",
     "skills": "list, read and check skills",
     "memory": "list, explain, check and delete what agents keep for later sessions",
     "plugins": "list, add and check plugins",
@@ -37,7 +38,13 @@ COMMANDS = {
 FIRST_COMMANDS = ("run", "chat", "sessions", "replay", "eval", "workflow", "view", "serve", "doctor")
 ADMIN = "admin"
 # Modules with another name (`import` is a keyword of Python), and those of a folder below.
-_MODULES = {"import": "importing", "doctor": "endpoint.doctor", "wire": "endpoint.wire"}
+_MODULES = {
+    "import": "importing",
+    "doctor": "endpoint.doctor",
+    "wire": "endpoint.wire",
+    "plugins": "project.plugins",
+    "why": "project.why",
+}
 
 
 class Subcommand(Protocol):

@@ -67,7 +67,7 @@ _LOOK_EVERY_S = 0.05
 # How often in one turn stop hooks send the model back to work, as in Claude Code.
 MAX_STOP_BLOCKS = 8
 
-_TOOL_POINTS = frozenset({"pre_tool_use", "post_tool_use", "post_tool_use_failure", "permission_request"})
+TOOL_POINTS = frozenset({"pre_tool_use", "post_tool_use", "post_tool_use_failure", "permission_request"})
 # Variables through which a shell would run something before the hook.
 _UNWANTED = ("BASH_ENV", "ENV", "SHELLOPTS", "BASHOPTS", "PS4", "IFS", "CDPATH", "GLOBIGNORE")
 
@@ -325,9 +325,9 @@ def with_command_hooks(
     for hook in described:
         point = EVENTS.get(hook.event)
         if point is None:
-            problems.append(Diagnostic("hook", _without_event(hook.event), path=hook.source, is_error=True))
+            problems.append(Diagnostic("hook", without_event(hook.event), path=hook.source, is_error=True))
             continue
-        if hook.condition and point not in _TOOL_POINTS:
+        if hook.condition and point not in TOOL_POINTS:
             text = f"{hook.event} has no call that an `if` fits; {hook.command!r} never runs"
             problems.append(Diagnostic("hook", text, path=hook.source, is_error=True))
             continue
@@ -370,7 +370,7 @@ def with_command_hooks(
     return replace(engine, **added), tuple(problems)
 
 
-def _without_event(event: str) -> str:
+def without_event(event: str) -> str:
     """Why the hooks of an event never run."""
     row = row_of("hook-event", event)
     near = look_alikes(event, EVENTS, 0.6) if row is None else []

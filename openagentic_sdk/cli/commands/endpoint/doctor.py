@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any
 
 from ....assemble import configured_servers, mcp_home
 from ....errors import OpenAgentSdkError, OptionsError, ProviderError, ProviderHTTPError, ProviderResponseError
-from ....ground.frozen import frozen
 from ....ground.system import working_dir
 from ....ground.text import on_one_line
 from ....parts.record.folds.costs import cost_report
@@ -31,6 +30,7 @@ from ....providers.wire.timeouts import Timeouts
 from ....sessions.stores.locate import ENVIRONMENT_NAME
 from ... import doctor_endpoints, doctor_machine
 from ...exits import FAILED, OK
+from ...finding import Finding
 from ...output.terminal import Screen
 from ...stored.costs import price_setting
 from ...stored.stores import add_store_flag, open_session_store
@@ -65,25 +65,6 @@ _CITY = {
     },
 }
 _MOST_ROWS = 1000
-_MARKS = {True: ("yes", "green"), False: ("no", "red"), None: ("?", "yellow")}
-
-
-@frozen
-class Finding:
-    """One thing that was tried. `works` is None when it could not be tried; `advice` is what to set or do."""
-
-    name: str
-    works: bool | None
-    detail: str
-    advice: str = ""
-    needed: bool = False
-
-    def lines(self, screen: Screen) -> list[str]:
-        """It for people, with the advice on a line of its own."""
-        mark, style = _MARKS[self.works]
-        said = f"  {screen.styled(f'{mark:3}', style)} {self.name:18} {on_one_line(self.detail, 300)}"
-        advice = f"      {'':18} {screen.styled(on_one_line(self.advice), 'yellow')}"
-        return [said, advice] if self.advice else [said]
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -93,6 +74,11 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "servers that they name, as far as somebody agreed to them; with --base-url or a model such as openai:gpt-4o, "
         "ask that endpoint a few small things too and say what works there. "
         "Exit code 1 when an agent cannot run on that endpoint.",
+    )
+    parser.add_argument(
+        "--project",
+        action="store_true",
+        help="say what of this project's .claude files works here, each with the fix, and nothing else",
     )
     parser.add_argument("--base-url", metavar="URL", help="the endpoint, such as http://127.0.0.1:11434/v1")
     parser.add_argument(
@@ -110,6 +96,8 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 def run(args: argparse.Namespace) -> int:
     provider, model = _named_endpoint(args)
+    if args.project:
+        return _about_project(args, Screen(sys.stdout))
     screen, around = Screen(sys.stdout), doctor_machine.read_surroundings(Path(working_dir()))
 
     def tell(lines: Iterable[str]) -> None:
@@ -151,6 +139,30 @@ def run(args: argparse.Namespace) -> int:
     }
     screen.tell(args.json, {**endpoint, **machine}, ())
     return OK if works else FAILED
+
+
+def _about_project(args: argparse.Namespace, screen: Screen) -> int:
+    """What of the project works here; the exit code is 1 when something does not."""
+    from ...project_report import read_report
+
+    report = read_report(working_dir())
+    sections = {kind: found for kind, found in report.sections.items() if found}
+    trusted = "trusted" if report.is_trusted else "not trusted, and looked at as if it were"
+    lines = [f"project {on_one_line(report.project.root)}, {trusted}: {on_one_line(report.reason)}"]
+    if not report.is_trusted:
+        lines.append(screen.styled("  `openagentic-sdk trust add` trusts its files as they are now", "yellow"))
+    for kind, found in sections.items():
+        works = sum(finding.works is True for finding in found)
+        lines.append(f"{kind}: {works} of {len(found)} work" if kind != "other findings" else f"{kind}:")
+        for finding, behind in zip(found, [*found[1:], None], strict=True):
+            is_said_below = behind is not None and behind.advice == finding.advice
+            lines += (replace(finding, advice="") if is_said_below else finding).lines(screen)
+    if not sections:
+        lines.append("  its files bring no hooks, agents, commands in texts, servers or rules")
+    data = {"root": report.project.root, "trusted": report.is_trusted, "reason": report.reason}
+    rows = {kind: [asdict(finding) for finding in found] for kind, found in report.sections.items()}
+    screen.tell(args.json, {**data, "sections": rows}, lines)
+    return FAILED if any(finding.works is False for found in sections.values() for finding in found) else OK
 
 
 def _look_at(screen: Screen, project: OpenedProject, named: list[Configured]) -> tuple[list[str], list[dict[str, Any]]]:

@@ -8,22 +8,22 @@ import os
 import sys
 from collections.abc import Iterator, Sequence
 
-from ...assemble import open_project, plugin_registry
-from ...ground.diagnostic import Diagnostic
-from ...ground.rooms import is_installed
-from ...ground.text import on_one_line, plural
-from ...options import SETTING_SOURCES, OpenAgenticOptions
-from ...parts.project.agents import read_agents
-from ...parts.project.claude import claude_folders
-from ...parts.project.commands import read_commands
-from ...parts.project.marketplace import is_marketplace, listed_plugins
-from ...parts.project.notices import for_a_run, grouped
-from ...parts.project.plugins import Plugin, load_plugin
-from ...skills.index import SkillIndex, claude_home
-from ...skills.lint import check_path
-from ..actions import ActionList
-from ..exits import FAILED, OK
-from ..output.terminal import Screen
+from ....assemble import open_project, plugin_registry
+from ....ground.diagnostic import Diagnostic
+from ....ground.rooms import is_installed
+from ....ground.text import on_one_line, plural
+from ....options import SETTING_SOURCES, OpenAgenticOptions
+from ....parts.project.agents import read_agents
+from ....parts.project.claude import claude_folders
+from ....parts.project.commands import read_commands
+from ....parts.project.marketplace import is_marketplace, listed_plugins
+from ....parts.project.notices import for_a_run, grouped
+from ....parts.project.plugins import Plugin, load_plugin
+from ....skills.index import SkillIndex, claude_home
+from ....skills.lint import check_path
+from ...actions import ActionList
+from ...exits import FAILED, OK
+from ...output.terminal import Screen
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -142,8 +142,8 @@ def _servers(plugin: Plugin) -> list[str]:
         return []
     if not is_installed("parts.mcp"):
         return ["  its MCP servers are not started: the parts.mcp room is not installed"]
-    from ...parts.mcp.configured.consent import definition_of, describe
-    from ...parts.mcp.configured.read import plugin_entries
+    from ....parts.mcp.configured.consent import definition_of, describe
+    from ....parts.mcp.configured.read import plugin_entries
 
     return [
         f"  server {on_one_line(entry.name)} {line}"

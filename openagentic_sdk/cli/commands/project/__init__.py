@@ -1,0 +1,1 @@
+"""Commands that look at the files of a project: its plugins, and what a name leads to."""
