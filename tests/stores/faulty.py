@@ -15,6 +15,7 @@ from typing import Any, ClassVar
 from openagentic_sdk.errors import (
     ConcurrencyError,
     InvalidEventError,
+    LogCorruptError,
     SessionExistsError,
     SessionLockedError,
     SessionNotFoundError,
@@ -472,6 +473,13 @@ for _name, _test, _fault in (
     ("BigBatchesAreCut", "ten_thousand_events_are_complete_and_in_order", writing(lambda events: events[:256])),
 ):
     caught_by(_test)(type(_name, (_fault,), {}))
+
+
+@caught_by("nobody_reads_past_an_event_that_is_gone")
+class AHoleIsReadSilently(Wrapped):
+    def iter_events(self, session_id: str, *, after_seq: int = 0, limit: int | None = None) -> Iterator[Event]:
+        with contextlib.suppress(LogCorruptError):
+            yield from self.inner.iter_events(session_id, after_seq=after_seq, limit=limit)
 
 
 @caught_by("a_part_of_a_log_can_be_read")

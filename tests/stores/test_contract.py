@@ -14,6 +14,7 @@ from tests.waiting import pause
 from ..pythons import contract_python
 from ..size import LARGE
 from . import servers
+from .holes import lose_event
 from .minimal import MinimalStore
 
 MANY_EVENTS = 10_000 if LARGE else 2_000
@@ -27,6 +28,9 @@ class MemoryStoreTest(store_contract.StoreContract):
 
     def make_store(self) -> SessionStore:
         return MemorySessionStore()
+
+    def lose_event(self, session_id: str, seq: int) -> bool:
+        return lose_event("memory:", self.store, session_id, seq)
 
 
 class MinimalStoreTest(store_contract.StoreContract):
@@ -54,6 +58,9 @@ class UrlStoreContract(store_contract.StoreContract):
         return f"from openagentic_sdk.sessions.stores.locate import open_store\nstore = open_store({url!r})\n"
 
     python = contract_python
+
+    def lose_event(self, session_id: str, seq: int) -> bool:
+        return lose_event(self.url.format(place=self.place), self.store, session_id, seq)
 
 
 class SqliteStoreTest(UrlStoreContract):

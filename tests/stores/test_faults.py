@@ -18,10 +18,11 @@ from ..pythons import contract_python
 from ..size import LARGE
 from . import servers
 from .faulty import FAULTS, open_faulty
+from .holes import lose_event
 
 POSTGRES_URL = os.environ.get("OPENAGENTIC_TEST_POSTGRES_URL", "")
 REDIS_URL = os.environ.get("OPENAGENTIC_TEST_REDIS_URL", "")
-# Of these a file store's kernel lock is no example; neither files nor Redis have an inbox.
+# Of these a file store's kernel lock is no example.
 _TAKES_OVER = {"TheEpochStays", "AReplacedHolderWrites", "TwoWritersAreAccepted"}
 _LIVES_ON = ("process", "kill", "reopen", "opened_again")
 
@@ -37,6 +38,9 @@ def result_of(fault: str, url: str) -> TestResult:
             return f"from tests.stores.faulty import open_faulty\nstore = open_faulty({fault!r}, {url!r})\n"
 
         python = contract_python
+
+        def lose_event(self, session_id: str, seq: int) -> bool:
+            return lose_event(url, getattr(self.store, "inner", None), session_id, seq)
 
         def setUp(self) -> None:
             super().setUp()
@@ -81,10 +85,8 @@ class FaultTest(unittest.TestCase):
         places = self.places()
         if any(part in test for part in _LIVES_ON):
             places.pop("memory", None)
-        if fault in _TAKES_OVER or "message" in test:
+        if fault in _TAKES_OVER:
             places.pop("file", None)
-        if "message" in test:
-            places.pop("redis", None)
         # The fault is in what surrounds the store, and the contract is the same for all: one kind each, in turn, will do.
         kinds = list(places) if LARGE else [list(places)[list(FAULTS).index(fault) % len(places)]]
         for kind in kinds:

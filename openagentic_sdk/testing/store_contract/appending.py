@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from typing import Any
 
-from ...errors import ConcurrencyError, InvalidEventError, SessionLockedError
+from ...errors import ConcurrencyError, InvalidEventError, LogCorruptError, SessionLockedError
 from ...events import Event, ToolResult, UnknownEvent, UserMessage
 from .base import StoreTest
 from .hostile import HOSTILE_TEXTS, HOSTILE_VALUES
@@ -167,6 +167,17 @@ class Appending(StoreTest):
         for got, sent in zip(read, events, strict=True):
             if isinstance(got, ToolResult) and isinstance(sent, ToolResult):
                 self.assertEqual(repr(got.output), repr(sent.output))
+
+    def test_nobody_reads_past_an_event_that_is_gone(self) -> None:
+        session_id = self.filled(6)
+        if not self.lose_event(session_id, 4):
+            self.skipTest("the contract of this store does not say how its backend loses an event: give lose_event")
+        for after_seq in range(3):
+            with self.subTest(after_seq=after_seq):
+                seen: list[int | None] = []
+                with self.assertRaises(LogCorruptError):
+                    seen.extend(event.seq for event in self.store.iter_events(session_id, after_seq=after_seq))
+                self.assertNotIn(5, seen)
 
     def test_ten_thousand_events_are_complete_and_in_order(self) -> None:
         session_id, count = self.store.create_session(), self.many_events

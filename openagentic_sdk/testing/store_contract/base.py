@@ -39,6 +39,10 @@ class StoreTest(unittest.TestCase):
         """Python source that binds `store` in a fresh process; None when the backend is not shared with processes."""
         return None
 
+    def lose_event(self, session_id: str, seq: int) -> bool:
+        """Take an event out of what the backend keeps, behind the store's back; False when a test cannot do that to it."""
+        return False
+
     def setUp(self) -> None:
         place = tempfile.TemporaryDirectory(prefix="store-contract-")
         self.addCleanup(place.cleanup)
