@@ -92,7 +92,9 @@ async def start_what_if(
         asked_for = {event.name for event in events if isinstance(event, ToolUse)} | {*specs, *_offered(events)}
         agent = replace(agent, tools=ToolRegistry(tool for tool in agent.tools if tool.name in asked_for))
     here = set(agent.tools.names())
-    absent = {name: _AbsentTool(spec) for name, spec in specs.items() if name not in here}
+    # What a rule denies altogether is not shown, as in every run: one that was recorded, too.
+    may_show = agent.gate.offered_tools(name for name in specs if name not in here)
+    absent = {name: _AbsentTool(specs[name]) for name in may_show}
     of_servers = [tool for name, tool in absent.items() if name.startswith("mcp__") or name in _READERS]
     own = [tool for tool in absent.values() if tool not in of_servers and tool.name != FINAL_ANSWER]
     answered = _answered(agent, known, on_new, of_servers, own)

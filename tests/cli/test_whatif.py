@@ -29,6 +29,22 @@ def make():
 """
 
 
+STOCKED = """
+from openagentic_sdk import OpenAgenticOptions
+from openagentic_sdk.providers.base import ModelOutput
+
+
+class Stocked:
+    name = "stocked"
+
+    async def complete(self, *, model, messages, tools=(), api_key=None):
+        names = ", ".join(spec["function"]["name"] for spec in tools)
+        return ModelOutput(f"{model} has {names}", ())
+
+
+def make():
+    return OpenAgenticOptions(provider=Stocked(), model="small", tools=[], setting_sources=())
+"""
 MOODY = """
 from openagentic_sdk import OpenAgenticOptions
 from openagentic_sdk.providers.base import ModelOutput
@@ -128,6 +144,32 @@ class WhatIfTest(unittest.TestCase):
             self.assertEqual((code, out.splitlines()[-1]), (1, "the changes flip nothing"))
             code, out, _ = self.call("sessions", "bisect", session_id, *named, *flags, "--dry-run")
             self.assertEqual((code, len(out.splitlines())), (0, 1))
+
+    def test_another_model_is_asked_by_the_agents_own_provider_and_a_tool_left_out_is_not_offered(self):
+        with tempfile.TemporaryDirectory() as folder:
+            Path(folder, "stocked.py").write_text(STOCKED)
+            flags = ("--agent", "stocked:make", "--app-dir", folder, "--store", folder)
+            store = FileSessionStore(folder)
+            model = ScriptedProvider([{"tool_calls": [{"name": "count", "arguments": {"item": "tea"}}]}, "3."])
+            options = OpenAgenticOptions(
+                provider=model,
+                model="small",
+                tools=[count],
+                session_store=store,
+                permission_gate=PermissionGate(permission_mode="bypass"),
+                setting_sources=(),
+            )
+            source = asyncio.run(run(prompt="Is there tea?", options=options)).session_id
+            code, out, err = self.call("whatif", source, "--at", "2", "--model", "large", *flags)
+            self.assertEqual(code, 0, err)
+            self.assertIn("large has count", out)
+            change = ("--change", "deny=Write", "--change", "without=count")
+            code, out, err = self.call("sessions", "bisect", source, *change, "--passes", "has count", *flags)
+            self.assertEqual((code, err), (0, ""))
+            self.assertIn("the outcome flips with without=count", out)
+            code, _, err = self.call("sessions", "bisect", source, *change, "--passes", "(((", *flags)
+            self.assertEqual((code, err.count("\n")), (2, 1))
+            self.assertIn("--passes '(((' is no regular expression", err)
 
     def test_bisecting_finds_each_place_within_its_number_of_runs(self):
         for count in range(1, 20):

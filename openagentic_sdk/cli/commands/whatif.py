@@ -14,7 +14,7 @@ from ...errors import OptionsError
 from ...events import Result
 from ...ground.settings import open_at
 from ...ground.system import working_dir
-from ...options import OpenAgenticOptions
+from ...options import OpenAgenticOptions, with_model
 from ...parts.masking import shown
 from ...parts.record.folds.compare import compare_sessions
 from ...runs.whatif import what_if
@@ -80,8 +80,10 @@ def with_agent(args: argparse.Namespace) -> OpenAgenticOptions:
 
     base: OpenAgenticOptions = options_of(args.agent, args.app_dir or working_dir())
     changes: dict[str, Any] = {"session_store": open_session_store(args.store)}
-    if args.script or args.provider or args.base_url or args.model:
+    if args.script or args.provider or args.base_url:
         changes |= {"provider": build_provider(args), "model": find_model(args)}
+    elif args.model:
+        base = with_model(base, args.model)
     flagged = (name for name in open_at(OpenAgenticOptions, "flag") if name in args)
     changes |= {name: value for name in flagged if (value := getattr(args, name)) != getattr(OpenAgenticOptions, name)}
     return replace(base, **changes)

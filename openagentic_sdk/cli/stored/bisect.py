@@ -90,6 +90,7 @@ def _bisect(store: SessionStore, args: argparse.Namespace) -> int:
     screen.line(f"{plural(len(args.change), 'change')}: {each}, {runs * steps} in all")
     for change in args.change:
         changed_options(OpenAgenticOptions(), change)
+    wanted = _pattern(args.passes)
     if args.dry_run:
         return OK
 
@@ -101,7 +102,7 @@ def _bisect(store: SessionStore, args: argparse.Namespace) -> int:
         async with aclosing(playing) as played:
             ends = [e async for e in played if isinstance(e, Result) and e.parent_tool_use_id is None]
         end = ends[-1]
-        well = end.stop_reason == "end" and re.search(args.passes, end.final_text) is not None
+        well = end.stop_reason == "end" and wanted.search(end.final_text) is not None
         verdict = f"{'passes' if well else 'FAILS'}, session {end.session_id}, ended as {end.stop_reason}"
         screen.line(f"with {_named(args.change[:count])}: {verdict}")
         return well
@@ -112,6 +113,13 @@ def _bisect(store: SessionStore, args: argparse.Namespace) -> int:
         return FAILED
     screen.line(f"the outcome flips with {_named(args.change[flip - 1 : flip])}")
     return OK
+
+
+def _pattern(text: str) -> re.Pattern[str]:
+    try:
+        return re.compile(text)
+    except re.error as error:
+        raise OptionsError(f"--passes {text!r:.200} is no regular expression: {error}") from None
 
 
 def _named(changes: Sequence[str]) -> str:
