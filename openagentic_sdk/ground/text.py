@@ -36,6 +36,8 @@ _BLANKS = regex(rf" {{{MAX_BLANKS + 1},}}")
 _EMPTY_LINES = regex(r"\n(?:[ \t\r]*\n){4,}")
 _HIDDEN_ASCII = bytes({*range(32), 127} - set(b"\t\n"))
 _PAIR = regex("[\ud800-\udbff][\udc00-\udfff]")
+_JOINER = regex("[\u200c\u200d\ufe00-\ufe0f]")
+_MAX_JOINERS = 200_000  # more are no writing, and looking at each one's neighbours would take long
 
 
 @lru_cache(maxsize=4096)
@@ -135,14 +137,13 @@ def escape(letter: str) -> str:
 
 
 def _replace_hidden(text: str, replacement: Callable[[str], str]) -> str:
-    hidden = [letter for letter in set(text) if is_hidden(letter)]
-    if not hidden:
-        return text
-    return re.sub(
-        f"[{re.escape(''.join(hidden))}]",
-        lambda found: found[0] if _is_at_work(text, found.start()) else replacement(found[0]),
-        text,
-    )
+    hidden = {letter for letter in set(text) if is_hidden(letter)}
+    if len(_JOINER.findall(text)) <= _MAX_JOINERS:
+        text = _JOINER.sub(lambda found: found[0] if _is_at_work(text, found.start()) else replacement(found[0]), text)
+        hidden = {letter for letter in hidden if not _JOINER.match(letter)}
+    for letter in hidden:
+        text = text.replace(letter, replacement(letter))
+    return text
 
 
 def _is_at_work(text: str, at: int) -> bool:

@@ -111,6 +111,11 @@ class ShownTextTest(unittest.TestCase):
         self.assertEqual(without_hidden("\ud83d\ude00 \ud83d"), "😀 ")
         self.assertEqual(one_line("  a \u200b b\n\tc\u2028d  "), "a b c d")
 
+    def test_more_joiners_than_any_writing_has_are_hidden_all(self) -> None:
+        joined = "ü\u200dö"
+        self.assertEqual(without_hidden(joined * 100), joined * 100)
+        self.assertEqual(without_hidden(joined * 200_001), "üö" * 200_001)
+
 
 if __name__ == "__main__":
     unittest.main()

@@ -200,11 +200,16 @@ def asks_much(server, message):
 def odd_results(server, message):
     if message.get("method") == "tools/call":
         wanted = message["params"]["arguments"].get("text")
+        if wanted == "long error":
+            error = {"code": -32000, "message": "w" * 2_000_000, "data": {"more": "x" * 2_000_000}}
+            server.say({"id": message["id"], "error": error})
+            return True
         result = {
             "null": None,
             "list": [1],
             "empty": {},
             "nan": {"content": [{"type": "text", "text": "n"}], "structuredContent": {"x": float("nan")}},
+            "parts": {"content": [{"type": "text", "text": "p"}] * 10_005},
             "types": {"content": [None, 3, {"type": "video"}, {"type": "image", "data": "???"}, {"type": "text"}]},
         }[wanted]
         server.say({"id": message["id"], "result": result})

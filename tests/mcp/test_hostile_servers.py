@@ -194,14 +194,16 @@ class HostileServers(unittest.IsolatedAsyncioTestCase):
         self.assertEqual(outcome.results["strange"][0].output, "a[2Jbcd")
 
     async def test_odd_results_are_results_or_errors_and_never_the_end_of_the_run(self) -> None:
-        wanted = ("null", "list", "empty", "nan", "types")
+        wanted = ("null", "list", "empty", "nan", "types", "parts", "long error")
         calls = [("mcp__odd__echo", {"text": text}) for text in wanted]
         outcome = await outcome_of({"odd": bad_server("odd_results")}, calls)
         self.assert_whole(outcome)
         found = [(result.outcome, result.output) for result in outcome.results["odd"]]
-        self.assertEqual([outcome for outcome, _ in found], ["unknown", "unknown", "ok", "ok", "ok"])
+        self.assertEqual([outcome for outcome, _ in found], ["unknown", "unknown", *["ok"] * 4, "error"])
         self.assertEqual([output for _, output in found[2:4]], ["", "n"])
         self.assertIn("'video'", found[4][1])
+        self.assertTrue(found[5][1].endswith("p\n[5 more parts of this result are left out]"))
+        self.assertLess(len(outcome.results["odd"][6].error_message or ""), 3_000)
 
     @unittest.skipUnless(LARGE, "a server that will not end costs seconds: OPENAGENTIC_TEST_LARGE=1")
     async def test_a_server_that_ignores_every_request_to_end_is_killed(self) -> None:

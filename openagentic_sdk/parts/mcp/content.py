@@ -21,7 +21,8 @@ from .definitions import clean_text
 
 # A structure of more than this is not kept a second time beside the text that says the same.
 MAX_KEPT_BYTES = 64 * 1024
-
+# Parts of one result that are read.
+MAX_PARTS = 10_000
 
 _PLAIN_RESULT, _PLAIN_PART = {"content", "resultType"}, {"type", "text"}
 
@@ -108,8 +109,10 @@ def read_result(result: Mapping[str, Any]) -> ToolOutput | str:
         if parts[0]["type"] == "text" and isinstance(text, str):
             return without_hidden(text)  # most results are one text
     content = Content()
-    for part in parts:
+    for part in parts[:MAX_PARTS]:
         content.add(part)
+    if len(parts) > MAX_PARTS:
+        content.texts.append(f"[{len(parts) - MAX_PARTS:,} more parts of this result are left out]")
     kept: dict[str, Any] = {"unknown": content.unknown} if content.unknown else {}
     structure = result.get("structuredContent")
     text = content.text

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, Protocol
 
 from ...errors import McpError, UnknownOutcomeError
@@ -16,7 +17,7 @@ from ...events import Effect, McpServerChanged
 from ...ground.backoff import Backoff
 from ...ground.diagnostic import Diagnostic
 from ...ground.loose import as_list, as_mapping
-from ...ground.threads import error_words
+from ...ground.threads import error_words, run_in_thread
 from ...kernel.tool import REPEATABLE, BareTool
 from .definitions import ToolDefinition, clean_text, is_wanted, read_definitions
 from .handshake import Era, again, connect
@@ -37,6 +38,7 @@ QUICK_DEATH_S = 60.0
 _PAUSES = Backoff(1.0, QUICK_DEATH_S)
 MAX_QUICK_DEATHS = 5
 MAX_LEFT_OUT_SHOWN = 200
+_READ_AT_ONCE = 8
 
 
 class ToolPins(Protocol):
@@ -248,7 +250,9 @@ class Seat:
             offered, held = self._pins.judge(self.name, [raw for raw in raws if isinstance(raw, Mapping)])
             raws = list(offered)
             left += [Diagnostic("pin", why, path=clean_text(name, 200)) for name, why in held]
-        made, refused = read_definitions(self.name, self.settings, raws)
+        read = partial(read_definitions, self.name, self.settings, raws)
+        # Megabytes of schemas take a second to read, in which nothing else would go on.
+        made, refused = await run_in_thread(read) if len(raws) > _READ_AT_ONCE else read()
         kept = self._with_headers(session, made, left)
         self._left_out = [*left, *refused]
         before = {tool.definition.sha256: tool for tool in self.tools if isinstance(tool, RemoteTool)}

@@ -32,6 +32,8 @@ MAX_PAGES = 100
 MAX_LISTED = 1000
 MAX_ROUNDS = 10
 MAX_INSTRUCTIONS_CHARS = 2_000
+# What is looked at of the words of an error, which may be as long as a line.
+_MAX_ERROR_CHARS = 8_000
 _LISTS = {f"notifications/{kind}/list_changed": kind for kind in ("tools", "prompts", "resources")}
 
 Wire = StdioWire | HttpWire
@@ -147,9 +149,10 @@ class McpSession:
                 raise waiting.failure or self._too_late(method, waiting) from None
             raise
         except RpcError as error:
-            said = without_hidden(mask_told(self.settings, str(error)))[:2000]
+            words = str(error)[:_MAX_ERROR_CHARS]
+            said = without_hidden(mask_told(self.settings, words))[:2000]
             raise McpError(
-                f"the server {self.name} refused: {said} ({error.code}){self._other_era(error)}",
+                f"the server {self.name} refused: {said} ({error.code}){self._other_era(error.code, words)}",
                 server=self.name,
                 code=error.code,
                 data=error.data,
@@ -160,9 +163,9 @@ class McpSession:
             raise self._misbehaves(f"answered {method} with no object")
         return result
 
-    def _other_era(self, error: RpcError) -> str:
+    def _other_era(self, code: int, words: str) -> str:
         """Names the other era where the server says that something is not to be had in this one."""
-        if error.code != METHOD_NOT_FOUND and not _NOT_HERE.search(str(error)):
+        if code != METHOD_NOT_FOUND and not _NOT_HERE.search(words):
             return ""
         other = "legacy" if self.is_modern else "modern"
         return f'; it was asked in {self.version}, "era": "{other}" in its entry asks in the other protocol'
