@@ -100,7 +100,7 @@ class Cause:
     def lines(self, *flags: str) -> list[str]:
         """The cause in at most `MAX_LINES` lines; `flags` are added to the command."""
         where = [f"went wrong: event {self.seq}, {self.event}, of session {self.session_id}"] if self.kind else []
-        begin = 2 if self.go_on[1:2] == ("run",) else 3
+        begin = 3 if self.go_on[1:2] == ("workflow",) else 2
         command = (*self.go_on[:begin], *flags, *self.go_on[begin:])
         last = [f"to go on: {' '.join(map(_quoted, command))}"] if self.go_on else []
         lines = [f"asked: {self.asked}", f"ended: {self.ended}", *where, f"why: {self.why}"]
@@ -158,8 +158,9 @@ def find_cause(
     inside, at = found.inside, found.event
     where = (session_id, at.seq, at.type) if inside is None else (inside.session_id, inside.seq, inside.event)
     more, command = found.more, found.command
+    if depth == 0 and command[1:2] in ((), ("chat",)):
+        more = (*more[: MAX_LINES - 7], *_going_on_in_code(last, found))
     if not command:
-        more = (*more[: MAX_LINES - 7], *(_going_on_in_code(last, found) if depth == 0 else ()))
         dashes = ("--",) if found.prompt.startswith("-") else ()
         command = ("openagentic-sdk", "run", "--resume", session_id, *last.model_flags)
         command = (*command, *_flags(found.settings), *dashes, found.prompt)
@@ -334,7 +335,10 @@ class _JudgedRun:
         about = f", for {self.call(asking.tool_use_id)}" if asking is not None else ""
         why = f"it waits for a person's answer to {_short(question.prompt)!r}{choices}{about}"
         answer = question.choices[0] if question.choices else "..."
-        command = self._workflow("answer", answer) if self._is_workflow else ()
+        # A prompt would take the place of the answer, and end the call: `chat` asks the question again.
+        command = ("openagentic-sdk", "chat", "--resume", self.session_id, *self.model_flags)
+        if self._is_workflow:
+            command = self._workflow("answer", answer)
         return _CauseInRun("waiting", question, why, prompt=answer, command=command)
 
     def blocked(self, result: Result) -> _CauseInRun:
@@ -572,6 +576,9 @@ def _going_on_in_code(run: _JudgedRun, found: _CauseInRun) -> tuple[str, ...]:
     )
     options = f"replace(options, resume={run.session_id!r}{changes})"
     whose = f"in your program, which brings {_short(', '.join(own), 120)}"
+    if isinstance(found.event, UserQuestion):
+        answer = f"await answer_question(store, {run.session_id!r}, {found.event.question_id!r}, {found.prompt!r})"
+        return (f"{whose}: {answer}, then run_sync(prompt=None, options={options})",)
     return (f"{whose}: run_sync(prompt={found.prompt!r}, options={options})",)
 
 

@@ -3,6 +3,9 @@
 import contextlib
 import io
 import json
+import os
+import subprocess
+import sys
 import tempfile
 import unittest
 from pathlib import Path
@@ -17,6 +20,7 @@ from openagentic_sdk.events import (
     SessionCompacted,
     SubagentStarted,
     SystemInit,
+    UserAnswer,
     UserMessage,
 )
 from openagentic_sdk.runs.why import MAX_LINES, find_cause, why_session
@@ -121,6 +125,7 @@ class WhyTest(unittest.TestCase):
         cause = why_session(*gone_on(store, session_id, "What is the codename?", "I do not know."))
         self.assertEqual((cause.kind, cause.seq), ("compaction", second))
 
+    @full_size
     def test_the_command_that_goes_on_runs_for_every_failure(self):
         with tempfile.TemporaryDirectory() as folder:
             files, script = FileSessionStore(Path(folder, "store")), Path(folder, "script.json")
@@ -136,11 +141,27 @@ class WhyTest(unittest.TestCase):
                 with self.subTest(name):
                     copy = files.create_session(session_id=session_id)
                     files.append_events(copy, list(store.read_events(session_id)))
-                    more = ["--script", str(script), "--cwd", folder] if command[1] == "run" else []
-                    out, err = io.StringIO(), io.StringIO()
-                    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-                        code = main([*command[1:-1], *more, "--store", str(files.root_dir), command[-1]])
-                    self.assertEqual(code, 0, f"{command} {out.getvalue()[-300:]} {err.getvalue()}")
+                    begin = 3 if command[1] == "workflow" else 2
+                    more = [] if command[1] == "workflow" else ["--script", str(script), "--cwd", folder]
+                    words = [*command[1:begin], "--store", str(files.root_dir), *more, *command[begin:]]
+                    environ = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+                    if command[1] == "chat":  # it reads the answer
+                        done = subprocess.run(
+                            [sys.executable, "-m", "openagentic_sdk", *words],
+                            input="yes\n",
+                            env=environ,
+                            text=True,
+                            capture_output=True,
+                        )
+                        code, told = done.returncode, done.stdout + done.stderr
+                        answers = [e for e in files.read_events(session_id) if isinstance(e, UserAnswer)]
+                        self.assertEqual([answer.answer for answer in answers], ["yes"], told)
+                    else:
+                        out, err = io.StringIO(), io.StringIO()
+                        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+                            code = main(words)
+                        told = out.getvalue() + err.getvalue()
+                    self.assertEqual(code, 0, f"{command} {told[-600:]}")
 
     def test_a_session_in_which_nothing_went_wrong_has_no_cause(self):
         fine = {
