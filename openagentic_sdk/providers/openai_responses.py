@@ -174,6 +174,8 @@ class ResponseReading(Reading):
         super().__init__(used_ids, origin)
         self._stored = stored
         self._items: list[dict[str, Any]] = []
+        self._by_place: dict[Any, int] = {}
+        self._by_id: dict[Any, int] = {}
         self._ended: set[int] = set()
         self._arguments: dict[int, str] = {}
         self._text: list[str] = []
@@ -244,15 +246,15 @@ class ResponseReading(Reading):
         return []
 
     def _begin_item(self, chunk: Mapping[str, Any]) -> list[StreamEvent]:
-        self._items.append(self._placed(chunk))
+        self._put(len(self._items), self._placed(chunk))
         self._begins_message = self._items[-1].get("type") == "message" and bool(self._text)
         return []
 
     def _end_item(self, chunk: Mapping[str, Any]) -> list[StreamEvent]:
         item = self._placed(chunk)
-        known = [n for n, one in enumerate(self._items) if _same_item(one, item)]
-        place = known[-1] if known else len(self._items)
-        self._items[place : place + 1] = [item]
+        known = self._find(item)
+        place = len(self._items) if known is None else known
+        self._put(place, item)
         self._ended.discard(place)
         if _is_whole(item):
             self._ended.add(place)
@@ -317,13 +319,28 @@ class ResponseReading(Reading):
     def _placed(self, chunk: Mapping[str, Any]) -> dict[str, Any]:
         return {**as_mapping(chunk.get("item")), "_place": chunk.get("output_index")}
 
+    def _put(self, place: int, item: dict[str, Any]) -> None:
+        """Add an item, or put it in the place of the one that is there."""
+        self._items[place : place + 1] = [item]
+        for held, key in ((self._by_place, item["_place"]), (self._by_id, item.get("id"))):
+            if key is not None:
+                held[key] = place
+
+    def _find(self, wanted: Mapping[str, Any]) -> int | None:
+        """Where the item is: by its place in the output, or by its id where one of both has no place."""
+        place = self._by_place.get(wanted["_place"])
+        named = self._by_id.get(wanted["id"]) if wanted.get("id") else None
+        if place is not None or named is None:
+            return place
+        return named if wanted["_place"] is None or self._items[named]["_place"] is None else None
+
     def _find_call(self, chunk: Mapping[str, Any]) -> int:
         """The call that a piece of arguments belongs to: by its place, its id, or as the last one."""
         wanted = {"id": chunk.get("item_id"), "_place": chunk.get("output_index")}
-        known = [n for n, one in enumerate(self._items) if _same_item(one, wanted)]
-        if not known and not self._items:
-            self._items.append({"type": "function_call", **wanted})
-        place = known[-1] if known else len(self._items) - 1
+        known = self._find(wanted)
+        if known is None and not self._items:
+            self._put(0, {"type": "function_call", **wanted})
+        place = len(self._items) - 1 if known is None else known
         if self._items[place].get("type") not in ("function_call", "custom_tool_call", "tool_search_call"):
             raise GarbledResponseError("the endpoint sent arguments for an item that is no call")
         return place
@@ -423,12 +440,6 @@ def _arguments(item: Mapping[str, Any], streamed: str) -> str:
         return json.dumps({"input": as_text(item.get("input")) or streamed})
     arguments = item.get("arguments")
     return json.dumps(arguments) if isinstance(arguments, Mapping) else as_text(arguments) or streamed
-
-
-def _same_item(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
-    if one.get("_place") is not None and other.get("_place") is not None:
-        return bool(one["_place"] == other["_place"])
-    return bool(one.get("id")) and one.get("id") == other.get("id")
 
 
 def _text_of(items: Sequence[Mapping[str, Any]]) -> str:

@@ -22,6 +22,8 @@ from .think_tags import ThinkTagSplitter
 
 _REASONING_TEXT = ("reasoning_content", "reasoning", "reasoning_text")
 _FACTS = ("model", "service_tier", "system_fingerprint")
+# Each takes as long as the arguments are: a call that looked whole so often and was not is one call.
+_MAX_LOOKS = 100
 _CALL_FIELDS = frozenset({"index", "id", "type", "function", "custom"})
 
 
@@ -33,6 +35,7 @@ class _Slot:
     name: str = ""
     pieces: list[str] = field(default_factory=list)
     extras: dict[str, Any] = field(default_factory=dict)
+    looks: int = 0  # how often its arguments were read to see whether they are whole
 
     @property
     def text(self) -> str:
@@ -70,10 +73,10 @@ class _Slot:
         if not (name and self.name):
             return False
         begins = isinstance(arguments, Mapping) or as_text(arguments).lstrip().startswith("{")
-        is_whole = (
-            bool(self.pieces) and self.pieces[-1].endswith("}") and read_arguments("".join(self.pieces))[1] is None
-        )
-        return name != self.name or (begins and is_whole)
+        if name != self.name or not (begins and self.pieces and self.pieces[-1].endswith("}")):
+            return name != self.name
+        self.looks += 1
+        return self.looks <= _MAX_LOOKS and read_arguments("".join(self.pieces))[1] is None
 
 
 def _name_in(entry: Mapping[str, Any]) -> str:
@@ -90,6 +93,7 @@ class ToolCallAssembler:
     def __init__(self, *, used_ids: Collection[str] = (), origin: str = "") -> None:
         self._slots: list[_Slot] = []
         self._by_index: dict[int, _Slot] = {}
+        self._by_id: dict[str, _Slot] = {}
         self._used_ids = used_ids
         self._origin = origin
 
@@ -106,7 +110,9 @@ class ToolCallAssembler:
         entries = delta.get("tool_calls", (delta,))
         for entry in entries if isinstance(entries, Sequence) else ():
             if isinstance(entry, Mapping):
-                self._slot_for(entry).take(entry)
+                slot = self._slot_for(entry)
+                slot.take(entry)
+                self._by_id.setdefault(slot.id, slot)
 
     def finalize(self, *, finish_reason: str | None = None, refusal: bool = False) -> list[ToolCall]:
         """The calls of an answer that has ended, with this reason. Chat completions have no end for a single call."""
@@ -130,9 +136,8 @@ class ToolCallAssembler:
             if slot is None or slot.is_over(entry):
                 slot = self._by_index[index] = self._open()
             return slot
-        known = next((slot for slot in self._slots if call_id and slot.id == call_id), None)
-        if known is not None:
-            return known
+        if call_id and call_id in self._by_id:
+            return self._by_id[call_id]
         return self._open() if _name_in(entry) or not self._slots else self._slots[-1]
 
     def _open(self) -> _Slot:
@@ -180,7 +185,7 @@ class ChatAssembler:
         self._role_begins = False  # whether only the first chunk names the role, as most servers do it
         self._facts: dict[str, Any] = {}
         self._logprobs: list[Any] = []
-        self._citations: list[Mapping[str, Any]] = []
+        self._citations: dict[str, Mapping[str, Any]] = {}  # by their JSON
 
     def apply(self, chunk: Mapping[str, Any]) -> list[StreamEvent]:
         """What of this chunk can be shown."""
@@ -232,7 +237,7 @@ class ChatAssembler:
             reasoning="".join(self._reasoning) or None,
             extras={**extras, "origin": self._origin} if extras else None,
             refusal=self._refusal,
-            citations=tuple(self._citations),
+            citations=tuple(self._citations.values()),
             response_id=self._id or None,
             logprobs=self._logprobs or None,
             cost_usd=reported_cost(self._usage),
@@ -356,8 +361,8 @@ class ChatAssembler:
         """Keep what the answer refers to, each once: OpenAI's annotations, Perplexity's and xAI's list of URLs."""
         for item in as_list(citations):
             citation = {"type": "url", "url": item} if isinstance(item, str) else item
-            if isinstance(citation, Mapping) and citation not in self._citations:
-                self._citations.append(citation)
+            if isinstance(citation, Mapping):
+                self._citations.setdefault(json.dumps(citation, sort_keys=True), citation)
 
     def _take_details(self, details: Sequence[Mapping[str, Any]]) -> None:
         """Keep reasoning details as they came; fragments of one entry (same type and index) become one entry again."""

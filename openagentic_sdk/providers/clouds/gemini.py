@@ -152,7 +152,7 @@ class GeminiReading(Reading):
         self._blocked: str | None = None
         self._model: str | None = None
         self._response_id: str | None = None
-        self._citations: list[Mapping[str, Any]] = []
+        self._citations: dict[str, Mapping[str, Any]] = {}  # by their JSON
         self._logprobs: Any = None
 
     def take_chunk(self, chunk: Mapping[str, Any]) -> list[StreamEvent]:
@@ -176,8 +176,7 @@ class GeminiReading(Reading):
             self._has_calls_behind |= self._finish_reason is not None and "functionCall" in part
         for holder, key in (("groundingMetadata", "groundingChunks"), ("citationMetadata", "citationSources")):
             for item in as_mappings(as_mapping(first.get(holder)).get(key)):
-                if item not in self._citations:
-                    self._citations.append(item)
+                self._citations.setdefault(json.dumps(item, sort_keys=True), item)
         self._logprobs = first.get("logprobsResult") or self._logprobs
         reason = as_text(first.get("finishReason"))
         if reason not in ("", "FINISH_REASON_UNSPECIFIED"):
@@ -226,7 +225,7 @@ class GeminiReading(Reading):
             refusal=is_refusal,
             model=self._model,
             response_id=self._response_id,
-            citations=tuple(self._citations),
+            citations=tuple(self._citations.values()),
             logprobs=self._logprobs,
         )
 

@@ -112,15 +112,21 @@ def check_exchange(exchange: Exchange) -> CheckedExchange | None:
             found += [
                 WireDifference("cut", f"behind event {number} of {len(events)}: {one}") for one in _worse(cut, whole)
             ]
-    if whole.output is not None:
-        found += _misread(whole.output, protocol, chunks)
-        found += [
-            WireDifference("request", broken) for broken in _broken_rules(provider, protocol, whole.output, chunks)
-        ]
+    shown = list[str]()
+    try:
+        shown = habits_of(exchange, protocol, chunks)
+        if whole.output is not None:
+            found += _misread(whole.output, protocol, chunks)
+            found += [
+                WireDifference("request", broken) for broken in _broken_rules(provider, protocol, whole.output, chunks)
+            ]
+    except (TypeError, ValueError, LookupError, AttributeError, RecursionError) as error:
+        told = f"the protocol's documentation has no reading of this answer ({type(error).__name__}: {error})"
+        found.append(WireDifference("reading", told))
     refusal = None if whole.error is None else f"{type(whole.error).__name__}: {whole.error}"
-    host, shown = urlsplit(exchange.url).netloc, habits_of(exchange, protocol, chunks)
-    told = (profile_of(host), shown, new_habits(host, shown))
-    return CheckedExchange(exchange.name, protocol, len(events), cuts, refusal, found, *told)
+    host = urlsplit(exchange.url).netloc
+    vendor = (profile_of(host), shown, new_habits(host, shown))
+    return CheckedExchange(exchange.name, protocol, len(events), cuts, refusal, found, *vendor)
 
 
 def _provider(protocol: Protocol, exchange: Exchange) -> EndpointProvider:
