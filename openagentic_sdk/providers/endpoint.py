@@ -112,10 +112,11 @@ class Reading(ABC):
             raise cut_answer(output.assistant_text or "", "an end behind its calls: the connection was cut")
         return rest, output
 
-    def check_answered(self) -> None:
-        """Raise `ProviderResponseError` when the endpoint sent nothing at all."""
+    def check_answered(self, beginning: str = "") -> None:
+        """Raise `ProviderResponseError` when the endpoint sent nothing at all, or a text, with this beginning."""
         if not self._count:
-            raise ProviderResponseError("the endpoint accepted the request and sent no answer: check base_url")
+            said = f"; it sent {beginning!r}" if beginning else ""
+            raise ProviderResponseError(f"the endpoint accepted the request and sent no answer{said}: check base_url")
 
     def _take_event(self, event: SSEEvent, is_last: bool) -> list[StreamEvent]:
         data = event.data.strip()
@@ -484,7 +485,7 @@ class EndpointProvider(ABC):
                     yield event
                 if reading.linger_s is not None and batch:  # comments do not prolong it
                     exchange.end_soon(reading.linger_s, extends=not reading.is_over)
-            reading.check_answered()
+            reading.check_answered(exchange.beginning)
             reading.is_broken |= exchange.is_broken
             rest, output = reading.finish()
         except ProviderError as error:

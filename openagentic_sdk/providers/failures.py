@@ -166,7 +166,7 @@ def _judged_error(
     where = endpoint or "the endpoint"
     named = f" ({code})" if code and code != str(status) else ""
     said = f"with an error{named}" if status == 200 else f"{status}{named}"
-    shown = f"{where} answered {said}: {message}{_advice(judged_status, about_money, endpoint)}"
+    shown = f"{where} answered {said}: {message}{_advice(judged_status, about_money, too_long, endpoint)}"
     return error_class(shown, status=status, code=code, headers=headers, body=body, retryable=retryable)
 
 
@@ -181,9 +181,15 @@ def _may_pass(status: int, code: str | None, headers: Mapping[str, str]) -> bool
     return status in RETRYABLE_STATUSES or status >= 500
 
 
-def _advice(status: int, about_money: bool, endpoint: str) -> str:
+def _advice(status: int, about_money: bool, too_long: bool, endpoint: str) -> str:
     if about_money:
         return " (add credit or use another key: asking again does not help)"
+    if too_long:
+        return " (the conversation is longer than the model reads: ask a model with a larger window, or begin a new session)"
+    if status == 413:
+        return (
+            " (the endpoint, or a proxy before it, takes no request of this size: attach less, or begin a new session)"
+        )
     if status in (401, 403):
         return " (check the API key and what it may do)"
     if status == 407:

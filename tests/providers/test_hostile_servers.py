@@ -400,6 +400,36 @@ class ErrorsInPlaceOfAnswers(HostileCase):
         self.assertEqual(len(server.requests), 3)
 
 
+class SentencesOfErrors(HostileCase):
+    async def test_what_is_no_answer_is_shown_with_its_beginning(self) -> None:
+        for body, told in (
+            (b"upstream is asleep", "it sent 'upstream is asleep'"),
+            (b"null", "it sent 'null'"),
+            (b"", "no answer:"),
+        ):
+            with self.subTest(body):
+                await self.ends_with(lambda c, r, body=body: c.reply(body), ProviderResponseError, told)
+        await self.ends_with(
+            lambda c, r: c.reply(f"not {KEY}".encode()), ProviderResponseError, "it sent 'not .hidden.'"
+        )
+
+    async def test_a_head_that_is_too_large_is_told_as_such(self) -> None:
+        many = b"HTTP/1.1 200 OK\r\n" + b"".join(b"X-%d: y\r\n" % n for n in range(1000)) + b"\r\n"
+        await self.ends_with(
+            lambda c, r: c.send(many), ProviderResponseError, "HTTPException: got more than 100 headers"
+        )
+        long = b"HTTP/1.1 200 OK\r\nX: " + b"a" * 100_000 + b"\r\n\r\n"
+        await self.ends_with(lambda c, r: c.send(long), ProviderResponseError, "LineTooLong: got more than 65536 bytes")
+
+    async def test_what_is_too_long_says_what_helps(self) -> None:
+        too_long = b'{"error": {"message": "maximum context length is 8192", "code": "context_length_exceeded"}}'
+        for status, body, told in (
+            ("400 Bad Request", too_long, "ask a model with a larger window, or begin a new session"),
+            ("413 Payload Too Large", b"<html>413 nginx</html>", "takes no request of this size: attach less"),
+        ):
+            await self.ends_with(lambda c, r, s=status, b=body: c.reply(b, s), ProviderHTTPError, told)
+
+
 class Redirects(HostileCase):
     async def test_a_redirect_to_elsewhere_never_carries_the_key(self) -> None:
         with Server(lambda c, r: c.stream(GOOD)) as other:

@@ -52,6 +52,7 @@ class BodyReader:
 
     def __init__(self) -> None:
         self.has_begun = False
+        self.beginning = ""  # of what is not JSON, for people
         self._head = b""
         self._json: bytearray | None = None
         self._events: SSEDecoder | None = None
@@ -73,6 +74,7 @@ class BodyReader:
         if head[:1] in (b"{", b"[", b"<"):
             self._json, self.has_begun = bytearray(head), True
             return []
+        self.beginning = head[:100].decode("utf-8", "replace").strip()
         self._events = SSEDecoder(reads_errors=True)
         return self.feed(head)
 
@@ -133,6 +135,11 @@ class ModelExchange:
         end_by = time.monotonic() + linger_s
         if self._end_by is None or extends or end_by < self._end_by:
             self._end_by = end_by
+
+    @property
+    def beginning(self) -> str:
+        """The first characters of an answer that is not JSON."""
+        return self._reader.beginning
 
     async def read(self) -> list[SSEEvent] | Whole | None:
         """The next batch, possibly empty."""

@@ -25,6 +25,7 @@ from urllib.parse import SplitResult, urljoin, urlsplit
 
 from ...errors import OptionsError, ProviderConnectionError, ProviderError, ProviderResponseError, ProviderTimeoutError
 from ...ground.frozen import frozen
+from ...ground.text import shortened
 from .connect import Line, Target, find_proxy, open_connection, proxy_authorization, shared_tls_context, shown_url
 from .thread_feed import FeedStopped, ThreadFeed
 from .timeouts import FeedWatch, Progress, Timeouts
@@ -447,5 +448,6 @@ def _explained(error: Exception, origin: str, phase: str) -> ProviderError:
         text = f"{origin} {doing}: {why}. Check base_url and that the server runs"
         return ProviderConnectionError(text, was_sent=phase != "connect")
     if isinstance(error, HTTPException):
-        return ProviderResponseError(f"{origin} does not answer in HTTP ({type(error).__name__}): check base_url")
+        why = shortened(f"{type(error).__name__}: {error}".removesuffix(": "), 100)
+        return ProviderResponseError(f"{origin} does not answer in HTTP ({why}): check base_url")
     return ProviderResponseError(f"{origin} sent what cannot be read ({type(error).__name__})")
