@@ -376,6 +376,8 @@ class _IncomingAnswer:
             error_type=kind,
             error_message=message or None,
         )
-        partial = [AssistantMessage(text, incomplete=True, provider=self._run.agent.provider.name)] if text else []
+        # Of a suspended run the model is asked again: half an answer at the end of its log would count as the last word.
+        keeps = bool(text) and self._run.lifetime.stopping.asked != "suspend"
+        partial = [AssistantMessage(text, incomplete=True, provider=self._run.agent.provider.name)] if keeps else []
         recording, _ = await settled(self._run.record(response, *partial))
         recording.result()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from contextlib import suppress
 
 from openagentic_sdk.agents import Agents, NamedAgent
@@ -18,10 +19,14 @@ ASK = {"name": "AskUserQuestion", "arguments": {"question": "Milk or lemon?"}}
 
 @tool(effect="read")
 async def brew(number: int) -> str:
-    """Take a while."""
-    with suppress(TimeoutError):  # its servers are restarted meanwhile
-        async with asyncio.timeout(STEP_S):
-            await asyncio.Event().wait()
+    """Take a while; the second one until the test says so, where it has named a file for that."""
+    gate = os.environ.get("ROLLING_GATE")
+    is_over = False
+    while not is_over:
+        with suppress(TimeoutError):  # its servers are restarted meanwhile
+            async with asyncio.timeout(STEP_S):
+                await asyncio.Event().wait()
+        is_over = number != 2 or gate is None or os.path.exists(gate)
     return f"brewed {number}"
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from openagentic_sdk.events import AssistantMessage, Result, SystemInit, UserMessage
+from openagentic_sdk.options import OpenAgenticOptions
 from openagentic_sdk.server.asgi import Application, app
 from openagentic_sdk.server.responses import response_id
 from openagentic_sdk.sessions.memory import MemorySessionStore
@@ -122,6 +123,30 @@ class Left(unittest.IsolatedAsyncioTestCase):
                 cursor = told(streamed)[3]["sequence_number"]
                 rest = await ask(two, "GET", f"{response}?stream=true&starting_after={cursor}", headers=SSE)
                 self.assertEqual(told(rest), told(streamed)[4:])
+
+    async def test_an_answer_that_was_cut_when_its_process_ended_is_asked_for_again(self) -> None:
+        shown, store = asyncio.Event(), MemorySessionStore()
+
+        class Slow:
+            name = "slow"
+
+            async def stream(self, **asked: Any) -> Any:
+                yield {"type": "text_delta", "delta": "Half of"}
+                shown.set()
+                await asyncio.Event().wait()
+
+        slow = OpenAgenticOptions(provider=Slow(), model="slow", tools=[], system_prompt="A test.")
+        one = self.server(store, slow, grace_s=0.0)
+        made = await ask(one, "POST", "/v1/sessions", {"prompt": "Tea?"})
+        await asyncio.wait_for(shown.wait(), WAIT_S)
+        await one.desk.drain(0.0)
+        session_id = made.json["session_id"]
+        self.assertEqual(store.read_events(session_id)[-1].stop_reason, "suspended")
+        two = self.server(store, ["Half of it is gone."])
+        await until_state(two, session_id, "idle")
+        log = store.read_events(session_id)
+        self.assertEqual([event.text for event in log if isinstance(event, AssistantMessage)], ["Half of it is gone."])
+        self.assertEqual([event.stop_reason for event in log if isinstance(event, Result)], ["suspended", "end"])
 
     async def test_an_ag_ui_client_comes_back_to_its_thread_under_the_same_run_and_under_another(self) -> None:
         run = {"threadId": "t", "runId": "r", "state": {}, "tools": [], "context": [], "messages": []}

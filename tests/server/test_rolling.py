@@ -49,6 +49,9 @@ class Rolling(unittest.TestCase):
 
     def serve(self, port: int) -> subprocess.Popen[bytes]:
         environ = {**os.environ, "PYTHONPATH": str(ROOT), "OPENAGENTIC_SDK_SERVER_TOKEN": TOKEN}
+        environ |= (
+            {} if LARGE else {"ROLLING_GATE": f"{self.folder}/gate"}
+        )  # no client is done before its servers restart
         environ |= {"OPENAGENTIC_SDK_HOME": f"{self.folder}/home-{port}", "OPENAGENTIC_SDK_KEY": str(self.key)}
         command = [sys.executable, "-W", "error", "-m", "openagentic_sdk", "serve", "--port", str(port)]
         command += ["--agents", "tests.server.rolling_app:agents", "--store", self.address, "--grace", "0.2"]
@@ -96,6 +99,7 @@ class Rolling(unittest.TestCase):
             self.assertTrue(talk.has_begun.wait(WAIT_S), talk.key)
         for number in range(2):
             self.restart(number, how)
+        Path(self.folder, "gate").touch()
         for talk in talks:
             talk.join(WAIT_S * 2)
         return talks
