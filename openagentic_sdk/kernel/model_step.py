@@ -281,8 +281,7 @@ class _IncomingAnswer:
         """Record that an attempt is void, with the part of its answer that had arrived."""
         text = "".join(self._came.text)
         self._came.take(event)
-        provider = self._run.agent.provider.name
-        partial = [AssistantMessage(text, incomplete=True, provider=provider)] if text else []
+        partial = [AssistantMessage(text, incomplete=True, provider=self._run.agent.provider.name)] if text else []
         self._attempt += 1
         self._model = event.model or self._model
         retry = ModelRetry(
@@ -355,7 +354,7 @@ class _IncomingAnswer:
         )
 
     async def record_failure(self, error: BaseException) -> None:
-        """Record what had arrived before the answer failed or the run was cancelled, as an incomplete message."""
+        """Record an answer that failed or was cancelled; its text, too, unless the run is suspended and asks again."""
         text = "".join(self._came.text) or (error.partial_text if isinstance(error, IncompleteResponseError) else "")
         kind, message = error_words(error)
         if isinstance(error, asyncio.CancelledError):
@@ -376,7 +375,6 @@ class _IncomingAnswer:
             error_type=kind,
             error_message=message or None,
         )
-        # Of a suspended run the model is asked again: half an answer at the end of its log would count as the last word.
         keeps = bool(text) and self._run.lifetime.stopping.asked != "suspend"
         partial = [AssistantMessage(text, incomplete=True, provider=self._run.agent.provider.name)] if keeps else []
         recording, _ = await settled(self._run.record(response, *partial))
